@@ -1,0 +1,101 @@
+"""What a cost model says about an operation, and what a host pays to launch it.
+
+These records pass between cost models, which fill them, and schedulers, which read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+
+PROVENANCES = ("measured", "scaled", "learned", "heuristic", "none")
+"""Where a time can come from: the same op and shape in a trace of that device; the nearest
+measured shape; a trained model; a formula; nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One piece of work of a device: a kernel, a copy or a fill.
+
+    Attributes:
+        name: what runs, with its sizes, such as ``gemm 2048x1024x512``.
+        family: the cost model's family, such as ``gemm`` or ``elementwise``.
+        time: microseconds.
+        spread: half the width of a 90 % interval around ``time``, microseconds.
+        by: one of ``PROVENANCES``.
+        launch: how the host starts it: ``kernel``, ``memcpy`` or ``memset``.
+        blocking: whether the host waits until it has ended (a copy from pageable memory, or to
+            the host).
+        outside: whether its sizes lie outside what the model has seen.
+        formula: the equation or table that gave the time, with its source.
+    """
+
+    name: str
+    family: str
+    time: float
+    spread: float = 0.0
+    by: str = "heuristic"
+    launch: str = "kernel"
+    blocking: bool = False
+    outside: bool = False
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A graph with the device work of its ops.
+
+    Attributes:
+        graph: the graph that was priced.
+        device: name of the device sheet that was used.
+        kernels: by ``id(op)``, the work of each op that a cost model knows, in launch order; an
+            op that launches nothing (a view) has an empty tuple. Ops below a priced op have none.
+        unknown: leaves that no cost model knows and that are not views: reported, never free.
+    """
+
+    graph: Graph
+    device: str
+    kernels: Mapping[int, tuple[Kernel, ...]] = field(default_factory=dict)
+    unknown: tuple[Op, ...] = ()
+
+    def of(self, op: Op) -> tuple[Kernel, ...]:
+        """Return the device work of an op and all below it, in launch order."""
+        if id(op) in self.kernels:
+            return self.kernels[id(op)]
+        return tuple(kernel for child in op.body for kernel in self.of(child))
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Host time of one top-level op, in microseconds (the paper's types, section III-C).
+
+    Attributes:
+        t1: between the end of the op before it and its start.
+        t2: from its start to its first launch.
+        t3: from the end of its last launch to its end.
+        t4: of one launch, by ``Kernel.launch``.
+        t5: between two launches; for an op without launches, all of it.
+        level: how the figures were found: ``op+shape``, ``op``, ``category`` or ``global``.
+    """
+
+    t1: float
+    t2: float
+    t3: float
+    t4: Mapping[str, float]
+    t5: float
+    level: str = "op"
+
+
+class Host(Protocol):
+    """Anything that knows a host's overheads."""
+
+    @property
+    def name(self) -> str:
+        """Name of the host table."""
+
+    def overheads(self, op: Op, launches: int) -> Overheads:
+        """Return the overheads of a top-level op that makes this many launches."""

@@ -1,0 +1,152 @@
+"""Which operation must stay behind which other, and why."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from irgraph.ir.effects import Effects, effects
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor, overlap
+
+KINDS = {
+    "def": "uses the name it defines",
+    "raw": "read after write",
+    "war": "write after read",
+    "waw": "write after write",
+    "random": "order of random numbers",
+    "barrier": "an opaque op",
+}
+"""Kinds of dependence and how they read in messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """The op at position ``after`` must stay behind the one at ``before``.
+
+    ``kind`` is a key of ``KINDS``; ``tensor`` is what the later op touches (``None`` for a
+    barrier or random order), whose ``buffer`` is the one in conflict.
+    """
+
+    before: int
+    after: int
+    kind: str
+    tensor: Tensor | None = None
+
+
+@dataclass(slots=True)
+class _Buffer:
+    """Accesses to one buffer that a later op may still depend on."""
+
+    writes: list[tuple[int, Tensor]] = field(default_factory=list)
+    reads: list[tuple[int, Tensor]] = field(default_factory=list)
+
+
+class _Scan:
+    """One pass over a sequence of ops that collects direct dependences."""
+
+    def __init__(self) -> None:
+        self.found: list[Dependence] = []
+        self.buffers: dict[str, _Buffer] = {}
+        self.names: dict[str, int] = {}
+        self.random = -1
+        self.barrier = -1
+        self.count = 0
+
+    def add(self, op: Op, effect: Effects) -> None:
+        """Depend the next op on earlier ones, then record what it touches."""
+        here = self.count
+        self.count += 1
+        self._order(here, effect)
+        for used in _used_names(op):
+            if used.name in self.names:
+                self.found.append(Dependence(self.names[used.name], here, "def", used))
+        for tensor in effect.reads:
+            self._read(here, tensor)
+        for tensor in effect.writes:
+            self._write(here, tensor)
+        for tensor in op.outputs:
+            self.names[tensor.name] = here
+        for inner in op.walk():
+            for tensor in inner.outputs:
+                self.names.setdefault(tensor.name, here)
+
+    def _order(self, here: int, effect: Effects) -> None:
+        if effect.barrier:
+            earlier = range(max(self.barrier, 0), here)
+            self.found.extend(Dependence(i, here, "barrier") for i in earlier)
+            self.barrier = here
+        elif self.barrier >= 0:
+            self.found.append(Dependence(self.barrier, here, "barrier"))
+        if effect.random:
+            if self.random >= 0:
+                self.found.append(Dependence(self.random, here, "random"))
+            self.random = here
+
+    def _read(self, here: int, tensor: Tensor) -> None:
+        buffer = self.buffers.setdefault(tensor.buffer, _Buffer())
+        for i, other in buffer.writes:
+            if i != here and overlap(tensor, other):
+                self.found.append(Dependence(i, here, "raw", tensor))
+        buffer.reads.append((here, tensor))
+
+    def _write(self, here: int, tensor: Tensor) -> None:
+        buffer = self.buffers.setdefault(tensor.buffer, _Buffer())
+        for kind, accesses in (("waw", buffer.writes), ("war", buffer.reads)):
+            for i, other in accesses:
+                if i != here and overlap(tensor, other):
+                    self.found.append(Dependence(i, here, kind, tensor))
+        if tensor.contiguous:
+            # what this write covers can no longer matter to later ops, except through it
+            start, end = tensor.extent
+            buffer.writes = [(i, t) for i, t in buffer.writes if not _inside(t, start, end)]
+            buffer.reads = [(i, t) for i, t in buffer.reads if not _inside(t, start, end)]
+        buffer.writes.append((here, tensor))
+
+
+def _inside(tensor: Tensor, start: int, end: int) -> bool:
+    first, last = tensor.extent
+    return start <= first and last <= end
+
+
+def _used_names(op: Op) -> Iterable[Tensor]:
+    own: set[str] = set()
+    for inner in op.walk():
+        for tensor in inner.inputs:
+            if tensor.name not in own:
+                yield tensor
+        own.update(t.name for t in inner.outputs)
+
+
+def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> list[Dependence]:
+    """Return the direct dependences among ops in launch order, by position.
+
+    A later op depends on an earlier one if it uses a name that one defines, if one writes a byte
+    range that the other reads or writes, if both draw random numbers, or if one is opaque.
+    Dependences that follow from others through a covering write are left out.
+    """
+    scan = _Scan()
+    for op in ops:
+        scan.add(op, effects(op, declared))
+    return scan.found
+
+
+def shortest_chain(found: Iterable[Dependence], start: int, end: int) -> list[Dependence]:
+    """Return the shortest chain of dependences from ``start`` to ``end``; empty if none."""
+    after: dict[int, list[Dependence]] = {}
+    for dependence in found:
+        after.setdefault(dependence.before, []).append(dependence)
+    reached: dict[int, Dependence | None] = {start: None}
+    queue = deque([start])
+    while queue and end not in reached:
+        for dependence in after.get(queue.popleft(), ()):
+            if dependence.after not in reached:
+                reached[dependence.after] = dependence
+                queue.append(dependence.after)
+    chain: list[Dependence] = []
+    step = reached.get(end)
+    while step is not None:
+        chain.append(step)
+        step = reached[step.before]
+    return chain[::-1]

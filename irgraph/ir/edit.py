@@ -1,0 +1,151 @@
+"""Changes to a graph, collected first and committed whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.tensor import Tensor
+
+V = TypeVar("V")
+
+
+class Edit:
+    """A set of changes to one graph; the graph itself never changes.
+
+    Collect with ``remove``, ``put`` and ``rename``, then ``commit`` builds the new graph in one
+    pass. Scopes that lose all their ops go; a composite call that loses the op which made its
+    result is no call any more, and what is left of it moves up to where it stood.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._removed: set[int] = set()
+        self._before: dict[int, list[Op]] = {}
+        self._after: dict[int, list[Op]] = {}
+        self._names: dict[str, Tensor] = {}
+
+    def remove(self, op: Op) -> None:
+        """Take out an op and all below it."""
+        self._removed.add(id(op))
+
+    def put(self, new: Op, *, before: Op | None = None, after: Op | None = None) -> None:
+        """Place a new op beside one of the graph's, in the same scope (or at the graph's end)."""
+        if before is not None:
+            self._before.setdefault(id(before), []).append(new)
+        elif after is not None:
+            self._after.setdefault(id(after), []).append(new)
+        else:
+            self._after.setdefault(0, []).append(new)
+
+    def rename(self, old: Tensor, new: Tensor) -> None:
+        """Let every use of ``old`` be a use of ``new``."""
+        self._names[old.name] = new
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing would change."""
+        return not (self._removed or self._before or self._after or self._names)
+
+    def commit(self) -> Graph:
+        """Return the graph with all collected changes made."""
+        if self.empty:
+            return self.graph
+        ops = [new for op in self.graph.ops for new in self._rebuild(op)]
+        ops.extend(self._after.get(0, ()))
+        if self._names:
+            names = _resolved(self._names)
+            ops = [map_tensors(op, lambda t: names.get(t.name, t)) for op in ops]
+        return replace(self.graph, ops=tuple(_tidy(ops, self.graph)))
+
+    def _rebuild(self, op: Op) -> list[Op]:
+        before = self._before.get(id(op), [])
+        after = self._after.get(id(op), [])
+        if id(op) in self._removed:
+            return [*before, *after]
+        if not op.body:
+            return [*before, op, *after]
+        body = [new for child in op.body for new in self._rebuild(child)]
+        if len(body) == len(op.body) and all(map(_is, body, op.body)):
+            return [*before, op, *after]
+        kept = [replace(op, body=tuple(body))] if body else []
+        return [*before, *kept, *after]
+
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def _resolved(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Follow renames of renames to their end."""
+    final = {}
+    for name, tensor in names.items():
+        while tensor.name in names and tensor.name != name:
+            tensor = names[tensor.name]
+        final[name] = tensor
+    return final
+
+
+def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
+    """Make scopes say again what their bodies do."""
+    ops = list(ops)
+    defined = {d.tensor.name for d in graph.tensors}
+    for op in ops:
+        for inner in op.walk():
+            if not inner.body:
+                defined.update(t.name for t in inner.outputs)
+    return [new for op in ops for new in _tidy_scope(op, defined)]
+
+
+def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:
+    if not op.body:
+        return [op]
+    body = tuple(new for child in op.body for new in _tidy_scope(child, defined))
+    inside = {t.name for child in body for inner in child.walk() for t in inner.outputs}
+    known = inside | {t.name for t in op.inputs}
+    lost = any(t.name not in known for t in op.outputs)
+    dangling = any(t.name not in defined for t in op.inputs)
+    if (lost or dangling) and not op.is_autograd and not op.is_annotation:
+        return list(body)
+    if len(body) == len(op.body) and all(map(_is, body, op.body)) and not (lost or dangling):
+        return [op]
+    operands = tuple(v for v in op.operands if _is_defined(v, defined))
+    results = tuple(r for r in op.results if _is_defined(r, inside))
+    return [replace(op, body=body, operands=operands, results=results)]
+
+
+def _is_defined(value: Value, names: set[str]) -> bool:
+    if isinstance(value, Tensor):
+        return value.name in names
+    if isinstance(value, tuple):
+        return all(_is_defined(item, names) for item in value)
+    return True
+
+
+def map_value(value: V, change: Callable[[Tensor], Tensor]) -> V:
+    """Apply a function to the tensors of an operand or result, lists opened."""
+    if isinstance(value, Tensor):
+        return change(value)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(map_value(item, change) for item in value)  # type: ignore[return-value]
+    return value
+
+
+def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
+    """Return the op, and all below it, with a function applied to every tensor it names."""
+    operands: tuple[Value, ...] = map_value(op.operands, change)
+    results: tuple[Result, ...] = map_value(op.results, change)
+    attributes = {name: map_value(value, change) for name, value in op.attributes.items()}
+    written = frozenset(change(t).name for t in op.inputs if t.name in op.written)
+    body = tuple(map_tensors(child, change) for child in op.body)
+    return replace(
+        op,
+        operands=operands,
+        results=results,
+        attributes=attributes,
+        written=written,
+        body=body,
+    )

@@ -1,0 +1,68 @@
+"""What an operation reads and writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
+from irgraph.ir.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """The bytes an op touches.
+
+    Attributes:
+        reads: tensors whose bytes it reads.
+        writes: tensors whose bytes it writes: fresh results and those written in place.
+        random: whether it draws random numbers (such ops keep their order).
+        barrier: whether anything may happen: nothing moves across it.
+    """
+
+    reads: tuple[Tensor, ...] = ()
+    writes: tuple[Tensor, ...] = ()
+    random: bool = False
+    barrier: bool = False
+
+
+def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
+    """Return the effects of an op; a scope's are the union of those below it.
+
+    ``declared`` names ops whose schema the model itself brings. A leaf without a schema or
+    without recorded operands could do anything and is a barrier, unless it is a scope.
+    """
+    if not op.body:
+        return _leaf_effects(op, declared)
+    parts = [_leaf_effects(leaf, declared) for leaf in op.leaves()]
+    return Effects(
+        tuple(dict.fromkeys(t for part in parts for t in part.reads)),
+        tuple(dict.fromkeys(t for part in parts for t in part.writes)),
+        any(part.random for part in parts),
+        any(part.barrier for part in parts),
+    )
+
+
+def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
+    if op.is_scope:
+        return Effects()
+    inputs = op.inputs
+    outputs = op.outputs
+    known = op.name in declared or bool(schemas_of(op.name))
+    if not known or not (inputs or outputs or op.attributes):
+        return Effects(inputs, outputs, barrier=True)
+    if is_view(op):
+        return Effects()
+    held = {t.buffer for t in inputs}
+    fresh = tuple(t for t in outputs if t.buffer not in held)
+    written = tuple(t for t in inputs if t.name in op.written)
+    return Effects(inputs, (*fresh, *written), any(s.random for s in schemas_of(op.name)))
+
+
+def is_view(op: Op) -> bool:
+    """Tell whether a leaf only gives other names to bytes that its operands hold."""
+    outputs = op.outputs
+    if not outputs or op.written:
+        return False
+    held = {t.buffer for t in op.inputs}
+    return all(t.buffer in held for t in outputs)

@@ -1,0 +1,119 @@
+"""A captured step: its dimensions, devices, tensors and operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from irgraph.ir.compare import same_op
+from irgraph.ir.op import EMPTY, Op, Value
+from irgraph.ir.tensor import Tensor
+
+FORMAT = 1
+"""Version of the text form that this library writes; a newer one is refused by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device that the step uses: the name used in the model, and the card it stands for."""
+
+    name: str
+    sheet: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A queue of a device that is not its default one."""
+
+    name: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A tensor that exists before the step: an ``input``, a ``param`` or ``state``."""
+
+    role: str
+    tensor: Tensor
+    label: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One training or inference step. Immutable: a change makes another graph.
+
+    Attributes:
+        name: the model's name.
+        dims: symbolic sizes and their present values, such as ``{"B": 2048}``.
+        settings: facts about the capture (source, tool versions), as literals.
+        schemas: schemas, in torch's notation, of ops outside the shipped list.
+        devices: the first one is where tensors lie unless they say otherwise.
+        streams: streams beside the default ones.
+        tensors: what exists before the step.
+        ops: top-level operations in launch order.
+        source: the file it was read from, for messages.
+    """
+
+    name: str
+    dims: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default=EMPTY)
+    schemas: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = (Device("gpu0", "v100"),)
+    streams: tuple[Stream, ...] = ()
+    tensors: tuple[Declared, ...] = ()
+    ops: tuple[Op, ...] = ()
+    source: str = ""
+
+    @property
+    def device(self) -> str:
+        """Name of the device on which tensors lie unless they say otherwise."""
+        return self.devices[0].name if self.devices else "gpu0"
+
+    def walk(self) -> Iterator[Op]:
+        """Yield every op, outer before inner, in launch order."""
+        for op in self.ops:
+            yield from op.walk()
+
+    def leaves(self) -> Iterator[Op]:
+        """Yield every op that called nothing further, in launch order."""
+        for op in self.ops:
+            yield from op.leaves()
+
+    def top_level(self) -> Iterator[Op]:
+        """Yield the outermost ops that are not annotations: those that pay host overheads."""
+        for op in self.ops:
+            yield from _outermost(op)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Tensor]:
+        """Every tensor of the graph by its name."""
+        found = {d.tensor.name: d.tensor for d in self.tensors}
+        for op in self.walk():
+            for tensor in op.outputs:
+                found[tensor.name] = tensor
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        """Compare structure: notes, origins and source lines do not count."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        mine = (self.name, dict(self.dims), dict(self.settings), self.schemas, self.devices)
+        its = (other.name, dict(other.dims), dict(other.settings), other.schemas, other.devices)
+        return (
+            mine == its
+            and self.streams == other.streams
+            and self.tensors == other.tensors
+            and len(self.ops) == len(other.ops)
+            and all(map(same_op, self.ops, other.ops))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _outermost(op: Op) -> Iterator[Op]:
+    if not op.is_annotation:
+        yield op
+        return
+    for child in op.body:
+        yield from _outermost(child)

@@ -1,0 +1,112 @@
+"""Operations: what was called, on what, where, and what it called in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias, Union
+
+from irgraph.ir.tensor import Tensor
+
+Value: TypeAlias = Union[Tensor, int, float, bool, str, tuple["Value", ...], None]
+"""An operand or attribute: a tensor, a literal, or a list (as a tuple) of them."""
+
+Result: TypeAlias = Union[Tensor, tuple[Tensor, ...], None]
+"""One result: a tensor, nothing (an undefined gradient), or a list of tensors."""
+
+EMPTY: Mapping[str, Value] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One call. Two ops are the same op only if they are the same object.
+
+    Attributes:
+        name: dotted as in ``aten.linear``; autograd nodes are ``autograd.AddmmBackward0``;
+            annotations keep their own words (printed in quotes).
+        operands: tensors and lists of tensors in the schema's order.
+        results: new tensors; a result that the schema aliases in place *is* its operand and
+            does not appear here.
+        attributes: the other arguments by the schema's names, defaults left out.
+        written: names of tensors written where they lie (``%x!`` in text).
+        body: what this call called, in launch order; empty for a leaf.
+        thread, stream: host thread, and device stream (``""`` is the device's default stream).
+        module: path of the module that called it, ``""`` if none.
+        phase: ``forward``, ``backward`` or ``optimizer``.
+        notes: what cost models and schedulers wrote; ignored by comparison.
+        origin: where it came from, such as ``et.json#47`` or a pass and what it replaced.
+        line: line in the text it was read from, 0 if it was not.
+    """
+
+    name: str
+    operands: tuple[Value, ...] = ()
+    results: tuple[Result, ...] = ()
+    attributes: Mapping[str, Value] = field(default=EMPTY)
+    written: frozenset[str] = frozenset()
+    body: tuple[Op, ...] = ()
+    thread: str = "main"
+    stream: str = ""
+    module: str = ""
+    phase: str = "forward"
+    notes: Mapping[str, Value] = field(default=EMPTY)
+    origin: str = ""
+    line: int = 0
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Every tensor among operands and attributes, lists opened, in order."""
+        return (*tensors_in(self.operands), *tensors_in(self.attributes.values()))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Every tensor among the results, lists opened, in order."""
+        return tuple(tensors_in(self.results))
+
+    @property
+    def base(self) -> str:
+        """The last part of the name: ``linear`` of ``aten.linear``."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def is_annotation(self) -> bool:
+        """Whether this is a label around ops (a profiler range, an optimizer step), not a call."""
+        return not self.operands and not self.results and not is_call_name(self.name)
+
+    @property
+    def is_autograd(self) -> bool:
+        """Whether this is an autograd node."""
+        return self.name.startswith("autograd.")
+
+    @property
+    def is_scope(self) -> bool:
+        """Whether its effects are those of its body: it has one, or it is a mere label."""
+        return bool(self.body) or self.is_annotation or self.is_autograd
+
+    def walk(self) -> Iterator[Op]:
+        """Yield this op and all below it, outer before inner, in launch order."""
+        yield self
+        for child in self.body:
+            yield from child.walk()
+
+    def leaves(self) -> Iterator[Op]:
+        """Yield the ops at or below this one that called nothing further."""
+        if not self.body:
+            yield self
+        for child in self.body:
+            yield from child.leaves()
+
+
+def is_call_name(name: str) -> bool:
+    """Tell a called operator's name (``library.operator``) from the words of an annotation."""
+    library, dot, rest = name.partition(".")
+    return bool(dot) and library.isidentifier() and rest.replace(".", "").isidentifier()
+
+
+def tensors_in(values: Iterable[Value]) -> Iterator[Tensor]:
+    """Yield the tensors among values, lists opened."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from tensors_in(value)

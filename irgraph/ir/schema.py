@@ -1,0 +1,247 @@
+"""What operators take, return and write, read from torch's own schema strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a schema.
+
+    Attributes:
+        name: as the schema spells it.
+        type: without alias marks, such as ``Tensor``, ``Tensor[]``, ``Tensor?``, ``SymInt[]``.
+        alias: letters of the alias set, ``""`` where a fresh value.
+        written: whether the call writes it where it lies (``Tensor(a!)``).
+        default: the literal's text, or ``None`` where one must be given.
+        keyword: whether it stands behind the ``*``.
+    """
+
+    name: str
+    type: str
+    alias: str = ""
+    written: bool = False
+    default: str | None = None
+    keyword: bool = False
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it takes a tensor or a list of tensors."""
+        return self.type.startswith("Tensor")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes a list."""
+        return "[" in self.type
+
+    @property
+    def optional(self) -> bool:
+        """Whether ``None`` is taken."""
+        return self.type.endswith("?")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """An operator overload: ``aten.add_`` with overload ``Tensor``, its arguments and returns."""
+
+    name: str
+    overload: str
+    arguments: tuple[Argument, ...]
+    returns: tuple[Argument, ...]
+    composite: bool = False
+    random: bool = False
+
+    @property
+    def fresh_returns(self) -> tuple[Argument, ...]:
+        """The returns that are not an argument written in place (those *are* the argument)."""
+        return tuple(r for r in self.returns if not r.written)
+
+
+class SchemaError(ValueError):
+    """A schema string that cannot be read; the message quotes it."""
+
+
+_HEAD = re.compile(r"\s*([\w]+)::([\w]+)(?:\.([\w]+))?\((.*)\)\s*->\s*(.*)$")
+_TYPE = re.compile(r"^([A-Za-z_]\w*)(?:\(([^)]*)\))?((?:\[\d*\]|\?)*)$")
+
+
+@cache
+def parse_schema(text: str, composite: bool = False, random: bool = False) -> Schema:
+    """Read torch's notation, ``aten::relu_(Tensor(a!) self) -> Tensor(a!)``."""
+    head = _HEAD.match(text)
+    if head is None:
+        raise SchemaError(f"not a schema in torch's notation: {text!r}")
+    library, base, overload, inside, after = head.groups()
+    arguments: list[Argument] = []
+    keyword = False
+    for part in _split(inside):
+        if part == "*":
+            keyword = True
+        else:
+            arguments.append(_argument(part, keyword))
+    returns = _split(after[1:-1]) if after.startswith("(") else [after]
+    return Schema(
+        f"{library}.{base}",
+        overload or "",
+        tuple(arguments),
+        tuple(_argument(part, False) for part in returns if part),
+        composite,
+        random,
+    )
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas outside brackets and quotes."""
+    parts, depth, start, quoted = [], 0, 0, False
+    for i, char in enumerate(text):
+        if char in "\"'":
+            quoted = not quoted
+        elif not quoted and char in "([":
+            depth += 1
+        elif not quoted and char in ")]":
+            depth -= 1
+        elif char == "," and depth == 0 and not quoted:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def _argument(text: str, keyword: bool) -> Argument:
+    declared, equals, default = text.partition("=")
+    words = re.sub(r"\s*->\s*", "->", declared).split()
+    name = words[1] if len(words) > 1 else ""
+    match = _TYPE.match(words[0])
+    if match is None:
+        return Argument(name, words[0], default=default if equals else None, keyword=keyword)
+    base, alias, suffix = match.groups()
+    alias = alias or ""
+    # an array type with a size, int[2], takes any list
+    kind = base + re.sub(r"\d", "", suffix)
+    return Argument(
+        name,
+        kind,
+        alias.replace("!", "").partition("->")[0].strip(),
+        "!" in alias,
+        default.strip() if equals else None,
+        keyword,
+    )
+
+
+@cache
+def _shipped() -> Mapping[str, tuple[str, ...]]:
+    """Lines of the shipped file by dotted op name; parsing waits until one is asked for."""
+    text = resources.files("irgraph.ir").joinpath("torch_schemas.txt").read_text(encoding="utf-8")
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines()[1:]:
+        library, _, rest = line.partition("::")
+        base = rest[: rest.index("(")].partition(".")[0]
+        found.setdefault(f"{library.partition(' ')[2]}.{base}", []).append(line)
+    return {name: tuple(lines) for name, lines in found.items()}
+
+
+@cache
+def torch_version() -> str:
+    """Return the version of torch that the shipped schemas came from."""
+    text = resources.files("irgraph.ir").joinpath("torch_schemas.txt")
+    with text.open(encoding="utf-8") as lines:
+        return lines.readline().removeprefix("# torch ").strip()
+
+
+OWN_SCHEMAS = (
+    "irgraph::batched_embedding(Tensor[] weights, Tensor[] indices, Tensor[] offsets, *, "
+    "int mode=0, Tensor[] per_sample_weights=[], bool include_last_offset=False)"
+    " -> Tensor[]",
+    "irgraph::batched_embedding_backward(Tensor[] grads, Tensor[] indices, Tensor[] offsets, *, "
+    "int[] num_weights, int mode=0, Tensor[] per_sample_weights=[]) -> Tensor[]",
+    "irgraph::batched_embedding_sgd(Tensor(a!)[] weights, Tensor[] grads, Tensor[] indices, "
+    "Tensor[] offsets, *, Scalar alpha, int mode=0, Tensor[] per_sample_weights=[]) -> ()",
+    "irgraph::addmm_relu(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
+    " Scalar alpha=1) -> Tensor",
+    "irgraph::linear_relu(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+)
+"""Schemas of the fused ops that irgraph's own passes make."""
+
+
+@cache
+def schemas_of(name: str) -> tuple[Schema, ...]:
+    """Return all overloads of a dotted op name, shipped or our own; empty if unknown."""
+    own = [parse_schema(text) for text in OWN_SCHEMAS]
+    found = [schema for schema in own if schema.name == name]
+    for line in _shipped().get(name, ()):
+        flags, _, text = line.partition(" ")
+        found.append(parse_schema(text, "c" in flags, "r" in flags))
+    return tuple(sorted(found, key=lambda s: any(a.name == "out" for a in s.arguments)))
+
+
+def known_ops() -> tuple[str, ...]:
+    """Return the dotted names of all ops with a schema, sorted, for near-word suggestions."""
+    own = (parse_schema(text).name for text in OWN_SCHEMAS)
+    return tuple(sorted({*_shipped(), *own}))
+
+
+def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
+    """Return the overload that takes this op's operands, or ``None`` where none is known.
+
+    ``extra`` are schema strings that a model declares for ops outside the shipped list.
+    """
+    declared = [s for s in map(parse_schema, extra) if s.name == op.name]
+    candidates = (*declared, *schemas_of(op.name))
+    for schema in candidates:
+        if _accepts(schema, op):
+            return schema
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _accepts(schema: Schema, op: Op) -> bool:
+    if len(op.operands) > len(schema.arguments):
+        return False
+    names = {a.name for a in schema.arguments}
+    if not names.issuperset(op.attributes):
+        return False
+    pairs = zip(schema.arguments, op.operands, strict=False)
+    if not all(_takes(argument, value) for argument, value in pairs):
+        return False
+    for argument in schema.arguments[len(op.operands) :]:
+        if argument.name in op.attributes:
+            if not _takes(argument, op.attributes[argument.name]):
+                return False
+        elif argument.default is None:
+            return False
+    written = {t.name for a, v in bind(schema, op) if a.written for t in _tensors(v)}
+    return written == set(op.written)
+
+
+def bind(schema: Schema, op: Op) -> list[tuple[Argument, Value]]:
+    """Pair a schema's arguments with the values that an op gives them, in schema order."""
+    pairs: list[tuple[Argument, Value]] = []
+    for i, argument in enumerate(schema.arguments):
+        if i < len(op.operands):
+            pairs.append((argument, op.operands[i]))
+        elif argument.name in op.attributes:
+            pairs.append((argument, op.attributes[argument.name]))
+    return pairs
+
+
+def _tensors(value: Value | Result) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, tuple):
+        return [t for item in value for t in _tensors(item)]
+    return []
+
+
+def _takes(argument: Argument, value: Value) -> bool:
+    if value is None:
+        return argument.optional or argument.is_list
+    if argument.is_list:
+        return isinstance(value, tuple) or not argument.is_tensor
+    return argument.is_tensor == isinstance(value, Tensor) and not isinstance(value, tuple)

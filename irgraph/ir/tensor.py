@@ -1,0 +1,101 @@
+"""Tensors: a name, a type and the bytes of a buffer that they cover."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+ITEMSIZE = {
+    "f64": 8, "f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1,
+    "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1, "c64": 8, "c128": 16,
+}  # fmt: skip
+"""Bytes of one element, by type name."""
+
+
+class DType(str):
+    """The name of an element type used as a value, as in ``dtype = f32``."""
+
+    __slots__ = ()
+
+
+class DeviceRef(str):
+    """The name of a declared device used as a value, as in ``device = @gpu0``."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named, typed view of a buffer.
+
+    Attributes:
+        name: without the leading ``%``; unique in a graph.
+        dtype: a key of ``ITEMSIZE``.
+        shape: elements along each axis; a ``Dim`` where the size follows from a dimension.
+        buffer: the allocation, without the leading ``$``; views of one buffer may overlap.
+        strides: elements to step along each axis, or ``None`` where contiguous (row-major).
+        offset: bytes from the start of the buffer to the first element.
+        device: a declared device's name, without the leading ``@``.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    buffer: str
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+    device: str = "gpu0"
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, ``numel * itemsize``."""
+        return self.numel * self.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie row-major without gaps."""
+        return self.strides is None or self.strides == row_major(self.shape)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First byte and one past the last byte of the buffer that the elements may touch."""
+        if self.strides is None:
+            return self.offset, self.offset + self.nbytes
+        if 0 in self.shape:
+            return self.offset, self.offset
+        pairs = zip(self.shape, self.strides, strict=True)
+        last = sum((size - 1) * stride for size, stride in pairs)
+        return self.offset, self.offset + (last + 1) * self.itemsize
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a contiguous tensor of this shape (as torch counts)."""
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors may share a byte (a conservative test on byte ranges)."""
+    if a.buffer != b.buffer:
+        return False
+    (a0, a1), (b0, b1) = a.extent, b.extent
+    return a0 < b1 and b0 < a1
