@@ -1,0 +1,1 @@
+"""Predict and transform PyTorch training steps without running them."""

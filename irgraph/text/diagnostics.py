@@ -1,0 +1,105 @@
+"""Errors that show their place: file, line, column, a caret, and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of a text.
+
+    Attributes:
+        source: the file's name as the user gave it, or a word such as ``-e`` for inline text.
+        text: the whole text, for the line that is shown; may be empty.
+        line, column: of the first character, counted from 1; line 0 means no line is known.
+        length: characters to mark.
+    """
+
+    source: str
+    text: str = ""
+    line: int = 0
+    column: int = 1
+    length: int = 1
+
+    def __str__(self) -> str:
+        """Return ``file:line:column``, as far as known."""
+        return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message about one place, with notes about other places and a hint.
+
+    ``severity`` is ``error``, ``warning`` or ``note``.
+    """
+
+    message: str
+    place: Place | None = None
+    notes: tuple[Diagnostic, ...] = ()
+    hint: str = ""
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        """Return the message with its source line and carets, then notes and hint."""
+        where = f"{self.place}: " if self.place else ""
+        lines = [f"{where}{self.severity}: {self.message}"]
+        lines.extend(_excerpt(self.place))
+        lines.extend(str(note) for note in self.notes)
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def _excerpt(place: Place | None) -> list[str]:
+    if place is None or not place.line or not place.text:
+        return []
+    rows = place.text.splitlines()
+    if place.line > len(rows):
+        return []
+    row = rows[place.line - 1]
+    margin = f"{place.line:>4} | "
+    length = max(1, min(place.length, len(row) - place.column + 1))
+    return [margin + row, " " * (len(margin) - 2) + "| " + " " * (place.column - 1) + "^" * length]
+
+
+@dataclass(eq=False)
+class IrgraphError(Exception):
+    """What a user did cannot be done; ``diagnostics`` say why and ``exit_code`` how to exit.
+
+    Exit codes: 1 the answer is no; 2 wrong usage; 4 unusable input.
+    """
+
+    diagnostics: Sequence[Diagnostic] = field(default_factory=tuple)
+    exit_code: int = 4
+
+    def __str__(self) -> str:
+        """Return all diagnostics, one below the other."""
+        return "\n".join(map(str, self.diagnostics))
+
+
+def fail(
+    message: str,
+    place: Place | None = None,
+    *,
+    hint: str = "",
+    notes: Iterable[Diagnostic] = (),
+    exit_code: int = 4,
+) -> IrgraphError:
+    """Return an error with a single diagnostic, ready to raise."""
+    return IrgraphError((Diagnostic(message, place, tuple(notes), hint),), exit_code)
+
+
+def near(word: str, words: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the closest known word, or nothing."""
+    found = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def place_at(text: str, source: str, offset: int, length: int = 1) -> Place:
+    """Return the place of a character offset: line and column are computed only now."""
+    line = text.count("\n", 0, offset) + 1
+    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
+    return Place(source, text, line, column, length)
