@@ -57,7 +57,7 @@ class Graph:
 
     name: str
     dims: Mapping[str, int] = field(default_factory=dict)
-    settings: Mapping[str, Value] = field(default=EMPTY)
+    settings: Mapping[str, Value] = field(default_factory=lambda: EMPTY)
     schemas: tuple[str, ...] = ()
     devices: tuple[Device, ...] = (Device("gpu0", "v100"),)
     streams: tuple[Stream, ...] = ()

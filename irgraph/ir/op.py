@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
+from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 
 Value: TypeAlias = Union[Tensor, int, float, bool, str, tuple["Value", ...], None]
@@ -15,7 +16,10 @@ Value: TypeAlias = Union[Tensor, int, float, bool, str, tuple["Value", ...], Non
 Result: TypeAlias = Union[Tensor, tuple[Tensor, ...], None]
 """One result: a tensor, nothing (an undefined gradient), or a list of tensors."""
 
-EMPTY: Mapping[str, Value] = MappingProxyType({})
+Note: TypeAlias = Union[Quantity, str, int, float, bool, None]
+"""What a cost model or scheduler wrote about an op."""
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +46,14 @@ class Op:
     name: str
     operands: tuple[Value, ...] = ()
     results: tuple[Result, ...] = ()
-    attributes: Mapping[str, Value] = field(default=EMPTY)
+    attributes: Mapping[str, Value] = field(default_factory=lambda: EMPTY)
     written: frozenset[str] = frozenset()
     body: tuple[Op, ...] = ()
     thread: str = "main"
     stream: str = ""
     module: str = ""
     phase: str = "forward"
-    notes: Mapping[str, Value] = field(default=EMPTY)
+    notes: Mapping[str, Note] = field(default_factory=lambda: EMPTY)
     origin: str = ""
     line: int = 0
 

@@ -1,0 +1,29 @@
+"""The grammars of ``model.ir`` and of the transformation language, and their loader."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+FOLDER = Path(__file__).parent
+
+
+@cache
+def load(name: str) -> Lark:
+    """Return the LALR parser of ``model`` or ``transform``, built once a process.
+
+    Trees carry positions. Lark keeps the built tables in the user's temporary folder, so that
+    later processes start faster; where that cannot be written it builds them anew.
+    """
+    from lark import Lark
+
+    path = FOLDER / f"{name}.lark"
+    options = {"parser": "lalr", "propagate_positions": True, "maybe_placeholders": True}
+    try:
+        return Lark.open(str(path), cache=True, **options)
+    except OSError:
+        return Lark.open(str(path), **options)

@@ -1,0 +1,184 @@
+"""Makes graphs from the pieces that the readers of ``model.ir`` find."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from irgraph.ir.dim import Term, make
+from irgraph.ir.graph import FORMAT, Declared, Device, Graph, Stream
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import ITEMSIZE, DeviceRef, DType, Tensor, row_major
+from irgraph.text.diagnostics import near
+
+
+class BuildError(ValueError):
+    """What was read means nothing; ``word`` is the part of the text to point at."""
+
+    def __init__(self, message: str, word: str = "") -> None:
+        super().__init__(message)
+        self.word = word
+
+
+_TERM = re.compile(r"\s*([+-]?)\s*(\w+(?:\s*\*\s*\w+)*)")
+_FLOAT = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|inf|nan)")
+_WORDS: Mapping[str, Value] = {"true": True, "false": False, "none": None}
+
+
+@dataclass(slots=True)
+class Builder:
+    """The state of one reading: dimensions, devices, and every name defined so far."""
+
+    source: str = ""
+    name: str = ""
+    dims: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, Value] = field(default_factory=dict)
+    schemas: list[str] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+    streams: list[Stream] = field(default_factory=list)
+    declared: list[Declared] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = field(default_factory=dict)
+
+    def size(self, text: str) -> int:
+        """Return the value of ``2048``, ``-1`` or ``26*B+1``, remembering expressions."""
+        if text not in self.sizes:
+            self.sizes[text] = self._size(text)
+        return self.sizes[text]
+
+    def _size(self, text: str) -> int:
+        terms: list[Term] = []
+        position = 0
+        while position < len(text):
+            match = _TERM.match(text, position)
+            if match is None:
+                raise BuildError(f"not a size: {text!r}", text)
+            terms.append(_term(match[1], match[2]))
+            position = match.end()
+        try:
+            return make(terms, self.dims)
+        except KeyError as missing:
+            name = missing.args[0]
+            hint = near(name, self.dims)
+            raise BuildError(f"the model has no dimension {name!r}{hint}", name) from None
+
+    def literal(self, text: str) -> Value:
+        """Return the value of a literal's text."""
+        if text[0] == '"':
+            return unquote(text)
+        if text[0] == "@":
+            return DeviceRef(text[1:])
+        if text in _WORDS:
+            return _WORDS[text]
+        if text in ITEMSIZE:
+            return DType(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+        return self.size(text)
+
+    def use(self, name: str) -> Tensor:
+        """Return the tensor of a name that must be defined by now."""
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            hint = near(name, self.tensors)
+            raise BuildError(f"%{name} is not defined at this point{hint}", f"%{name}")
+        return tensor
+
+    def tensor(self, name: str, dtype: str, shape: str, device: str, place: str) -> Tensor:
+        """Define a tensor from the texts of its type; the same name again is the same tensor.
+
+        ``shape`` is what stands between the brackets; ``place`` is ``b7`` or ``b7+64``.
+        """
+        buffer, _, offset = place.partition("+")
+        if shape not in self.shapes:
+            self.shapes[shape] = self._shape(shape)
+        sizes, strides = self.shapes[shape]
+        if dtype not in ITEMSIZE:
+            raise BuildError(f"unknown element type {dtype!r}{near(dtype, ITEMSIZE)}", dtype)
+        tensor = Tensor(
+            name,
+            dtype,
+            sizes,
+            buffer,
+            strides,
+            self.size(offset) if offset else 0,
+            device or (self.devices[0].name if self.devices else "gpu0"),
+        )
+        known = self.tensors.get(name)
+        if known == tensor:
+            return known
+        if known is not None:
+            raise BuildError(f"%{name} is defined a second time, as something else", f"%{name}")
+        self.tensors[name] = tensor
+        return tensor
+
+    def _shape(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        sizes, semicolon, strides = text.partition(";")
+        shape = self._sizes(sizes)
+        if not semicolon:
+            return shape, None
+        steps = self._sizes(strides)
+        if len(steps) != len(shape):
+            raise BuildError("give one stride an axis", strides.strip())
+        return shape, None if steps == row_major(shape) else steps
+
+    def _sizes(self, text: str) -> tuple[int, ...]:
+        return tuple(self.size(part.strip()) for part in text.split(",") if part.strip())
+
+    def setting(self, name: str, value: Value) -> None:
+        """Take one setting of the header; a newer format is refused by name."""
+        if name != "format":
+            self.settings[name] = value
+        elif not isinstance(value, int) or value > FORMAT:
+            raise BuildError(
+                f"format {value} of model.ir is newer than this irgraph, which reads up to {FORMAT}",
+                str(value),
+            )
+
+    def declare(self, role: str, tensor: Tensor, label: str) -> None:
+        """Take a tensor that exists before the step."""
+        self.declared.append(Declared(role, tensor, label))
+
+    def graph(self, ops: tuple[Op, ...]) -> Graph:
+        """Return the graph of all that was taken."""
+        return Graph(
+            self.name,
+            self.dims,
+            self.settings,
+            tuple(self.schemas),
+            tuple(self.devices) or (Device("gpu0", "v100"),),
+            tuple(self.streams),
+            tuple(self.declared),
+            ops,
+            self.source,
+        )
+
+
+def _term(sign: str, product: str) -> Term:
+    coefficient = -1 if sign == "-" else 1
+    names = []
+    for factor in product.split("*"):
+        word = factor.strip()
+        if word[0].isdigit():
+            coefficient *= _integer(word)
+        else:
+            names.append(word)
+    return tuple(names), coefficient
+
+
+def _integer(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise BuildError(f"not a number: {word!r}", word) from None
+
+
+def unquote(text: str) -> str:
+    """Return the value of a string literal."""
+    try:
+        return str(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise BuildError(f"not a string: {error.msg}", text) from None

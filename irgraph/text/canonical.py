@@ -1,0 +1,244 @@
+"""The fast way in: reads text just as ``print_graph`` writes it, line by line.
+
+Anything else raises ``NotCanonicalError``, and the grammar takes over: it reads every layout and
+gives all the errors. A property test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from irgraph.ir.graph import Device, Graph, Stream
+from irgraph.ir.op import EMPTY, Note, Op, Result, Value
+from irgraph.ir.quantity import Quantity
+from irgraph.ir.tensor import Tensor
+from irgraph.text.builder import Builder, BuildError, unquote
+
+
+class NotCanonicalError(ValueError):
+    """The text is not in the canonical layout."""
+
+
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_HEADER = re.compile(rf"model ({_TEXT}) \{{ (.*) \}}$")
+_SETTING = re.compile(rf"(\w+) = (\{{[^}}]*\}}|{_TEXT}|[^\s\"{{]+)(?:  |$)")
+_CALL = re.compile(
+    rf"( *)(?:([%\w\[\], ]+) = )?({_TEXT}|[A-Za-z_]\w*(?:\.\w+)+)\(((?:[^\"()]|{_TEXT})*)\)"
+)
+_PLACED = re.compile(r"(\w+)\[([^\]]*)\](?: @(\w+))? in \$(\w+(?:\+[\w*+-]+)?)")
+_SUFFIX = re.compile(
+    rf"(?: on (\w+)(?:/(\w+))?)?(?: in module ({_TEXT}))?(?: phase (\w+))?"
+    rf"(?: \[((?:[^\"\]]|{_TEXT})*)\])?(?: from ({_TEXT}))?( \{{)?$"
+)
+_ARGUMENT = re.compile(
+    rf"(?:([A-Za-z_]\w*) = )?(?:%(\w+)(!)?|\[((?:[^\"\[\]]|{_TEXT})*)\]|({_TEXT}|[\w.@+*-]+))(?:, |$)"
+)
+_NOTE = re.compile(
+    rf"(\w+) = (?:([\d.e+-]+)([a-zA-Z%]+)(?: \+- ([\d.e+-]+)\w+)?|({_TEXT}|[\w.+-]+))(?:, |$)"
+)
+_DECLARED = re.compile(rf"(input|param|state) %(\w+)(?: ({_TEXT}))? : ")
+_OTHER = re.compile(rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$")
+
+Context = tuple[str, str, str, str]
+
+
+def read_canonical(text: str, source: str = "") -> Graph:
+    """Return the graph of a canonical text, or raise ``NotCanonicalError``."""
+    reader = _Reader(Builder(source), text.split("\n"))
+    try:
+        reader.header()
+        reader.declarations()
+        return reader.builder.graph(tuple(reader.ops(("main", "", "", "forward"))))
+    except (BuildError, IndexError) as error:
+        raise NotCanonicalError(str(error)) from error
+
+
+class _Reader:
+    def __init__(self, builder: Builder, lines: list[str]) -> None:
+        self.builder = builder
+        self.lines = lines
+        self.at = 0
+
+    def header(self) -> None:
+        match = _HEADER.match(self.lines[0])
+        if match is None:
+            raise NotCanonicalError("header")
+        self.builder.name = unquote(match[1])
+        for name, value in _matches(_SETTING, match[2]):
+            if value[0] != "{":
+                self.builder.setting(name, self.builder.literal(value))
+                continue
+            for item in filter(None, value[1:-1].split(", ")):
+                dim, _, size = item.partition(" = ")
+                self.builder.dims[dim] = int(size)
+        self.at = 2
+
+    def declarations(self) -> None:
+        while self.lines[self.at] and not self.lines[self.at].startswith("%"):
+            line = self.lines[self.at]
+            match = _DECLARED.match(line)
+            if match is not None:
+                tensor, end = self.placed(match[2], line, match.end())
+                if end != len(line):
+                    raise NotCanonicalError("declaration")
+                self.builder.declare(match[1], tensor, unquote(match[3]) if match[3] else "")
+            else:
+                self.other(line)
+            self.at += 1
+        if self.at < len(self.lines) - 1:
+            self.at += 1
+
+    def other(self, line: str) -> None:
+        match = _OTHER.match(line)
+        if match is None:
+            raise NotCanonicalError("declaration")
+        device, sheet, stream, on, schema = match.groups()
+        if device:
+            self.builder.devices.append(Device(device, unquote(sheet)))
+        elif stream:
+            self.builder.streams.append(Stream(stream, on))
+        else:
+            self.builder.schemas.append(unquote(schema))
+
+    def ops(self, outer: Context) -> Iterator[Op]:
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            if line.endswith("}") and not line.strip(" }"):
+                return
+            if not line:
+                if self.at != len(self.lines) - 1:
+                    raise NotCanonicalError("blank line")
+                return
+            yield self.op(line, outer)
+
+    def op(self, line: str, outer: Context) -> Op:
+        number = self.at + 1
+        call = _CALL.match(line)
+        if call is None:
+            raise NotCanonicalError(line)
+        results, end = self.results(call[2], line, call.end()) if call[2] else ((), call.end())
+        suffix = _SUFFIX.match(line, end)
+        if suffix is None:
+            raise NotCanonicalError(line)
+        thread, stream, module, phase, notes, origin, opens = suffix.groups()
+        written: set[str] = set()
+        operands, attributes = self.arguments(call[4], written) if call[4] else ((), EMPTY)
+        context = (
+            thread or outer[0],
+            (stream or "") if thread else outer[1],
+            unquote(module) if module else outer[2],
+            phase or outer[3],
+        )
+        self.at += 1
+        body: tuple[Op, ...] = ()
+        if opens:
+            body = tuple(self.ops(context))
+            if not body or self.lines[self.at] != call[1] + "}":
+                raise NotCanonicalError("body")
+            self.at += 1
+        name = call[3]
+        return Op(
+            unquote(name) if name[0] == '"' else name,
+            operands,
+            results,
+            attributes,
+            frozenset(written),
+            body,
+            *context,
+            self.notes(notes) if notes else EMPTY,
+            unquote(origin) if origin else "",
+            number,
+        )
+
+    def results(self, names: str, line: str, at: int) -> tuple[tuple[Result, ...], int]:
+        if line[at : at + 3] != " : ":
+            raise NotCanonicalError("types")
+        at += 3
+        results: list[Result] = []
+        for i, name in enumerate(_grouped(names)):
+            at += 2 * bool(i)
+            if isinstance(name, list):
+                items, at = self.listed(name, line, at)
+                results.append(items)
+            elif name == "_":
+                at += len("none")
+                results.append(None)
+            else:
+                tensor, at = self.placed(name, line, at)
+                results.append(tensor)
+        return tuple(results), at
+
+    def listed(self, names: list[str], line: str, at: int) -> tuple[tuple[Tensor, ...], int]:
+        items = []
+        for name in names:
+            tensor, end = self.placed(name, line, at + 1 + bool(items))
+            items.append(tensor)
+            at = end
+        return tuple(items), at + (1 if items else 2)
+
+    def placed(self, name: str, line: str, at: int) -> tuple[Tensor, int]:
+        match = _PLACED.match(line, at)
+        if match is None:
+            raise NotCanonicalError("type")
+        tensor = self.builder.tensor(
+            name.removeprefix("%"), match[1], match[2], match[3] or "", match[4]
+        )
+        return tensor, match.end()
+
+    def arguments(self, text: str, written: set[str]) -> tuple[tuple[Value, ...], dict[str, Value]]:
+        operands: list[Value] = []
+        attributes: dict[str, Value] = {}
+        for key, name, mark, items, plain in _matches(_ARGUMENT, text):
+            value: Value
+            if name:
+                value = self.builder.use(name)
+                if mark:
+                    written.add(name)
+            elif plain:
+                value = self.builder.literal(plain)
+            else:
+                value = self.arguments(items, written)[0] if items else ()
+            if key:
+                attributes[key] = value
+            elif attributes:
+                raise NotCanonicalError("an operand behind attributes")
+            else:
+                operands.append(value)
+        return tuple(operands), attributes
+
+    def notes(self, text: str) -> dict[str, Note]:
+        notes: dict[str, Note] = {}
+        for name, value, unit, spread, plain in _matches(_NOTE, text):
+            if unit:
+                notes[name] = Quantity(float(value), unit, float(spread or 0.0))
+            else:
+                notes[name] = word(plain, self.builder)
+        return notes
+
+
+def word(text: str, builder: Builder) -> Note:
+    """Return a note's value: a bare word is a string."""
+    if text.isidentifier() and text not in ("true", "false", "none", "inf", "nan"):
+        return text
+    value = builder.literal(text)
+    return value if isinstance(value, str | int | float | bool) else None
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
+    at = 0
+    while at < len(text):
+        match = pattern.match(text, at)
+        if match is None or match.end() == at:
+            raise NotCanonicalError(text)
+        at = match.end()
+        yield match.groups()
+
+
+def _grouped(names: str) -> list[str | list[str]]:
+    if "[" not in names:
+        return list(names.split(", "))
+    groups: list[str | list[str]] = []
+    for match in re.finditer(r"\[([^\]]*)\]|%\w+|_", names):
+        groups.append([n for n in match[1].split(", ") if n] if match[1] is not None else match[0])
+    return groups

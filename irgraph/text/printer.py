@@ -1,0 +1,181 @@
+"""Writes a graph as ``model.ir``: one canonical text for each graph, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+
+from irgraph.ir.graph import FORMAT, Graph
+from irgraph.ir.op import Note, Op, Result, Value, is_call_name
+from irgraph.ir.quantity import Quantity
+from irgraph.ir.tensor import DeviceRef, DType, Tensor
+
+INDENT = "  "
+
+
+def print_graph(graph: Graph) -> str:
+    """Return the canonical text of a graph, with a final newline."""
+    lines = [_header(graph), ""]
+    lines.extend(f"device @{d.name} {quote(d.sheet)}" for d in graph.devices)
+    lines.extend(f"stream {s.name} @{s.device}" for s in graph.streams)
+    lines.extend(f"schema {quote(text)}" for text in graph.schemas)
+    writer = _Writer(graph.device)
+    for declared in graph.tensors:
+        label = f" {quote(declared.label)}" if declared.label else ""
+        typed = writer.type_of(declared.tensor)
+        lines.append(f"{declared.role} %{declared.tensor.name}{label} : {typed}")
+    if graph.ops:
+        lines.append("")
+    writer.lines = lines
+    for op in graph.ops:
+        writer.op(op, "", TOP)
+    return "\n".join(lines) + "\n"
+
+
+def print_op(op: Op, device: str = "gpu0") -> str:
+    """Return the text of one op and its body, without a final newline."""
+    writer = _Writer(device)
+    writer.op(op, "", TOP)
+    return "\n".join(writer.lines)
+
+
+def print_head(op: Op, device: str = "gpu0") -> str:
+    """Return the first line of an op's text, for messages."""
+    return print_op(op, device).partition("\n")[0].removesuffix(" {")
+
+
+def _header(graph: Graph) -> str:
+    settings = [f"format = {FORMAT}"]
+    if graph.dims:
+        dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
+        settings.append(f"dims = {{{dims}}}")
+    settings.extend(f"{name} = {literal(value)}" for name, value in graph.settings.items())
+    return f"model {quote(graph.name)} {{ {'  '.join(settings)} }}"
+
+
+def quote(text: str) -> str:
+    """Return a string literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def number(value: float) -> str:
+    """Return a float literal that no reader takes for an integer."""
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return repr(float(value))
+
+
+def literal(value: Value) -> str:
+    """Return an operand or attribute as text: a tensor's name, a literal, or a list."""
+    if isinstance(value, Tensor):
+        return f"%{value.name}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(literal, value))}]"
+    return _LITERALS[type(value)](value)
+
+
+_LITERALS: dict[type, Callable[..., str]] = {
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "none",
+    float: number,
+    DType: str,
+    DeviceRef: lambda value: f"@{value}",
+    str: quote,
+    int: str,
+}
+
+
+def _note(value: Note) -> str:
+    if isinstance(value, Quantity):
+        return str(value)
+    if isinstance(value, str) and value.isidentifier():
+        return value
+    return literal(value)
+
+
+def _notes(notes: Mapping[str, Note]) -> str:
+    return ", ".join(f"{name} = {_note(value)}" for name, value in notes.items())
+
+
+Context = tuple[str, str, str, str]
+TOP: Context = ("main", "", "", "forward")
+"""Thread, stream, module and phase of an op that says nothing about them."""
+
+
+class _Writer:
+    """Collects the lines of ops; remembers the text of types, which repeat."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.lines: list[str] = []
+
+    def op(self, op: Op, indent: str, outer: Context) -> None:
+        """Append an op and its body."""
+        context = (op.thread, op.stream, op.module, op.phase)
+        results = ", ".join(map(self.result, op.results))
+        name = op.name if is_call_name(op.name) else quote(op.name)
+        head = f"{indent}{results} = {name}" if results else indent + name
+        types = f" : {', '.join(map(self.result_type, op.results))}" if results else ""
+        tail = "" if context == outer else self.place(context, outer)
+        if op.notes:
+            tail += f" [{_notes(op.notes)}]"
+        if op.origin:
+            tail += f" from {quote(op.origin)}"
+        self.lines.append(f"{head}({self.arguments(op)}){types}{tail}{' {' if op.body else ''}")
+        if op.body:
+            for child in op.body:
+                self.op(child, indent + INDENT, context)
+            self.lines.append(indent + "}")
+
+    def arguments(self, op: Op) -> str:
+        """Return operands and attributes, written tensors marked."""
+        parts = [self.operand(value, op.written) for value in op.operands]
+        for name, value in op.attributes.items():
+            parts.append(f"{name} = {self.operand(value, op.written)}")
+        return ", ".join(parts)
+
+    def operand(self, value: Value, written: frozenset[str]) -> str:
+        """Return one operand; ``!`` marks what the op writes."""
+        if isinstance(value, Tensor):
+            return f"%{value.name}!" if value.name in written else f"%{value.name}"
+        if isinstance(value, tuple):
+            return f"[{', '.join([self.operand(item, written) for item in value])}]"
+        return _LITERALS[type(value)](value) if type(value) in _LITERALS else str(value)
+
+    def result(self, result: Result) -> str:
+        """Return one result's name, a list of names, or ``_``."""
+        if isinstance(result, Tensor):
+            return f"%{result.name}"
+        if result is None:
+            return "_"
+        return f"[{', '.join(f'%{tensor.name}' for tensor in result)}]"
+
+    def result_type(self, result: Result) -> str:
+        """Return one result's type and place."""
+        if isinstance(result, Tensor):
+            return self.type_of(result)
+        if result is None:
+            return "none"
+        return f"[{', '.join(map(self.type_of, result))}]"
+
+    def type_of(self, tensor: Tensor) -> str:
+        """Return type, device where it is not the first one, and place in the buffer."""
+        shape = ", ".join(map(str, tensor.shape))
+        if tensor.strides is not None:
+            shape += "; " + ", ".join(map(str, tensor.strides))
+        device = "" if tensor.device == self.device else f" @{tensor.device}"
+        offset = f"+{tensor.offset}" if tensor.offset else ""
+        return f"{tensor.dtype}[{shape}]{device} in ${tensor.buffer}{offset}"
+
+    def place(self, context: Context, outer: Context) -> str:
+        """Return thread and stream, module and phase, as far as they differ from the outer's."""
+        text = ""
+        if context[:2] != outer[:2]:
+            thread, stream = context[:2]
+            text += f" on {thread}/{stream}" if stream else f" on {thread}"
+        if context[2] != outer[2]:
+            text += f" in module {quote(context[2])}"
+        if context[3] != outer[3]:
+            text += f" phase {context[3]}"
+        return text

@@ -1,0 +1,68 @@
+"""Turns what a grammar refuses into an error with a place, what was expected, and a near word."""
+
+from __future__ import annotations
+
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from irgraph.text.diagnostics import IrgraphError, Place, fail, near
+
+NAMES = {
+    "VALUE": "a value such as %x", "OPNAME": "an op such as aten.relu", "STRING": "a string",
+    "SIZE": "a number or size", "NUMBER": "a number", "KEY": "a name and '='", "LPAR": "'('",
+    "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'",
+    "COMMA": "','", "COLON": "':'", "EQUAL": "'='", "DEVICE": "a device such as @gpu0",
+    "BUFFER": "a buffer such as $b1", "DTYPE": "an element type such as f32",
+    "$END": "the end", "NAME": "a name", "PASSNAME": "a pass's name", "OPGLOB": "an op",
+    "QUANTITY": "a quantity such as 20us", "ROLE": "input, param or state", "BLANK": "'_'",
+    "FLOAT": "a number", "BOOL": "true, false or none", "NOTES": "'['", "BANG": "'!'",
+    "SEMICOLON": "';'", "PLUS": "'+'", "SLASH": "'/'", "DOT": "'.'",
+}  # fmt: skip
+"""How messages call the terminals of the grammars; keywords are called by their spelling."""
+
+MOST = 6
+
+
+def syntax_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
+    """Return the error of a text that does not fit its grammar (exit code 4)."""
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        rows = text.split("\n")
+        last = max((i for i, row in enumerate(rows) if row.strip()), default=0)
+        place = Place(source, text, last + 1, len(rows[last]) + 1)
+        return fail(f"the text ends too early; expected {_expected(error)}", place)
+    word = _word(error, text)
+    place = Place(source, text, error.line, error.column, len(word))
+    return fail(f"unexpected {word!r}; expected {_expected(error)}{_near(error, word)}", place)
+
+
+def _word(error: UnexpectedInput, text: str) -> str:
+    if isinstance(error, UnexpectedToken):
+        return str(error.token)
+    at = error.pos_in_stream or 0
+    end = at
+    while end < len(text) and (text[end].isalnum() or text[end] in "_-.%$@"):
+        end += 1
+    return text[at : max(end, at + 1)]
+
+
+def _terminals(error: UnexpectedInput) -> list[str]:
+    if isinstance(error, UnexpectedToken):
+        return sorted(error.expected)
+    if isinstance(error, UnexpectedCharacters):
+        return sorted(error.allowed or ())
+    return []
+
+
+def _expected(error: UnexpectedInput) -> str:
+    names = list(dict.fromkeys(NAMES.get(t, t.lower().strip("_")) for t in _terminals(error)))
+    shown = names[:MOST]
+    more = ", …" if len(names) > MOST else ""
+    if not shown:
+        return "something else"
+    if len(shown) == 1:
+        return shown[0]
+    return f"{', '.join(shown[:-1])} or {shown[-1]}{more}"
+
+
+def _near(error: UnexpectedInput, word: str) -> str:
+    keywords = [t.lower() for t in _terminals(error) if t.isalpha() and t not in NAMES]
+    return near(word, keywords)
