@@ -133,10 +133,8 @@ class Builder:
         if name != "format":
             self.settings[name] = value
         elif not isinstance(value, int) or value > FORMAT:
-            raise BuildError(
-                f"format {value} of model.ir is newer than this irgraph, which reads up to {FORMAT}",
-                str(value),
-            )
+            message = f"format {value} of model.ir is newer than this irgraph reads ({FORMAT})"
+            raise BuildError(message, str(value))
 
     def declare(self, role: str, tensor: Tensor, label: str) -> None:
         """Take a tensor that exists before the step."""

@@ -21,6 +21,7 @@ class NotCanonicalError(ValueError):
 
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
+_INNER = rf"(?:[^\"\[\]]|{_TEXT})"
 _HEADER = re.compile(rf"model ({_TEXT}) \{{ (.*) \}}$")
 _SETTING = re.compile(rf"(\w+) = (\{{[^}}]*\}}|{_TEXT}|[^\s\"{{]+)(?:  |$)")
 _CALL = re.compile(
@@ -32,10 +33,12 @@ _SUFFIX = re.compile(
     rf"(?: \[((?:[^\"\]]|{_TEXT})*)\])?(?: from ({_TEXT}))?( \{{)?$"
 )
 _ARGUMENT = re.compile(
-    rf"(?:([A-Za-z_]\w*) = )?(?:%(\w+)(!)?|\[((?:[^\"\[\]]|{_TEXT})*)\]|({_TEXT}|[\w.@+*-]+))(?:, |$)"
+    rf"(?:([A-Za-z_]\w*) = )?"
+    rf"(?:%(\w+)(!)?|\[((?:{_INNER}|\[{_INNER}*\])*)\]|({_TEXT}|[\w.@+*-]+))(?:, |$)"
 )
 _NOTE = re.compile(
-    rf"(\w+) = (?:([\d.e+-]+)([a-zA-Z%]+)(?: \+- ([\d.e+-]+)\w+)?|({_TEXT}|[\w.+-]+))(?:, |$)"
+    rf"(\w+) = (?:(-?[\d.]+(?:e[+-]?\d+)?)([a-zA-Z%]+)(?: \+- ([\d.e+-]+)\w+)?"
+    rf"|({_TEXT}|[\w.+-]+))(?:, |$)"
 )
 _DECLARED = re.compile(rf"(input|param|state) %(\w+)(?: ({_TEXT}))? : ")
 _OTHER = re.compile(rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$")
@@ -71,7 +74,7 @@ class _Reader:
                 continue
             for item in filter(None, value[1:-1].split(", ")):
                 dim, _, size = item.partition(" = ")
-                self.builder.dims[dim] = int(size)
+                self.builder.dims[dim] = self.builder.size(size)
         self.at = 2
 
     def declarations(self) -> None:
