@@ -80,6 +80,7 @@ class Overheads:
         t4: of one launch, by ``Kernel.launch``.
         t5: between two launches; for an op without launches, all of it.
         level: how the figures were found: ``op+shape``, ``op``, ``category`` or ``global``.
+        listed: launches that such an op was seen to make, by ``Kernel.launch``; empty if unknown.
     """
 
     t1: float
@@ -88,6 +89,7 @@ class Overheads:
     t4: Mapping[str, float]
     t5: float
     level: str = "op"
+    listed: tuple[str, ...] = ()
 
 
 class Host(Protocol):

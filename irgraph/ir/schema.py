@@ -189,16 +189,13 @@ def known_ops() -> tuple[str, ...]:
 
 
 def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
-    """Return the overload that takes this op's operands, or ``None`` where none is known.
+    """Return the overload that takes this op's operands, or ``None`` where none does.
 
     ``extra`` are schema strings that a model declares for ops outside the shipped list.
     """
     declared = [s for s in map(parse_schema, extra) if s.name == op.name]
     candidates = (*declared, *schemas_of(op.name))
-    for schema in candidates:
-        if _accepts(schema, op):
-            return schema
-    return candidates[0] if len(candidates) == 1 else None
+    return next((schema for schema in candidates if _accepts(schema, op)), None)
 
 
 def _accepts(schema: Schema, op: Op) -> bool:

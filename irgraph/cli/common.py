@@ -1,0 +1,92 @@
+"""What several commands share: options, reading models, writing results."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from irgraph.ir.graph import Graph
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
+OutputOption = Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", metavar="NAME|FILE", help="A shipped device sheet or your own.")
+]
+HostOption = Annotated[
+    str, typer.Option("--host", metavar="NAME|FILE", help="A shipped host table or your own.")
+]
+DimOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE", help="Give a dimension another size (repeatable)."),
+]
+PassPathOption = Annotated[
+    list[str] | None,
+    typer.Option("--pass-path", metavar="FOLDER", help="Look for passes here too (repeatable)."),
+]
+
+
+def read_model(path: str) -> Graph:
+    """Return the verified graph of a model file; say what else the file is if it is not one."""
+    from irgraph.api import load
+
+    return load(path)
+
+
+def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
+    """Return the graph with the sizes that ``--dim`` options give."""
+    if not dims:
+        return graph
+    from irgraph.ir.resize import with_dims
+    from irgraph.text.diagnostics import fail, near
+
+    sizes: dict[str, int] = {}
+    for item in dims:
+        name, _, size = item.partition("=")
+        if name not in graph.dims:
+            known = ", ".join(graph.dims) or "none"
+            message = f"--dim: the model has no dimension {name!r}{near(name, graph.dims)}"
+            raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
+        if not size.isdecimal() or int(size) < 1:
+            message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
+            raise fail(message, exit_code=2)
+        sizes[name] = int(size)
+    return with_dims(graph, sizes)
+
+
+def write_result(text: str, output: str | None) -> None:
+    """Write a result to a file, whole or not at all, or to standard output."""
+    if output is None or output == "-":
+        sys.stdout.write(text)
+        return
+    from irgraph.report.files import write_atomic
+
+    write_atomic(output, text)
+
+
+def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
+    """Print a value as JSON."""
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def console(*, error: bool = False) -> Console:
+    """Return a console for tables; wide and plain where the output is piped."""
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() else 120
+    return Console(stderr=error, width=width, highlight=False, soft_wrap=False)
+
+
+def say(message: str) -> None:
+    """Tell the user something beside the result."""
+    sys.stderr.write(message + "\n")

@@ -1,0 +1,81 @@
+"""The ``irgraph`` command: its subcommands, and what every one does about errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.capture import capture
+from irgraph.cli.devices import devices, hosts
+from irgraph.cli.diff import diff
+from irgraph.cli.evaluate import evaluate
+from irgraph.cli.lower import lower
+from irgraph.cli.models import fmt, show, verify
+from irgraph.cli.opt import PipelineCommand, opt
+from irgraph.cli.passes import passes
+from irgraph.cli.predict import predict
+
+app = typer.Typer(
+    name="irgraph",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Predict what a PyTorch training step costs on a GPU, and what a change would do to it.",
+    epilog="Exit codes: 0 good, 1 the answer is no, 2 usage, 3 usable with repairs, "
+    "4 unusable input.",
+)
+for command in (capture, lower, show, verify, fmt, predict, diff, passes, devices, hosts, evaluate):
+    app.command()(command)
+app.command(cls=PipelineCommand)(opt)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Take what stands before the subcommand."""
+    if version:
+        from importlib.metadata import version as installed
+
+        sys.stdout.write(f"irgraph {installed('irgraph')}\n")
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; no error reaches the user as a traceback."""
+    from irgraph.text.diagnostics import IrgraphError
+
+    try:
+        given = sys.argv[1:] if arguments is None else arguments
+        code = app(args=list(given), standalone_mode=False)
+    except IrgraphError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  (the reader has gone)
+        return 0
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except Exception as error:
+        return usage_error(error)
+    return code if isinstance(code, int) else 0
+
+
+def usage_error(error: Exception) -> int:
+    """Show an error of the command line's own syntax; anything else is a defect and says so."""
+    show = getattr(error, "show", None)
+    if show is None:
+        sys.stderr.write(
+            f"irgraph: internal error: {type(error).__name__}: {error}\n"
+            "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see where it happened\n"
+        )
+        if os.environ.get("IRGRAPH_DEBUG"):
+            raise error
+        return 70
+    show()
+    return int(getattr(error, "exit_code", 2))

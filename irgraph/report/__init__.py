@@ -1,0 +1,1 @@
+"""Tables and files that commands give to people and programs."""
