@@ -1,0 +1,29 @@
+"""``irgraph evaluate``: predicted beside measured."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import JsonOption, console, write_json
+
+
+def evaluate(
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="dlrm-v100")],
+    json: JsonOption = False,
+) -> None:
+    """Put predictions beside published measurements, with signed errors."""
+    from irgraph.evaluate import EVALUATIONS
+    from irgraph.text.diagnostics import fail, near
+
+    if what not in EVALUATIONS:
+        message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
+        raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
+    result = EVALUATIONS[what]()
+    if json:
+        write_json(result.as_json())
+        return
+    out = console()
+    for part in result.render():
+        out.print(part)

@@ -1,0 +1,151 @@
+"""From a graph to a step time: price, schedule, critical path."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from costmodels.price import price
+from costmodels.sheet import DeviceSheet, load_device
+
+from costmodels.host import load_host
+from irgraph.ir.cost import PROVENANCES, Host, Kernel, Priced
+from irgraph.ir.graph import Graph
+from irgraph.schedule.accounting import BLOCKING, Accounting
+from irgraph.schedule.algorithm1 import algorithm1
+from irgraph.schedule.critical_path import CriticalPath, critical_path
+from irgraph.schedule.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What one step is predicted to take, and why. Times in microseconds.
+
+    Attributes:
+        priced: the graph with the device work of its ops.
+        timeline: what happens when.
+        path: the chain that explains the step time.
+        sheet: the device.
+        host: the host whose overheads were used.
+        software: the software profile that decided which kernels ops launch.
+    """
+
+    priced: Priced
+    timeline: Timeline
+    path: CriticalPath
+    sheet: DeviceSheet
+    host: Host
+    software: str
+
+    @property
+    def step_time(self) -> float:
+        """Predicted time of the step."""
+        return self.timeline.step_time
+
+    @property
+    def spread(self) -> float:
+        """Half the width of an interval around the step time, from the kernels on the path.
+
+        A family's errors are taken to go together, those of different families to be independent;
+        the spread of host overheads is not in it.
+        """
+        by_family: Counter[str] = Counter()
+        for interval in self.path.intervals:
+            if interval.cause == "kernel" and interval.kernel is not None:
+                by_family[interval.kernel.family] += interval.kernel.spread
+        return math.hypot(*by_family.values())
+
+    @property
+    def utilization(self) -> float:
+        """Share of the step in which the device works."""
+        return self.timeline.active_time / self.step_time if self.step_time else 0.0
+
+    def kernels(self) -> list[Kernel]:
+        """Return all device work in launch order."""
+        return [k for op in self.priced.graph.ops for k in self.priced.of(op)]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures as plain values, for tables and JSON."""
+        kernels = self.kernels()
+        return {
+            "model": self.priced.graph.name,
+            "dims": dict(self.priced.graph.dims),
+            "device": {"name": self.sheet.name, "tf32": self.sheet.tf32},
+            "host": self.host.name,
+            "software": self.software,
+            "accounting": self.timeline.accounting,
+            "step_time_us": self.step_time,
+            "step_time_spread_us": self.spread,
+            "gpu_active_us": self.timeline.active_time,
+            "gpu_idle_us": self.timeline.idle_time,
+            "gpu_utilization": self.utilization,
+            "host_waits_us": self.timeline.waiting_time,
+            "coverage": coverage(kernels),
+            "unknown": unknown(self.priced),
+            "overheads_found": dict(self.timeline.levels),
+            "critical_path_us": self.path.by_cause(),
+            "critical_ops_us": self.path.by_op(),
+            "kernels": by_family(kernels),
+            "assumptions": assumptions(self.priced.graph),
+        }
+
+
+def predict(
+    graph: Graph,
+    device: str = "v100",
+    host: str = "v100",
+    *,
+    mode: str = "corrected",
+    software: str = "torch-2",
+    accounting: Accounting = BLOCKING,
+) -> Prediction:
+    """Predict a step on a device driven by a host.
+
+    ``device`` and ``host`` are shipped names or paths of the user's own files; ``mode`` is
+    ``paper`` (its formulas as they stand) or ``corrected``; ``software`` names what the ops of
+    that era launch. Raises ``IrgraphError`` for an unknown name or an unusable file.
+    """
+    sheet = load_device(device)
+    table = load_host(host)
+    priced = price(graph, sheet, mode=mode, software=software)
+    timeline = algorithm1(priced, table, accounting=accounting)
+    return Prediction(priced, timeline, critical_path(timeline), sheet, table, software)
+
+
+def coverage(kernels: Iterable[Kernel]) -> dict[str, float]:
+    """Return the share of device time by provenance, and of what lies outside models' ranges."""
+    times = dict.fromkeys(PROVENANCES, 0.0)
+    outside = 0.0
+    for kernel in kernels:
+        times[kernel.by] += kernel.time
+        outside += kernel.time if kernel.outside else 0.0
+    total = sum(times.values()) or 1.0
+    shares = {by: time / total for by, time in times.items() if time}
+    return {**shares, "outside range": outside / total} if outside else shares
+
+
+def by_family(kernels: Iterable[Kernel]) -> dict[str, dict[str, float]]:
+    """Return count and microseconds of device work by family, longest first."""
+    found: dict[str, dict[str, float]] = {}
+    for kernel in kernels:
+        entry = found.setdefault(kernel.family, {"count": 0, "time_us": 0.0})
+        entry["count"] += 1
+        entry["time_us"] += kernel.time
+    return dict(sorted(found.items(), key=lambda item: -item[1]["time_us"]))
+
+
+def unknown(priced: Priced) -> dict[str, Any]:
+    """Return the ops that no cost model knows: counts by name, and their share of the bytes."""
+    names = Counter(op.name for op in priced.unknown)
+    lost = sum(t.nbytes for op in priced.unknown for t in (*op.inputs, *op.outputs))
+    total = sum(t.nbytes for op in priced.graph.leaves() for t in (*op.inputs, *op.outputs))
+    return {"ops": dict(names.most_common()), "share_of_bytes": lost / total if total else 0.0}
+
+
+def assumptions(graph: Graph) -> list[str]:
+    """Return the reasons that transformations rest on unproven, as ops remember them."""
+    found = (op.notes.get("assuming") for op in graph.walk())
+    return [str(reason) for reason in dict.fromkeys(found) if reason is not None]
