@@ -13,8 +13,8 @@ FOLDER = Path(__file__).parent
 
 
 @cache
-def load(name: str) -> Lark:
-    """Return the LALR parser of ``model`` or ``transform``, built once a process.
+def load(name: str, start: str = "start") -> Lark:
+    """Return the LALR parser of a rule of ``model`` or ``transform``, built once a process.
 
     Trees carry positions. Lark keeps the built tables in the user's temporary folder, so that
     later processes start faster; where that cannot be written it builds them anew.
@@ -22,7 +22,12 @@ def load(name: str) -> Lark:
     from lark import Lark
 
     path = FOLDER / f"{name}.lark"
-    options = {"parser": "lalr", "propagate_positions": True, "maybe_placeholders": True}
+    options = {
+        "parser": "lalr",
+        "start": start,
+        "propagate_positions": True,
+        "maybe_placeholders": True,
+    }
     try:
         return Lark.open(str(path), cache=True, **options)
     except OSError:

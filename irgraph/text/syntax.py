@@ -15,7 +15,10 @@ NAMES = {
     "$END": "the end", "NAME": "a name", "PASSNAME": "a pass's name", "OPGLOB": "an op",
     "QUANTITY": "a quantity such as 20us", "ROLE": "input, param or state", "BLANK": "'_'",
     "FLOAT": "a number", "BOOL": "true, false or none", "NOTES": "'['", "BANG": "'!'",
-    "SEMICOLON": "';'", "PLUS": "'+'", "SLASH": "'/'", "DOT": "'.'",
+    "SEMICOLON": "';'", "PLUS": "'+'", "SLASH": "'/'", "DOT": "'.'", "MINUS": "'-'",
+    "SPLAT": "'*'", "REST": "'...'", "COMPARE": "a comparison", "SIGN": "'+' or '-'",
+    "TIMES": "'*' or '/'", "PHASE": "a phase", "NTH": "first or last",
+    "EXTREME": "earliest or latest", "AXIS": "an axis such as table or row",
 }  # fmt: skip
 """How messages call the terminals of the grammars; keywords are called by their spelling."""
 

@@ -1,0 +1,184 @@
+"""Expressions of the transformation language; ``str`` spells them as scripts do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TypeAlias, Union
+
+from irgraph.ir.op import Value
+from irgraph.ir.quantity import Quantity
+from irgraph.text.diagnostics import Place
+from irgraph.text.printer import literal
+
+NOWHERE = Place("")
+"""The place of a node that was made by a program, not read from a text."""
+
+LEVELS = {
+    "or": 1, "and": 2, "not": 3,
+    "==": 4, "!=": 4, "<=": 4, ">=": 4, "<": 4, ">": 4, "~": 4,
+    "+": 5, "-": 5, "*": 6, "/": 6,
+}  # fmt: skip
+"""How tightly operators bind."""
+
+UNARY = 7
+ATOM = 8
+
+
+def where_from() -> Place:
+    """Return the field that holds a node's place; it plays no part in comparisons."""
+    return field(default=NOWHERE, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number, string, truth value, ``none``, element type, device, or number with a unit."""
+
+    value: Value | Quantity
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the literal's text."""
+        if isinstance(self.value, Quantity):
+            return str(self.value)
+        if isinstance(self.value, float) and math.isinf(self.value):
+            return "1e999" if self.value > 0 else "-1e999"
+        return literal(self.value)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A parameter, a ``let``, an op's label, ``op`` or ``count``."""
+
+    name: str
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a pattern bound: ``%w``."""
+
+    name: str
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the name with its sign."""
+        return f"%{self.name}"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A property of a tensor or an op: ``%w.nbytes``, ``op.phase``."""
+
+    of: Expression
+    name: str
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the expression's text."""
+        return f"{_within(self.of, ATOM)}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Item:
+    """An element of a list: ``%w.shape[1]``."""
+
+    of: Expression
+    index: Expression
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the expression's text."""
+        return f"{_within(self.of, ATOM)}[{self.index}]"
+
+
+@dataclass(frozen=True)
+class Unary:
+    """``-x`` or ``not x``."""
+
+    operator: str
+    of: Expression
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the expression's text."""
+        if self.operator == "not":
+            return f"not {_within(self.of, LEVELS['not'])}"
+        inner = _within(self.of, UNARY)
+        return f"-({inner})" if inner[:1] in "-0123456789" else f"-{inner}"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """An operator of ``LEVELS`` between two expressions."""
+
+    operator: str
+    left: Expression
+    right: Expression
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the expression's text."""
+        level = LEVELS[self.operator]
+        left = _within(self.left, level + (level == LEVELS["=="]))
+        return f"{left} {self.operator} {_within(self.right, level + 1)}"
+
+
+@dataclass(frozen=True)
+class Splat:
+    """All values that a pattern bound to a name, one for each match: ``*%w``."""
+
+    name: str
+    written: bool = False
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the splat's text."""
+        return f"*%{self.name}{'!' if self.written else ''}"
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list of expressions and splats."""
+
+    items: tuple[Expression | Splat, ...]
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the list's text."""
+        return f"[{', '.join(map(str, self.items))}]"
+
+
+Expression: TypeAlias = Union[Literal, Name, Variable, Attribute, Item, Unary, Binary, ListOf]
+
+
+def _level(expression: Expression) -> int:
+    if isinstance(expression, Binary):
+        return LEVELS[expression.operator]
+    if isinstance(expression, Unary):
+        return LEVELS["not"] if expression.operator == "not" else UNARY
+    negative = isinstance(expression, Literal) and str(expression).startswith("-")
+    return UNARY if negative else ATOM
+
+
+def _within(expression: Expression, level: int) -> str:
+    text = str(expression)
+    return text if _level(expression) >= level else f"({text})"
+
+
+def parts(expression: Expression | Splat) -> list[Expression | Splat]:
+    """Return an expression and all below it."""
+    below: tuple[Expression | Splat, ...] = ()
+    if isinstance(expression, (Attribute, Unary)):
+        below = (expression.of,)
+    elif isinstance(expression, Item):
+        below = (expression.of, expression.index)
+    elif isinstance(expression, Binary):
+        below = (expression.left, expression.right)
+    elif isinstance(expression, ListOf):
+        below = expression.items
+    return [expression, *(part for inner in below for part in parts(inner))]

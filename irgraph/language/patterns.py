@@ -1,0 +1,289 @@
+"""Patterns and templates: lines of ``model.ir`` with holes; ``str`` spells them as scripts do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias, Union
+
+from irgraph.ir.op import is_call_name
+from irgraph.language.expressions import Expression, Literal, Splat, where_from
+from irgraph.text.diagnostics import Place
+from irgraph.text.printer import quote
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``%w`` names what stands there; ``%w!`` insists that the op writes it in place."""
+
+    name: str
+    written: bool = False
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the hole's text."""
+        return f"%{self.name}{'!' if self.written else ''}"
+
+
+@dataclass(frozen=True)
+class Blank:
+    """``_``: anything may stand there."""
+
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the hole's text."""
+        return "_"
+
+
+@dataclass(frozen=True)
+class Rest:
+    """``...``: all that is not named."""
+
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the hole's text."""
+        return "..."
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A list of holes; a ``Splat`` among them takes what the others leave."""
+
+    items: tuple[Hole, ...]
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the hole's text."""
+        return f"[{', '.join(map(str, self.items))}]"
+
+
+@dataclass(frozen=True)
+class Named:
+    """An argument by the schema's name: ``mode = %m``."""
+
+    name: str
+    hole: Hole
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the hole's text."""
+        return f"{self.name} = {self.hole}"
+
+
+@dataclass(frozen=True)
+class OpPattern:
+    """One op with holes.
+
+    ``op`` is a dotted name, a glob such as ``aten.{addmm,mm}``, or any other words;
+    ``holes`` and ``results`` are ``None`` where the pattern does not say.
+    """
+
+    op: str
+    holes: tuple[Hole, ...] | None = None
+    results: tuple[Hole, ...] | None = None
+    label: str = ""
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the pattern's text."""
+        label = f"{self.label}: " if self.label else ""
+        results = f"{', '.join(map(str, self.results))} = " if self.results else ""
+        holes = "" if self.holes is None else f"({', '.join(map(str, self.holes))})"
+        return f"{label}{results}{spell_op(self.op)}{holes}"
+
+
+Hole: TypeAlias = Union[Bound, Blank, Rest, Listed, Named, Splat, Literal, OpPattern]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Ops in launch order, between which others may stand."""
+
+    ops: tuple[OpPattern, ...]
+    braces: bool = False
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the pattern's text."""
+        ops = "  ".join(map(str, self.ops))
+        return f"{{ {ops} }}" if self.braces else ops
+
+
+@dataclass(frozen=True)
+class Module:
+    """The outermost ops that a module called."""
+
+    path: str
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the pattern's text."""
+        return f"module {quote(self.path)}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The ops that an earlier ``find`` or ``as`` named."""
+
+    name: str
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a statement is about: a pattern, all its matches or the first, and conditions.
+
+    ``within`` is a module's path or a label, or a phase where ``phase`` is set.
+    """
+
+    pattern: Series | Module | Found
+    many: bool = False
+    within: str = ""
+    phase: bool = False
+    where: Expression | None = None
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the selection's text."""
+        text = f"{'many ' if self.many else ''}{self.pattern}"
+        if self.within:
+            text += f" within {self.within if self.phase else quote(self.within)}"
+        return text + (f" where {self.where}" if self.where is not None else "")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A list in a template."""
+
+    items: tuple[Part, ...]
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the list's text."""
+        return f"[{', '.join(map(str, self.items))}]"
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument of a new op by the schema's name: ``mode = %m``."""
+
+    name: str
+    value: Expression
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the argument's text."""
+        return f"{self.name} = {self.value}"
+
+
+Part: TypeAlias = Union[Bound, Splat, Literal, Parts, Rest, Given]
+
+
+@dataclass(frozen=True)
+class NewOp:
+    """An op to make: its name, arguments and results."""
+
+    op: str
+    parts: tuple[Part, ...] = ()
+    results: tuple[Part, ...] = ()
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the template's text."""
+        results = f"{', '.join(map(str, self.results))} = " if self.results else ""
+        return f"{results}{spell_op(self.op)}({', '.join(map(str, self.parts))})"
+
+
+@dataclass(frozen=True)
+class Template:
+    """The ops to make, in launch order."""
+
+    ops: tuple[NewOp, ...]
+    braces: bool = False
+    place: Place = where_from()
+
+    def __str__(self) -> str:
+        """Return the template's text."""
+        ops = "  ".join(map(str, self.ops))
+        return f"{{ {ops} }}" if self.braces else ops
+
+
+_GLOB = re.compile(r"[A-Za-z_]\w*(\.([\w*]|\{[\w*,]+\})+)+")
+
+
+def spell_op(name: str) -> str:
+    """Return an op's name or glob as scripts write it: quoted where it is no dotted name."""
+    return name if is_call_name(name) or _GLOB.fullmatch(name) else quote(name)
+
+
+def is_glob(name: str) -> bool:
+    """Tell whether an op's name in a pattern stands for several."""
+    return bool(_GLOB.fullmatch(name)) and any(c in name for c in "*{")
+
+
+@cache
+def glob(name: str) -> re.Pattern[str]:
+    """Return what ``aten.{addmm,mm}`` or ``aten._foreach_*`` matches."""
+    text = ""
+    inside = False
+    for char in name:
+        inside = inside and char != "}"
+        piece = {"*": r"\w*", "{": "(?:", "}": ")"}.get(char, re.escape(char))
+        text += "|" if char == "," and inside else piece
+        inside = inside or char == "{"
+    return re.compile(text)
+
+
+def nested(pattern: OpPattern) -> Iterator[OpPattern]:
+    """Yield a pattern and the patterns among its holes, outer before inner."""
+    yield pattern
+    for hole in pattern.holes or ():
+        if isinstance(hole, OpPattern):
+            yield from nested(hole)
+
+
+def holes(pattern: OpPattern) -> Iterator[Hole]:
+    """Yield the holes and results of a pattern and of those nested in it, lists opened."""
+    for op in nested(pattern):
+        for hole in (*(op.holes or ()), *(op.results or ())):
+            yield from _opened(hole)
+
+
+def _opened(hole: Hole) -> Iterator[Hole]:
+    if isinstance(hole, Named):
+        yield hole
+        yield from _opened(hole.hole)
+    elif isinstance(hole, Listed):
+        yield hole
+        for item in hole.items:
+            yield from _opened(item)
+    elif not isinstance(hole, OpPattern):
+        yield hole
+
+
+def template_parts(new: NewOp) -> Iterator[Part]:
+    """Yield the operands and named arguments of a template, lists opened."""
+    for part in new.parts:
+        yield from _template_parts(part)
+
+
+def result_parts(new: NewOp) -> Iterator[Part]:
+    """Yield the results of a template, lists opened."""
+    for part in new.results:
+        yield from _template_parts(part)
+
+
+def _template_parts(part: Part) -> Iterator[Part]:
+    if isinstance(part, Parts):
+        for item in part.items:
+            yield from _template_parts(item)
+    else:
+        yield part
