@@ -1,0 +1,1 @@
+"""Front ends: everything that turns a program or a recording of one into a graph."""

@@ -1,0 +1,166 @@
+"""Live capture: run a PyTorch step once, on the meta device or for real, and keep its calls."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from irgraph.capture import recorder
+from irgraph.capture.accelerator import as_accelerator
+from irgraph.capture.assemble import Assembler
+from irgraph.capture.batch import DifferentStructure, with_batch
+from irgraph.capture.et_reader import read_execution_trace
+from irgraph.capture.forest import roots
+from irgraph.capture.forms import differing
+from irgraph.capture.identity import Identities
+from irgraph.capture.lowering import Lowering
+from irgraph.capture.nodes import Node
+from irgraph.capture.result import Capture
+from irgraph.capture.target import load_target, user_error
+from irgraph.ir.graph import Graph
+from irgraph.text.diagnostics import fail
+
+CPU_NOTES = (
+    "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
+    "device are missing",
+    "captured on the CPU: backward ran on the calling thread; it is shown on thread backward",
+)
+"""What a program that ran on the CPU cannot show."""
+
+
+def capture(
+    step: Callable[[], Any],
+    *,
+    name: str = "step",
+    device: str = "meta",
+    model: Any = None,
+    dims: Mapping[str, int] | None = None,
+    source: str = "",
+) -> Capture:
+    """Run a step twice, once to warm up, and return its calls as a graph.
+
+    Args:
+        step: makes one training or inference step; takes nothing.
+        name: the graph's name.
+        device: where the step's tensors lie. ``meta`` stands for the accelerator: nothing is
+            computed, and tensors on the CPU are host tensors.
+        model: names parameters and modules; without it ``step.model`` is used, if there is one.
+        dims: symbolic sizes to declare.
+        source: the file the step comes from; errors name their line in it.
+
+    Raises:
+        IrgraphError: the step raised, or torch is missing.
+    """
+    model = model if model is not None else getattr(step, "model", None)
+    _import_torch()
+    with recorder.dispatch_mode(None, {}):
+        _call(step, name, "warming up", source)
+    nodes, recording = _record(step, name, model, source)
+    identities = Identities(("meta",) if device == "meta" else ())
+    identities.devices[device] = "gpu0"
+    lowering = Lowering("live", identities, recorder.join(nodes, recording))
+    calls = lowering.calls(roots(nodes))
+    changes = as_accelerator(calls, identities)
+    assembler = Assembler(calls)
+    ops = assembler.ops()
+    graph = Graph(
+        name,
+        dims=dict(dims or {}),
+        settings={"source": "live", "captured_on": device, "torch": _torch_version()},
+        schemas=tuple(lowering.schemas),
+        tensors=assembler.roles(),
+        ops=ops,
+    )
+    notes = [*dict.fromkeys(recording.repaired), *changes, *(CPU_NOTES if device == "cpu" else ())]
+    notes += [f"{count} {sentence}" for sentence, count in lowering.counts.items()]
+    return Capture(graph, tuple(notes), differing(graph), tuple(lowering.links))
+
+
+def capture_file(
+    target: str,
+    *,
+    batch: int,
+    device: str = "meta",
+    symbolic: bool = True,
+    batches: Sequence[int] = (),
+) -> Capture:
+    """Capture the step that ``FILE.py:NAME`` makes, with its batch size as the dimension ``B``.
+
+    Args:
+        target: names a function of (batch, device) that returns a step; literal options may
+            follow its name, as in ``dlrm.py:default(lookups=10)``.
+        batch: batch size of the captured step.
+        device: ``meta``, or ``cpu`` to really run it.
+        symbolic: whether to capture at other batch sizes too, to find what depends on it.
+        batches: those other sizes; chosen if empty.
+
+    Raises:
+        IrgraphError: the target cannot be found or run; its own errors name their line.
+    """
+    _import_torch()
+    found = load_target(target)
+    name = f"{Path(found.path).stem}_{found.name}"
+    sizes = [batch, *(size for size in batches or other_sizes(batch) if size != batch)]
+    captures = {
+        size: capture(found.step(size, device), name=name, device=device, source=found.path)
+        for size in (sizes if symbolic else [batch])
+    }
+    first = captures[batch]
+    if not symbolic:
+        return first
+    try:
+        graph, odd = with_batch({size: c.graph for size, c in captures.items()}, batch)
+    except DifferentStructure as error:
+        shown = ", ".join(map(str, sizes))
+        note = f"no batch dimension: the captures at batch {shown} differ: {error}"
+        return replace(first, notes=(*first.notes, note))
+    return replace(first, graph=graph, notes=(*first.notes, *odd))
+
+
+def other_sizes(batch: int) -> tuple[int, ...]:
+    """Return two more batch sizes to compare with: smaller ones where there is room."""
+    return (batch // 2, batch // 4) if batch >= 16 else (2 * batch, 3 * batch)
+
+
+def _import_torch() -> None:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
+    if find_spec("torch") is None:
+        raise fail("live capture needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _record(
+    step: Callable[[], Any], name: str, model: Any, source: str
+) -> tuple[list[Node], recorder.Recording]:
+    from torch.profiler import ExecutionTraceObserver
+
+    recording = recorder.Recording()
+    hints = recorder.hints_of(model)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "live.json"
+        observer = ExecutionTraceObserver().register_callback(str(file))
+        observer.start()
+        try:
+            with recorder.module_ranges(model), recorder.dispatch_mode(recording, hints):
+                _call(step, name, "capturing", source)
+        finally:
+            observer.stop()
+            observer.unregister_callback()
+        return read_execution_trace(file).nodes, recording
+
+
+def _call(step: Callable[[], Any], name: str, doing: str, source: str) -> None:
+    try:
+        step()
+    except Exception as error:
+        raise user_error(f"{name} failed while {doing} it", error, source) from error

@@ -1,0 +1,136 @@
+"""The calls of a recording, one node each, whatever the recording's version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTensor:
+    """A tensor as an execution trace describes it; both ids are used again after a free.
+
+    Attributes:
+        id: of the tensor object.
+        storage: id of its memory; 0 where it has none.
+        offset: elements from the start of the storage.
+        device: torch's name, such as ``cuda:0``.
+        shape, strides: in elements; strides are ``None`` where the trace does not say.
+        dtype: the IR's name of the element type.
+    """
+
+    id: int
+    storage: int
+    offset: int
+    device: str
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One recorded range: an operator, an autograd node or an annotation.
+
+    Attributes:
+        id: number in the recording, in order of starts.
+        name: as recorded, such as ``aten::linear``.
+        schema: torch's schema string, ``""`` where it is no operator.
+        inputs, outputs: values in the schema's order; tensors as ``TraceTensor``.
+        sequence: autograd sequence number, -1 if none.
+        forward: id of the range on the forward thread that a backward node belongs to.
+        thread: the recording's thread number.
+        backward: whether it is an autograd node.
+        children: what it called, in order of starts.
+    """
+
+    id: int
+    name: str
+    schema: str = ""
+    inputs: list[Any] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    sequence: int = -1
+    forward: int = 0
+    thread: int = 0
+    backward: bool = False
+    parent: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it, outer before inner."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+DTYPES = {
+    "float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16",
+    "long int": "i64", "long": "i64", "long long": "i64", "int": "i32", "short": "i16",
+    "short int": "i16", "signed char": "i8", "unsigned char": "u8", "bool": "bool",
+    "c10::complex<float>": "c64", "c10::complex<double>": "c128",
+    "c10::Float8_e4m3fn": "f8e4m3", "c10::Float8_e5m2": "f8e5m2",
+}  # fmt: skip
+"""The IR's element types by the C++ names that traces use."""
+
+UNDEFINED = "nullptr"
+
+
+def values(
+    raw: Sequence[Any], shapes: Sequence[Any], types: Sequence[str], strides: Sequence[Any]
+) -> list[Any]:
+    """Return recorded values with every tensor described in full and nothing for ``<None>``."""
+    found = []
+    for i, value in enumerate(raw):
+        shape = shapes[i] if i < len(shapes) else []
+        kind = types[i] if i < len(types) else ""
+        stride = strides[i] if i < len(strides) else None
+        found.append(_value(value, shape, kind, stride))
+    return found
+
+
+def _value(value: Any, shape: Any, kind: str, strides: Any) -> Any:
+    if kind.startswith("Tensor("):
+        return _tensor(value, shape, kind[7:-1], strides)
+    if kind.startswith(("GenericList[", "Tuple[", "List[")) and isinstance(value, list):
+        kinds = _split(kind[kind.index("[") + 1 : -1])
+        if len(kinds) < len(value):
+            kinds = kinds + kinds[-1:] * (len(value) - len(kinds))
+        return [
+            _value(item, _at(shape, i, []), kinds[i], _at(strides, i, None))
+            for i, item in enumerate(value)
+        ]
+    return None if value == "<None>" else value
+
+
+def _at(items: Any, i: int, default: Any) -> Any:
+    return items[i] if isinstance(items, list) and i < len(items) else default
+
+
+def _split(kinds: str) -> list[str]:
+    """Split a list of types at commas outside brackets."""
+    if "[" not in kinds and "<" not in kinds:
+        return kinds.split(",")
+    parts, depth, start = [], 0, 0
+    for i, char in enumerate(kinds):
+        depth += (char in "[<(") - (char in "]>)")
+        if char == "," and depth == 0:
+            parts.append(kinds[start:i])
+            start = i + 1
+    return [*parts, kinds[start:]]
+
+
+def _tensor(value: Any, shape: Any, dtype: str, strides: Any) -> TraceTensor | None:
+    if dtype.startswith(UNDEFINED) or not isinstance(value, list) or len(value) < 6:
+        return None
+    identity, storage, offset, numel, _, device = value[:6]
+    known = DTYPES.get(dtype)
+    if known is None or not device:
+        return None
+    sizes = tuple(shape) if _is_sizes(shape) else (numel,)
+    steps = tuple(strides) if _is_sizes(strides) and len(strides) == len(sizes) else None
+    return TraceTensor(identity, storage, offset, device, sizes, known, steps)
+
+
+def _is_sizes(sizes: Any) -> bool:
+    return isinstance(sizes, list) and all(isinstance(size, int) for size in sizes)

@@ -1,0 +1,297 @@
+"""Watches a running step: every device call with the true identity of its tensors.
+
+An execution trace gives the nesting of calls, but on torch's meta device all its storages look
+alike. A dispatch mode sees the tensors themselves; it wraps each call in a numbered range, so
+that the two can be joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from irgraph.capture.identity import Exact, tight
+from irgraph.capture.lowering import MODULE
+from irgraph.capture.nodes import Node
+from irgraph.ir.tensor import ITEMSIZE, DType
+
+if TYPE_CHECKING:
+    import torch
+
+MARK = "irgraph#"
+MODE = "PythonDispatchMode"
+
+Hints = Mapping[int, tuple[str, str]]
+"""Role and label of a tensor by the address of its storage."""
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """One device call: its schema, arguments in schema order, results."""
+
+    schema: str
+    name: str
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+@dataclass(slots=True)
+class Recording:
+    """What the dispatch mode saw, by the number of its range.
+
+    Attributes:
+        calls: every device call.
+        alive: storages that calls touched, kept so that no address is used again.
+        repaired: calls that the device cannot run and that got a made-up result.
+    """
+
+    calls: dict[int, CallRecord] = field(default_factory=dict)
+    alive: dict[int, Any] = field(default_factory=dict)
+    repaired: list[str] = field(default_factory=list)
+
+
+def dispatch_mode(recording: Recording | None, hints: Hints) -> Any:
+    """Return a dispatch mode that records; without a recording it only repairs calls."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        """Records each call that reaches the device."""
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func.namespace == "profiler":
+                return func(*args, **kwargs)
+            if recording is None:
+                return _run(func, args, kwargs, [])
+            return _record(recording, hints, func, args, kwargs)
+
+    return Watch()
+
+
+def _record(recording: Recording, hints: Hints, func: Any, args: Any, kwargs: Any) -> Any:
+    from torch.autograd.profiler import record_function
+
+    number = len(recording.calls) + 1
+    inputs = _describe(_in_schema_order(func._schema, args, kwargs), recording, hints)
+    call = CallRecord(str(func._schema), func._schema.name, inputs, [])
+    recording.calls[number] = call
+    with record_function(f"{MARK}{number}"):
+        result = _run(func, args, kwargs, recording.repaired)
+    many = len(func._schema.returns) != 1
+    results = list(result or ()) if many else [result]
+    call.outputs = _describe(results, recording, hints)
+    return result
+
+
+def _in_schema_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    given = list(args)
+    for argument in schema.arguments[len(args) :]:
+        given.append(kwargs.get(argument.name, _Absent))
+    return [
+        argument.default_value if value is _Absent else value
+        for value, argument in zip(given, schema.arguments, strict=True)
+    ]
+
+
+class _Absent:
+    """Stands for an argument that was not given."""
+
+
+def _describe(values: Sequence[Any], recording: Recording, hints: Hints) -> list[Any]:
+    import torch
+
+    def describe(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _exact(value, recording, hints)
+        if isinstance(value, (list, tuple)):
+            return [describe(item) for item in value]
+        return _literal(value)
+
+    return [describe(value) for value in values]
+
+
+def _literal(value: Any) -> Any:
+    import torch
+
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.dtype):
+        return DType(_dtypes()[value])
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    return str(value).removeprefix("torch.")
+
+
+def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
+    storage = _storage(tensor)
+    address = int(storage._cdata) if storage is not None else int(tensor._cdata)
+    recording.alive.setdefault(address, storage if storage is not None else tensor)
+    dtype = _dtypes()[tensor.dtype]
+    shape = tuple(map(int, tensor.shape))
+    dense = storage is not None and not tensor.is_sparse
+    return Exact(
+        int(tensor._cdata),
+        address if dense else -address,
+        int(tensor.storage_offset()) * ITEMSIZE[dtype] if dense else 0,
+        str(tensor.device),
+        shape,
+        dtype,
+        tight(shape, tuple(map(int, tensor.stride()))) if dense else None,
+        _hint(tensor, address, hints),
+    )
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    """Return a tensor's memory; a sparse tensor's is that of its values."""
+    with contextlib.suppress(NotImplementedError, RuntimeError):
+        return tensor._values().untyped_storage() if tensor.is_sparse else tensor.untyped_storage()
+    return None
+
+
+def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
+    if address in hints:
+        return hints[address]
+    return ("param", "") if tensor.requires_grad and tensor.is_leaf else ("", "")
+
+
+def _dtypes() -> Mapping[Any, str]:
+    import torch
+
+    if not _DTYPES:
+        words = {
+            "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
+            "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
+            "bool": "bool", "c64": "complex64", "c128": "complex128",
+            "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+        }  # fmt: skip
+        _DTYPES.update({getattr(torch, word): ours for ours, word in words.items()})
+    return _DTYPES
+
+
+_DTYPES: dict[Any, str] = {}
+
+
+def _run(func: Any, args: Any, kwargs: Any, repaired: list[str]) -> Any:
+    """Run a call; one that needs values the meta device has not gets a stand-in."""
+    import torch
+
+    base = func._schema.name.partition("::")[2]
+    first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+    on_meta = first is not None and first.device.type == "meta"
+    if on_meta and base == "_local_scalar_dense":
+        repaired.append("aten.item: a meta tensor has no value, 1 was returned")
+        return torch.ones((), dtype=first.dtype).item()  # type: ignore[union-attr]
+    target = kwargs.get("device")
+    if on_meta and base == "_to_copy" and target is not None and torch.device(target).type == "cpu":
+        repaired.append("aten.to to the host: a meta tensor has no value, ones were returned")
+        return torch.ones(first.shape, dtype=kwargs.get("dtype") or first.dtype)  # type: ignore[union-attr]
+    try:
+        return func(*args, **kwargs)
+    except NotImplementedError:
+        written = _only_writes(func, args)
+        if written is None:
+            raise
+        repaired.append(f"{func._schema.name}: does not run on sparse meta tensors, was skipped")
+        return written
+
+
+def _only_writes(func: Any, args: Sequence[Any]) -> Any:
+    """Return the tensor that an in-place call with a sparse operand gives back."""
+    import torch
+
+    sparse = any(isinstance(arg, torch.Tensor) and arg.is_sparse for arg in args)
+    returns = func._schema.returns
+    in_place = len(returns) == 1 and returns[0].alias_info and returns[0].alias_info.is_write
+    return args[0] if sparse and in_place else None
+
+
+@contextlib.contextmanager
+def module_ranges(model: Any) -> Iterator[None]:
+    """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
+    from torch.autograd.profiler import record_function
+
+    open_ranges: list[Any] = []
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            mark = record_function(MODULE + path)
+            mark.__enter__()
+            open_ranges.append(mark)
+
+        return hook
+
+    def leave(*_: Any) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    hooks = []
+    for path, module in model.named_modules() if model is not None else ():
+        if path:
+            hooks.append(module.register_forward_pre_hook(enter(path)))
+            hooks.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def hints_of(model: Any) -> dict[int, tuple[str, str]]:
+    """Return the roles and labels of a model's parameters, gradients and buffers."""
+    found: dict[int, tuple[str, str]] = {}
+    if model is None:
+        return found
+    for name, buffer in model.named_buffers():
+        found[buffer.untyped_storage()._cdata] = ("state", name)
+    for name, parameter in model.named_parameters():
+        found[parameter.untyped_storage()._cdata] = ("param", name)
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            found[parameter.grad.untyped_storage()._cdata] = ("state", f"{name}.grad")
+    return found
+
+
+def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
+    """Return each device call's record by its node's id, and take the mode's marks away.
+
+    The mode shows as ``op > PythonDispatchMode > irgraph#7 > op``; with a label of the program's
+    own it shows as ``PythonDispatchMode("label") > ...``, around what the label is around.
+    """
+    by_id = {node.id: node for node in nodes}
+    records: dict[int, CallRecord] = {}
+    for node in nodes:
+        if node.name.startswith(MARK):
+            owner = _owner(node, by_id, recording)
+            if owner is not None:
+                records[owner.id] = recording.calls[int(node.name[len(MARK) :])]
+                owner.children.clear()
+    for node in nodes:
+        node.children = [kept for child in node.children for kept in _unmarked(child)]
+    return records
+
+
+def _owner(mark: Node, by_id: Mapping[int, Node], recording: Recording) -> Node | None:
+    """Return the operator whose call a mark stands in, or ``None`` for a call of the mode's own."""
+    mode = by_id.get(mark.parent)
+    if mode is None or mode.name != MODE:
+        return None
+    name = recording.calls[int(mark.name[len(MARK) :])].name
+    above = by_id.get(mode.parent)
+    while above is not None and not above.schema and name.endswith("::" + above.name):
+        above = by_id.get(above.parent)
+    return above if above is not None and above.name == name else None
+
+
+def _unmarked(node: Node) -> list[Node]:
+    if node.name.startswith(MARK):
+        return []
+    if node.name != MODE:
+        return [node]
+    if node.inputs and isinstance(node.inputs[0], str) and not node.inputs[0].startswith("<"):
+        node.name = node.inputs[0]
+        node.inputs = []
+        node.children = [child for child in node.children if child.name != node.name]
+        return [node]
+    return [kept for child in node.children for kept in _unmarked(child)]

@@ -1,0 +1,24 @@
+"""What a front end returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from irgraph.ir.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A captured step and what to know about it.
+
+    Attributes:
+        graph: the step.
+        notes: what was assumed, left out or repaired, one sentence each.
+        differing: ops whose form on the accelerator differs from what was captured, one line each.
+        links: pairs of origins, a backward op's and that of the forward op it belongs to.
+    """
+
+    graph: Graph
+    notes: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
