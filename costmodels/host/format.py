@@ -1,0 +1,88 @@
+"""The file format of host tables: JSON with these records, checked as it is read.
+
+``{"format": 1, "name": "...", "source": "...", "T1": STAT, "T4": {"kernel": STAT}, "ops": {NAME:
+{"T2": STAT, "T3": STAT, "T5": STAT, "whole": STAT, "launches": ["kernel"], "shapes": {...}}}}``
+where a STAT is ``{"mean": 7.7, "std": 4.9, "count": 12}``; all times in microseconds. Names are
+those of ``model.ir`` without quotes. ``shapes`` holds the same record for one set of operand
+shapes, under a key such as ``f32[2048,512] f32[512,512]``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+FORMAT = 1
+"""Version that this library reads and writes."""
+
+
+class Stat(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A measured time in microseconds.
+
+    ``count`` is the number of samples (0: unknown), ``std`` their standard deviation,
+    ``quantiles`` any of them by name (``p50``), ``source`` where the figure comes from.
+    """
+
+    mean: float
+    std: float = 0.0
+    count: int = 0
+    source: str = ""
+    quantiles: dict[str, float] = {}
+
+
+class OpEntry(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    rename={"t2": "T2", "t3": "T3", "t5": "T5"},
+):
+    """What is known of one operation.
+
+    ``t5`` is the time between two launches; ``whole`` all of an operation that launches nothing
+    (the paper calls both T5). ``launches`` are the kinds of launch it was seen to make.
+    """
+
+    t2: Stat | None = None
+    t3: Stat | None = None
+    t5: Stat | None = None
+    whole: Stat | None = None
+    launches: tuple[str, ...] = ()
+    shapes: dict[str, OpEntry] = {}
+
+
+class HostFile(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    rename={"t1": "T1", "t4": "T4"},
+):
+    """A host's table: ``t4`` by kind of launch (``kernel``, ``memcpy``, ``memset``).
+
+    A kind that ``t4`` lacks was not counted as a launch by whoever measured: its time is in the
+    T2, T3 and T5 around it.
+    """
+
+    format: int
+    name: str
+    t1: Stat
+    t4: dict[str, Stat]
+    ops: dict[str, OpEntry] = {}
+    description: str = ""
+    source: str = ""
+    licence: str = ""
+    made_by: str = ""
+
+
+def pooled(stats: Sequence[Stat], source: str = "") -> Stat:
+    """Return the statistics of all samples together; unknown counts weigh as one sample each."""
+    weights = [max(s.count, 1) for s in stats]
+    total = sum(weights)
+    mean = math.fsum(w * s.mean for w, s in zip(weights, stats, strict=True)) / total
+    squares = math.fsum(
+        w * (s.std**2 + (s.mean - mean) ** 2) for w, s in zip(weights, stats, strict=True)
+    )
+    return Stat(mean, math.sqrt(squares / total), sum(s.count for s in stats), source)

@@ -1,0 +1,184 @@
+"""Host tables: reading them, and finding an operation's overheads in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from costmodels.host.format import FORMAT, HostFile, OpEntry, Stat, pooled
+from irgraph.ir.cost import Overheads
+from irgraph.ir.op import Op
+from irgraph.text.diagnostics import Place, fail, near
+
+LEVELS = ("op+shape", "op", "category", "global")
+"""How figures are found, best first: the same operation on the same shapes; the same operation;
+the mean over operations of its category; the mean over all."""
+
+
+@dataclass(frozen=True)
+class HostTable:
+    """A host's overheads, with means by category for operations that it does not list."""
+
+    file: HostFile
+    means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        return self.file.name
+
+    def overheads(self, op: Op, launches: int) -> Overheads:
+        """Return the overheads of a top-level operation that makes this many launches.
+
+        Each time is looked for at every level of ``LEVELS`` in turn; ``level`` of the answer is
+        the worst that was needed. T2 and T3 matter only with launches, T5 only with two.
+        """
+        needed = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
+        found = {kind: self._find(op, kind) for kind in needed}
+        nothing = (Stat(0.0), LEVELS[0])
+        gap = found.get("whole") or found.get("t5", nothing)
+        return Overheads(
+            t1=self.file.t1.mean,
+            t2=found.get("t2", nothing)[0].mean,
+            t3=found.get("t3", nothing)[0].mean,
+            t4={kind: stat.mean for kind, stat in self.file.t4.items()},
+            t5=gap[0].mean,
+            level=max((level for _, level in found.values()), key=LEVELS.index),
+            listed=self._listed(op),
+        )
+
+    def _listed(self, op: Op) -> tuple[str, ...]:
+        entry = self.file.ops.get(op.name)
+        return entry.launches if entry is not None else ()
+
+    def _find(self, op: Op, kind: str) -> tuple[Stat, str]:
+        entry = self.file.ops.get(op.name, OpEntry())
+        shaped = getattr(entry.shapes.get(shape_key(op), OpEntry()), kind) if entry.shapes else None
+        candidates: Iterator[tuple[Stat | None, str]] = zip(
+            (
+                shaped,
+                getattr(entry, kind),
+                self.means.get((category(op.name), kind)),
+                self.means.get(("", kind)),
+            ),
+            LEVELS,
+            strict=True,
+        )
+        return next(((stat, level) for stat, level in candidates if stat), (Stat(0.0), LEVELS[-1]))
+
+
+def category(name: str) -> str:
+    """Return the category of an operation by its name.
+
+    ``autograd`` nodes, calls ``in place`` (they allocate nothing), other calls, and labels.
+    """
+    if name.startswith("autograd."):
+        return "autograd"
+    library, _, base = name.partition(".")
+    if "#" in name or not (library.isidentifier() and base):
+        return "label"
+    return "in place" if base.endswith("_") and not base.endswith("__") else "call"
+
+
+def shape_key(op: Op) -> str:
+    """Return the key of an operation's operand shapes: ``f32[2048,512] f32[512,512]``."""
+    return " ".join(f"{t.dtype}[{','.join(str(int(n)) for n in t.shape)}]" for t in op.inputs)
+
+
+def host_table(file: HostFile) -> HostTable:
+    """Return a table ready for look-ups: its means by category are made here."""
+    groups: dict[tuple[str, str], list[Stat]] = {}
+    for name, entry in file.ops.items():
+        if category(name) == "label":
+            continue
+        for kind in ("t2", "t3", "t5", "whole"):
+            stat = getattr(entry, kind)
+            if stat is not None:
+                # every operation counts once, however many samples it has
+                single = Stat(stat.mean)
+                groups.setdefault((category(name), kind), []).append(single)
+                groups.setdefault(("", kind), []).append(single)
+    return HostTable(file, {key: pooled(stats) for key, stats in groups.items()})
+
+
+def list_hosts() -> tuple[str, ...]:
+    """Return the names of the tables that ship."""
+    files = (p.name for p in _shipped().iterdir() if p.name.endswith(".json"))
+    return tuple(sorted(name.removesuffix(".json") for name in files))
+
+
+def load_host(name_or_path: str) -> HostTable:
+    """Return a table that ships, by name, or one from a user's file.
+
+    Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
+    """
+    if name_or_path in list_hosts():
+        data = (_shipped() / f"{name_or_path}.json").read_bytes()
+        return host_table(_decode(data, name_or_path))
+    path = Path(name_or_path)
+    if path.is_file():
+        return host_table(_decode(path.read_bytes(), name_or_path))
+    known = ", ".join(list_hosts())
+    raise fail(
+        f"no host table or file {name_or_path!r}{near(name_or_path, list_hosts())}",
+        hint=f"tables that ship: {known}",
+    )
+
+
+def host_rows() -> list[dict[str, str]]:
+    """Return a row of text for each table that ships, for printing."""
+    files = (load_host(name).file for name in list_hosts())
+    return [
+        {
+            "host": file.name,
+            "operations": str(len(file.ops)),
+            "T1 us": f"{file.t1.mean:.1f}",
+            "T4 us": ", ".join(f"{kind} {stat.mean:.1f}" for kind, stat in file.t4.items()),
+            "measured": file.description,
+            "source": f"{file.source} ({file.licence})",
+        }
+        for file in files
+    ]
+
+
+def _shipped() -> resources.abc.Traversable:
+    return resources.files("costmodels") / "hosts"
+
+
+def _decode(data: bytes, source: str) -> HostFile:
+    place = Place(source)
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+    except msgspec.MsgspecError as error:
+        raise fail(f"this is no host table: {error}", place) from error
+    if version > FORMAT:
+        raise fail(
+            f"this host table has format {version}; format {FORMAT} is the newest known", place
+        )
+    try:
+        file = msgspec.json.decode(data, type=HostFile)
+    except msgspec.ValidationError as error:
+        raise fail(f"wrong field in a host table: {error}", place) from error
+    negative = next(_negative(file), "")
+    if negative:
+        raise fail(f"negative time in a host table: {negative}", place)
+    return file
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+def _negative(file: HostFile) -> Iterator[str]:
+    if file.t1.mean < 0:
+        yield "T1"
+    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if stat.mean < 0)
+    for name, entry in file.ops.items():
+        for kind in ("t2", "t3", "t5", "whole"):
+            stat = getattr(entry, kind)
+            if stat is not None and stat.mean < 0:
+                yield f"{kind.replace('t', 'T')} of {name}"

@@ -1,0 +1,138 @@
+"""A timeline as a file for Perfetto (ui.perfetto.dev) or chrome://tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.report.files import write_atomic
+from irgraph.schedule.critical_path import CriticalPath, critical_path
+from irgraph.schedule.timeline import CAUSES, Interval, Timeline
+
+Event = dict[str, Any]
+
+
+def write_timeline(timeline: Timeline, path: str | Path) -> None:
+    """Write a timeline in Chrome's trace event format, whole or not at all.
+
+    Tracks: the critical path; each host thread with its operations and what they spend their time
+    on; each device stream with its kernels. Arrows lead from launches to kernels.
+    """
+    write_atomic(path, msgspec.json.encode(trace_events(timeline)))
+
+
+def trace_events(timeline: Timeline) -> dict[str, Any]:
+    """Return a timeline as a trace: times in microseconds, facts about operations in ``args``."""
+    chain = critical_path(timeline)
+    tracks = _Tracks(timeline)
+    facts = {
+        "device": timeline.device,
+        "host": timeline.host,
+        "accounting": timeline.accounting,
+        "step_time_us": timeline.step_time,
+        "gpu_active_us": timeline.active_time,
+        "critical_path_us": chain.by_cause(),
+    }
+    events = [*tracks.names(), *tracks.path(chain), *tracks.ops(), *tracks.intervals()]
+    return {
+        "traceEvents": [*events, *tracks.arrows()],
+        "displayTimeUnit": "ms",
+        "otherData": facts,
+    }
+
+
+class _Tracks:
+    """The events of a timeline: a process for each kind of resource, a thread for each one."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        kinds = list(dict.fromkeys(r.kind for r in timeline.resources))
+        self.where = [
+            {"pid": kinds.index(resource.kind) + 1, "tid": number + 1}
+            for number, resource in enumerate(timeline.resources)
+        ]
+        self.path_track = {"pid": 0, "tid": 0}
+
+    def names(self) -> Iterator[Event]:
+        tracks = [(self.path_track, "critical path", "critical path")]
+        resources = zip(self.where, self.timeline.resources, strict=True)
+        tracks += [(where, resource.kind, resource.name) for where, resource in resources]
+        for where, process, thread in tracks:
+            yield {"ph": "M", **where, "name": "process_name", "args": {"name": process}}
+            yield {"ph": "M", **where, "name": "thread_name", "args": {"name": thread}}
+            order = {"sort_index": where["pid"]}
+            yield {"ph": "M", **where, "name": "process_sort_index", "args": order}
+
+    def path(self, chain: CriticalPath) -> Iterator[Event]:
+        for i in chain.intervals:
+            yield _slice(self.path_track, i.label, i.start, i.end, _facts(i))
+
+    def ops(self) -> Iterator[Event]:
+        """One slice an operation on its host thread, without the T1 before it."""
+        spans: dict[tuple[int, int], tuple[Op, float, float]] = {}
+        for i in self.timeline.intervals:
+            if i.op is not None and i.cause != "T1" and self.timeline.on_host(i):
+                key = (i.resource, id(i.op))
+                start = spans[key][1] if key in spans else i.start
+                spans[key] = (i.op, start, i.end)
+        for (resource, _), (op, start, end) in spans.items():
+            yield _slice(self.where[resource], op.name, start, end, _op_facts(op))
+
+    def intervals(self) -> Iterator[Event]:
+        for i in self.timeline.intervals:
+            where = self.where[i.resource]
+            if i.cause == "kernel" and i.kernel is not None:
+                yield _slice(where, i.kernel.name, i.start, i.end, _facts(i))
+            elif self.timeline.on_host(i):
+                start = self.timeline.ready(i)
+                yield _slice(where, i.cause, start, i.end, _facts(i))
+
+    def arrows(self) -> Iterator[Event]:
+        launches: dict[tuple[int, int], Interval] = {}
+        for number, i in enumerate(self.timeline.intervals):
+            key = (id(i.op), id(i.kernel))
+            if i.cause == "T4" and i.kernel is not None:
+                launches[key] = i
+            elif i.cause == "kernel" and key in launches:
+                launch = launches.pop(key)
+                same = {"name": "launch", "cat": "launch", "id": number}
+                yield {"ph": "s", **self.where[launch.resource], **same, "ts": launch.start}
+                yield {"ph": "f", "bp": "e", **self.where[i.resource], **same, "ts": i.start}
+
+
+def _slice(
+    where: dict[str, int], name: str, start: float, end: float, facts: dict[str, Any]
+) -> Event:
+    return {"ph": "X", **where, "name": name, "ts": start, "dur": end - start, "args": facts}
+
+
+def _facts(interval: Interval) -> dict[str, Any]:
+    facts: dict[str, Any] = {"cause": CAUSES[interval.cause]}
+    if interval.op is not None:
+        facts["op"] = interval.op.name
+        facts.update(_op_facts(interval.op))
+    if interval.kernel is not None:
+        facts.update(_kernel_facts(interval.kernel))
+    return facts
+
+
+def _op_facts(op: Op) -> dict[str, Any]:
+    shapes = {f"%{t.name}": f"{t.dtype}{[int(n) for n in t.shape]}" for t in op.inputs}
+    known = {"module": op.module, "phase": op.phase, "from": op.origin, "operands": shapes}
+    return {key: value for key, value in known.items() if value}
+
+
+def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "kernel": kernel.name,
+        "family": kernel.family,
+        "by": kernel.by,
+        "spread_us": kernel.spread,
+        "outside_range": kernel.outside,
+        "formula": kernel.formula,
+    }

@@ -1,0 +1,48 @@
+"""Graphs under other dimensions."""
+
+from __future__ import annotations
+
+import pytest
+
+from irgraph.ir.dim import make
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.op import Op
+from irgraph.ir.resize import with_dims
+from irgraph.ir.tensor import Tensor
+
+DIMS = {"B": 4, "L": 3}
+BATCH = make([(("B",), 1)], DIMS)
+INDICES = make([(("B", "L"), 1)], DIMS)
+
+
+def graph() -> Graph:
+    x = Tensor("x", "f32", (BATCH, 8), "b0", strides=(1, BATCH))
+    y = Tensor("y", "i64", (INDICES,), "b1", offset=make([(("B",), 16)], DIMS))
+    inner = Op("aten.view", operands=(x,), attributes={"size": (BATCH, 8), "flag": True})
+    op = Op("aten.outer", operands=((x, 2),), results=(y, None, (x,)), body=(inner,))
+    return Graph("g", DIMS, tensors=(Declared("input", x),), ops=(op,))
+
+
+def test_every_size_follows_its_dimension() -> None:
+    after = with_dims(graph(), {"B": 10})
+    assert after.dims == {"B": 10, "L": 3}
+    (declared,) = after.tensors
+    assert declared.tensor.shape == (10, 8)
+    (op,) = after.ops
+    y, nothing, listed = op.results
+    assert isinstance(y, Tensor)
+    assert (y.shape, y.offset) == ((30,), 160)
+    assert nothing is None
+    assert isinstance(listed, tuple)
+    assert listed[0].strides == (1, 10)
+    assert op.body[0].attributes == {"size": (10, 8), "flag": True}
+    assert op.body[0].attributes["flag"] is True
+
+
+def test_going_back_gives_the_same_graph() -> None:
+    assert with_dims(with_dims(graph(), {"B": 10}), {"B": 4}) == graph()
+
+
+def test_an_unknown_dimension_is_named() -> None:
+    with pytest.raises(KeyError, match="N"):
+        with_dims(graph(), {"N": 1})

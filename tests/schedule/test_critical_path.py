@@ -1,0 +1,145 @@
+"""The critical path explains the whole step; slack and sensitivity agree with simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from irgraph.ir.cost import Kernel, Overheads, Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.schedule.accounting import ACCOUNTINGS, BLOCKING, PAPER, Accounting
+from irgraph.schedule.algorithm1 import algorithm1
+from irgraph.schedule.critical_path import critical_path, sensitivity, slacks
+from irgraph.schedule.timeline import Recorder, Timeline
+from tests.schedule.graphs import FLAT, FlatHost, kernel, priced
+
+times = st.floats(0.0, 1000.0, allow_nan=False)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Priced, FlatHost]:
+    """Draw a step of up to a dozen operations, some in labels, and a host."""
+    names = st.sampled_from(["aten.to", "aten.linear", "autograd.AddmmBackward0"])
+    launches = st.sampled_from(["kernel", "memcpy", "memset"])
+    kernels = st.builds(
+        Kernel, st.just("k"), st.sampled_from("ab"), times, launch=launches, blocking=st.booleans()
+    )
+    ops: list[Op] = []
+    found: dict[int, tuple[Kernel, ...]] = {}
+    for inner in draw(st.lists(st.lists(names, max_size=3), max_size=6)):
+        body = tuple(Op(name) for name in inner)
+        found |= {id(op): tuple(draw(st.lists(kernels, max_size=3))) for op in body}
+        ops.extend(body if draw(st.booleans()) else [Op("a label", body=body)])
+    t4 = st.fixed_dictionaries({"kernel": times, "memcpy": times})
+    listed = st.lists(launches, max_size=2).map(tuple)
+    costs = st.builds(
+        Overheads, times, times, times, t4, times, st.sampled_from(["op", "global"]), listed
+    )
+    return Priced(Graph("drawn", ops=tuple(ops)), "test", found), FlatHost(draw(costs))
+
+
+@given(steps(), st.sampled_from(list(ACCOUNTINGS.values())))
+def test_causes_add_up_to_the_step_time(drawn: tuple[Priced, FlatHost], rules: Accounting) -> None:
+    timeline = algorithm1(drawn[0], drawn[1], accounting=rules)
+    path = critical_path(timeline)
+    step = timeline.step_time
+    assert path.length == pytest.approx(step, rel=1e-12, abs=1e-9)
+    assert sum(path.by_cause().values()) == pytest.approx(step, rel=1e-12, abs=1e-9)
+    assert sum(path.by_op().values()) == pytest.approx(step, rel=1e-12, abs=1e-9)
+    ends = [0.0, *(i.end for i in path.intervals)]
+    assert [i.start for i in path.intervals] == ends[:-1]
+
+
+@given(steps(), st.sampled_from(list(ACCOUNTINGS.values())))
+def test_slack_is_never_negative_and_zero_on_the_path(
+    drawn: tuple[Priced, FlatHost], rules: Accounting
+) -> None:
+    path = critical_path(algorithm1(drawn[0], drawn[1], accounting=rules))
+    assert min(path.slack.values(), default=0.0) >= 0.0
+    assert {path.slack[id(i.op)] for i in path.intervals if i.op is not None} <= {0.0}
+
+
+@given(steps(), st.data())
+def test_an_interval_may_end_later_by_its_slack_and_no_more(
+    drawn: tuple[Priced, FlatHost], data: st.DataObject
+) -> None:
+    timeline = algorithm1(drawn[0], drawn[1], accounting=BLOCKING)
+    if not timeline.intervals:
+        return
+    at = data.draw(st.integers(0, len(timeline.intervals) - 1))
+    slack = slacks(timeline)[at]
+    step = timeline.step_time
+    assert _later(timeline, at, slack) == pytest.approx(step, rel=1e-9, abs=1e-6)
+    assert _later(timeline, at, slack + 1.0) == pytest.approx(step + 1.0, rel=1e-9, abs=1e-6)
+
+
+def _later(timeline: Timeline, at: int, by: float) -> float:
+    """Replay a timeline with one interval longer and return the end of the step."""
+    ends: list[float] = []
+    for position, interval in enumerate(timeline.intervals):
+        start = max((ends[p] for p in interval.after), default=0.0)
+        ends.append(start + interval.length + (by if position == at else 0.0))
+    return max(ends)
+
+
+def test_a_device_bound_step_is_explained_by_its_kernels() -> None:
+    ops = [Op("aten.linear"), Op("aten.linear")]
+    step = priced((ops[0], [kernel(100.0)]), (ops[1], [kernel(200.0, "copy")]))
+    path = critical_path(algorithm1(step, FlatHost(), accounting=PAPER))
+    causes = {"kernel copy": 200.0, "kernel gemm": 100.0, "T4": 5.0, "T2": 2.0, "T1": 1.0, "gap": 1}
+    assert path.by_cause() == causes
+    assert path.by_op() == {"aten.linear": 309.0}
+
+
+def test_slack_of_a_short_kernel_is_the_time_the_host_needs_beside_it() -> None:
+    short, last = Op("aten.relu"), Op("aten.view")
+    step = priced((short, [kernel(1.0)]), (last, []))
+    timeline = algorithm1(step, FlatHost(), accounting=Accounting("plain"))
+    spare = dict(zip(timeline.intervals, slacks(timeline), strict=True))
+    own = {i.cause: s for i, s in spare.items() if i.cause == "kernel"}
+    # the kernel runs 7 to 8; the host is done with the view at 10 + 1 + 5
+    assert own == {"kernel": 8.0}
+    assert critical_path(timeline).slack == {id(short): 0.0, id(last): 0.0}
+
+
+def test_sensitivity_is_the_step_with_one_operation_faster() -> None:
+    large, small = Op("aten.linear"), Op("aten.relu")
+    step = priced((large, [kernel(400.0)]), (small, [kernel(100.0)]))
+    timeline = algorithm1(step, FlatHost(), accounting=PAPER)
+    most, next_most = sensitivity(timeline)
+    assert (most.op, next_most.op) == (large, small)
+    assert timeline.step_time == 8.0 + 400.0 + 1.0 + 100.0
+    # half of its kernel goes, and of the 1 + 2 + 5 us of T1, T2 and T4 that lead to it
+    assert most.step_time == timeline.step_time - 200.0 - 4.0
+    assert most.saved == 204.0
+
+
+def test_two_streams_joined_by_a_wait_are_explained_by_the_longer() -> None:
+    record = Recorder()
+    left, right = (record.resource("gpu0", name) for name in ("default", "copy"))
+    first = record.add(left, "kernel", 30.0, Op("a.a"), kernel(30.0, "gemm"))
+    other = record.add(right, "kernel", 50.0, Op("b.b"), kernel(50.0, "copy"))
+    record.add(left, "kernel", 10.0, Op("c.c"), kernel(10.0, "gemm"), waits=(other,))
+    timeline = Timeline(record.intervals, record.resources)
+    assert timeline.active_time == 60.0
+    assert critical_path(timeline).by_cause() == {"kernel copy": 50.0, "kernel gemm": 10.0}
+    assert slacks(timeline)[first] == 20.0
+
+
+def test_an_empty_timeline_has_an_empty_path() -> None:
+    path = critical_path(Timeline((), ()))
+    assert (path.intervals, path.length, path.step_time) == ((), 0.0, 0.0)
+    assert sensitivity(Timeline((), ())) == []
+
+
+def test_ops_below_a_label_have_slack_of_their_own() -> None:
+    inner = Op("aten.add_")
+    label = Op("a label", body=(inner,))
+    step = Priced(Graph("g", ops=(label,)), "test", {id(inner): (kernel(1.0),)})
+    host = FlatHost(by_name={"a label": replace(FLAT, level="global")})
+    path = critical_path(algorithm1(step, host, accounting=BLOCKING))
+    assert set(path.slack) == {id(inner)}

@@ -1,0 +1,71 @@
+"""Timelines as trace files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.schedule.accounting import BLOCKING
+from irgraph.schedule.algorithm1 import algorithm1
+from irgraph.schedule.perfetto import trace_events, write_timeline
+from irgraph.schedule.timeline import Timeline
+from tests.schedule.graphs import FlatHost, kernel, priced
+
+
+@pytest.fixture
+def timeline() -> Timeline:
+    x = Tensor("x", "f32", (4, 8), "b0")
+    linear = Op("aten.linear", operands=(x,), origin="et.json#3", module="top")
+    copy = kernel(100.0, "copy", launch="memcpy", blocking=True, by="heuristic", formula="bytes")
+    step = priced((linear, [kernel(10.0)]), (Op("aten.to"), [copy]))
+    return algorithm1(step, FlatHost(), accounting=BLOCKING)
+
+
+def test_every_resource_and_the_critical_path_have_a_track(timeline: Timeline) -> None:
+    events = trace_events(timeline)["traceEvents"]
+    names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert names == ["critical path", "main", "default"]
+    processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    assert processes == ["critical path", "host", "gpu0"]
+
+
+def test_the_critical_path_fills_its_track(timeline: Timeline) -> None:
+    trace = trace_events(timeline)
+    path = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
+    assert sum(e["dur"] for e in path) == pytest.approx(timeline.step_time)
+    assert sum(trace["otherData"]["critical_path_us"].values()) == pytest.approx(timeline.step_time)
+
+
+def test_kernels_say_what_they_are_and_where_their_time_comes_from(timeline: Timeline) -> None:
+    events = trace_events(timeline)["traceEvents"]
+    copy = next(e for e in events if e["ph"] == "X" and e["pid"] == 2 and e["dur"] == 100.0)
+    assert copy["args"]["op"] == "aten.to"
+    assert (copy["args"]["by"], copy["args"]["formula"]) == ("heuristic", "bytes")
+    linear = next(e for e in events if e["name"] == "aten.linear")
+    assert linear["args"] == {"module": "top", "phase": "forward", "from": "et.json#3",
+                              "operands": {"%x": "f32[4, 8]"}}  # fmt: skip
+
+
+def test_arrows_lead_from_launches_to_kernels(timeline: Timeline) -> None:
+    events = trace_events(timeline)["traceEvents"]
+    starts = {e["id"]: e["ts"] for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e["ts"] for e in events if e["ph"] == "f"}
+    assert len(starts) == 2
+    assert all(ends[i] > ts for i, ts in starts.items())
+
+
+def test_waiting_for_the_device_shows_on_the_host(timeline: Timeline) -> None:
+    events = trace_events(timeline)["traceEvents"]
+    wait = next(e for e in events if e["name"] == "sync" and e["pid"] == 1)
+    assert wait["dur"] == pytest.approx(timeline.waiting_time + BLOCKING.sync_return)
+
+
+def test_a_file_is_written_that_json_can_read(timeline: Timeline, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    write_timeline(timeline, path)
+    assert json.loads(path.read_text()) == json.loads(json.dumps(trace_events(timeline)))
+    assert [p.name for p in tmp_path.iterdir()] == ["t.json"]
