@@ -1,13 +1,39 @@
-"""Functions over files and graphs: what the commands do, for programs."""
+"""Functions over files and graphs: what the commands do, for programs.
+
+Each imports what it needs when it is called, so that ``import irgraph`` stays quick.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from irgraph.ir.graph import Graph
-from irgraph.ir.verify import verify
-from irgraph.report.files import read_text, write_atomic
-from irgraph.text import Diagnostic, IrgraphError, Place, fail, parse, print_graph
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail
+
+if TYPE_CHECKING:
+    from irgraph.capture.result import Capture
+    from irgraph.ir.graph import Graph
+    from irgraph.manager import Outcome
+    from irgraph.predict import Prediction
+    from irgraph.schedule.accounting import Accounting
+
+
+def parse(text: str, source: str = "model.ir") -> Graph:
+    """Return the graph of a model's text, not yet verified.
+
+    Raises ``IrgraphError`` with the place of an error.
+    """
+    from irgraph.text.parser import parse as parse_text
+
+    return parse_text(text, source)
+
+
+def print_graph(graph: Graph) -> str:
+    """Return the canonical text of a graph."""
+    from irgraph.text.printer import print_graph as to_text
+
+    return to_text(graph)
 
 
 def read_graph(path: str | Path) -> Graph:
@@ -15,14 +41,20 @@ def read_graph(path: str | Path) -> Graph:
 
     Raises ``IrgraphError`` with the place of an error; a trace given as a model is told so.
     """
+    from irgraph.report.files import read_text
+
     text = read_text(path)
-    start = text.lstrip()[:1]
-    if start in ("{", "["):
-        kind = "a Kineto trace" if '"traceEvents"' in text[:100_000] else "JSON, not model.ir"
-        if '"nodes"' in text and '"schema"' in text[:1000]:
-            kind = "a PyTorch execution trace"
-        raise fail(f"this is {kind}", Place(str(path)), hint=f"irgraph lower {path} -o model.ir")
+    if text.lstrip()[:1] in ("{", "["):
+        raise fail(f"this is {_json_kind(text)}", Place(str(path)), hint=f"irgraph lower {path}")
     return parse(text, str(path))
+
+
+def _json_kind(text: str) -> str:
+    if '"traceEvents"' in text:
+        return "a Kineto trace, not model.ir"
+    if '"nodes"' in text and '"schema"' in text[:1000]:
+        return "a PyTorch execution trace, not model.ir"
+    return "JSON, not model.ir"
 
 
 def load(path: str | Path) -> Graph:
@@ -35,20 +67,69 @@ def load(path: str | Path) -> Graph:
 
 def verified(graph: Graph) -> Graph:
     """Return the graph if it breaks no rule; else raise ``IrgraphError`` with all findings."""
+    from irgraph.ir.verify import verify
+
     findings = verify(graph)
-    if findings:
-        raise IrgraphError(
-            tuple(
-                Diagnostic(
-                    f"{finding.op.name + ': ' if finding.op else ''}{finding.message}",
-                    Place(graph.source or graph.name, "", finding.op.line if finding.op else 0),
-                )
-                for finding in findings
+    if not findings:
+        return graph
+    source = graph.source or graph.name
+    raise IrgraphError(
+        [
+            Diagnostic(
+                f"{finding.op.name + ': ' if finding.op else ''}{finding.message}",
+                Place(source, "", finding.op.line if finding.op else 0),
             )
-        )
-    return graph
+            for finding in findings
+        ]
+    )
 
 
 def save(graph: Graph, path: str | Path) -> None:
     """Write a graph as canonical ``model.ir``, whole or not at all."""
+    from irgraph.report.files import write_atomic
+
     write_atomic(path, print_graph(graph))
+
+
+def lower(trace: str | Path, *, name: str | None = None, step: int | None = None) -> Capture:
+    """Lower a PyTorch execution trace; ``step`` picks one of several, the last complete one else.
+
+    Raises ``IrgraphError`` where the file is no usable execution trace.
+    """
+    from irgraph.capture.execution_trace import lower_execution_trace
+
+    return lower_execution_trace(trace, name=name, step=step)
+
+
+def capture(step: Callable[[], object], **options: Any) -> Capture:  # noqa: ANN401
+    """Run a training step under the observer and lower it (``irgraph.capture.live.capture``)."""
+    from irgraph.capture.live import capture as capture_live
+
+    return capture_live(step, **options)
+
+
+def rewrite(graph: Graph, pipeline: str, *, pass_path: Sequence[str] = ()) -> Outcome:
+    """Apply passes, as in ``fuse-embedding(least=4), fuse-epilogue``; the graph stays as it is.
+
+    Raises ``IrgraphError`` where a pass is unknown, a script is wrong or a rewrite is illegal.
+    """
+    from irgraph.manager import Step, run_steps
+
+    return run_steps(graph, [Step("pass", pipeline)], pass_path=tuple(pass_path))
+
+
+def predict(
+    graph: Graph,
+    device: str = "v100",
+    host: str = "v100",
+    *,
+    mode: str = "corrected",
+    software: str = "torch-2",
+    accounting: Accounting | None = None,
+) -> Prediction:
+    """Predict a step (``irgraph.predict.predict``): step time, timeline and critical path."""
+    from irgraph.predict import predict as run
+    from irgraph.schedule.accounting import BLOCKING
+
+    rules = accounting or BLOCKING
+    return run(graph, device, host, mode=mode, software=software, accounting=rules)

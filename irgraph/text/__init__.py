@@ -1,8 +1,19 @@
-"""Reading and writing ``model.ir``, and the diagnostics that every front end shares."""
+"""Reading and writing ``model.ir``, and the diagnostics that every front end shares.
+
+``parse`` and the printers are looked up when first used: they need the grammar's library, and
+diagnostics, which everything needs, do not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
-from irgraph.text.parser import parse
-from irgraph.text.printer import print_graph, print_head, print_op
+
+if TYPE_CHECKING:
+    from irgraph.text.parser import parse
+    from irgraph.text.printer import print_graph, print_head, print_op
 
 __all__ = [
     "Diagnostic",
@@ -15,3 +26,17 @@ __all__ = [
     "print_head",
     "print_op",
 ]
+
+_LATE = {
+    "parse": "irgraph.text.parser",
+    "print_graph": "irgraph.text.printer",
+    "print_head": "irgraph.text.printer",
+    "print_op": "irgraph.text.printer",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  (any of the names above)
+    """Import the module of a name that is used for the first time."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)
