@@ -19,6 +19,8 @@ def as_accelerator(calls: list[Call], identities: Identities) -> list[str]:
         notes.append("IndexBackward0 adds in place on a device; the capture showed a copy")
     if _copy_host_indices(calls, identities):
         notes.append("copies of host indices to the device, which indexing makes, were added")
+    if _take_sparse_gradients(calls):
+        notes.append("AccumulateGrad takes sparse gradients over; the capture showed a clone")
     return notes
 
 
@@ -40,6 +42,23 @@ def _in_place_index_backward(calls: Sequence[Call]) -> bool:
     if changed:
         _substitute(calls, lambda handle: changed.get(id(handle), handle))
     return bool(changed)
+
+
+def _take_sparse_gradients(calls: Sequence[Call]) -> bool:
+    """Undo another change by the mode: it holds on to gradients, so torch would clone them."""
+    found = False
+    for call in _walk(calls):
+        if call.name != "autograd.AccumulateGrad":
+            continue
+        parts = {inner.name: inner.results[0] for inner in call.body if inner.results}
+        for inner in call.body:
+            if inner.name == "aten.clone" and {"aten._indices", "aten._values"} <= parts.keys():
+                shape = inner.results[0].shape
+                inner.name = "aten._sparse_coo_tensor_unsafe"
+                inner.operands = [parts["aten._indices"], parts["aten._values"]]
+                inner.attributes = {"size": shape}
+                found = True
+    return found
 
 
 def _copy_host_indices(calls: list[Call], identities: Identities) -> bool:

@@ -76,6 +76,8 @@ class Identities:
         """Return the IR's name of a torch device: ``cpu``, or ``gpu0`` and on as they appear."""
         if name in self.devices:
             return self.devices[name]
+        if not name:
+            return "gpu0" if self.devices else "cpu"
         kind, _, number = name.partition(":")
         if kind == "cpu":
             return "cpu"

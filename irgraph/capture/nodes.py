@@ -15,8 +15,9 @@ class TraceTensor:
         id: of the tensor object.
         storage: id of its memory; 0 where it has none.
         offset: elements from the start of the storage.
-        device: torch's name, such as ``cuda:0``.
-        shape, strides: in elements; strides are ``None`` where the trace does not say.
+        device: torch's name, such as ``cuda:0``; ``""`` where the trace does not say.
+        shape, strides: in elements; strides are ``None`` where the trace does not say, and
+            all 0 for a sparse tensor.
         dtype: the IR's name of the element type.
     """
 
@@ -125,9 +126,11 @@ def _tensor(value: Any, shape: Any, dtype: str, strides: Any) -> TraceTensor | N
         return None
     identity, storage, offset, numel, _, device = value[:6]
     known = DTYPES.get(dtype)
-    if known is None or not device:
+    if known is None:
         return None
     sizes = tuple(shape) if _is_sizes(shape) else (numel,)
+    if not device:  # a sparse tensor: it has no memory of its own
+        return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
     steps = tuple(strides) if _is_sizes(strides) and len(strides) == len(sizes) else None
     return TraceTensor(identity, storage, offset, device, sizes, known, steps)
 

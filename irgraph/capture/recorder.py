@@ -140,7 +140,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
         str(tensor.device),
         shape,
         dtype,
-        tight(shape, tuple(map(int, tensor.stride()))) if dense else None,
+        tight(shape, tuple(map(int, tensor.stride()))) if dense else (0,) * len(shape),
         _hint(tensor, address, hints),
     )
 

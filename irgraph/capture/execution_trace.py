@@ -1,0 +1,92 @@
+"""Lower a PyTorch execution trace, of any schema version, to a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from irgraph.capture.assemble import Assembler
+from irgraph.capture.et_reader import Trace, decode_execution_trace, read_execution_trace
+from irgraph.capture.forest import last_complete, roots, steps
+from irgraph.capture.identity import Identities
+from irgraph.capture.lowering import Lowering
+from irgraph.capture.nodes import Node
+from irgraph.capture.result import Capture
+from irgraph.ir.graph import Device, Graph
+from irgraph.text.diagnostics import Place, fail
+
+__all__ = ["Trace", "lower_execution_trace", "read_execution_trace"]
+
+
+def lower_execution_trace(
+    trace: str | Path | bytes | Trace,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    sheet: str = "v100",
+) -> Capture:
+    """Lower an execution trace, or one step of it, to a graph.
+
+    Args:
+        trace: a file, plain or gzipped, its bytes, or what ``read_execution_trace`` returned.
+        name: the graph's name; by default the file's.
+        step: number of the ``ProfilerStep`` to take; by default the last complete one. A trace
+            without steps is taken whole.
+        sheet: name of the device sheet that the trace's devices stand for.
+
+    Raises:
+        IrgraphError: the file holds no execution trace, or not that step (exit code 4).
+    """
+    if isinstance(trace, bytes):
+        trace = decode_execution_trace(trace, name or "trace")
+    elif not isinstance(trace, Trace):
+        trace = read_execution_trace(trace)
+    file = Path(trace.source).name
+    notes = list(trace.warnings)
+    chosen = _choose(trace, step, notes)
+    identities = Identities()
+    lowering = Lowering(file, identities)
+    assembler = Assembler(lowering.calls(chosen))
+    ops = assembler.ops()
+    if not ops:
+        raise fail("the execution trace holds no operation", Place(trace.source))
+    notes += [f"{count} {sentence}" for sentence, count in sorted(lowering.counts.items())]
+    notes += _doubts(assembler)
+    devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
+    graph = Graph(
+        name or file.partition(".")[0],
+        settings={"source": file, "trace_version": trace.schema},
+        schemas=tuple(lowering.schemas),
+        devices=tuple(Device(device, sheet) for device in devices),
+        tensors=assembler.roles(),
+        ops=ops,
+    )
+    return Capture(graph, tuple(notes), links=tuple(lowering.links))
+
+
+def _choose(trace: Trace, step: int | None, notes: list[str]) -> Sequence[Node]:
+    """Return the nodes of one step and say which; a trace without steps is one step."""
+    forest = roots(trace.nodes)
+    found = steps(forest)
+    if not found:
+        if step is not None:
+            raise fail(f"no step {step}: the trace marks no steps", Place(trace.source))
+        return forest
+    if step is not None and step not in found:
+        known = ", ".join(map(str, found))
+        raise fail(f"no step {step}: the trace has steps {known}", Place(trace.source))
+    number = last_complete(found) if step is None else step
+    if len(found) > 1:
+        reason = "the last complete one" if step is None else "as asked"
+        notes.append(f"took step {number} of {', '.join(map(str, found))}: {reason}")
+    return found[number].children
+
+
+def _doubts(assembler: Assembler) -> list[str]:
+    scalars = [h for h in assembler.declared if h.device == "cpu" and not h.shape]
+    doubts = []
+    if scalars:
+        doubts.append(f"{len(scalars)} host scalars are inputs: the trace does not give their value")
+    if assembler.lost:
+        doubts.append(f"{assembler.lost} tensors are used before the call that makes them")
+    return doubts
