@@ -1,0 +1,33 @@
+"""Running commands in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from irgraph.cli.main import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left: exit code and both outputs."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Return a function that runs a command line and returns what it left."""
+
+    def call(*arguments: object) -> Ran:
+        capfd.readouterr()
+        code = main([str(a) for a in arguments])
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return Ran(code, out, err)
+
+    return call

@@ -1,0 +1,100 @@
+"""show, verify and fmt; and what every command does about bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from irgraph.text import print_graph
+from tests.cli.conftest import Ran
+from tests.strategies import random_graph
+
+Run = Callable[..., Ran]
+
+MODEL = """model "tiny" { format = 1  dims = {B = 8} }
+
+device @gpu0 "v100"
+input %x : f32[B, 4] in $b1
+
+%y = aten.relu(%x) : f32[B, 4] in $b2
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.ir"
+    path.write_text(MODEL)
+    return path
+
+
+def test_show_counts(run: Run, model: Path) -> None:
+    assert "aten.relu" in run("show", model).out
+    summary = json.loads(run("show", model, "--json").out)
+    assert summary["ops"] == {"all": 1, "top_level": 1, "leaves": 1}
+    assert summary["tensors"]["input"] == {"count": 1, "bytes": 128}
+
+
+def test_fmt_prints_the_canonical_layout(run: Run, model: Path) -> None:
+    model.write_text(MODEL.replace("%x : f32[B, 4]", "%x:f32[B,4]"))
+    assert run("fmt", model).out == MODEL
+    assert run("fmt", "-i", model).code == 0
+    assert model.read_text() == MODEL
+
+
+def test_verify_answers_no_with_every_finding(run: Run, model: Path) -> None:
+    assert run("verify", model).code == 0
+    model.write_text(MODEL + "%y = aten.relu(%x) : f32[B, 4] in $b2\naten.relu(%x) on main/s\n")
+    ran = run("verify", model)
+    assert ran.code == 1
+    assert "tiny.ir:7: aten.relu: %y is defined a second time" in ran.err
+    assert "tiny.ir:8: aten.relu: runs on the undeclared stream s" in ran.err
+    assert "2 findings" in ran.err
+
+
+def test_random_models_survive_fmt(run: Run, tmp_path: Path) -> None:
+    text = print_graph(random_graph(11))
+    path = tmp_path / "a.ir"
+    path.write_text(text)
+    assert run("fmt", path).out == text
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "fmt", "predict", "opt"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "the text ends too early"),
+        (b"hello", "unexpected 'hello'"),
+        (MODEL.encode()[:-25], "the text ends too early"),
+        (b'{"schema": "1.1.1", "nodes": []}', "this is a PyTorch execution trace"),
+        (b'{"traceEvents": []}', "this is a Kineto trace"),
+        (b"[1]", "this is JSON"),
+        (b"\x00\xff\x80", "not a text file"),
+        (gzip.compress(MODEL.encode())[:40], "cut off after 40 bytes"),
+        (MODEL.replace("format = 1", "format = 9").encode(), "format 9 of model.ir is newer"),
+    ],
+)
+def test_unusable_models_give_one_clear_error(
+    run: Run, tmp_path: Path, command: str, content: bytes, message: str
+) -> None:
+    path = tmp_path / "bad.ir"
+    path.write_bytes(content)
+    ran = run(command, path)
+    assert ran.code == 4
+    assert message in ran.err
+    assert "bad.ir" in ran.err
+    assert ran.out == ""
+
+
+def test_a_missing_model_is_named(run: Run) -> None:
+    ran = run("show", "nowhere.ir")
+    assert (ran.code, ran.err) == (4, "nowhere.ir: error: No such file or directory\n")
+
+
+def test_wrong_usage_exits_with_2(run: Run) -> None:
+    assert run("shwo", "x").code == 2
+    assert run("show").code == 2
+    assert run("show", "x", "--nonsense").code == 2
