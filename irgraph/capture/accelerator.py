@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
-from irgraph.capture.calls import Call, handles_in
+from irgraph.capture.calls import Call, Item, handles_in
 from irgraph.capture.identity import Handle, Identities
 from irgraph.ir.tensor import DeviceRef
 
@@ -88,7 +87,7 @@ def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Hand
     copy = Handle(index.dtype, index.shape, None, identities.buffers, 0, device)
 
     def made(name: str, body: list[Call]) -> Call:
-        attributes: dict[str, Any] = {"device": DeviceRef(device)}
+        attributes: dict[str, Item] = {"device": DeviceRef(device)}
         return Call(
             name, [index], [copy], attributes, body=body,
             thread=call.thread, module=call.module, phase=call.phase, origin=call.origin,
@@ -114,7 +113,7 @@ def _move(calls: Sequence[Call], old: int, new: int) -> None:
 
 
 def _substitute(calls: Sequence[Call], change: Callable[[Handle], Handle]) -> None:
-    def value(item: Any) -> Any:
+    def value(item: Item) -> Item:
         if isinstance(item, Handle):
             return change(item)
         return tuple(map(value, item)) if isinstance(item, (list, tuple)) else item

@@ -1,12 +1,11 @@
-"""From calls to a graph: names for tensors, roles for what exists before the step."""
+"""From calls to ops: names for tensors, roles for what exists before the step."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from irgraph.capture.calls import Call, handles_in
+from irgraph.capture.calls import Call, Item, handles_in
 from irgraph.capture.identity import Handle
 from irgraph.ir.graph import Declared
 from irgraph.ir.op import EMPTY, Op, is_call_name
@@ -14,47 +13,36 @@ from irgraph.ir.tensor import Tensor
 
 
 class Assembler:
-    """Gives names and makes the immutable ops."""
+    """Gives names to tensors and makes the immutable ops.
+
+    Attributes:
+        ops: the calls as ops.
+        tensors: what they use and do not make, with its role, in order of first use.
+        handles: the same before it had names.
+        lost: how many of those a call makes after their first use.
+    """
 
     def __init__(self, calls: Sequence[Call]) -> None:
-        self.calls = calls
-        self.declared: list[Handle] = []
-        self.lost = 0
-        self._tensors: dict[int, Tensor] = {}
         self._buffers: dict[int, str] = {}
         self._counts: dict[str, int] = {}
         self._taken: set[str] = set()
-
-    def ops(self) -> tuple[Op, ...]:
-        """Return the ops; ``declared`` then holds what they use and do not define."""
-        self._declare()
-        return tuple(self._op(call) for call in self.calls)
-
-    def roles(self) -> tuple[Declared, ...]:
-        """Return the declared tensors with their roles, in order of first use."""
-        uses = _uses(self.calls)
-        return tuple(
-            Declared(_role(handle, uses), self._tensors[id(handle)], handle.hint[1])
-            for handle in self.declared
-        )
-
-    def _declare(self) -> None:
-        """Name every tensor after the outermost call that returns it."""
-        defined: set[int] = set()
-        made = {id(h) for call in self.calls for c in call.walk() for h in _leaf_results(c)}
-        for call in self.calls:
-            for handle in _in_order(call, defined):
-                if id(handle) not in defined:
-                    defined.add(id(handle))
-                    self.declared.append(handle)
-                    self.lost += id(handle) in made
-        for handle in self.declared:
-            self._name(handle, self._free(_words(handle), bool(handle.hint[1])))
-        for call in self.calls:
+        self._tensors: dict[int, Tensor] = {}
+        self.handles, self.lost = _undefined(calls)
+        uses = _uses(calls)
+        roles = [_role(handle, uses) for handle in self.handles]
+        for handle, role in zip(self.handles, roles, strict=True):
+            self._name(handle, self._free(_word(handle, role), bool(handle.hint[1])))
+        for call in calls:
             for inner in call.walk():
                 self._name_results(inner)
+        self.tensors = tuple(
+            Declared(role, self._tensors[id(handle)], handle.hint[1])
+            for handle, role in zip(self.handles, roles, strict=True)
+        )
+        self.ops = tuple(map(self._op, calls))
 
     def _name_results(self, call: Call) -> None:
+        """Name what a call returns after it; outer calls come first and give their name."""
         new = [h for h in handles_in(call.results) if id(h) not in self._tensors]
         first = self._free(_base(call.name), False) if new else ""
         for i, handle in enumerate(new):
@@ -82,7 +70,7 @@ class Assembler:
             call.name,
             tuple(map(self._value, call.operands)),
             tuple(map(self._value, call.results)),
-            {k: self._value(v) for k, v in call.attributes.items()} or EMPTY,
+            {key: self._value(value) for key, value in call.attributes.items()} or EMPTY,
             frozenset(self._tensors[id(handle)].name for handle in call.written),
             tuple(map(self._op, call.body)),
             thread=call.thread,
@@ -91,20 +79,33 @@ class Assembler:
             origin=call.origin,
         )
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Item) -> Item:
         if isinstance(value, Handle):
             return self._tensors[id(value)]
-        if isinstance(value, (list, tuple)):
-            return tuple(map(self._value, value))
-        return value
+        return tuple(map(self._value, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _leaf_results(call: Call) -> Iterator[Handle]:
-    return handles_in(call.results) if not call.body else iter(())
+def _undefined(calls: Sequence[Call]) -> tuple[list[Handle], int]:
+    """Return the tensors that are used and not made before, and how many are made later."""
+    made = {
+        id(handle)
+        for call in calls
+        for inner in call.walk()
+        for handle in handles_in(inner.results)
+        if not inner.body
+    }
+    defined: set[int] = set()
+    found = []
+    for call in calls:
+        for handle in _in_order(call, defined):
+            if id(handle) not in defined:
+                defined.add(id(handle))
+                found.append(handle)
+    return found, sum(id(handle) in made for handle in found)
 
 
 def _in_order(call: Call, defined: set[int]) -> Iterator[Handle]:
-    """Yield what a call uses before it is defined, defining what it returns on the way."""
+    """Yield what a call uses, and add what it makes to ``defined`` as it does."""
     yield from handles_in(call.operands)
     yield from handles_in(list(call.attributes.values()))
     for child in call.body:
@@ -117,33 +118,35 @@ def _base(name: str) -> str:
     return word if word and not word[0].isdigit() else f"t_{word}"
 
 
-def _words(handle: Handle) -> str:
-    role, text = handle.hint
-    if text:
-        return _base(re.sub(r"\W", "_", text))
-    return role or ("host" if handle.device == "cpu" else "x")
+def _word(handle: Handle, role: str) -> str:
+    if handle.hint[1]:
+        return _base(handle.hint[1].replace(".", "_"))
+    return "host" if handle.device == "cpu" and role == "input" else role
 
 
 def _uses(calls: Sequence[Call]) -> Mapping[int, set[str]]:
     """Return by buffer how the step's leaves use it: ``read forward``, ``write optimizer``."""
     found: dict[int, set[str]] = {}
-    for call in calls:
-        for leaf in call.walk():
-            if leaf.body or not is_call_name(leaf.name):
-                continue
-            written = {id(handle) for handle in leaf.written}
-            for handle in handles_in([*leaf.operands, *leaf.attributes.values()]):
-                verb = "write" if id(handle) in written else "read"
-                found.setdefault(handle.buffer, set()).add(f"{verb} {leaf.phase}")
+    leaves = (leaf for call in calls for leaf in call.walk() if not leaf.body)
+    for leaf in leaves:
+        if not is_call_name(leaf.name):
+            continue
+        written = {id(handle) for handle in leaf.written}
+        for handle in handles_in([*leaf.operands, *leaf.attributes.values()]):
+            verb = "write" if id(handle) in written else "read"
+            found.setdefault(handle.buffer, set()).add(f"{verb} {leaf.phase}")
     return found
 
 
 def _role(handle: Handle, uses: Mapping[int, set[str]]) -> str:
-    """Return ``param`` for what forward reads and the optimizer writes, ``state`` for the rest
-    of what is written, else ``input``."""
+    """Return what a tensor from before the step is.
+
+    A ``param`` is read by forward and written by the optimizer, other ``state`` is written too;
+    the rest is ``input``.
+    """
     if handle.hint[0]:
         return handle.hint[0]
     seen = uses.get(handle.buffer, set())
-    if "write optimizer" in seen and "read forward" in seen:
+    if {"write optimizer", "read forward"} <= seen:
         return "param"
     return "state" if any(use.startswith("write") for use in seen) else "input"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from irgraph.capture.calls import Item
 from irgraph.ir.dim import make
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 
-class DifferentStructure(ValueError):
+class DifferentStructureError(ValueError):
     """Two captures do not make the same calls; the message says where they part."""
 
 
@@ -23,7 +23,7 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
     expression ``a*B+c`` where all captures agree on one; others stay plain and are listed.
 
     Raises:
-        DifferentStructure: the captures make different calls.
+        DifferentStructureError: the captures make different calls.
     """
     merge = _Merge(graphs, batch, name)
     others = [graphs[size] for size in merge.sizes[1:]]
@@ -33,7 +33,7 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
     ops = tuple(merge.op(parts) for parts in zip(base.ops, *(g.ops for g in others), strict=True))
     declared = [g.tensors for g in (base, *others)]
     if len({len(tensors) for tensors in declared}) > 1:
-        raise DifferentStructure("they use different tensors from before the step")
+        raise DifferentStructureError("they use different tensors from before the step")
     tensors = tuple(
         replace(parts[0], tensor=merge.tensor([part.tensor for part in parts]))
         for parts in zip(*declared, strict=True)
@@ -42,9 +42,11 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
     return (found if merge.seen else base), sorted(merge.odd)
 
 
-def _same_length(a: Sequence[Any], b: Sequence[Any], where: str) -> None:
+def _same_length(a: Sequence[Item], b: Sequence[Item], where: str) -> None:
     if len(a) != len(b):
-        raise DifferentStructure(f"{where} makes {len(a)} calls at one size, {len(b)} at another")
+        raise DifferentStructureError(
+            f"{where} makes {len(a)} calls at one size, {len(b)} at another"
+        )
 
 
 class _Merge:
@@ -60,10 +62,12 @@ class _Merge:
         first = parts[0]
         for part in parts[1:]:
             if part.name != first.name:
-                raise DifferentStructure(f"{first.origin} is {first.name}, then {part.name}")
+                raise DifferentStructureError(f"{first.origin} is {first.name}, then {part.name}")
             _same_length(first.body, part.body, first.name)
             if list(part.attributes) != list(first.attributes):
-                raise DifferentStructure(f"{first.name} has different arguments ({first.origin})")
+                raise DifferentStructureError(
+                    f"{first.name} has different arguments ({first.origin})"
+                )
         self._where = f"{first.name} ({first.origin})"
         operands = self.value([part.operands for part in parts])
         results = self.value([part.results for part in parts])
@@ -73,15 +77,15 @@ class _Merge:
         body = tuple(self.op(children) for children in zip(*(p.body for p in parts), strict=True))
         return replace(first, operands=operands, results=results, attributes=attributes, body=body)
 
-    def value(self, parts: Sequence[Any]) -> Any:
+    def value(self, parts: Sequence[Item]) -> Item:
         first = parts[0]
         if len({type(part) for part in parts}) > 1:
-            raise DifferentStructure(f"{self._where} has arguments of different kinds")
+            raise DifferentStructureError(f"{self._where} has arguments of different kinds")
         if isinstance(first, Tensor):
             return self.tensor(parts)
         if isinstance(first, tuple):
             if len({len(part) for part in parts}) > 1:
-                raise DifferentStructure(f"{self._where} has lists of different lengths")
+                raise DifferentStructureError(f"{self._where} has lists of different lengths")
             return tuple(self.value(items) for items in zip(*parts, strict=True))
         if type(first) is int:
             return self.number(parts)
@@ -95,7 +99,7 @@ class _Merge:
             return self._tensors[first.name]
         for part in parts[1:]:
             if (part.name, part.rank, part.buffer) != (first.name, first.rank, first.buffer):
-                raise DifferentStructure(f"%{first.name} is %{part.name} at another size")
+                raise DifferentStructureError(f"%{first.name} is %{part.name} at another size")
         strides = [part.strides for part in parts]
         found = replace(
             first,
@@ -106,7 +110,7 @@ class _Merge:
         self._tensors[first.name] = found
         return found
 
-    def strides(self, parts: Sequence[Any]) -> tuple[int, ...]:
+    def strides(self, parts: Sequence[Item]) -> tuple[int, ...]:
         return tuple(map(self.number, zip(*parts, strict=True)))
 
     def number(self, parts: Sequence[int]) -> int:

@@ -6,16 +6,19 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from irgraph.capture.identity import Handle
 from irgraph.ir.schema import Argument, Schema, SchemaError, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, DType
 
-SCALAR_TYPES = (
-    "u8", "i8", "i16", "i32", "i64", "f16", "f32", "f64", "c32", "c64", "c128", "bool", "qint8",
-    "quint8", "qint32", "bf16",
-)  # fmt: skip
+Item: TypeAlias = Any
+"""An argument or result: a ``Handle``, a literal, ``None``, or a list or tuple of them."""
+
+SCALAR_TYPES = {
+    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 9: "c64",
+    10: "c128", 11: "bool", 15: "bf16", 23: "f8e5m2", 24: "f8e4m3",
+}  # fmt: skip
 """The IR's element types by torch's ScalarType number."""
 
 LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "mkldnn")
@@ -36,16 +39,15 @@ class Call:
     """
 
     name: str
-    operands: list[Any] = field(default_factory=list)
-    results: list[Any] = field(default_factory=list)
-    attributes: dict[str, Any] = field(default_factory=dict)
+    operands: list[Item] = field(default_factory=list)
+    results: list[Item] = field(default_factory=list)
+    attributes: dict[str, Item] = field(default_factory=dict)
     written: list[Handle] = field(default_factory=list)
     body: list[Call] = field(default_factory=list)
     thread: str = "main"
     module: str = ""
     phase: str = "forward"
     origin: str = ""
-    sequence: int = -1
 
     def walk(self) -> Iterator[Call]:
         """Yield this call and all below it, outer before inner."""
@@ -54,7 +56,7 @@ class Call:
             yield from child.walk()
 
 
-def handles_in(values: Any) -> Iterator[Handle]:
+def handles_in(values: Item) -> Iterator[Handle]:
     """Yield the handles among values, lists opened."""
     if isinstance(values, Handle):
         yield values
@@ -83,7 +85,7 @@ def known_schema(text: str) -> tuple[Schema, bool] | None:
     return schema, False
 
 
-def fill(call: Call, schema: Schema, values: Sequence[Any], device: Callable[[str], str]) -> None:
+def fill(call: Call, schema: Schema, values: Sequence[Item], device: Callable[[str], str]) -> None:
     """Set a call's operands, attributes and written tensors from values in schema order."""
     leading = True
     for argument, value in zip(schema.arguments, values, strict=False):
@@ -98,22 +100,22 @@ def fill(call: Call, schema: Schema, values: Sequence[Any], device: Callable[[st
             call.attributes[argument.name] = literal
 
 
-def _is_tensors(value: Any) -> bool:
+def _is_tensors(value: Item) -> bool:
     if isinstance(value, (list, tuple)):
         return all(item is None or isinstance(item, Handle) for item in value)
     return isinstance(value, Handle)
 
 
-def _tuple(value: Any) -> Any:
+def _tuple(value: Item) -> Item:
     return tuple(map(_tuple, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _literal(argument: Argument, value: Any, device: Callable[[str], str]) -> Any:
+def _literal(argument: Argument, value: Item, device: Callable[[str], str]) -> Item:
     kind = argument.type.rstrip("?")
     if value is None or isinstance(value, Handle):
         return value
     if kind == "ScalarType" and isinstance(value, int):
-        return DType(SCALAR_TYPES[value]) if value < len(SCALAR_TYPES) else value
+        return DType(SCALAR_TYPES[value]) if value in SCALAR_TYPES else value
     if kind == "Device":
         return DeviceRef(device(str(value)))
     if kind == "Layout" and isinstance(value, int):
@@ -123,19 +125,19 @@ def _literal(argument: Argument, value: Any, device: Callable[[str], str]) -> An
     return _tuple(value)
 
 
-def _is_default(argument: Argument, value: Any) -> bool:
+def _is_default(argument: Argument, value: Item) -> bool:
     if argument.default is None:
         return False
     default = _default(argument.default)
     if value is None or default is None:
-        return value is None and default is None or (argument.type, value) in _NEUTRAL
+        return (value is None and default is None) or (argument.type, value) in _NEUTRAL
     if isinstance(value, tuple) and not isinstance(default, tuple):
         return all(type(item) is type(default) and item == default for item in value)
     return bool(value == default)
 
 
 @cache
-def _default(text: str) -> Any:
+def _default(text: str) -> Item:
     try:
         return _tuple(ast.literal_eval(text))
     except (ValueError, SyntaxError):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from irgraph.capture.nodes import Node, values
+from irgraph.capture.nodes import Json, Node, Recorded, unknown_types, values
 from irgraph.text.diagnostics import IrgraphError, Place, fail, place_at
 
 KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
@@ -115,7 +116,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
         raise fail("no execution trace: the file has no list of nodes", Place(source))
     if not file.nodes:
         raise fail("the execution trace is empty: it has no nodes", Place(source))
-    return Trace(source, file.schema, _attach(file.nodes), _warnings(file.schema))
+    return Trace(source, file.schema, _attach(file.nodes), _warnings(file))
 
 
 def _unpack(data: bytes, source: str) -> bytes:
@@ -161,11 +162,22 @@ def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
     return fail(f"broken JSON: {message}", Place(source, "", place.line, place.column))
 
 
-def _warnings(schema: str) -> list[str]:
-    if schema.partition("-")[0] in KNOWN_SCHEMAS:
-        return []
-    shown = repr(schema) if schema else "(none)"
-    return [f"unknown execution trace version {shown}: read by the fields it has"]
+def _warnings(file: _File) -> list[str]:
+    warnings = []
+    if file.schema.partition("-")[0] not in KNOWN_SCHEMAS:
+        shown = repr(file.schema) if file.schema else "(none)"
+        warnings.append(f"unknown execution trace version {shown}: read by the fields it has")
+    kinds = {kind for node in file.nodes or () for kind in _kinds(node)}
+    warnings += [
+        f"element type {kind!r} is unknown: taken for an integer of its size"
+        for kind in unknown_types(kinds)
+    ]
+    return warnings
+
+
+def _kinds(node: _Node) -> Iterator[str]:
+    for side, flat in ((node.inputs, node.input_types), (node.outputs, node.output_types)):
+        yield from side.types if isinstance(side, _Side) else flat
 
 
 def _attach(raw: list[_Node]) -> list[Node]:
@@ -197,7 +209,7 @@ def _node(raw: _Node) -> Node:
     )
 
 
-def _side(side: _Side | list[Any], shapes: list[Any], types: list[str]) -> list[Any]:
+def _side(side: _Side | list[Json], shapes: list[Json], types: list[str]) -> list[Recorded]:
     if isinstance(side, _Side):
         return values(side.values, side.shapes, side.types, side.strides)
     return values(side, shapes, types, [])

@@ -9,8 +9,9 @@ from irgraph.capture.assemble import Assembler
 from irgraph.capture.et_reader import Trace, decode_execution_trace, read_execution_trace
 from irgraph.capture.forest import last_complete, roots, steps
 from irgraph.capture.identity import Identities
-from irgraph.capture.lowering import Lowering
+from irgraph.capture.lowering import Lowering, thread_names
 from irgraph.capture.nodes import Node
+from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
 from irgraph.ir.graph import Device, Graph
 from irgraph.text.diagnostics import Place, fail
@@ -43,14 +44,15 @@ def lower_execution_trace(
         trace = read_execution_trace(trace)
     file = Path(trace.source).name
     notes = list(trace.warnings)
-    chosen = _choose(trace, step, notes)
-    identities = Identities()
-    lowering = Lowering(file, identities)
-    assembler = Assembler(lowering.calls(chosen))
-    ops = assembler.ops()
-    if not ops:
+    forest = roots(trace.nodes)
+    if not forest:
         raise fail("the execution trace holds no operation", Place(trace.source))
-    notes += [f"{count} {sentence}" for sentence, count in sorted(lowering.counts.items())]
+    chosen = _choose(trace, forest, step, notes)
+    identities = Identities()
+    resolver = Resolver(identities)
+    lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, forest[0].thread))
+    assembler = Assembler(lowering.calls(chosen))
+    notes += [f"{count} {sentence}" for sentence, count in sorted(resolver.counts.items())]
     notes += _doubts(assembler)
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
     graph = Graph(
@@ -58,15 +60,16 @@ def lower_execution_trace(
         settings={"source": file, "trace_version": trace.schema},
         schemas=tuple(lowering.schemas),
         devices=tuple(Device(device, sheet) for device in devices),
-        tensors=assembler.roles(),
-        ops=ops,
+        tensors=assembler.tensors,
+        ops=assembler.ops,
     )
     return Capture(graph, tuple(notes), links=tuple(lowering.links))
 
 
-def _choose(trace: Trace, step: int | None, notes: list[str]) -> Sequence[Node]:
+def _choose(
+    trace: Trace, forest: Sequence[Node], step: int | None, notes: list[str]
+) -> Sequence[Node]:
     """Return the nodes of one step and say which; a trace without steps is one step."""
-    forest = roots(trace.nodes)
     found = steps(forest)
     if not found:
         if step is not None:
@@ -83,10 +86,12 @@ def _choose(trace: Trace, step: int | None, notes: list[str]) -> Sequence[Node]:
 
 
 def _doubts(assembler: Assembler) -> list[str]:
-    scalars = [h for h in assembler.declared if h.device == "cpu" and not h.shape]
+    scalars = [h for h in assembler.handles if h.device == "cpu" and not h.shape]
     doubts = []
     if scalars:
-        doubts.append(f"{len(scalars)} host scalars are inputs: the trace does not give their value")
+        doubts.append(
+            f"{len(scalars)} host scalars are inputs: the trace does not give their value"
+        )
     if assembler.lost:
         doubts.append(f"{assembler.lost} tensors are used before the call that makes them")
     return doubts

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
 
 FORMS: Mapping[str, str] = {
     "aten.native_batch_norm": "aten.cudnn_batch_norm",
@@ -27,18 +28,16 @@ FORMS: Mapping[str, str] = {
 """By the captured op, what runs on a CUDA device instead (PyTorch 2.13's own choices)."""
 
 
-def differing(graph: Graph) -> tuple[str, ...]:
+def accelerator_forms(graph: Graph) -> tuple[str, ...]:
     """Return one line for each kind of op whose accelerator form is another, with its count."""
     seen = Counter(op.name for op in graph.leaves() if op.name in FORMS)
     lines = [f"{name} ({count}): {FORMS[name]}" for name, count in sorted(seen.items())]
-    hosts = Counter(
-        op.name
-        for op in graph.leaves()
-        if op.base in ("index", "index_put", "index_put_", "_index_put_impl_")
-        and {t.device for t in op.inputs} == {"cpu", graph.device}
-    )
-    lines += [
-        f"{name} ({count}): copies its host indices to the device first"
-        for name, count in sorted(hosts.items())
-    ]
+    adds = sum(_is_copying_add(scope, op) for scope in graph.walk() for op in scope.body)
+    if adds:
+        lines.append(f"aten.add ({adds}): aten.add_, where nothing else holds the tensor")
     return tuple(lines)
+
+
+def _is_copying_add(scope: Op, op: Op) -> bool:
+    """Tell whether torch would add in place here if no dispatch mode watched."""
+    return op.name == "aten.add" and (scope.is_autograd or scope.name == "aten.linear")

@@ -7,11 +7,11 @@ the description still fits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from irgraph.capture.nodes import TraceTensor
+from irgraph.capture.nodes import Recorded, TraceTensor
 from irgraph.ir.tensor import ITEMSIZE, row_major
 
 
@@ -68,6 +68,7 @@ class Identities:
         self._shared = tuple(shared_storage)
         self._ids: dict[int, Handle] = {}
         self._storages: dict[int, int] = {}
+        self._allocated: dict[int, tuple[str, int]] = {}
         self._addresses: dict[int, int] = {}
         self._impls: dict[int, Handle] = {}
         self._geometries: dict[tuple[object, ...], Handle] = {}
@@ -106,9 +107,23 @@ class Identities:
         """Return the tensor that a trace describes; one never seen exists since before."""
         handle = self.find(tensor)
         if handle is None:
+            if not self._may_view(tensor):
+                self._storages.pop(tensor.storage, None)
             handle = self._open(tensor, self._buffer_of(tensor), tensor.strides)
         self.bind(tensor, handle)
         return handle
+
+    def _may_view(self, tensor: TraceTensor) -> bool:
+        """Tell whether a tensor never seen may lie in the memory that its storage id means.
+
+        Else the id was used again: a lone host scalar (a number of the program's), another
+        element type, or more than was allocated.
+        """
+        if tensor.device.startswith("cpu") and not tensor.shape:
+            return False
+        dtype, elements = self._allocated.get(self._storages.get(tensor.storage, 0), ("", 0))
+        last = tensor.offset + (math.prod(tensor.shape) if tensor.strides is None else 1)
+        return dtype == tensor.dtype and last <= elements
 
     def define(
         self,
@@ -126,14 +141,14 @@ class Identities:
         self.bind(tensor, handle)
         return handle
 
-    def bind(self, tensor: Any, handle: Handle | None) -> None:
+    def bind(self, tensor: Recorded, handle: Handle | None) -> None:
         """Let a trace's ids mean this tensor from now on."""
         if isinstance(tensor, TraceTensor) and handle is not None:
             self._ids[tensor.id] = handle
             if not self._unknown_storage(tensor):
                 self._storages[tensor.storage] = handle.buffer
 
-    def use_exact(self, exact: Exact, described: Any) -> Handle:
+    def use_exact(self, exact: Exact, described: Recorded) -> Handle:
         """Return the tensor that a program showed; ``described`` is the trace's word for it."""
         handle = self._known(exact)
         if handle is None:
@@ -142,7 +157,7 @@ class Identities:
         self.bind(described, handle)
         return handle
 
-    def define_exact(self, exact: Exact, described: Any) -> Handle:
+    def define_exact(self, exact: Exact, described: Recorded) -> Handle:
         """Open a new tensor for a result that a program showed."""
         handle = self._open_exact(exact)
         self._impls[exact.impl] = handle
@@ -159,7 +174,7 @@ class Identities:
             return handle
         return self._geometries.get(geometry)
 
-    def _adopt(self, exact: Exact, described: Any) -> Handle | None:
+    def _adopt(self, exact: Exact, described: Recorded) -> Handle | None:
         """Give a tensor that only the trace knew so far its true memory."""
         if not isinstance(described, TraceTensor) or exact.storage in self._addresses:
             return None
@@ -197,6 +212,8 @@ class Identities:
             guessed=True,
         )
         self._geometries[handle.geometry] = handle
+        size = tensor.offset + math.prod(tensor.shape)
+        self._allocated.setdefault(buffer, (tensor.dtype, size))
         return handle
 
     def _buffer_of(self, tensor: TraceTensor) -> int:

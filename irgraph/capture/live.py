@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from irgraph.capture import recorder
 from irgraph.capture.accelerator import as_accelerator
 from irgraph.capture.assemble import Assembler
-from irgraph.capture.batch import DifferentStructure, with_batch
+from irgraph.capture.batch import DifferentStructureError, with_batch
 from irgraph.capture.et_reader import read_execution_trace
 from irgraph.capture.forest import roots
-from irgraph.capture.forms import differing
+from irgraph.capture.forms import accelerator_forms
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering
 from irgraph.capture.nodes import Node
+from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
 from irgraph.capture.target import load_target, user_error
 from irgraph.ir.graph import Graph
@@ -34,11 +34,11 @@ CPU_NOTES = (
 
 
 def capture(
-    step: Callable[[], Any],
+    step: Callable[[], object],
     *,
     name: str = "step",
     device: str = "meta",
-    model: Any = None,
+    model: recorder.Torch = None,
     dims: Mapping[str, int] | None = None,
     source: str = "",
 ) -> Capture:
@@ -63,22 +63,24 @@ def capture(
     nodes, recording = _record(step, name, model, source)
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
-    lowering = Lowering("live", identities, recorder.join(nodes, recording))
-    calls = lowering.calls(roots(nodes))
+    records = recorder.join(nodes, recording)
+    resolver = Resolver(identities)
+    forest = roots(nodes)
+    lowering = Lowering("live", resolver, records, {forest[0].thread: "main"}, renumber=True)
+    calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
     assembler = Assembler(calls)
-    ops = assembler.ops()
     graph = Graph(
         name,
         dims=dict(dims or {}),
         settings={"source": "live", "captured_on": device, "torch": _torch_version()},
         schemas=tuple(lowering.schemas),
-        tensors=assembler.roles(),
-        ops=ops,
+        tensors=assembler.tensors,
+        ops=assembler.ops,
     )
     notes = [*dict.fromkeys(recording.repaired), *changes, *(CPU_NOTES if device == "cpu" else ())]
-    notes += [f"{count} {sentence}" for sentence, count in lowering.counts.items()]
-    return Capture(graph, tuple(notes), differing(graph), tuple(lowering.links))
+    notes += [f"{count} {sentence}" for sentence, count in resolver.counts.items()]
+    return Capture(graph, tuple(notes), accelerator_forms(graph), tuple(lowering.links))
 
 
 def capture_file(
@@ -115,7 +117,7 @@ def capture_file(
         return first
     try:
         graph, odd = with_batch({size: c.graph for size, c in captures.items()}, batch)
-    except DifferentStructure as error:
+    except DifferentStructureError as error:
         shown = ", ".join(map(str, sizes))
         note = f"no batch dimension: the captures at batch {shown} differ: {error}"
         return replace(first, notes=(*first.notes, note))
@@ -140,7 +142,7 @@ def _torch_version() -> str:
 
 
 def _record(
-    step: Callable[[], Any], name: str, model: Any, source: str
+    step: Callable[[], object], name: str, model: recorder.Torch, source: str
 ) -> tuple[list[Node], recorder.Recording]:
     from torch.profiler import ExecutionTraceObserver
 
@@ -159,7 +161,7 @@ def _record(
         return read_execution_trace(file).nodes, recording
 
 
-def _call(step: Callable[[], Any], name: str, doing: str, source: str) -> None:
+def _call(step: Callable[[], object], name: str, doing: str, source: str) -> None:
     try:
         step()
     except Exception as error:

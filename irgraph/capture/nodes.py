@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+Recorded: TypeAlias = Any
+"""A recorded value: a ``TraceTensor`` or ``Exact``, a literal, ``None``, or a list of them."""
+
+Json: TypeAlias = Any
+"""A decoded piece of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +56,8 @@ class Node:
     id: int
     name: str
     schema: str = ""
-    inputs: list[Any] = field(default_factory=list)
-    outputs: list[Any] = field(default_factory=list)
+    inputs: list[Recorded] = field(default_factory=list)
+    outputs: list[Recorded] = field(default_factory=list)
     sequence: int = -1
     forward: int = 0
     thread: int = 0
@@ -74,12 +81,15 @@ DTYPES = {
 }  # fmt: skip
 """The IR's element types by the C++ names that traces use."""
 
+BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
+"""What stands for an unknown element type, by its bytes."""
+
 UNDEFINED = "nullptr"
 
 
 def values(
-    raw: Sequence[Any], shapes: Sequence[Any], types: Sequence[str], strides: Sequence[Any]
-) -> list[Any]:
+    raw: Sequence[Json], shapes: Sequence[Json], types: Sequence[str], strides: Sequence[Json]
+) -> list[Recorded]:
     """Return recorded values with every tensor described in full and nothing for ``<None>``."""
     found = []
     for i, value in enumerate(raw):
@@ -90,7 +100,7 @@ def values(
     return found
 
 
-def _value(value: Any, shape: Any, kind: str, strides: Any) -> Any:
+def _value(value: Json, shape: Json, kind: str, strides: Json) -> Recorded:
     if kind.startswith("Tensor("):
         return _tensor(value, shape, kind[7:-1], strides)
     if kind.startswith(("GenericList[", "Tuple[", "List[")) and isinstance(value, list):
@@ -104,7 +114,7 @@ def _value(value: Any, shape: Any, kind: str, strides: Any) -> Any:
     return None if value == "<None>" else value
 
 
-def _at(items: Any, i: int, default: Any) -> Any:
+def _at(items: Json, i: int, default: Json) -> Json:
     return items[i] if isinstance(items, list) and i < len(items) else default
 
 
@@ -121,13 +131,11 @@ def _split(kinds: str) -> list[str]:
     return [*parts, kinds[start:]]
 
 
-def _tensor(value: Any, shape: Any, dtype: str, strides: Any) -> TraceTensor | None:
+def _tensor(value: Json, shape: Json, dtype: str, strides: Json) -> TraceTensor | None:
     if dtype.startswith(UNDEFINED) or not isinstance(value, list) or len(value) < 6:
         return None
-    identity, storage, offset, numel, _, device = value[:6]
-    known = DTYPES.get(dtype)
-    if known is None:
-        return None
+    identity, storage, offset, numel, itemsize, device = value[:6]
+    known = DTYPES.get(dtype) or BY_SIZE.get(itemsize, "u8")
     sizes = tuple(shape) if _is_sizes(shape) else (numel,)
     if not device:  # a sparse tensor: it has no memory of its own
         return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
@@ -135,5 +143,11 @@ def _tensor(value: Any, shape: Any, dtype: str, strides: Any) -> TraceTensor | N
     return TraceTensor(identity, storage, offset, device, sizes, known, steps)
 
 
-def _is_sizes(sizes: Any) -> bool:
+def unknown_types(kinds: Iterable[str]) -> list[str]:
+    """Return the element types among recorded types that the IR does not have."""
+    found = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
+    return sorted(name for name in found if name not in DTYPES)
+
+
+def _is_sizes(sizes: Json) -> bool:
     return isinstance(sizes, list) and all(isinstance(size, int) for size in sizes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from irgraph.capture.identity import Exact, tight
 from irgraph.capture.lowering import MODULE
@@ -19,6 +19,9 @@ from irgraph.ir.tensor import ITEMSIZE, DType
 
 if TYPE_CHECKING:
     import torch
+
+Torch: TypeAlias = Any
+"""An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
 
 MARK = "irgraph#"
 MODE = "PythonDispatchMode"
@@ -52,16 +55,16 @@ class Recording:
     repaired: list[str] = field(default_factory=list)
 
 
-def dispatch_mode(recording: Recording | None, hints: Hints) -> Any:
+def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
     """Return a dispatch mode that records; without a recording it only repairs calls."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
         """Records each call that reaches the device."""
 
         def __torch_dispatch__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+            self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
+        ) -> Torch:
             kwargs = kwargs or {}
             if func.namespace == "profiler":
                 return func(*args, **kwargs)
@@ -72,7 +75,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints) -> Any:
     return Watch()
 
 
-def _record(recording: Recording, hints: Hints, func: Any, args: Any, kwargs: Any) -> Any:
+def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs: Torch) -> Torch:
     from torch.autograd.profiler import record_function
 
     number = len(recording.calls) + 1
@@ -87,7 +90,7 @@ def _record(recording: Recording, hints: Hints, func: Any, args: Any, kwargs: An
     return result
 
 
-def _in_schema_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _in_schema_order(schema: Torch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     given = list(args)
     for argument in schema.arguments[len(args) :]:
         given.append(kwargs.get(argument.name, _Absent))
@@ -104,7 +107,7 @@ class _Absent:
 def _describe(values: Sequence[Any], recording: Recording, hints: Hints) -> list[Any]:
     import torch
 
-    def describe(value: Any) -> Any:
+    def describe(value: Torch) -> Torch:
         if isinstance(value, torch.Tensor):
             return _exact(value, recording, hints)
         if isinstance(value, (list, tuple)):
@@ -114,7 +117,7 @@ def _describe(values: Sequence[Any], recording: Recording, hints: Hints) -> list
     return [describe(value) for value in values]
 
 
-def _literal(value: Any) -> Any:
+def _literal(value: Torch) -> Torch:
     import torch
 
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -145,7 +148,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
     )
 
 
-def _storage(tensor: torch.Tensor) -> Any:
+def _storage(tensor: torch.Tensor) -> Torch:
     """Return a tensor's memory; a sparse tensor's is that of its values."""
     with contextlib.suppress(NotImplementedError, RuntimeError):
         return tensor._values().untyped_storage() if tensor.is_sparse else tensor.untyped_storage()
@@ -175,7 +178,7 @@ def _dtypes() -> Mapping[Any, str]:
 _DTYPES: dict[Any, str] = {}
 
 
-def _run(func: Any, args: Any, kwargs: Any, repaired: list[str]) -> Any:
+def _run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str]) -> Torch:
     """Run a call; one that needs values the meta device has not gets a stand-in."""
     import torch
 
@@ -199,7 +202,7 @@ def _run(func: Any, args: Any, kwargs: Any, repaired: list[str]) -> Any:
         return written
 
 
-def _only_writes(func: Any, args: Sequence[Any]) -> Any:
+def _only_writes(func: Torch, args: Sequence[Any]) -> Torch:
     """Return the tensor that an in-place call with a sparse operand gives back."""
     import torch
 
@@ -210,21 +213,21 @@ def _only_writes(func: Any, args: Sequence[Any]) -> Any:
 
 
 @contextlib.contextmanager
-def module_ranges(model: Any) -> Iterator[None]:
+def module_ranges(model: Torch) -> Iterator[None]:
     """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
     from torch.autograd.profiler import record_function
 
     open_ranges: list[Any] = []
 
     def enter(path: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
+        def hook(*_: Torch) -> None:
             mark = record_function(MODULE + path)
             mark.__enter__()
             open_ranges.append(mark)
 
         return hook
 
-    def leave(*_: Any) -> None:
+    def leave(*_: Torch) -> None:
         open_ranges.pop().__exit__(None, None, None)
 
     hooks = []
@@ -239,7 +242,7 @@ def module_ranges(model: Any) -> Iterator[None]:
             hook.remove()
 
 
-def hints_of(model: Any) -> dict[int, tuple[str, str]]:
+def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
     """Return the roles and labels of a model's parameters, gradients and buffers."""
     found: dict[int, tuple[str, str]] = {}
     if model is None:

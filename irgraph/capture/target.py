@@ -26,10 +26,10 @@ class Target:
     make: Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def step(self, batch: int, device: str) -> Any:
+    def step(self, batch: int, device: str) -> Callable[[], object]:
         """Return the step at a batch size, or raise the error of the user's function."""
         try:
-            step = self.make(batch, device, **self.options)
+            step: object = self.make(batch, device, **self.options)
         except Exception as error:
             raise user_error(f"{self.name} failed", error, self.path) from error
         if not callable(step):

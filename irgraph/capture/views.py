@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from irgraph.capture.calls import Item
 from irgraph.capture.identity import Handle
 from irgraph.ir.tensor import row_major
 
+Shape: TypeAlias = tuple[int, ...]
 Strides: TypeAlias = tuple[int, ...]
-Rule: TypeAlias = Callable[[Handle, Strides, Sequence[Any], tuple[int, ...]], Strides | None]
+Rule: TypeAlias = Callable[[Handle, Strides, Sequence[Item], Shape], Strides | None]
 """From the viewed tensor, its strides, the call's other arguments and the result's shape."""
 
 
-def view_strides(name: str, values: Sequence[Any], shape: tuple[int, ...]) -> Strides | None:
+def view_strides(name: str, values: Sequence[Item], shape: Shape) -> Strides | None:
     """Return the strides of what a view operator gave, ``None`` where no rule knows it.
 
     ``values`` are the call's arguments in schema order, the viewed tensor first.
@@ -30,36 +32,37 @@ def view_strides(name: str, values: Sequence[Any], shape: tuple[int, ...]) -> St
     return found if found is not None and len(found) == len(shape) else None
 
 
-def _transpose(source: Handle, strides: Strides, rest: Sequence[Any], shape: Any) -> Strides:
+def _transpose(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     order = list(strides)
     first, second = rest[0], rest[1]
     order[first], order[second] = order[second], order[first]
     return tuple(order)
 
 
-def _expand(source: Handle, strides: Strides, rest: Sequence[Any], shape: Any) -> Strides:
+def _expand(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     new = len(shape) - len(strides)
     kept = zip(source.shape, strides, shape[new:], strict=True)
     return (0,) * new + tuple(0 if size != to else step for size, step, to in kept)
 
 
-def _slice(source: Handle, strides: Strides, rest: Sequence[Any], shape: Any) -> Strides:
-    dim, _, _, step = [*rest, *(0, None, None, 1)[len(rest) :]]
+def _slice(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
+    dim = rest[0] if rest else 0
+    step = rest[3] if len(rest) > 3 else 1
     return tuple(s * step if i == dim % len(strides) else s for i, s in enumerate(strides))
 
 
-def _select(source: Handle, strides: Strides, rest: Sequence[Any], shape: Any) -> Strides:
+def _select(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     dim = rest[0] % len(strides)
     return strides[:dim] + strides[dim + 1 :]
 
 
-def _unsqueeze(source: Handle, strides: Strides, rest: Sequence[Any], shape: Any) -> Strides:
+def _unsqueeze(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     dim = rest[0] % len(shape)
     step = strides[dim] * source.shape[dim] if dim < len(strides) else 1
     return (*strides[:dim], step, *strides[dim:])
 
 
-def _squeeze(source: Handle, strides: Strides, rest: Sequence[Any], shape: Any) -> Strides:
+def _squeeze(source: Handle, strides: Strides, rest: Sequence[Item], shape: Shape) -> Strides:
     dims = range(len(strides)) if not rest else [rest[0]] if isinstance(rest[0], int) else rest[0]
     gone = {d % len(strides) for d in dims if source.shape[d] == 1}
     return tuple(step for i, step in enumerate(strides) if i not in gone)
