@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from irgraph.capture.calls import Call, Item, handles_in
 from irgraph.capture.identity import Handle, Identities
@@ -26,38 +26,46 @@ def as_accelerator(calls: list[Call], identities: Identities) -> list[str]:
 def _in_place_index_backward(calls: Sequence[Call]) -> bool:
     """Undo what a dispatch mode changes: torch then gives up writing into the fresh zeros."""
     changed: dict[int, Handle] = {}
-    for call in _walk(calls):
-        if call.name != "autograd.IndexBackward0":
-            continue
-        for inner in call.body:
-            if inner.name == "aten.index_put" and len(inner.results) == 1:
-                zeros = inner.operands[0]
-                changed[id(inner.results[0])] = zeros
-                _move(calls, inner.results[0].buffer, zeros.buffer)
-                inner.name = "aten._index_put_impl_"
-                inner.results = []
-                inner.written = [zeros]
-                inner.attributes["unsafe"] = True
+    for scope in _walk(calls):
+        if scope.name == "autograd.IndexBackward0":
+            for call in scope.body:
+                changed.update(_made_in_place(call, calls))
     if changed:
         _substitute(calls, lambda handle: changed.get(id(handle), handle))
     return bool(changed)
 
 
+def _made_in_place(call: Call, calls: Sequence[Call]) -> dict[int, Handle]:
+    """Let an ``index_put`` write its operand; return its result's id and that operand."""
+    if call.name != "aten.index_put" or len(call.results) != 1:
+        return {}
+    zeros, result = call.operands[0], call.results[0]
+    _move(calls, result.buffer, zeros.buffer)
+    call.name = "aten._index_put_impl_"
+    call.results, call.written = [], [zeros]
+    call.attributes["unsafe"] = True
+    return {id(result): zeros}
+
+
 def _take_sparse_gradients(calls: Sequence[Call]) -> bool:
     """Undo another change by the mode: it holds on to gradients, so torch would clone them."""
     found = False
-    for call in _walk(calls):
-        if call.name != "autograd.AccumulateGrad":
-            continue
-        parts = {inner.name: inner.results[0] for inner in call.body if inner.results}
-        for inner in call.body:
-            if inner.name == "aten.clone" and {"aten._indices", "aten._values"} <= parts.keys():
-                shape = inner.results[0].shape
-                inner.name = "aten._sparse_coo_tensor_unsafe"
-                inner.operands = [parts["aten._indices"], parts["aten._values"]]
-                inner.attributes = {"size": shape}
-                found = True
+    for scope in _walk(calls):
+        if scope.name == "autograd.AccumulateGrad":
+            parts = {call.name: call.results[0] for call in scope.body if call.results}
+            for call in scope.body:
+                found = _taken(call, parts) or found
     return found
+
+
+def _taken(call: Call, parts: Mapping[str, Handle]) -> bool:
+    """Let a clone of a sparse tensor be a new one over the same indices and values."""
+    if call.name != "aten.clone" or not {"aten._indices", "aten._values"} <= parts.keys():
+        return False
+    call.name = "aten._sparse_coo_tensor_unsafe"
+    call.operands = [parts["aten._indices"], parts["aten._values"]]
+    call.attributes = {"size": call.results[0].shape}
+    return True
 
 
 def _copy_host_indices(calls: list[Call], identities: Identities) -> bool:
@@ -65,19 +73,23 @@ def _copy_host_indices(calls: list[Call], identities: Identities) -> bool:
     added = False
     for siblings in [calls, *(call.body for call in _walk(calls))]:
         for call in list(siblings):
-            if call.name not in INDEXING or call.operands[0].device == "cpu":
-                continue
-            indices = call.operands[1] if len(call.operands) > 1 else ()
-            copies: dict[int, Handle] = {}
-            for index in handles_in(indices):
-                if index.device == "cpu":
-                    copy, copies[id(index)] = _copy(index, call, identities)
-                    siblings.insert(_position(siblings, call), copy)
-            if copies:
-                moved = tuple(copies.get(id(index), index) for index in indices)
-                call.operands = [call.operands[0], moved, *call.operands[2:]]
-                added = True
+            if call.name in INDEXING and call.operands[0].device != "cpu":
+                added = _copy_indices(call, siblings, identities) or added
     return added
+
+
+def _copy_indices(call: Call, siblings: list[Call], identities: Identities) -> bool:
+    indices = call.operands[1] if len(call.operands) > 1 else ()
+    copies: dict[int, Handle] = {}
+    for index in handles_in(indices):
+        if index.device == "cpu":
+            copy, copies[id(index)] = _copy(index, call, identities)
+            place = next(i for i, other in enumerate(siblings) if other is call)
+            siblings.insert(place, copy)
+    if copies:
+        moved = tuple(copies.get(id(index), index) for index in indices)
+        call.operands = [call.operands[0], moved, *call.operands[2:]]
+    return bool(copies)
 
 
 def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Handle]:
@@ -94,10 +106,6 @@ def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Hand
         )  # fmt: skip
 
     return made("aten.to", [made("aten._to_copy", [])]), copy
-
-
-def _position(siblings: Sequence[Call], call: Call) -> int:
-    return next(i for i, other in enumerate(siblings) if other is call)
 
 
 def _walk(calls: Sequence[Call]) -> Iterator[Call]:

@@ -102,21 +102,27 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     try:
         file = msgspec.json.decode(data, type=_File)
     except msgspec.ValidationError as error:
+        if data[:1] == b"[" and b'"ph"' in data[:10_000]:
+            raise _is_kineto(source) from None
         raise fail(f"not an execution trace: {_plain(error)}", Place(source)) from None
     except msgspec.DecodeError as error:
         raise _broken_json(data, source, error) from None
     if file.traceEvents is not None:
-        raise fail(
-            "this is a Kineto trace (it has traceEvents), not an execution trace",
-            Place(source),
-            hint="a Kineto trace has times but no tensors; record the same step with "
-            "torch.profiler.ExecutionTraceObserver and pass that file here",
-        )
+        raise _is_kineto(source)
     if file.nodes is None:
         raise fail("no execution trace: the file has no list of nodes", Place(source))
     if not file.nodes:
         raise fail("the execution trace is empty: it has no nodes", Place(source))
     return Trace(source, file.schema, _attach(file.nodes), _warnings(file))
+
+
+def _is_kineto(source: str) -> IrgraphError:
+    return fail(
+        "this is a Kineto trace, not an execution trace",
+        Place(source),
+        hint="a Kineto trace has times but no tensors; record the same step with "
+        "torch.profiler.ExecutionTraceObserver and pass that file",
+    )
 
 
 def _unpack(data: bytes, source: str) -> bytes:

@@ -17,13 +17,14 @@ from irgraph.capture.et_reader import read_execution_trace
 from irgraph.capture.forest import roots
 from irgraph.capture.forms import accelerator_forms
 from irgraph.capture.identity import Identities
-from irgraph.capture.lowering import Lowering
+from irgraph.capture.lowering import Lowering, thread_names
+from irgraph.capture.marks import join
 from irgraph.capture.nodes import Node
 from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
 from irgraph.capture.target import load_target, user_error
 from irgraph.ir.graph import Graph
-from irgraph.text.diagnostics import fail
+from irgraph.text.diagnostics import IrgraphError, Place, fail
 
 CPU_NOTES = (
     "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
@@ -58,15 +59,19 @@ def capture(
     """
     model = model if model is not None else getattr(step, "model", None)
     _import_torch()
-    with recorder.dispatch_mode(None, {}):
-        _call(step, name, "warming up", source)
-    nodes, recording = _record(step, name, model, source)
+    with recorder.foreach_on_meta():
+        with recorder.dispatch_mode(None, {}):
+            _call(step, name, "warming up", source)
+        nodes, recording = _record(step, name, model, source)
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
-    records = recorder.join(nodes, recording)
+    records = join(nodes, recording)
     resolver = Resolver(identities)
     forest = roots(nodes)
-    lowering = Lowering("live", resolver, records, {forest[0].thread: "main"}, renumber=True)
+    if not forest:
+        raise fail(f"{name} called no operator", Place(source) if source else None)
+    threads = thread_names(nodes, forest[0].thread)
+    lowering = Lowering("live", resolver, records, threads, renumber=True)
     calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
     assembler = Assembler(calls)
@@ -107,19 +112,20 @@ def capture_file(
     _import_torch()
     found = load_target(target)
     name = f"{Path(found.path).stem}_{found.name}"
-    sizes = [batch, *(size for size in batches or other_sizes(batch) if size != batch)]
-    captures = {
-        size: capture(found.step(size, device), name=name, device=device, source=found.path)
-        for size in (sizes if symbolic else [batch])
-    }
-    first = captures[batch]
+
+    def at(size: int) -> Capture:
+        step = found.step(size, device)
+        return capture(step, name=name, device=device, source=found.path)
+
+    first = at(batch)
     if not symbolic:
         return first
     try:
-        graph, odd = with_batch({size: c.graph for size, c in captures.items()}, batch)
-    except DifferentStructureError as error:
-        shown = ", ".join(map(str, sizes))
-        note = f"no batch dimension: the captures at batch {shown} differ: {error}"
+        sizes = batches or other_sizes(batch)
+        others = {size: at(size).graph for size in sizes if size != batch}
+        graph, odd = with_batch({batch: first.graph, **others}, batch)
+    except (DifferentStructureError, IrgraphError) as error:
+        note = f"no batch dimension: other sizes than {batch} do not do the same: {error}"
         return replace(first, notes=(*first.notes, note))
     return replace(first, graph=graph, notes=(*first.notes, *odd))
 

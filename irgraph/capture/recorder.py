@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from irgraph.capture.identity import Exact, tight
 from irgraph.capture.lowering import MODULE
-from irgraph.capture.nodes import Node
 from irgraph.ir.tensor import ITEMSIZE, DType
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ Torch: TypeAlias = Any
 """An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
 
 MARK = "irgraph#"
-MODE = "PythonDispatchMode"
+"""Prefix of the numbered range around each recorded call."""
 
 Hints = Mapping[int, tuple[str, str]]
 """Role and label of a tensor by the address of its storage."""
@@ -68,11 +67,21 @@ def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
             kwargs = kwargs or {}
             if func.namespace == "profiler":
                 return func(*args, **kwargs)
+            if _is_composite(func):  # reaches the mode whole under inference mode
+                with self:
+                    return func.decompose(*args, **kwargs)
             if recording is None:
                 return _run(func, args, kwargs, [])
             return _record(recording, hints, func, args, kwargs)
 
     return Watch()
+
+
+def _is_composite(func: Torch) -> bool:
+    import torch
+
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(known(func.name(), "CompositeImplicitAutograd"))
 
 
 def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs: Torch) -> Torch:
@@ -213,6 +222,27 @@ def _only_writes(func: Torch, args: Sequence[Any]) -> Torch:
 
 
 @contextlib.contextmanager
+def foreach_on_meta() -> Iterator[None]:
+    """Let optimizers choose, while it lasts, for meta tensors as they do for an accelerator's.
+
+    Unless told otherwise they update all parameters by one call on a device that is known to
+    have such kernels.
+    """
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils
+
+    name = "_get_foreach_kernels_supported_devices"
+    known = getattr(_foreach_utils, name)
+    for module in (optimizer, _foreach_utils):
+        setattr(module, name, lambda: [*known(), "meta"])
+    try:
+        yield
+    finally:
+        for module in (optimizer, _foreach_utils):
+            setattr(module, name, known)
+
+
+@contextlib.contextmanager
 def module_ranges(model: Torch) -> Iterator[None]:
     """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
     from torch.autograd.profiler import record_function
@@ -254,47 +284,3 @@ def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
         if parameter.grad is not None and not parameter.grad.is_sparse:
             found[parameter.grad.untyped_storage()._cdata] = ("state", f"{name}.grad")
     return found
-
-
-def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
-    """Return each device call's record by its node's id, and take the mode's marks away.
-
-    The mode shows as ``op > PythonDispatchMode > irgraph#7 > op``; with a label of the program's
-    own it shows as ``PythonDispatchMode("label") > ...``, around what the label is around.
-    """
-    by_id = {node.id: node for node in nodes}
-    records: dict[int, CallRecord] = {}
-    for node in nodes:
-        if node.name.startswith(MARK):
-            owner = _owner(node, by_id, recording)
-            if owner is not None:
-                records[owner.id] = recording.calls[int(node.name[len(MARK) :])]
-                owner.children.clear()
-    for node in nodes:
-        node.children = [kept for child in node.children for kept in _unmarked(child)]
-    return records
-
-
-def _owner(mark: Node, by_id: Mapping[int, Node], recording: Recording) -> Node | None:
-    """Return the operator whose call a mark stands in, or ``None`` for a call of the mode's own."""
-    mode = by_id.get(mark.parent)
-    if mode is None or mode.name != MODE:
-        return None
-    name = recording.calls[int(mark.name[len(MARK) :])].name
-    above = by_id.get(mode.parent)
-    while above is not None and not above.schema and name.endswith("::" + above.name):
-        above = by_id.get(above.parent)
-    return above if above is not None and above.name == name else None
-
-
-def _unmarked(node: Node) -> list[Node]:
-    if node.name.startswith(MARK):
-        return []
-    if node.name != MODE:
-        return [node]
-    if node.inputs and isinstance(node.inputs[0], str) and not node.inputs[0].startswith("<"):
-        node.name = node.inputs[0]
-        node.inputs = []
-        node.children = [child for child in node.children if child.name != node.name]
-        return [node]
-    return [kept for child in node.children for kept in _unmarked(child)]
