@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -55,6 +56,8 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
         return Effects()
     held = {t.buffer for t in inputs}
     fresh = tuple(t for t in outputs if t.buffer not in held)
+    if fresh and _always_alias(op.name):
+        fresh = ()  # the parts of a sparse tensor lie elsewhere than what is recorded of it
     written = tuple(t for t in inputs if t.name in op.written)
     return Effects(inputs, (*fresh, *written), any(s.random for s in schemas_of(op.name)))
 
@@ -66,3 +69,14 @@ def is_view(op: Op) -> bool:
         return False
     held = {t.buffer for t in op.inputs}
     return all(t.buffer in held for t in outputs)
+
+
+@cache
+def _always_alias(name: str) -> bool:
+    """Tell whether all results of all overloads alias an argument; composites may copy."""
+    schemas = schemas_of(name)
+    returns = [r for schema in schemas for r in schema.returns]
+    return bool(returns) and not any(
+        schema.composite or not all(r.alias and not r.written for r in schema.returns)
+        for schema in schemas
+    )

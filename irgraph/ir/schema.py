@@ -161,7 +161,8 @@ OWN_SCHEMAS = (
     "int mode=0, Tensor[] per_sample_weights=[], bool include_last_offset=False)"
     " -> Tensor[]",
     "irgraph::batched_embedding_backward(Tensor[] grads, Tensor[] indices, Tensor[] offsets, *, "
-    "int[] num_weights, int mode=0, Tensor[] per_sample_weights=[]) -> Tensor[]",
+    "int[] num_weights, int mode=0, bool sparse=False, "
+    "Tensor[] per_sample_weights=[]) -> Tensor[]",
     "irgraph::batched_embedding_sgd(Tensor(a!)[] weights, Tensor[] grads, Tensor[] indices, "
     "Tensor[] offsets, *, Scalar alpha, int mode=0, Tensor[] per_sample_weights=[]) -> ()",
     "irgraph::addmm_relu(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"

@@ -1,0 +1,152 @@
+"""Runs the statements that are not ``fuse``."""
+
+from __future__ import annotations
+
+from irgraph.ir.op import Value
+from irgraph.ir.tensor import Tensor
+from irgraph.language.fit import spell
+from irgraph.language.match import Match
+from irgraph.language.report import op_place
+from irgraph.language.select import Handle, Selected
+from irgraph.language.state import (
+    ILLEGAL,
+    Frame,
+    State,
+    call_of,
+    entry,
+    illegal,
+    members_of,
+    nothing_matched,
+    refusal,
+)
+from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.remove import Removal, check_removal, remove
+
+SHOWN = 3
+
+
+def run_let(statement: Let, state: State, frame: Frame) -> None:
+    """Give a value a name."""
+    frame.names[statement.name] = state.value(statement.value, frame)
+
+
+def run_find(statement: Find, state: State, frame: Frame) -> None:
+    """Give the ops that match a name."""
+    selected = state.select(statement.selection, frame)
+    ops = [op for match in selected.matches for op in members_of(selected, match.ops)]
+    frame.handles[statement.name] = Handle(tuple(ops))
+    state.entries.append(entry(statement, frame, selected))
+
+
+def run_expect(statement: Expect, state: State, frame: Frame) -> None:
+    """Fail (exit code 1) where another number of ops match."""
+    selected = state.select(statement.selection, frame, all_=True)
+    if selected.total == statement.count:
+        made = entry(statement, frame)
+        state.entries.append(made.with_matched(selected.total))
+        return
+    wanted = statement.count or "no"
+    message = f"expected {wanted} {statement.selection.pattern}, found {selected.total}"
+    notes = [
+        Diagnostic(call_of(op), op_place(op, state.graph), severity="note")
+        for match in selected.matches[:SHOWN]
+        for op in [selected.op(match.root)]
+    ]
+    if not selected.total:
+        notes = list(nothing_matched(selected, statement.selection).notes)
+    raise IrgraphError((Diagnostic(message, statement.place, tuple(notes)),), ILLEGAL)
+
+
+def arguments_of(call: Call, called: Pass, state: State, frame: Frame) -> dict[str, Value]:
+    """Return the values of a pass's parameters for a call."""
+    given = {name: state.value(value, frame) for name, value in call.arguments}
+    for parameter in called.parameters:
+        if parameter.name not in given and parameter.default is not None:
+            given[parameter.name] = state.value(parameter.default, Frame())
+    for parameter in called.parameters:
+        value = given[parameter.name]
+        if parameter.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
+            raise fail(f"{parameter.name!r} takes a whole number, not {spell(value)}", call.place)
+    return given
+
+
+def frame_of(statement: Apply, state: State, frame: Frame) -> tuple[Pass, Frame]:
+    """Return the pass that is applied, and the names that it sees."""
+    called = state.passes[statement.call.name]
+    names = arguments_of(statement.call, called, state, frame)
+    return called, Frame(names, {}, called.name)
+
+
+def run_remove(statement: Remove, state: State, frame: Frame) -> None:
+    """Take out what matches; users of a result may use another tensor instead."""
+    selected = state.select(statement.selection, frame)
+    removals: list[Removal] = []
+    refused: list[Diagnostic] = []
+    assumptions: list[str] = []
+    for match in selected.matches:
+        removal = _removal(statement, selected, match)
+        try:
+            _check_kept(removal, state, selected)
+            _check(removal, statement, state, assumptions)
+            removals.append(removal)
+        except RefusedError as error:
+            what = f"{call_of(removal.ops[0])} is not removed"
+            diagnostic = refusal(error, what, statement.place, state.graph)
+            if not statement.selection.many:
+                raise illegal(diagnostic) from None
+            refused.append(diagnostic)
+    state.graph = remove(state.graph, removals)
+    rewired = statement.rewire is not None
+    for removal in removals:
+        kept = [removal.old.name] if rewired and removal.old is not None else []
+        state.drop(removal.ops, kept, statement)
+    legal = "users read the same bytes instead" if rewired else "no user is left"
+    state.entries.append(
+        entry(
+            statement,
+            frame,
+            selected,
+            groups=len(removals),
+            replaced=sum(len(removal.ops) for removal in removals),
+            legal=(legal,) if removals else (),
+            refused=tuple(refused),
+            assumptions=tuple(assumptions),
+        )
+    )
+
+
+def _removal(statement: Remove, selected: Selected, match: Match) -> Removal:
+    ops = tuple(members_of(selected, match.ops))
+    if statement.rewire is None:
+        return Removal(ops)
+    old, new = (match.values[name] for name in (statement.rewire.old, statement.rewire.new))
+    for name, value in ((statement.rewire.old, old), (statement.rewire.new, new)):
+        if not isinstance(value, Tensor):
+            raise fail(f"%{name} is {spell(value)}, not a tensor", statement.rewire.place)
+    assert isinstance(old, Tensor)
+    assert isinstance(new, Tensor)
+    return Removal(ops, old, new)
+
+
+def _check_kept(removal: Removal, state: State, selected: Selected) -> None:
+    """Refuse what would take away a result that some op needs in the end."""
+    rewired = removal.old.name if removal.old is not None else ""
+    made = [t for op in removal.ops for inner in op.walk() for t in inner.outputs]
+    if removal.new is not None and removal.new.name in {t.name for t in made}:
+        raise RefusedError(f"%{removal.new.name} goes as well", [(removal.ops[0], "makes it")])
+    for tensor in made:
+        if tensor.name in state.kept and tensor.name != rewired:
+            users = [selected.index.ops[i] for i in selected.index.users[tensor.name]]
+            at = [(op, f"{op.name} uses %{tensor.name}") for op in users if not op.body]
+            raise RefusedError(f"its result %{tensor.name} is still in use", at[-1:])
+
+
+def _check(removal: Removal, statement: Remove, state: State, assumptions: list[str]) -> None:
+    try:
+        check_removal(state.graph, removal)
+    except RefusedError as error:
+        if not statement.assuming or not error.of_order:
+            raise
+        assumptions.append(f"{call_of(removal.ops[0])}: {statement.assuming}")

@@ -1,0 +1,46 @@
+"""Properties of tensors and ops that expressions may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from irgraph.ir.effects import effects
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import DeviceRef, DType, Tensor
+
+
+def shape_text(tensor: Tensor) -> str:
+    """Return a tensor's type as ``model.ir`` writes it, without its place: ``f32[2048, 64]``."""
+    shape = ", ".join(str(int(size)) for size in tensor.shape)
+    steps = "" if tensor.contiguous else "; " + ", ".join(map(str, tensor.strides or ()))
+    return f"{tensor.dtype}[{shape}{steps}] @{tensor.device}"
+
+
+TENSOR_ATTRIBUTES: dict[str, tuple[str, Callable[[Tensor], Value]]] = {
+    "shape": ("list", lambda t: tuple(t.shape)),
+    "dtype": ("dtype", lambda t: DType(t.dtype)),
+    "nbytes": ("bytes", lambda t: t.nbytes),
+    "numel": ("number", lambda t: t.numel),
+    "rank": ("number", lambda t: t.rank),
+    "device": ("device", lambda t: DeviceRef(t.device)),
+    "type": ("text", shape_text),
+    "buffer": ("text", lambda t: t.buffer),
+    "name": ("text", lambda t: t.name),
+}
+"""Properties of tensors: what they measure, and how they are found."""
+
+
+def _bytes(op: Op) -> int:
+    effect = effects(op)
+    return sum(t.nbytes for t in (*effect.reads, *effect.writes))
+
+
+OP_ATTRIBUTES: dict[str, tuple[str, Callable[[Op], Value]]] = {
+    "name": ("text", lambda op: op.name),
+    "phase": ("text", lambda op: op.phase),
+    "stream": ("text", lambda op: op.stream),
+    "thread": ("text", lambda op: op.thread),
+    "module": ("text", lambda op: op.module),
+    "bytes": ("bytes", _bytes),
+}
+"""Properties of ops, but for ``time``, which needs a device."""

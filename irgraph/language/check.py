@@ -1,0 +1,278 @@
+"""Checks a whole script before anything runs; all that is wrong is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from irgraph.language.check_patterns import PatternCheck
+from irgraph.language.expressions import Expression, ListOf, Splat, Variable, parts
+from irgraph.language.fusing import has_splat
+from irgraph.language.kinds import ANY, EXAMPLES, PARAMETER_TYPES, Kinds
+from irgraph.language.patterns import (
+    Bound,
+    Found,
+    Given,
+    Selection,
+    Series,
+    nested,
+    template_parts,
+)
+from irgraph.language.tree import (
+    Apply,
+    Call,
+    Expect,
+    Find,
+    Fuse,
+    Let,
+    Pass,
+    Remove,
+    Repeat,
+    Resize,
+    Script,
+    Statement,
+    walk,
+)
+from irgraph.text.diagnostics import Diagnostic, Place, near
+
+LATER = "is not available yet"
+
+
+@dataclass
+class _Scope:
+    """What the statements of one script or pass see: kinds of names, and places of handles."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    handles: dict[str, Place] = field(default_factory=dict)
+
+
+class Check:
+    """Collects what is wrong with a script and the passes that it applies."""
+
+    def __init__(
+        self, passes: Mapping[str, Pass], dims: Sequence[str] = (), schemas: Sequence[str] = ()
+    ) -> None:
+        self.passes = passes
+        self.dims = dims
+        self.problems: list[Diagnostic] = []
+        self.patterns = PatternCheck(self.problems, schemas)
+
+    def script(self, script: Script) -> None:
+        """Check the statements of a script and every pass that it knows."""
+        for declared in self.passes.values():
+            self._pass(declared)
+        self._cycles()
+        self._block(script.body, _Scope())
+
+    def note(self, message: str, place: Place, hint: str = "") -> None:
+        """Note a problem."""
+        self.problems.append(Diagnostic(message, place, hint=hint))
+
+    def _pass(self, declared: Pass) -> None:
+        scope = _Scope()
+        for parameter in declared.parameters:
+            if parameter.name in scope.names:
+                self.note(f"two parameters are called {parameter.name!r}", parameter.place)
+            if parameter.type not in PARAMETER_TYPES:
+                hint = near(parameter.type, PARAMETER_TYPES)
+                known = "" if hint else f"; there are {', '.join(PARAMETER_TYPES)}"
+                message = f"unknown parameter type {parameter.type!r}{hint}{known}"
+                self.note(message, parameter.place)
+            if parameter.default is not None:
+                self._value(parameter.name, parameter.type, parameter.default, _Scope())
+            scope.names[parameter.name] = PARAMETER_TYPES.get(parameter.type, ANY)
+        self._block(declared.body, scope)
+
+    def _value(self, name: str, declared: str, value: Expression, scope: _Scope) -> None:
+        """Check that a parameter's value is of its type."""
+        kind = self._kinds(scope).of(value)
+        wanted = PARAMETER_TYPES.get(declared, ANY)
+        if ANY in (kind, wanted) or kind == wanted or (kind, wanted) == ("number", "fraction"):
+            return
+        example = f"; write one as in {EXAMPLES[wanted]}"
+        self.note(f"{name!r} takes a value of type {declared}, not a {kind}{example}", value.place)
+
+    def _cycles(self) -> None:
+        """Refuse passes that apply themselves, however many passes lie between."""
+        done: set[str] = set()
+        for name in self.passes:
+            self._follow(name, [], done)
+
+    def _follow(self, name: str, path: list[str], done: set[str]) -> None:
+        if name in path:
+            cycle = " -> ".join([*path[path.index(name) :], name])
+            self.note(f"passes apply each other in a circle: {cycle}", self.passes[name].place)
+            done.update(path)
+        if name in done or name not in self.passes:
+            return
+        for statement in walk(self.passes[name].body):
+            if isinstance(statement, Apply):
+                self._follow(statement.call.name, [*path, name], done)
+        done.add(name)
+
+    def _block(self, statements: Sequence[Statement], scope: _Scope) -> None:
+        for statement in statements:
+            self._statement(statement, scope)
+
+    def _statement(self, statement: Statement, scope: _Scope) -> None:
+        if isinstance(statement, Let):
+            self._let(statement, scope)
+        elif isinstance(statement, Apply):
+            self._call(statement.call, scope)
+        elif isinstance(statement, Repeat):
+            self._block(statement.body, scope)
+        elif isinstance(statement, (Find, Expect)):
+            self._selection(statement.selection, scope)
+            if isinstance(statement, Find):
+                self._handle(statement.name, statement.place, scope)
+        elif isinstance(statement, Fuse):
+            self._fuse(statement, scope)
+        elif isinstance(statement, Remove):
+            self._remove(statement, scope)
+        elif isinstance(statement, Resize) and statement.dimension:
+            self._resize(statement, scope)
+        else:
+            verb = str(statement).partition(" ")[0]
+            what = "resize of one axis" if verb == "resize" else repr(verb)
+            self.note(f"{what} {LATER}", statement.place)
+
+    def _kinds(self, scope: _Scope, selection: Selection | None = None) -> Kinds:
+        """Return what finds the kinds of expressions beside a pattern."""
+        names = dict(scope.names)
+        variables = frozenset(self.patterns.names) if selection is not None else frozenset()
+        if selection is not None:
+            pattern = selection.pattern
+            ops = [p for op in pattern.ops for p in nested(op)] if isinstance(pattern, Series) else []
+            names |= {op.label: "op" for op in ops if op.label}
+            if not isinstance(pattern, Series) or len(pattern.ops) == 1:
+                names["op"] = "op"
+        return Kinds(names, variables, self.problems)
+
+    def _selection(self, selection: Selection, scope: _Scope) -> Kinds:
+        self.patterns.selection(selection)
+        kinds = self._kinds(scope, selection)
+        if isinstance(selection.pattern, Found):
+            name = selection.pattern.name
+            if name not in scope.handles:
+                hint = near(name, scope.handles)
+                message = f"{name!r} names nothing found or made before{hint}"
+                self.note(message, selection.pattern.place)
+        if selection.where is not None:
+            kinds.truth(selection.where)
+        return kinds
+
+    def _handle(self, name: str, place: Place, scope: _Scope) -> None:
+        if name in scope.handles:
+            first = Diagnostic("first here", scope.handles[name], severity="note")
+            self.problems.append(Diagnostic(f"{name!r} is named twice", place, (first,)))
+        scope.handles[name] = place
+
+    def _let(self, statement: Let, scope: _Scope) -> None:
+        kind = self._kinds(scope).of(statement.value)
+        if statement.name in scope.names:
+            self.note(f"{statement.name!r} is defined twice", statement.place)
+        scope.names[statement.name] = kind
+
+    def _call(self, call: Call, scope: _Scope) -> None:
+        called = self.passes.get(call.name)
+        if called is None:
+            return  # the library has said so
+        known = {parameter.name: parameter for parameter in called.parameters}
+        given = [name for name, _ in call.arguments]
+        for name, value in call.arguments:
+            if name not in known:
+                has = near(name, known) or f"; it has {', '.join(known) or 'none'}"
+                self.note(f"{call.name} has no parameter {name!r}{has}", value.place)
+            else:
+                self._value(name, known[name].type, value, scope)
+        for name in {name for name in given if given.count(name) > 1}:
+            self.note(f"{name!r} is given twice", call.place)
+        for parameter in called.parameters:
+            if parameter.default is None and parameter.name not in given:
+                message = f"{call.name} needs {parameter.name}, of type {parameter.type}"
+                self.note(message, call.place)
+
+    def _fuse(self, statement: Fuse, scope: _Scope) -> None:
+        kinds = self._selection(statement.selection, scope)
+        new = statement.template.ops[0]
+        if len(statement.template.ops) > 1:
+            self.note("fuse makes one op; several need 'replace'", statement.template.place)
+        if not isinstance(statement.selection.pattern, Series):
+            message = "fuse needs a pattern that names what the new op takes"
+            self.note(message, statement.selection.pattern.place)
+            return
+        bound = dict(self.patterns.names)
+        self.patterns.template(new, bound)
+        for key in statement.keys:
+            kinds.of(key)
+        self._columns(statement)
+        self._given(statement, kinds)
+        self._having(statement, scope)
+        self._unused(statement, bound)
+        if statement.named:
+            self._handle(statement.named, statement.place, scope)
+
+    def _columns(self, statement: Fuse) -> None:
+        """A group needs ``many``, and a template that takes columns."""
+        splat = has_splat(statement.template.ops[0])
+        if statement.keys and not statement.selection.many:
+            message = "'group by' needs 'many': one match makes no group"
+            self.note(message, statement.keys[0].place)
+        elif splat and not statement.selection.many:
+            self.note("'*' takes all matches of a group: write 'many'", statement.template.place)
+        elif statement.keys and not splat:
+            message = "a group becomes one op: take its columns, as in [*%w]"
+            self.note(message, statement.template.place)
+
+    def _given(self, statement: Fuse, kinds: Kinds) -> None:
+        for part in template_parts(statement.template.ops[0]):
+            if not isinstance(part, Given):
+                continue
+            items = part.value.items if isinstance(part.value, ListOf) else (part.value,)
+            for item in items:
+                if isinstance(item, Splat):
+                    kinds.of(Variable(item.name, place=item.place))
+                else:
+                    kinds.of(item)
+
+    def _having(self, statement: Fuse, scope: _Scope) -> None:
+        if statement.having is None:
+            return
+        names = {**scope.names, "count": "number"}
+        keys = frozenset(map(str, statement.keys))
+        Kinds(names, frozenset(), self.problems, keys).truth(statement.having)
+
+    def _unused(self, statement: Fuse, bound: Mapping[str, int]) -> None:
+        """What a pattern names and nobody uses is a slip, or would be lost unnoticed."""
+        used = {name for name, times in bound.items() if times > 1}
+        values = [p.value for p in template_parts(statement.template.ops[0]) if isinstance(p, Given)]
+        conditions = [c for c in (statement.selection.where, statement.having) if c is not None]
+        for expression in (*values, *statement.keys, *conditions):
+            named = [p for p in parts(expression) if isinstance(p, (Variable, Splat))]
+            used.update(part.name for part in named)
+        new = statement.template.ops[0]
+        parts_ = [*template_parts(new), *new.results]
+        used.update(p.name for p in _opened(parts_) if isinstance(p, (Bound, Splat)))
+        for name in bound:
+            if name not in used:
+                message = f"%{name} is bound and never used; write _ where it does not matter"
+                self.note(message, statement.selection.place)
+
+    def _remove(self, statement: Remove, scope: _Scope) -> None:
+        self._selection(statement.selection, scope)
+        rewire = statement.rewire
+        if rewire is None:
+            return
+        for name in (rewire.new, rewire.old):
+            if name not in self.patterns.names:
+                hint = near(name, self.patterns.names)
+                self.note(f"the pattern does not bind %{name}{hint}", rewire.place)
+
+    def _resize(self, statement: Resize, scope: _Scope) -> None:
+        kind = self._kinds(scope).of(statement.size)
+        if kind not in ("number", ANY):
+            self.note(f"a size is a number, not a {kind}", statement.size.place)
+
+
+def _opened(found: Sequence[object]) -> list[object]:
+    return [inner for part in found for inner in getattr(part, "items", (part,))]

@@ -1,0 +1,209 @@
+"""Values of expressions: over one match, over a group of them, or over parameters alone."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.language.arguments import same_value
+from irgraph.language.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
+from irgraph.language.expressions import (
+    Attribute,
+    Binary,
+    Expression,
+    Item,
+    ListOf,
+    Literal,
+    Name,
+    Unary,
+    Variable,
+)
+from irgraph.language.units import plain
+from irgraph.text.diagnostics import fail
+from irgraph.text.printer import literal
+
+
+class Pricer(Protocol):
+    """Anything that knows how long an op takes on the device that is being asked about."""
+
+    def time(self, op: Op) -> float:
+        """Return an op's device time in microseconds."""
+
+
+class NoValueError(Exception):
+    """An expression has no value for this match; the message says why."""
+
+
+Datum = Value | Op
+"""What an expression may stand for on the way to its value."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the names in an expression stand for.
+
+    Attributes:
+        names: parameters, lets, ``count``, ops by label, and ``op``.
+        values: what patterns bound.
+        known: values of whole expressions by their text: a group's keys.
+        pricer: tells ``op.time``; ``None`` where no device is chosen.
+    """
+
+    names: Mapping[str, Datum] = field(default_factory=dict)
+    values: Mapping[str, Value] = field(default_factory=dict)
+    known: Mapping[str, Value] = field(default_factory=dict)
+    pricer: Pricer | None = None
+
+
+COMPARISONS: dict[str, Callable[[Datum, Datum], bool]] = {
+    "==": lambda a, b: _equal(a, b),
+    "!=": lambda a, b: not _equal(a, b),
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "~": lambda a, b: fnmatchcase(str(a), str(b)),
+}
+
+ARITHMETIC: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+
+
+def _equal(a: Datum, b: Datum) -> bool:
+    if isinstance(a, Op) or isinstance(b, Op):
+        return a is b
+    return same_value(a, b)
+
+
+def evaluate(expression: Expression, scope: Scope) -> Value:
+    """Return the value of an expression.
+
+    Raises ``NoValueError`` where it has none for this match, and ``IrgraphError`` where it asks
+    for ``time`` although no device is chosen.
+    """
+    value = _datum(expression, scope)
+    if isinstance(value, Op):
+        raise NoValueError(f"{expression} is an op; ask for one of its properties")
+    return value
+
+
+def _datum(expression: Expression, scope: Scope) -> Datum:
+    if scope.known and str(expression) in scope.known:
+        return scope.known[str(expression)]
+    if isinstance(expression, Literal):
+        return plain(expression.value)
+    if isinstance(expression, Name):
+        return _lookup(expression, scope)
+    if isinstance(expression, Variable):
+        if expression.name not in scope.values:
+            raise NoValueError(f"{expression} has no value here")
+        return scope.values[expression.name]
+    if isinstance(expression, Attribute):
+        return _attribute(expression, scope)
+    if isinstance(expression, Item):
+        return _item(expression, scope)
+    if isinstance(expression, ListOf):
+        return tuple(evaluate(item, scope) for item in expression.items)  # type: ignore[arg-type]
+    if isinstance(expression, Unary):
+        return _unary(expression, scope)
+    return _binary(expression, scope)
+
+
+def _lookup(name: Name, scope: Scope) -> Datum:
+    if name.name not in scope.names:
+        raise NoValueError(f"{name} has no value here")
+    return scope.names[name.name]
+
+
+def _attribute(expression: Attribute, scope: Scope) -> Value:
+    of = _datum(expression.of, scope)
+    if isinstance(of, Op) and expression.name == "time":
+        if scope.pricer is None:
+            hint = "choose one, as in --device v100"
+            raise fail(f"{expression} needs a device", expression.place, hint=hint)
+        return scope.pricer.time(of)
+    if isinstance(of, Op) and expression.name in OP_ATTRIBUTES:
+        return OP_ATTRIBUTES[expression.name][1](of)
+    if isinstance(of, Tensor) and expression.name in TENSOR_ATTRIBUTES:
+        return TENSOR_ATTRIBUTES[expression.name][1](of)
+    what = "an op" if isinstance(of, Op) else f"{literal(of)}, which is no tensor"
+    raise NoValueError(f"{expression.of} is {what}: it has no {expression.name}")
+
+
+def _item(expression: Item, scope: Scope) -> Value:
+    of, index = evaluate(expression.of, scope), evaluate(expression.index, scope)
+    if not isinstance(of, tuple):
+        raise NoValueError(f"{expression.of} is no list")
+    if not isinstance(index, int) or not -len(of) <= index < len(of):
+        raise NoValueError(f"{expression.of} has {len(of)} items, none at {expression.index}")
+    return of[index]
+
+
+def _number(expression: Expression, scope: Scope) -> float:
+    value = evaluate(expression, scope)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise NoValueError(f"{expression} is {literal(value)}, not a number")
+    return value
+
+
+def _truth(expression: Expression, scope: Scope) -> bool:
+    value = evaluate(expression, scope)
+    if not isinstance(value, bool):
+        raise NoValueError(f"{expression} is {literal(value)}, neither true nor false")
+    return value
+
+
+def _unary(expression: Unary, scope: Scope) -> Value:
+    if expression.operator == "not":
+        return not _truth(expression.of, scope)
+    return -_number(expression.of, scope)
+
+
+def _binary(expression: Binary, scope: Scope) -> Value:
+    if expression.operator == "and":
+        return _truth(expression.left, scope) and _truth(expression.right, scope)
+    if expression.operator == "or":
+        return _truth(expression.left, scope) or _truth(expression.right, scope)
+    try:
+        if expression.operator in COMPARISONS:
+            left, right = _datum(expression.left, scope), _datum(expression.right, scope)
+            return COMPARISONS[expression.operator](left, right)
+        numbers = _number(expression.left, scope), _number(expression.right, scope)
+        return ARITHMETIC[expression.operator](*numbers)
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise NoValueError(f"{expression} has no value: {error}") from None
+
+
+def holds(condition: Expression | None, scope: Scope) -> str:
+    """Return nothing where a condition holds, else the part that does not, with its values."""
+    if condition is None:
+        return ""
+    if isinstance(condition, Binary) and condition.operator == "and":
+        return holds(condition.left, scope) or holds(condition.right, scope)
+    try:
+        return "" if _truth(condition, scope) else f"{condition} is false{_sides(condition, scope)}"
+    except NoValueError as error:
+        return str(error)
+
+
+def _sides(condition: Expression, scope: Scope) -> str:
+    if not isinstance(condition, Binary) or condition.operator not in COMPARISONS:
+        return ""
+    sides = [side for side in (condition.left, condition.right) if not isinstance(side, Literal)]
+    if not sides:
+        return ""
+    shown = [f"{side} is {_shown(_datum(side, scope))}" for side in sides]
+    return f": {' and '.join(shown)}"
+
+
+def _shown(value: Datum) -> str:
+    return value.name if isinstance(value, Op) else literal(value)

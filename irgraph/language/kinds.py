@@ -1,0 +1,185 @@
+"""What expressions measure, as far as a script alone tells: for checks before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from irgraph.language.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
+from irgraph.language.expressions import (
+    Attribute,
+    Binary,
+    Expression,
+    Item,
+    ListOf,
+    Literal,
+    Name,
+    Splat,
+    Unary,
+    Variable,
+)
+from irgraph.language.units import kind_of
+from irgraph.text.diagnostics import Diagnostic, near
+
+ANY = "any"
+"""The kind of what is known only when a script runs."""
+
+PARAMETER_TYPES = {
+    "int": "number", "float": "number", "bool": "bool", "string": "text", "time": "time",
+    "bytes": "bytes", "fraction": "fraction", "dtype": "dtype", "device": "device", "list": "list",
+}  # fmt: skip
+"""Types that a pass may declare for its parameters, and the kinds of values that they take."""
+
+EXAMPLES = {
+    "number": "4", "bool": "true", "text": '"bot_mlp"', "time": "20us", "bytes": "4GiB",
+    "fraction": "10%", "dtype": "bf16", "device": "@gpu0", "list": "[1, 2]",
+}  # fmt: skip
+
+OP_KINDS = {**{name: kind for name, (kind, _) in OP_ATTRIBUTES.items()}, "time": "time"}
+TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
+NUMERIC = ("number", "time", "bytes", "fraction")
+
+
+@dataclass
+class Kinds:
+    """Finds the kinds of expressions and notes what is wrong with them.
+
+    Attributes:
+        names: kinds of parameters, lets, labels (``op``) and ``count``.
+        variables: what patterns bound.
+        problems: what was found wrong.
+        keys: texts of the group's keys, allowed as a whole; ``None`` outside of ``having``.
+    """
+
+    names: Mapping[str, str]
+    variables: frozenset[str] = frozenset()
+    problems: list[Diagnostic] = field(default_factory=list)
+    keys: frozenset[str] | None = None
+
+    def note(self, message: str, at: Expression | Splat, hint: str = "") -> str:
+        """Note a problem; the kind of what is wrong is unknown."""
+        self.problems.append(Diagnostic(message, at.place, hint=hint))
+        return ANY
+
+    def of(self, expression: Expression) -> str:
+        """Return the kind of an expression."""
+        if self.keys is not None and str(expression) in self.keys:
+            return ANY
+        finders: dict[type, Callable[..., str]] = {
+            Literal: lambda e: kind_of(e.value),
+            Name: self._name,
+            Variable: self._variable,
+            Attribute: self._attribute,
+            Item: self._item,
+            ListOf: self._list,
+            Unary: self._unary,
+            Binary: self._binary,
+        }
+        return finders[type(expression)](expression)
+
+    def truth(self, expression: Expression) -> None:
+        """Note where a condition is neither true nor false."""
+        kind = self.of(expression)
+        if kind not in (ANY, "bool"):
+            self.note(f"a condition is needed here, not a {kind}", expression)
+
+    def _name(self, name: Name) -> str:
+        if name.name in self.names:
+            return self.names[name.name]
+        if name.name == "op":
+            hint = "label the one that is meant, as in b: aten.relu(...), and ask for b.phase"
+            return self.note("'op' is known only where the pattern is a single op", name, hint)
+        if name.name == "count":
+            return self.note("'count' is known only behind 'having'", name)
+        return self.note(f"{name} is not defined{near(name.name, self.names)}", name)
+
+    def _variable(self, variable: Variable) -> str:
+        if self.keys is not None:
+            keys = ", ".join(sorted(self.keys)) or "nothing"
+            return self.note(
+                f"{variable} differs within a group; 'having' knows count and the keys ({keys})",
+                variable,
+            )
+        if variable.name not in self.variables:
+            hint = near(variable.name, self.variables)
+            return self.note(f"the pattern does not bind {variable}{hint}", variable)
+        return ANY
+
+    def _attribute(self, expression: Attribute) -> str:
+        of = self.of(expression.of)
+        if of not in ("op", ANY):
+            return self.note(f"a {of} has no properties", expression)
+        known = OP_KINDS if of == "op" else TENSOR_KINDS
+        if expression.name in known:
+            return known[expression.name]
+        what = "an op" if of == "op" else "a tensor"
+        hint = near(expression.name, known) or f"; it has {', '.join(known)}"
+        return self.note(f"{what} has no property .{expression.name}{hint}", expression)
+
+    def _item(self, expression: Item) -> str:
+        of, index = self.of(expression.of), self.of(expression.index)
+        if of not in ("list", ANY):
+            self.note(f"a {of} has no items", expression)
+        if index not in ("number", ANY):
+            self.note(f"an item's number is needed here, not a {index}", expression.index)
+        is_shape = isinstance(expression.of, Attribute) and expression.of.name == "shape"
+        return "number" if is_shape else ANY
+
+    def _list(self, expression: ListOf) -> str:
+        for item in expression.items:
+            if isinstance(item, Splat):
+                self.note(f"{item} can stand only in a template", item)
+            else:
+                self.of(item)
+        return "list"
+
+    def _unary(self, expression: Unary) -> str:
+        if expression.operator == "not":
+            self.truth(expression.of)
+            return "bool"
+        kind = self.of(expression.of)
+        if kind not in (*NUMERIC, ANY):
+            self.note(f"a {kind} has no opposite", expression)
+        return kind
+
+    def _binary(self, expression: Binary) -> str:
+        if expression.operator in ("and", "or"):
+            self.truth(expression.left)
+            self.truth(expression.right)
+            return "bool"
+        left, right = self.of(expression.left), self.of(expression.right)
+        if expression.operator in ("+", "-", "*", "/"):
+            return self._arithmetic(expression, left, right)
+        if not _comparable(left, right):
+            hint = f"write a {left}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""
+            self.note(f"a {left} cannot be compared with a {right}", expression, hint)
+        elif expression.operator == "~" and left not in ("text", ANY):
+            self.note("'~' compares texts with a glob", expression)
+        return "bool"
+
+    def _arithmetic(self, expression: Binary, left: str, right: str) -> str:
+        for kind, side in ((left, expression.left), (right, expression.right)):
+            if kind not in (*NUMERIC, ANY):
+                return self.note(f"a number is needed here, not a {kind}", side)
+        if ANY in (left, right):
+            return ANY
+        if expression.operator in ("+", "-"):
+            if left != right:
+                self.note(f"a {left} and a {right} cannot be added or subtracted", expression)
+            return left
+        return _product(expression.operator, left, right)
+
+
+def _product(operator: str, left: str, right: str) -> str:
+    plain = ("number", "fraction")
+    if right in plain:
+        return left
+    if operator == "*" and left in plain:
+        return right
+    return "number" if left == right else ANY
+
+
+def _comparable(left: str, right: str) -> bool:
+    if left == right or ANY in (left, right) or "none" in (left, right):
+        return True
+    return {left, right} <= {"number", "fraction"}

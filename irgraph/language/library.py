@@ -1,0 +1,65 @@
+"""Passes by name: those of a script, then those of the folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import passes as shipped
+from irgraph.language.parse import parse_script
+from irgraph.language.tree import Apply, Pass, Script, walk
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+
+
+def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None = None) -> Pass:
+    """Return a pass of the library; raise ``IrgraphError`` where there is none or it is unsound.
+
+    ``place`` is where it was asked for.
+    """
+    try:
+        file = shipped.find(name, paths)
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(f"the pass {name!r} cannot be read: {error}", place) from None
+    if file is None:
+        raise fail(f"no pass is called {name!r}{near(name, shipped.names(paths))}", place)
+    script = parse_script(file.text, file.source)
+    if len(script.passes) != 1 or script.body or script.passes[0].name != name:
+        message = f"a library file holds one pass that bears its name; this one should hold {name!r}"
+        raise fail(message, Place(file.source))
+    return script.passes[0]
+
+
+def gather(
+    script: Script, paths: Sequence[str | Path], problems: list[Diagnostic]
+) -> dict[str, Pass]:
+    """Return every pass that a script holds or applies, by name; add what is wrong to ``problems``."""
+    found: dict[str, Pass] = {}
+    for declared in script.passes:
+        if declared.name in found:
+            first = Diagnostic("first here", found[declared.name].place, severity="note")
+            message = f"the pass {declared.name!r} is there twice"
+            problems.append(Diagnostic(message, declared.place, (first,)))
+        found[declared.name] = declared
+    waiting = [script.body, *(declared.body for declared in script.passes)]
+    missing: set[str] = set()
+    while waiting:
+        for statement in walk(waiting.pop()):
+            if not isinstance(statement, Apply) or statement.call.name in {*found, *missing}:
+                continue
+            name = statement.call.name
+            try:
+                found[name] = load_pass(name, paths, statement.call.place)
+                waiting.append(found[name].body)
+            except IrgraphError as error:
+                missing.add(name)
+                problems.extend(_with_known(error, name, found))
+    return found
+
+
+def _with_known(error: IrgraphError, name: str, found: dict[str, Pass]) -> list[Diagnostic]:
+    """Add a near word among the script's own passes."""
+    hint = near(name, found)
+    first, *others = error.diagnostics
+    if hint and "did you mean" not in first.message and first.message.startswith("no pass"):
+        first = Diagnostic(first.message + hint, first.place, first.notes)
+    return [first, *others]

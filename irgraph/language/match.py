@@ -1,0 +1,215 @@
+"""Finds what a pattern describes: a line of ``model.ir`` with holes, or several in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.op import Value
+from irgraph.ir.tensor import Tensor
+from irgraph.language.expressions import Literal, Splat
+from irgraph.language.fit import Goal, MisfitError, is_written, lay, pair, same, spell
+from irgraph.language.index import Index
+from irgraph.language.misses import Misses
+from irgraph.language.patterns import (
+    Blank,
+    Bound,
+    Hole,
+    Listed,
+    Named,
+    OpPattern,
+    glob,
+    is_glob,
+)
+from irgraph.language.units import plain
+from irgraph.text.diagnostics import fail
+
+MOST_TRIES = 200_000
+"""Candidates that one statement may look at; a pattern of connected ops needs far fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One place where a pattern fits.
+
+    Attributes:
+        values: what each name stands for: a tensor, a literal, or a list of them.
+        pairs: the ops of the pattern with the positions of the ops they stand for.
+        uses: for each name, the positions of the ops that use it, in the pattern's order.
+    """
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+    pairs: tuple[tuple[OpPattern, int], ...] = ()
+    uses: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        """Positions of the matched ops, in launch order."""
+        return tuple(sorted(here for _, here in self.pairs))
+
+    @property
+    def root(self) -> int:
+        """Position of the op that the pattern names first."""
+        return self.pairs[0][1]
+
+    def with_op(self, pattern: OpPattern, here: int) -> Match:
+        """Return the match with one more op."""
+        return replace(self, pairs=(*self.pairs, (pattern, here)))
+
+    def bind(self, name: str, value: Value, here: int) -> Match:
+        """Return the match with a name bound, or used again, by the op at a position."""
+        values = self.values if name in self.values else {**self.values, name: value}
+        uses = {**self.uses, name: (*self.uses.get(name, ()), here)}
+        return replace(self, values=values, uses=uses)
+
+
+class Matcher:
+    """Looks for one series of op patterns in a graph."""
+
+    def __init__(self, index: Index, ops: Sequence[OpPattern], misses: Misses) -> None:
+        self.index = index
+        self.ops = ops
+        self.misses = misses
+        self.tries = 0
+        self.taken = bytearray(len(index.ops))
+
+    def matches(self, accept: Callable[[Match], str]) -> Iterator[Match]:
+        """Yield matches in launch order, no op in two of them, none inside another.
+
+        ``accept`` returns why a match will not do, or nothing.
+        """
+        for here in self.index.named(self.ops[0].op):
+            match = self._first(here, accept)
+            if match is None:
+                continue
+            for member in match.ops:
+                end = self.index.end[member]
+                self.taken[member:end] = b"\1" * (end - member)
+            yield match
+
+    def _first(self, here: int, accept: Callable[[Match], str]) -> Match | None:
+        for start in self._op(self.ops[0], here, Match()):
+            for match in self._series(1, here, start):
+                reason = self._broken(match) or accept(match)
+                if not reason:
+                    return match
+                self.misses.note(len(match.pairs), match.root, reason)
+        return None
+
+    def _series(self, step: int, before: int, match: Match) -> Iterator[Match]:
+        """Match the pattern's ops from ``step`` on, each behind the one at ``before``."""
+        if step == len(self.ops):
+            yield match
+            return
+        pattern = self.ops[step]
+        found = False
+        for here in self._candidates(pattern, match, self.index.end[before]):
+            found = True
+            for extended in self._op(pattern, here, match):
+                yield from self._series(step + 1, here, extended)
+        if not found:
+            self.misses.note(len(match.pairs), before, lambda: f"no {pattern} follows it")
+
+    def _candidates(self, pattern: OpPattern, match: Match, after: int) -> Iterator[int]:
+        """Yield ops that may be the pattern's: users of what is bound already, if anything is."""
+        for hole in pattern.holes or ():
+            inner = hole.hole if isinstance(hole, Named) else hole
+            value = match.values.get(inner.name) if isinstance(inner, Bound) else None
+            if isinstance(value, tuple) and value:
+                value = value[0]
+            if isinstance(value, Tensor):
+                users = self.index.users_of(value.name, after)
+                yield from (i for i in users if self._is_called(i, pattern.op))
+                return
+        yield from self.index.named(pattern.op, after)
+
+    def _is_called(self, here: int, name: str) -> bool:
+        called = self.index.ops[here].name
+        return called == name or is_glob(name) and glob(name).fullmatch(called) is not None
+
+    def _op(self, pattern: OpPattern, here: int, match: Match) -> Iterator[Match]:
+        """Match one op and what nests in it."""
+        self.tries += 1
+        if self.tries > MOST_TRIES:
+            message = "the pattern is too loose: its ops fit together in too many ways"
+            raise fail(message, pattern.place, hint="let its ops share names, as in %h")
+        if self.taken.find(1, here, self.index.end[here]) >= 0:
+            return
+        if any(self._related(here, member) for _, member in match.pairs):
+            return
+        try:
+            laid = lay(self.index, pattern, here)
+        except MisfitError as error:
+            self.misses.note(len(match.pairs), here, str(error))
+            return
+        yield from self._unify(laid.goals, here, match.with_op(pattern, here))
+
+    def _related(self, a: int, b: int) -> bool:
+        return self.index.inside(a, b) or self.index.inside(b, a)
+
+    def _unify(self, goals: Sequence[Goal], here: int, match: Match) -> Iterator[Match]:
+        """Yield the ways in which all holes take their values."""
+        for i, (hole, value) in enumerate(goals):
+            if isinstance(hole, OpPattern):
+                for inner in self._nested(hole, value, here, match):
+                    yield from self._unify(goals[i + 1 :], here, inner)
+                return
+            try:
+                match = self._fit(hole, value, here, match)
+            except MisfitError as error:
+                share = (i + 1) / (len(goals) + 1)
+                self.misses.note(len(match.pairs) - 1 + share, here, str(error))
+                return
+        yield match
+
+    def _nested(
+        self, pattern: OpPattern, value: object, here: int, match: Match
+    ) -> Iterator[Match]:
+        """Match the op that made a value: what defines it, or wrote it in place last."""
+        makers: list[int] = []
+        if isinstance(value, Tensor):
+            makers = [i for i in self.index.definers.get(value.name, ()) if i < here]
+            makers = list(self.index.writers_between(value, 0, here))[-1:] or makers
+        makers = [i for i in makers if self._is_called(i, pattern.op)]
+        if not makers:
+            reason = f"{spell(value)} does not come from {pattern.op}"
+            self.misses.note(len(match.pairs) - 0.5, here, reason)
+        for maker in makers:
+            yield from self._op(pattern, maker, match)
+
+    def _fit(self, hole: Hole, value: object, here: int, match: Match) -> Match:
+        """Return the match with a hole filled; raise ``MisfitError``."""
+        if isinstance(hole, Blank):
+            return match
+        if isinstance(hole, Literal):
+            if not same(plain(hole.value), value):
+                raise MisfitError(f"{spell(value)} is not {hole}")
+            return match
+        if isinstance(hole, Listed):
+            return self._fit_list(hole, value, here, match)
+        assert isinstance(hole, (Bound, Splat))
+        if hole.written and not is_written(value, self.index.ops[here]):
+            raise MisfitError(f"it does not write {spell(value)} in place")
+        if hole.name in match.values and not same(match.values[hole.name], value):
+            known = spell(match.values[hole.name])
+            raise MisfitError(f"{spell(value)} is not the same as %{hole.name}, which is {known}")
+        return match.bind(hole.name, value, here)  # type: ignore[arg-type]
+
+    def _fit_list(self, hole: Listed, value: object, here: int, match: Match) -> Match:
+        if not isinstance(value, tuple):
+            raise MisfitError(f"{spell(value)} is not a list")
+        for item, given in pair(hole.items, value, "item"):
+            match = self._fit(item, given, here, match)
+        return match
+
+    def _broken(self, match: Match) -> str:
+        """Tell which name does not mean the same bytes at all its uses, if any."""
+        for name, uses in match.uses.items():
+            value = match.values[name]
+            if len(uses) < 2 or not isinstance(value, Tensor):
+                continue
+            for writer in self.index.writers_between(value, min(uses), max(uses)):
+                if not any(self.index.inside(writer, member) for member in match.ops):
+                    op = self.index.ops[writer]
+                    return f"{op.name} writes {spell(value)} between the uses of %{name}"
+        return ""

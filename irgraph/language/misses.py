@@ -1,0 +1,24 @@
+"""Remembers how near a pattern that matches nothing came, and why it failed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class Misses:
+    """Keeps the nearest miss of one statement."""
+
+    def __init__(self) -> None:
+        self.depth = -1.0
+        self.position = -1
+        self.reason = ""
+
+    def note(self, depth: float, position: int, reason: str | Callable[[], str]) -> None:
+        """Take a failed try: how much of the pattern had matched, at which op, and why not more.
+
+        The first of equally near ones is kept.
+        """
+        if depth > self.depth:
+            self.depth = depth
+            self.position = position
+            self.reason = reason if isinstance(reason, str) else reason()

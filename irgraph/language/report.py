@@ -1,0 +1,116 @@
+"""What a run of a script did, statement by statement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.language.tree import Statement
+from irgraph.text.diagnostics import Diagnostic, Place
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one statement did.
+
+    Attributes:
+        statement: the statement; ``str`` gives its text.
+        place: where it stands.
+        caller: the pass it belongs to, ``""`` for the script itself.
+        matched: matches of its pattern.
+        groups: groups that those formed.
+        replaced: ops that went.
+        made: ops that came.
+        legal: why each change was legal, a sentence each.
+        refused: changes that were not made, each with why and the places that matter.
+        warnings: what the user should know, such as the nearest miss where nothing matched.
+        assumptions: reasons given for dependences that were assumed away.
+    """
+
+    statement: Statement
+    place: Place
+    caller: str = ""
+    matched: int = 0
+    groups: int = 0
+    replaced: int = 0
+    made: int = 0
+    legal: tuple[str, ...] = ()
+    refused: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+    def with_matched(self, matched: int) -> Entry:
+        """Return the entry with another number of matches."""
+        return replace(self, matched=matched)
+
+    @property
+    def verb(self) -> str:
+        """The statement's first word."""
+        return str(self.statement).partition(" ")[0]
+
+    def __str__(self) -> str:
+        """Return the entry as lines of text."""
+        groups = f" in {self.groups} groups" if self.groups > 1 else ""
+        done = f"{self.replaced} ops became {self.made}" if self.made else f"{self.replaced} ops went"
+        where = f"{self.caller}: " if self.caller else ""
+        lines = [f"{where}{self.verb} at {self.place}: {self.matched} matches{groups}, {done}"]
+        lines += [f"  legal: {reason}" for reason in self.legal]
+        lines += [f"  assumed: {reason}" for reason in self.assumptions]
+        lines += [str(diagnostic) for diagnostic in (*self.refused, *self.warnings)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Entries in the order in which statements ran."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def replaced(self) -> int:
+        """Ops that went."""
+        return sum(entry.replaced for entry in self.entries)
+
+    @property
+    def made(self) -> int:
+        """Ops that came."""
+        return sum(entry.made for entry in self.entries)
+
+    @property
+    def refused(self) -> tuple[Diagnostic, ...]:
+        """All changes that were not made, with why."""
+        return tuple(diagnostic for entry in self.entries for diagnostic in entry.refused)
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """All warnings."""
+        return tuple(diagnostic for entry in self.entries for diagnostic in entry.warnings)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """All that the result rests on without proof."""
+        return tuple(reason for entry in self.entries for reason in entry.assumptions)
+
+    def __str__(self) -> str:
+        """Return the report as text, the number of assumptions last."""
+        lines = list(map(str, self.entries))
+        if self.assumptions:
+            plural = "" if len(self.assumptions) == 1 else "s"
+            lines.append(f"the result rests on {len(self.assumptions)} assumption{plural}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The graph after a run, and what was done."""
+
+    graph: Graph
+    report: Report = field(default_factory=Report)
+
+
+def op_place(op: Op, graph: Graph) -> Place:
+    """Return the place of an op in the text that its graph was read from, else its origin."""
+    if op.line:
+        return Place(graph.source or graph.name, "", op.line)
+    return Place(op.origin or graph.source or graph.name)

@@ -1,0 +1,183 @@
+"""Runs scripts: checked as a whole first, committed as a whole last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.verify import verify
+from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove
+from irgraph.language.check import Check
+from irgraph.language.evaluate import Pricer
+from irgraph.language.expressions import Literal
+from irgraph.language.fusing import run_fuse
+from irgraph.language.library import gather
+from irgraph.language.report import Outcome, Report, op_place
+from irgraph.language.state import ILLEGAL, Frame, State, call_of
+from irgraph.language.tree import (
+    Apply,
+    Call,
+    Expect,
+    Find,
+    Fuse,
+    Let,
+    Pass,
+    Remove,
+    Repeat,
+    Script,
+    Statement,
+)
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
+
+MOST_USERS = 5
+
+
+def run(
+    script: Script | Pass,
+    graph: Graph,
+    parameters: Mapping[str, Value] | None = None,
+    *,
+    pricer: Pricer | None = None,
+    paths: Sequence[str | Path] = (),
+) -> Outcome:
+    """Run a script or a pass over a graph and return the new graph with a report.
+
+    ``parameters`` are those of the pass (or of the only pass of a script without statements);
+    ``pricer`` tells ``op.time``; ``paths`` are further folders of passes. The graph itself never
+    changes: on an error nothing has happened.
+
+    Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for a change that is not
+    legal or an ``expect`` that fails.
+    """
+    whole = _with_call(script, parameters or {})
+    passes = check_script(whole, graph, paths)
+    kept: set[str] = set()
+    while True:
+        state = State(graph, passes, pricer, frozenset(kept))
+        _run_block(whole.body, state, Frame())
+        missing = _missing(state.graph)
+        if not missing:
+            break
+        _give_up(missing, state, kept)
+        kept.update(name for name, _ in missing)
+    _verify(state.graph)
+    return Outcome(state.graph, Report(tuple(state.entries)))
+
+
+def check_script(
+    script: Script, graph: Graph | None = None, paths: Sequence[str | Path] = ()
+) -> dict[str, Pass]:
+    """Return all passes that a script can reach; raise ``IrgraphError`` with all that is wrong."""
+    problems: list[Diagnostic] = []
+    passes = gather(script, paths, problems)
+    dims = tuple(graph.dims) if graph is not None else ()
+    check = Check(passes, dims, graph.schemas if graph is not None else ())
+    check.script(script)
+    problems += check.problems
+    if problems:
+        unique = {(str(p.place), p.message): p for p in problems}
+        raise IrgraphError(tuple(unique.values()))
+    return passes
+
+
+def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script:
+    """Return a script that does something: a pass alone is applied."""
+    if isinstance(script, Pass):
+        script = Script((script,))
+    if script.body or not script.passes:
+        if parameters:
+            raise fail("only a pass takes parameters", script.place, exit_code=2)
+        return script
+    if len(script.passes) > 1:
+        names = ", ".join(declared.name for declared in script.passes)
+        raise fail(f"nothing to run: apply one of {names}", script.passes[0].place)
+    only = script.passes[0]
+    given = tuple((name, Literal(value, place=only.place)) for name, value in parameters.items())
+    call = Call(only.name, given, place=only.place)
+    return Script(script.passes, (Apply(call, place=only.place),), place=script.place)
+
+
+def _run_block(statements: Sequence[Statement], state: State, frame: Frame) -> None:
+    for statement in statements:
+        _RUNNERS[type(statement)](statement, state, frame)
+
+
+def _run_apply(statement: Apply, state: State, frame: Frame) -> None:
+    called, inner = frame_of(statement, state, frame)
+    _run_block(called.body, state, inner)
+
+
+def _run_repeat(statement: Repeat, state: State, frame: Frame) -> None:
+    for _ in range(statement.most):
+        before = state.graph
+        _run_block(statement.body, state, Frame(dict(frame.names), dict(frame.handles), frame.caller))
+        if state.graph is before:
+            return
+
+
+_RUNNERS: Mapping[type, Callable[[Any, State, Frame], None]] = {
+    Let: run_let,
+    Find: run_find,
+    Expect: run_expect,
+    Apply: _run_apply,
+    Repeat: _run_repeat,
+    Fuse: run_fuse,
+    Remove: run_remove,
+}
+
+
+def _missing(graph: Graph) -> list[tuple[str, Op]]:
+    """Return the names that are used and nowhere defined, each with its first user."""
+    defined = graph.by_name
+    found: dict[str, Op] = {}
+    for op in graph.walk():
+        for tensor in op.inputs:
+            if tensor.name not in defined:
+                found.setdefault(tensor.name, op)
+    return list(found.items())
+
+
+def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[str]) -> None:
+    """Raise where a result that is still used cannot be kept by leaving a match alone."""
+    for statement, users in _by_statement(missing, state):
+        lost = {name for name, _ in users}
+        if statement is not None and statement.selection.many and not lost & set(kept):  # type: ignore[union-attr]
+            continue
+        notes = tuple(
+            Diagnostic(f"{call_of(op)} uses %{name}", op_place(op, state.graph), severity="note")
+            for name, op in users[:MOST_USERS]
+        )
+        message = "what this takes away is still in use"
+        place = statement.place if statement is not None else None
+        raise IrgraphError((Diagnostic(message, place, notes),), ILLEGAL)
+
+
+def _by_statement(
+    missing: Sequence[tuple[str, Op]], state: State
+) -> Iterator[tuple[Statement | None, list[tuple[str, Op]]]]:
+    grouped: dict[int, list[tuple[str, Op]]] = {}
+    statements: dict[int, Statement | None] = {}
+    for name, op in missing:
+        statement = state.dropped.get(name)
+        grouped.setdefault(id(statement), []).append((name, op))
+        statements[id(statement)] = statement
+    for key, users in grouped.items():
+        yield statements[key], users
+
+
+def _verify(graph: Graph) -> None:
+    findings = verify(graph)
+    if findings:
+        raise IrgraphError(
+            tuple(
+                Diagnostic(
+                    f"the result is unsound: {finding.message} [{finding.rule}]",
+                    op_place(finding.op, graph) if finding.op is not None else None,
+                )
+                for finding in findings
+            ),
+            ILLEGAL,
+        )

@@ -1,0 +1,136 @@
+"""From a selection to its matches in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.op import Op
+from irgraph.language.evaluate import Datum, Scope, holds
+from irgraph.language.index import Index
+from irgraph.language.match import Match, Matcher
+from irgraph.language.misses import Misses
+from irgraph.language.patterns import Found, Module, OpPattern, Selection, Series
+from irgraph.text.diagnostics import fail
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The matches of a selection, in launch order, and how near others came.
+
+    ``total`` counts all matches where the selection asked for the first one only.
+    """
+
+    index: Index
+    matches: tuple[Match, ...]
+    misses: Misses
+    total: int
+
+    def op(self, here: int) -> Op:
+        """Return the op at a position."""
+        return self.index.ops[here]
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What ``find`` or ``as`` named: ops, and the place where it was said."""
+
+    ops: tuple[Op, ...]
+    selection: Selection | None = None
+    names: Mapping[str, object] = field(default_factory=dict)
+
+
+def select(
+    selection: Selection, index: Index, scope: Scope, handles: Mapping[str, Handle], all_: bool = False
+) -> Selected:
+    """Return what a selection matches; all matches with ``many`` or ``all_``, else the first."""
+    misses = Misses()
+
+    def accept(match: Match) -> str:
+        outside = _outside(selection, index, match)
+        return outside or holds(selection.where, match_scope(scope, index, match))
+
+    if isinstance(selection.pattern, Series):
+        found = Matcher(index, selection.pattern.ops, misses).matches(accept)
+    else:
+        found = _ops(selection, index, handles, accept, misses)
+    matches = tuple(found)
+    shown = matches if selection.many or all_ else matches[:1]
+    return Selected(index, shown, misses, len(matches))
+
+
+def match_scope(scope: Scope, index: Index, match: Match) -> Scope:
+    """Return what the names of an expression mean for one match."""
+    labels: dict[str, Datum] = {
+        pattern.label: index.ops[here] for pattern, here in match.pairs if pattern.label
+    }
+    names = {**scope.names, "op": index.ops[match.root], **labels}
+    return replace(scope, names=names, values=match.values)
+
+
+def _outside(selection: Selection, index: Index, match: Match) -> str:
+    """Tell whether a match lies outside what ``within`` names."""
+    if not selection.within:
+        return ""
+    for here in match.ops:
+        op = index.ops[here]
+        if selection.phase and op.phase != selection.within:
+            return f"it is not within {selection.within} but {op.phase}"
+        if not selection.phase and not _lies_in(selection.within, here, index):
+            return f"it is not within {selection.within!r}"
+    return ""
+
+
+def _lies_in(path: str, here: int, index: Index) -> bool:
+    """Tell whether an op was called by a module or stands below a label."""
+    if is_below(index.ops[here].module, path):
+        return True
+    return any(index.ops[i].name == path for i in index.scopes(index.parent[here]))
+
+
+def is_below(module: str, path: str) -> bool:
+    """Tell whether a module is one of a given path or lies below it."""
+    return module == path or module.startswith(f"{path}.")
+
+
+def _ops(
+    selection: Selection,
+    index: Index,
+    handles: Mapping[str, Handle],
+    accept: object,
+    misses: Misses,
+) -> Iterator[Match]:
+    """Yield whole ops: those of a module, or those that a name stands for."""
+    pattern = selection.pattern
+    if isinstance(pattern, Module):
+        positions = list(_module(pattern.path, index))
+    else:
+        assert isinstance(pattern, Found)
+        positions = _handled(pattern, index, handles)
+    for here in positions:
+        match = Match().with_op(OpPattern(index.ops[here].name), here)
+        reason = accept(match)  # type: ignore[operator]
+        if reason:
+            misses.note(1, here, reason)
+        else:
+            yield match
+
+
+def _module(path: str, index: Index) -> Iterator[int]:
+    """Yield the outermost ops that a module called."""
+    end = 0
+    for here, op in enumerate(index.ops):
+        if here >= end and is_below(op.module, path):
+            yield here
+            end = index.end[here]
+
+
+def _handled(pattern: Found, index: Index, handles: Mapping[str, Handle]) -> list[int]:
+    handle = handles[pattern.name]
+    gone = [op for op in handle.ops if id(op) not in index.position]
+    if gone:
+        raise fail(
+            f"{pattern.name!r} names {gone[0].name}, which an earlier statement took away",
+            pattern.place,
+        )
+    return sorted(index.position[id(op)] for op in handle.ops)

@@ -1,0 +1,147 @@
+"""What a running script knows: the graph so far, names, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.language.evaluate import NoValueError, Pricer, Scope, evaluate
+from irgraph.language.expressions import Expression
+from irgraph.language.index import Index
+from irgraph.language.patterns import Found, Module, Selection
+from irgraph.language.report import Entry, op_place
+from irgraph.language.select import Handle, Selected, select
+from irgraph.language.tree import Pass, Statement
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.verbs.refusal import RefusedError
+
+ILLEGAL = 1
+"""Exit code where the answer is no."""
+
+
+@dataclass
+class Frame:
+    """Names that one script or pass sees."""
+
+    names: dict[str, Value] = field(default_factory=dict)
+    handles: dict[str, Handle] = field(default_factory=dict)
+    caller: str = ""
+
+
+@dataclass
+class State:
+    """One run.
+
+    Attributes:
+        graph: the graph so far; a use may dangle between statements.
+        passes: passes by name, those of the script before those of the library.
+        pricer: tells ``op.time``.
+        kept: results that some op needs in the end, so that nothing may drop them.
+        dropped: results that are gone, with the statement that dropped them.
+        entries: what statements did.
+    """
+
+    graph: Graph
+    passes: Mapping[str, Pass]
+    pricer: Pricer | None = None
+    kept: Collection[str] = ()
+    dropped: dict[str, Statement] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    _index: Index | None = None
+
+    @property
+    def index(self) -> Index:
+        """The index of the present graph, built when first asked for."""
+        if self._index is None or self._index.graph is not self.graph:
+            self._index = Index(self.graph)
+        return self._index
+
+    def scope(self, frame: Frame) -> Scope:
+        """Return the scope of expressions outside of patterns."""
+        return Scope(dict(frame.names), pricer=self.pricer)
+
+    def select(self, selection: Selection, frame: Frame, all_: bool = False) -> Selected:
+        """Return what a selection matches in the present graph."""
+        return select(selection, self.index, self.scope(frame), frame.handles, all_)
+
+    def value(self, expression: Expression, frame: Frame) -> Value:
+        """Return the value of an expression; one without value is an error at its place."""
+        try:
+            return evaluate(expression, self.scope(frame))
+        except NoValueError as error:
+            raise fail(str(error), expression.place) from None
+
+    def drop(self, members: Iterable[Op], made: Iterable[str], statement: Statement) -> None:
+        """Note the results of ops that went and that nothing defines any more."""
+        kept = set(made)
+        for op in members:
+            for inner in op.walk():
+                for tensor in inner.outputs:
+                    if tensor.name not in kept:
+                        self.dropped[tensor.name] = statement
+
+
+def refusal(
+    error: RefusedError, what: str, place: Place, graph: Graph, severity: str = "warning"
+) -> Diagnostic:
+    """Return why something was not done, with the ops that matter."""
+    notes = [
+        Diagnostic(told or op.name, op_place(op, graph), severity="note") for op, told in error.at
+    ]
+    return Diagnostic(f"{what}: {error.reason}", place, tuple(notes), severity=severity)
+
+
+def illegal(diagnostic: Diagnostic) -> IrgraphError:
+    """Return the error of a statement that may not be done as it stands (exit code 1)."""
+    return IrgraphError((replace(diagnostic, severity="error"),), ILLEGAL)
+
+
+def call_of(op: Op) -> str:
+    """Return how messages call an op: its name and first result or operand."""
+    named = [t.name for t in (op.outputs or op.inputs)]
+    return f"{op.name} (%{named[0]})" if named else op.name
+
+
+def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
+    """Return the warning that nothing matched, with the nearest miss and why it is none."""
+    misses, index = selected.misses, selected.index
+    message = f"nothing matches {selection.pattern}"
+    if misses.position < 0:
+        return Diagnostic(f"{message}{_unheard(selection, index)}", selection.place, severity="warning")
+    op = index.ops[misses.position]
+    note = Diagnostic(
+        f"nearest miss: {call_of(op)}: {misses.reason}", op_place(op, index.graph), severity="note"
+    )
+    return Diagnostic(message, selection.place, (note,), severity="warning")
+
+
+def _unheard(selection: Selection, index: Index) -> str:
+    pattern = selection.pattern
+    if isinstance(pattern, Module):
+        paths = {op.module for op in index.ops}
+        return f": the model has no such module{near(pattern.path, paths)}"
+    if isinstance(pattern, Found):
+        return ""
+    name = pattern.ops[0].op
+    return f": the model has no {name}{near(name, index.by_name)}"
+
+
+def entry(
+    statement: Statement, frame: Frame, selected: Selected | None = None, **facts: object
+) -> Entry:
+    """Return an entry about a statement; nothing matched becomes a warning."""
+    made = Entry(statement, statement.place, frame.caller, **facts)  # type: ignore[arg-type]
+    if selected is None:
+        return made
+    made = replace(made, matched=selected.total)
+    if selected.total:
+        return made
+    selection: Selection = statement.selection  # type: ignore[union-attr, assignment]
+    return replace(made, warnings=(*made.warnings, nothing_matched(selected, selection)))
+
+
+def members_of(selected: Selected, positions: Sequence[int]) -> list[Op]:
+    """Return the ops at some positions."""
+    return [selected.index.ops[here] for here in positions]

@@ -1,0 +1,134 @@
+"""``fuse``: several ops, or groups of siblings, become one op."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.ir.edit import Edit
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.verbs.refusal import RefusedError, describe
+from irgraph.verbs.sequence import Slot, Stretch, entangled, slot, stretch
+
+SHOWN_ORIGINS = 3
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """What a fusion made.
+
+    Attributes:
+        graph: the graph after it; results that the new op does not make may still be in use.
+        op: the new op.
+        moved: ops that had to move behind it.
+        legal: why it was legal, as a sentence.
+        assumed: the op whose dependences were assumed away, if any.
+    """
+
+    graph: Graph
+    op: Op
+    moved: tuple[Op, ...]
+    legal: str
+    assumed: Op | None = None
+
+
+def fuse(
+    graph: Graph,
+    groups: Sequence[Sequence[Op]],
+    new: Op,
+    *,
+    by: str = "fuse",
+    assuming: str = "",
+    known: Stretch | None = None,
+) -> Fusion:
+    """Put ``new`` in the place of all ops in ``groups``.
+
+    The groups must be independent: no path of dependences leaves one and comes to another or
+    returns to it. The new op stands in the innermost scope around all members, where its last
+    operand is defined; consumers that stood earlier move behind it. ``by`` is who asks, for the
+    origin; ``assuming`` says why the dependences of one outsider do not count; ``known`` is the
+    stretch of these groups, where it is already at hand.
+
+    Raises ``RefusedError`` with the path that leaves and returns.
+    """
+    s = known or stretch(graph, groups)
+    ignored, place = _place(s, assuming)
+    members = [op for group in groups for op in group]
+    notes = {**new.notes, "assuming": assuming} if ignored else new.notes
+    made = replace(_set_like(new, members), origin=_origin(by, members), notes=notes)
+    edit = Edit(graph)
+    removed = {id(member) for member in members}
+    for member in members:
+        edit.remove(member)
+    beside = {"after": place.unit} if place.after else {"before": place.unit}
+    edit.put(made, **beside)
+    for unit in place.moved:
+        edit.remove(unit)
+        for left in _without(unit, removed):
+            edit.put(left, **beside)
+    assumed = s.atoms[ignored[0]] if ignored else None
+    return Fusion(edit.commit(), made, place.moved, _why(s, len(groups), place), assumed)
+
+
+def _place(s: Stretch, assuming: str) -> tuple[list[int], Slot]:
+    """Return the outsiders that an assumption passes over, and where the new op goes."""
+    ignored: list[int] = []
+    chain = entangled(s)
+    if chain and assuming:
+        ignored = [i for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0][:1]
+        chain = entangled(s, ignored) if ignored else chain
+    if chain:
+        start = s.atoms[chain[0].before]
+        raise RefusedError(
+            f"a path leaves {start.name} and comes back to what is fused",
+            describe(chain, s.atoms),
+        )
+    found = slot(s, ignored)
+    if isinstance(found, list):
+        raise RefusedError(
+            "what the new op needs and what needs it cannot be parted",
+            describe(found, s.atoms),
+        )
+    return ignored, found
+
+
+def _set_like(new: Op, members: Sequence[Op]) -> Op:
+    """Let a new op run where the first of its members ran."""
+    first = members[0]
+    paths = [member.module.split(".") for member in members]
+    shared = [steps[0] for steps in zip(*paths, strict=False) if len(set(steps)) == 1]
+    count = next((i for i, s in enumerate(zip(*paths, strict=False)) if len(set(s)) > 1), len(shared))
+    return replace(
+        new,
+        thread=first.thread,
+        stream=first.stream,
+        phase=first.phase,
+        module=".".join(shared[:count]),
+    )
+
+
+def _origin(by: str, members: Sequence[Op]) -> str:
+    origins = list(dict.fromkeys(op.origin for op in members if op.origin))
+    more = len(origins) - SHOWN_ORIGINS
+    shown = " ".join(origins[:SHOWN_ORIGINS]) + (f" and {more} more" if more > 0 else "")
+    count = f"{len(members)} op{'' if len(members) == 1 else 's'}"
+    return f"{by}: {count}" + (f" ({shown})" if shown else "")
+
+
+def _without(op: Op, removed: Collection[int]) -> list[Op]:
+    """Return an op without the removed ones below it; nothing where it loses all."""
+    if id(op) in removed:
+        return []
+    if not op.body:
+        return [op]
+    body = tuple(left for child in op.body for left in _without(child, removed))
+    return [replace(op, body=body)] if body else []
+
+
+def _why(s: Stretch, groups: int, place: Slot) -> str:
+    outsiders = sum(owner < 0 for owner in s.owner)
+    moved = f"; {len(place.moved)} consumers move behind it" if place.moved else ""
+    independent = f"{groups} independent groups" if groups > 1 else "one group"
+    between = f"no path through the {outsiders} ops between" if outsiders else "nothing between"
+    return f"{independent}, {between}; it stands {place.why}{moved}"

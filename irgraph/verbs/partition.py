@@ -1,0 +1,76 @@
+"""Which groups of ops are independent of each other, so that they may become one op."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.ir.dependence import Dependence
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.verbs.sequence import Stretch, entangled, stretch
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How groups fall into sets of independent ones.
+
+    Attributes:
+        stretch: the ops that were looked at.
+        sets: positions of groups, each set independent, in launch order.
+        knotted: groups that others stand inside of: a path leaves them and returns.
+    """
+
+    stretch: Stretch
+    sets: tuple[tuple[int, ...], ...]
+    knotted: tuple[int, ...] = ()
+
+    def tie(self, groups: Collection[int]) -> list[Dependence]:
+        """Return a chain that ties some groups, or nothing where they are independent."""
+        return entangled(chosen(self.stretch, groups))
+
+
+def chosen(s: Stretch, groups: Collection[int]) -> Stretch:
+    """Return a stretch in which only some groups count as members."""
+    order = {group: i for i, group in enumerate(groups)}
+    return replace(s, owner=[order.get(owner, -1) for owner in s.owner])
+
+
+def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
+    """Split groups into as few independent sets as launch order gives, earlier ones first."""
+    s = stretch(graph, groups)
+    tied, knotted = _ties(s, len(groups))
+    sets: list[list[int]] = []
+    masks: list[int] = []
+    for group in range(len(groups)):
+        if group in knotted:
+            continue
+        free = next((i for i, mask in enumerate(masks) if not mask & tied[group]), len(sets))
+        if free == len(sets):
+            sets.append([])
+            masks.append(0)
+        sets[free].append(group)
+        masks[free] |= 1 << group
+    return Parting(s, tuple(map(tuple, sets)), tuple(sorted(knotted)))
+
+
+def _ties(s: Stretch, count: int) -> tuple[list[int], set[int]]:
+    """Return, as bit masks, the groups that each group is tied to, and the knotted groups."""
+    reached = [0] * len(s.atoms)
+    tied = [0] * count
+    knotted: set[int] = set()
+    for tie in s.found:
+        before, after = s.owner[tie.before], s.owner[tie.after]
+        mask = reached[tie.before]
+        if before >= 0 and before != after:
+            mask |= 1 << before
+        if after >= 0 and before != after and mask >> after & 1:
+            knotted.add(after)
+        reached[tie.after] |= mask
+        if after >= 0:
+            tied[after] |= mask & ~(1 << after)
+    for group, mask in enumerate(list(tied)):
+        for other in range(count):
+            if mask >> other & 1:
+                tied[other] |= 1 << group
+    return tied, knotted

@@ -1,0 +1,40 @@
+"""What a verb answers where a change would not be legal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from irgraph.ir.dependence import KINDS, Dependence
+from irgraph.ir.op import Op
+
+
+class RefusedError(Exception):
+    """A change is not legal.
+
+    Attributes:
+        reason: one sentence.
+        at: ops that matter, each with what to say about it.
+        of_order: whether it rests on dependences, which an assumption may pass over.
+    """
+
+    def __init__(
+        self, reason: str, at: Sequence[tuple[Op, str]] = (), *, of_order: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.at = tuple(at)
+        self.of_order = of_order
+
+
+def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, str]]:
+    """Return a chain of dependences as ops with what each does to the one before it."""
+    told = []
+    for step in chain:
+        before, after = ops[step.before], ops[step.after]
+        if step.tensor is None:
+            what = "comes after"
+        else:
+            verb = "reads" if step.kind in ("def", "raw") else "writes"
+            what = f"{verb} %{step.tensor.name} (${step.tensor.buffer}) of"
+        told.append((after, f"{after.name} {what} {before.name}: {KINDS[step.kind]}"))
+    return told

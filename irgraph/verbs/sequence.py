@@ -1,0 +1,169 @@
+"""A stretch of a graph's ops with their dependences: what may be drawn together, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from irgraph.ir.dependence import Dependence, dependences, shortest_chain
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.schema import parse_schema
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """All leaves from the first to the last unit that holds a member, members kept whole.
+
+    Attributes:
+        scope: the innermost op around all members, ``None`` for the graph itself.
+        units: the ops directly below ``scope``, in launch order.
+        atoms: leaves and members in launch order.
+        unit: for each atom, the position of its unit in ``units``.
+        owner: for each atom, the group that it belongs to; -1 for an outsider.
+        found: direct dependences among the atoms, by position.
+    """
+
+    scope: Op | None
+    units: Sequence[Op]
+    atoms: Sequence[Op]
+    unit: Sequence[int]
+    owner: Sequence[int]
+    found: Sequence[Dependence]
+
+
+def stretch(graph: Graph, groups: Sequence[Collection[Op]]) -> Stretch:
+    """Return the part of a graph that lies between the members of some groups of ops."""
+    owner = {id(op): i for i, group in enumerate(groups) for op in group}
+    scope, units = _common(graph, owner)
+    holding = [i for i, unit in enumerate(units) if _holds(unit, owner)]
+    atoms: list[Op] = []
+    places: list[int] = []
+    for i in range(holding[0], holding[-1] + 1):
+        inside = list(_atoms(units[i], owner))
+        atoms += inside
+        places += [i] * len(inside)
+    declared = frozenset(parse_schema(text).name for text in graph.schemas)
+    owners = [owner.get(id(op), -1) for op in atoms]
+    return Stretch(scope, units, atoms, places, owners, dependences(atoms, declared))
+
+
+def _holds(op: Op, members: Collection[int]) -> bool:
+    return any(id(inner) in members for inner in op.walk())
+
+
+def _common(graph: Graph, members: Mapping[int, int]) -> tuple[Op | None, Sequence[Op]]:
+    """Return the innermost scope that holds all members, and the ops directly below it."""
+    scope: Op | None = None
+    units: Sequence[Op] = graph.ops
+    while True:
+        holding = [unit for unit in units if _holds(unit, members)]
+        if not holding:
+            raise ValueError("the members are no ops of this graph")
+        if len(holding) > 1 or id(holding[0]) in members:
+            return scope, units
+        scope, units = holding[0], holding[0].body
+
+
+def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
+    if id(op) in members or not op.body:
+        yield op
+        return
+    for child in op.body:
+        yield from _atoms(child, members)
+
+
+def entangled(s: Stretch, ignored: Collection[int] = ()) -> list[Dependence]:
+    """Return a chain that ties the groups, or nothing where they may become one op.
+
+    The chain leads from a member through outsiders to a member, or from one group straight into
+    another. ``ignored`` are outsiders whose ties to members do not count.
+    """
+    reached = [0] * len(s.atoms)
+    for tie in s.found:
+        before, after = s.owner[tie.before], s.owner[tie.after]
+        if (before < 0) != (after < 0) and (tie.before in ignored or tie.after in ignored):
+            continue
+        mask = reached[tie.before] if before < 0 else 1 << before
+        if after < 0:
+            reached[tie.after] |= mask
+        elif mask and before != after:
+            return _chain(s, tie, mask, ignored)
+    return []
+
+
+def _chain(s: Stretch, last: Dependence, mask: int, ignored: Collection[int]) -> list[Dependence]:
+    if s.owner[last.before] >= 0:
+        return [last]
+    outside = [
+        tie
+        for tie in s.found
+        if s.owner[tie.after] < 0 and not (s.owner[tie.before] >= 0 and tie.after in ignored)
+    ]
+    starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
+    chains = [shortest_chain(outside, start, last.before) for start in starts]
+    return [*min(filter(None, chains), key=len), last]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a new op stands: beside a unit, with units that must move behind it.
+
+    ``why`` names what the new op waits for.
+    """
+
+    unit: Op
+    after: bool
+    moved: tuple[Op, ...] = ()
+    why: str = ""
+
+
+def slot(s: Stretch, ignored: Collection[int] = ()) -> Slot | list[Dependence]:
+    """Return where the members' new op can stand: as early as what it needs is there.
+
+    Never earlier than the first member. Where an outsider that must come before it and one that
+    must come after it are in the same unit, or tied, that chain is returned instead.
+    """
+    ties = [
+        tie
+        for tie in s.found
+        if not ({tie.before, tie.after} & set(ignored))
+        or (s.owner[tie.before] < 0 and s.owner[tie.after] < 0)
+    ]
+    needed = [t for t in ties if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
+    first = next(i for i, owner in enumerate(s.owner) if owner >= 0)
+    if not needed:
+        return Slot(s.units[s.unit[first]], after=False, why="at its first member")
+    last = max(needed, key=lambda tie: tie.before)
+    end = s.unit[last.before]
+    moved, clash = _moved(s, ties, end)
+    kept = {s.unit[tie.before] for tie in needed}
+    if clash or moved & kept:
+        return _blocked(s, ties, moved & kept or {end}, needed)
+    units = tuple(s.units[i] for i in sorted(moved))
+    name = s.atoms[last.before].name
+    return Slot(s.units[end], after=True, moved=units, why=f"behind {name}, which it needs")
+
+
+def _moved(s: Stretch, ties: Sequence[Dependence], end: int) -> tuple[set[int], bool]:
+    """Return the units up to ``end`` that depend on the members; whether that one does itself."""
+    later = {i for i, owner in enumerate(s.owner) if owner >= 0}
+    units: set[int] = set()
+    for tie in ties:
+        dependent = tie.before in later or s.unit[tie.before] in units
+        if s.unit[tie.after] > end or s.owner[tie.after] >= 0 or not dependent:
+            continue
+        later.add(tie.after)
+        if s.owner[tie.before] >= 0 or s.unit[tie.before] != s.unit[tie.after]:
+            units.add(s.unit[tie.after])
+    return units, end in units
+
+
+def _blocked(
+    s: Stretch, ties: Sequence[Dependence], units: Collection[int], needed: Sequence[Dependence]
+) -> list[Dependence]:
+    """Return the two ties that hold a unit both before and behind the new op."""
+    into = [t for t in needed if s.unit[t.before] in units]
+    out = [t for t in ties if s.unit[t.after] in units and s.owner[t.after] < 0]
+    out = [t for t in out if s.owner[t.before] >= 0] or out
+    return [*out[:1], *into[:1]]

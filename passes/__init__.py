@@ -1,0 +1,55 @@
+"""The standard library of transformations: one pass a file, ``name.irg``; and how to find them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+SUFFIX = ".irg"
+GROUP = "irgraph.passes"
+"""Entry points of this group name packages whose folders hold more passes."""
+
+
+@dataclass(frozen=True)
+class PassFile:
+    """A file that holds one pass and bears its name."""
+
+    name: str
+    source: str
+    text: str
+
+
+def folders(paths: Sequence[str | Path] = ()) -> Iterator[Path]:
+    """Yield where passes are looked for: the given folders, the shipped one, other packages'."""
+    yield from map(Path, paths)
+    yield Path(__file__).parent
+    for point in entry_points(group=GROUP):
+        spec = find_spec(point.module)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            yield Path(location)
+
+
+def files(paths: Sequence[str | Path] = ()) -> dict[str, Path]:
+    """Return the file of every pass by its name; earlier folders go before later ones."""
+    found: dict[str, Path] = {}
+    for folder in folders(paths):
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def names(paths: Sequence[str | Path] = ()) -> tuple[str, ...]:
+    """Return the names of all passes, sorted."""
+    return tuple(sorted(files(paths)))
+
+
+def find(name: str, paths: Sequence[str | Path] = ()) -> PassFile | None:
+    """Return the file of a pass, or ``None`` where no folder holds one of that name.
+
+    Raises ``OSError`` or ``UnicodeDecodeError`` where the file cannot be read.
+    """
+    path = files(paths).get(name)
+    return None if path is None else PassFile(name, str(path), path.read_text(encoding="utf-8"))
