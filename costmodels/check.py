@@ -1,0 +1,135 @@
+"""Predicted beside measured kernel times of the traced V100 steps of DLRM at batch 2048."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from costmodels.price import price
+from costmodels.reference import REFERENCES, reference_ops
+from costmodels.sheet import load_device
+from irgraph.ir.graph import Graph
+from irgraph.text.diagnostics import fail
+
+TRACE = "paper/kernel_trace_v100_dlrm_bs2048_2021.csv.gz"
+"""Every kernel of ten iterations of four steps (owensgroup/ml_perf_model, BSD-3)."""
+
+GROUPS = {
+    "aten::linear": "linear", "AddmmBackward": "linear backward", "aten::bmm": "bmm",
+    "BmmBackward0": "bmm backward", "LookupFunction": "embedding",
+    "LookupFunctionBackward": "embedding backward", "aten::to": "copy", "aten::cat": "concat",
+    "aten::index": "index", "IndexBackward": "index backward", "SliceBackward": "slice backward",
+    "aten::relu": "relu", "ReluBackward0": "relu backward", "aten::add": "add",
+    "aten::sum": "bias gradient sum", "torch::autograd::AccumulateGrad": "accumulate gradient",
+    "Optimizer.step#SGD.step": "sgd", "Optimizer.zero_grad#SGD.zero_grad": "zero gradients",
+}  # fmt: skip
+"""Names of the groups that ``residuals`` reports; any other op belongs to ``loss``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Times of one group of ops in one traced step, in microseconds.
+
+    Attributes:
+        trace: date and model of the trace.
+        group: which ops.
+        ops: how many.
+        measured, predicted: summed kernel times.
+        absolute: sum over ops of the absolute difference.
+    """
+
+    trace: str
+    group: str
+    ops: int
+    measured: float
+    predicted: float
+    absolute: float
+
+    @property
+    def error(self) -> float:
+        """Signed error of the sum, as a share of the measured time."""
+        return self.predicted / self.measured - 1.0
+
+
+def residuals(
+    data_dir: str | Path,
+    *,
+    mode: str = "corrected",
+    software: str = "torch-1.10-cuda-11.3",
+    device: str = "v100",
+) -> list[Residual]:
+    """Compare every traced op with its price; the last row of each trace is its total.
+
+    Args:
+        data_dir: the folder of reference measurements.
+        mode, software, device: as ``costmodels.price.price`` takes them.
+
+    Raises:
+        IrgraphError: the trace is not there, or lists ops that the reference step has not.
+    """
+    rows = []
+    for (date, model), measured in _measured(Path(data_dir) / TRACE).items():
+        expected = predictions(model, mode, software, device)
+        rows += _compare(f"{date} {model}", measured, expected)
+    return rows
+
+
+def predictions(
+    model: str, mode: str, software: str, device: str
+) -> dict[str, list[float]]:
+    """Return predicted microseconds of each occurrence of each traced op name."""
+    labelled = list(reference_ops(model, 2048))
+    graph = Graph(model, ops=tuple(op for _, ops in labelled for op in ops))
+    priced = price(graph, load_device(device), mode=mode, software=software, pinned=True)
+    found: dict[str, list[float]] = defaultdict(list)
+    for label, ops in labelled:
+        found[label].append(sum(k.time for op in ops for k in priced.of(op)))
+    return found
+
+
+def _measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
+    """Return, by date and model, the ops in order with their mean kernel time."""
+    if not path.exists():
+        raise fail(f"no traced kernels at {str(path)!r}", exit_code=2)
+    sums: dict[tuple[str, str], dict[int, tuple[str, list[float]]]] = defaultdict(dict)
+    counts: dict[tuple[str, str], int] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            key = (row["trace_date"], row["model"])
+            place = int(row["op_index_in_iteration"])
+            entry = sums[key].setdefault(place, (row["op"], []))
+            entry[1].append(float(row["kernel_time_us"]))
+            counts[key] = max(counts.get(key, 0), int(row["iteration"]) + 1)
+    return {
+        key: [(name, sum(times) / counts[key]) for _, (name, times) in sorted(ops.items())]
+        for key, ops in sums.items()
+        if key[1] in REFERENCES
+    }
+
+
+def _compare(
+    trace: str, measured: Iterable[tuple[str, float]], expected: dict[str, list[float]]
+) -> list[Residual]:
+    seen: dict[str, int] = defaultdict(int)
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for label, time in measured:
+        place = seen[label]
+        seen[label] += 1
+        # one trace copies its prediction to the host too: price it as the copy before
+        times = expected.get(label) or []
+        predicted = times[min(place, len(times) - 1)] if times else 0.0
+        groups[GROUPS.get(label, "loss")].append((time, predicted))
+    rows = [_row(trace, group, pairs) for group, pairs in groups.items()]
+    rows.sort(key=lambda row: -row.absolute)
+    every = [pair for pairs in groups.values() for pair in pairs]
+    return [*rows, _row(trace, "total", every)]
+
+
+def _row(trace: str, group: str, pairs: Sequence[tuple[float, float]]) -> Residual:
+    measured, predicted = (sum(column) for column in zip(*pairs, strict=True))
+    absolute = sum(abs(a - b) for a, b in pairs)
+    return Residual(trace, group, len(pairs), measured, predicted, absolute)

@@ -1,0 +1,95 @@
+"""Copies: between host and device, and from one place or type to another on the device."""
+
+from __future__ import annotations
+
+from costmodels.elements import ERROR, ROOFLINE, streaming
+from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.transposed import transposed_copy
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+START = 1.8
+"""Microseconds of a copy between host and device beside its bytes (traced: 20 us for 213 KB, 7.1
+for 65 KB, 1 to 3 for a few bytes)."""
+
+DEVICE_SHARE = 0.8
+"""Share of DRAM bandwidth of ``cudaMemcpyAsync`` on the device (traced: 11.9 MB in 18-20 us)."""
+
+HOST_LINK = "bytes / PCIe bandwidth of the kind of host memory (paper, III-B-1b), plus its start"
+
+
+def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> Kernel:
+    """Return a copy between host and device; ``waits`` says whether the host stays for it.
+
+    Copies of at most 64 KiB from pageable memory are staged at once and run at the pinned rate.
+    """
+    pinned = machine.pinned or not waits or tensor.nbytes <= 65536
+    if machine.paper:
+        time = tensor.nbytes / machine.sheet.host_bandwidth(False) / 1e3
+    else:
+        time = START + tensor.nbytes / machine.sheet.host_bandwidth(pinned) / 1e3
+    kind = "pinned" if pinned else "pageable"
+    name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
+    return work("copy", name, time, ERROR, HOST_LINK, launch="memcpy", blocking=waits)
+
+
+def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
+    """Return a copy on the device: a plain one, a cast, or one that changes the order."""
+    if source.numel == result.numel and not source.contiguous:
+        return transposed_copy(source, result, machine)
+    name = f"copy {shape_text(result)}"
+    nbytes = traffic(source) + traffic(result)
+    if source.dtype == result.dtype and source.numel == result.numel and result.contiguous:
+        time = machine.stream(nbytes, DEVICE_SHARE) + (0 if machine.paper else SMALL)
+        return work("copy", name, time, ERROR, ROOFLINE, launch="memcpy")
+    time = streaming(machine, nbytes, elements=result.numel if not result.contiguous else 0)
+    return work("copy", name, time, ERROR, ROOFLINE)
+
+
+def _on_host(tensor: Tensor) -> bool:
+    return tensor.device == "cpu"
+
+
+def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the kernel, if any, that makes one tensor from another wherever they lie."""
+    if _on_host(source) and _on_host(result):
+        return ()
+    if _on_host(source) or _on_host(result):
+        waits = op.attributes.get("non_blocking") is not True
+        return (host_copy(result, machine, _on_host(result), waits),)
+    return (device_copy(source, result, machine),) if result.numel else ()
+
+
+def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price ``to``, ``clone`` and their like; one that returned its operand or a view is free."""
+    source = next(iter(op.inputs), None)
+    if source is None:
+        return None
+    made = [t for t in op.outputs if t.buffer != source.buffer]
+    return move(source, made[0], op, machine) if made else ()
+
+
+def _copy_into(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    return move(tensors[1], tensors[0], op, machine) if len(tensors) >= 2 else None
+
+
+def _item(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price reading one value on the host: a copy that the host waits for."""
+    source = next(iter(op.inputs), None)
+    if source is None or _on_host(source):
+        return () if source else None
+    return (host_copy(source, machine, to_host=True, waits=True),)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ("aten.to", "aten._to_copy", "aten.clone", "aten.contiguous", "aten.cpu", "aten.cuda",
+         "aten.type_as", "aten.alias_copy", "aten.expand_copy", "aten.view_copy", "aten.float",
+         "aten.half", "aten.lift", "aten._reshape_copy", "aten.reshape", "aten.flatten"),
+        _convert,
+    ),
+    **dict.fromkeys(("aten.copy_", "aten._copy_from"), _copy_into),
+    **dict.fromkeys(("aten.item", "aten._local_scalar_dense", "aten.is_nonzero"), _item),
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""Element-wise kernels: every operand's distinct bytes are read or written once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from costmodels.elements import ERROR, ROOFLINE, streaming
+from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.scatter import add_rows
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+POINTWISE = """
+abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_not
+bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift ceil celu clamp clamp_max clamp_min
+clip conj_physical copysign cos cosh deg2rad digamma div elu elu_backward eq erf erfc erfinv
+exp exp2 expm1 float_power floor floor_divide fmax fmin fmod frac ge gelu gelu_backward glu gt
+hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh hardtanh_backward
+heaviside hypot isfinite isinf isnan isneginf isposinf ldexp le leaky_relu leaky_relu_backward lerp
+lgamma log log10 log1p log2 log_sigmoid_forward log_sigmoid_backward logaddexp logaddexp2 logical_and
+logical_not logical_or logical_xor logit logit_backward lt masked_fill maximum minimum mish
+mish_backward mul nan_to_num native_dropout native_dropout_backward _fused_dropout _masked_scale ne
+neg nextafter polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rsqrt rsub
+selu sgn sigmoid sigmoid_backward sign signbit silu silu_backward sin sinc sinh softplus
+softplus_backward softshrink sqrt square sub tan tanh tanh_backward threshold threshold_backward
+true_divide trunc where xlogy tril triu bernoulli normal uniform exponential random
+__and__ __or__ __xor__ _prelu_kernel _prelu_kernel_backward _amp_foreach_non_finite_check_and_unscale
+""".split()
+"""Ops whose kernel visits each element once (torch's tag ``pointwise``, and their gradients)."""
+
+PAPER: dict[str, tuple[int, int]] = {
+    "relu": (1, 2), "threshold_backward": (1, 2), "sigmoid": (4, 2), "sigmoid_backward": (2, 2),
+    "gelu": (175, 2), "gelu_backward": (255, 2), "tanh": (180, 2), "tanh_backward": (260, 2),
+    "pow": (180, 2), "native_dropout_backward": (2, 3),
+}  # fmt: skip
+"""Flop an element and tensors moved that the paper's program counts; anything else is (1, 3)."""
+
+
+def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Return the one kernel of an element-wise op, or a sparse update's kernels."""
+    target = first_tensor(op)
+    if target is None:
+        return None
+    values = op.operands[1] if len(op.operands) > 1 else None
+    if op.written and isinstance(values, Tensor) and not _broadcasts(values, target):
+        return add_rows(target, values, machine)
+    name = f"{op.base} {shape_text(target)}"
+    return (work("elementwise", name, elementwise_time(op, machine), ERROR, ROOFLINE),)
+
+
+def elementwise_time(op: Op, machine: Machine) -> float:
+    """Return microseconds: distinct bytes read and written at the reachable bandwidth."""
+    target = first_tensor(op)
+    count = target.numel if target else 0
+    if machine.paper:
+        flops, tensors = PAPER.get(op.base.rstrip("_"), (1, 3))
+        return streaming(machine, 4.0 * tensors * count, flops * count)
+    read = {t.name: t for t in op.inputs}
+    written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
+    moved = sum(map(traffic, (*read.values(), *written)))
+    return streaming(machine, moved, elements=count if needs_offsets(read.values(), count) else 0)
+
+
+def needs_offsets(operands: Iterable[Tensor], count: int) -> bool:
+    """Tell whether a kernel must compute where each element lies: broadcast or strided operands."""
+    return any(t.numel > 1 and (t.numel != count or not t.contiguous) for t in operands)
+
+
+def _broadcasts(source: Tensor, target: Tensor) -> bool:
+    pairs = zip(reversed(source.shape), reversed(target.shape), strict=False)
+    return source.rank <= target.rank and all(a in (1, b) for a, b in pairs)
+
+
+RULES: dict[str, Rule] = {
+    **{f"aten.{name}": pointwise for name in POINTWISE},
+    **{f"aten.{name}_": pointwise for name in POINTWISE},
+}

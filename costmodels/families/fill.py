@@ -1,0 +1,32 @@
+"""Fills: tensors of zeros, ones or ranges, new or in place."""
+
+from __future__ import annotations
+
+from costmodels.elements import ERROR, streaming
+from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+FORMULA = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
+
+
+def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
+    """Return the kernel that writes every element of a tensor."""
+    # the paper's program counts two tensors
+    nbytes = traffic(tensor) * (2 if machine.paper else 1)
+    return work("fill", f"fill {shape_text(tensor)}", streaming(machine, nbytes), ERROR, FORMULA)
+
+
+def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    target = first_tensor(op)
+    if target is None:
+        return None
+    return (fill_kernel(target, machine),) if target.numel else ()
+
+
+NAMES = """zero_ zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill
+fill_ scalar_tensor arange eye linspace range randint randn rand rand_like randn_like
+randperm""".split()
+
+RULES: dict[str, Rule] = {f"aten.{name}": _fill for name in NAMES}

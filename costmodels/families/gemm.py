@@ -1,0 +1,168 @@
+"""Matrix products: linear, addmm, mm, bmm, baddbmm, matrix-vector products, and fused epilogues."""
+
+from __future__ import annotations
+
+import math
+
+from costmodels.elements import broadcast_copy
+from costmodels.machine import SMALL, Machine, Rule, work
+from costmodels.tiles import Product, tiled_time
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+ERROR = 0.25
+"""90 % of the traced V100 products lie within this of the tile model."""
+
+TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
+VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
+SMALL_TILE = "rounds of one small tile a multiprocessor, from traced gemmSN kernels"
+
+VECTOR_SHARE = 0.62
+"""Share of DRAM bandwidth of products with a vector (traced gemv2T, gemvNSP, gemmk1: 0.5-0.7)."""
+
+SMALL_SIDE, SMALL_ROUND = 16, 1.2
+"""Batched products with a side this short run kernels of their own (gemmSN), one tile each, which
+take this many microseconds a round."""
+
+
+def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the kernels of a product: one, and a second where a split vector is summed up."""
+    p = product
+    batch = f"{p.batch} x " if p.batch > 1 else ""
+    name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
+    told = _learned(product, machine, name)
+    if told:
+        return (told,)
+    if 1 in (p.rows, p.columns, p.depth):
+        return _vector(product, machine, name)
+    memory = machine.stream(p.traffic)
+    if p.batch > 1 and min(p.rows, p.columns) <= SMALL_SIDE and p.layout != "nt":
+        rounds = -(-p.batch // machine.sheet.sms) * math.ceil(p.depth / 128)
+        time, tile, formula = rounds * SMALL_ROUND, "small", SMALL_TILE
+    else:
+        time, tile = tiled_time(product, machine)
+        formula = TILED
+    units = machine.sheet.peak(p.dtype)[1]
+    time = max(time, memory) + SMALL
+    outside = units or machine.sheet.architecture not in ("volta", "ampere", "pascal")
+    error = 2 * ERROR if outside else ERROR
+    return (work("gemm", f"{name} {tile}", time, error, formula, outside=outside),)
+
+
+def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:
+    time = machine.stream(product.traffic, VECTOR_SHARE) + SMALL
+    first = work("gemm", f"{name} vector", time, ERROR, VECTOR)
+    if product.rows == 1 and product.depth >= 1024 and product.columns > 1:
+        add_up = work("gemm", f"{name} add up the parts", SMALL + 1.5, 0.3, VECTOR)
+        return first, add_up
+    return (first,)
+
+
+def _learned(product: Product, machine: Machine, name: str) -> Kernel | None:
+    """Ask a trained model for the product, if there is one."""
+    if "gemm" not in machine.learned:
+        return None
+    p = product
+    sizes = {"batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth}
+    told = machine.learned["gemm"]({**sizes, "dtype": p.dtype, "layout": p.layout})
+    if told is None:
+        return None
+    return Kernel(
+        name, "gemm", told.time, told.spread, "learned", outside=told.outside, formula=told.model
+    )
+
+
+def layout(first: Tensor, second: Tensor) -> str:
+    """Return how cuBLAS sees row-major ``first @ second``: the second factor's letter comes first."""
+    return _letter(second) + _letter(first)
+
+
+def _letter(tensor: Tensor) -> str:
+    if tensor.rank < 2 or tensor.strides is None:
+        return "n"
+    return "t" if tensor.strides[-2] == 1 and tensor.strides[-1] != 1 else "n"
+
+
+def _product(first: Tensor, second: Tensor) -> Product:
+    """Return the product of two tensors of rank 2 or 3."""
+    batch = int(first.shape[0]) if first.rank == 3 else 1
+    rows, depth = (int(size) for size in first.shape[-2:])
+    return Product(batch, rows, int(second.shape[-1]), depth, first.dtype, layout(first, second))
+
+
+def _two(op: Op, at: int, rank: int) -> tuple[Tensor, Tensor] | None:
+    """Return two neighbouring tensor operands of a rank, or nothing."""
+    pair = op.operands[at : at + 2]
+    if len(pair) == 2 and all(isinstance(t, Tensor) and t.rank == rank for t in pair):
+        return pair[0], pair[1]  # type: ignore[return-value]
+    return None
+
+
+def _mm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    pair = _two(op, 0, 3 if op.base == "bmm" else 2)
+    return product_kernels(_product(*pair), machine) if pair else None
+
+
+def _addmm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    pair = _two(op, 1, 3 if op.base in ("baddbmm", "baddbmm_") else 2)
+    added = op.operands[0] if op.operands else None
+    if pair is None or not isinstance(added, Tensor):
+        return None
+    before = () if op.written else _bias(added, op, machine)
+    return (*before, *product_kernels(_product(*pair), machine))
+
+
+def _bias(bias: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the copy of a bias into the result, where the product does not add it (the paper has none)."""
+    if machine.paper:
+        return ()
+    result = op.outputs[0] if op.outputs else bias
+    vector = bias.rank == 1 and machine.software.bias_in_gemm and 1 not in result.shape
+    return () if vector else (broadcast_copy(bias, result, machine),)
+
+
+def _linear(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    if len(op.operands) < 2 or not op.outputs:
+        return None
+    data, weight, *rest = op.operands
+    if not isinstance(data, Tensor) or not isinstance(weight, Tensor) or weight.rank != 2:
+        return None
+    columns, depth = (int(size) for size in weight.shape)
+    rows = data.numel // max(depth, 1)
+    product = Product(1, rows, columns, depth, data.dtype, "t" + _letter(data))
+    bias = rest[0] if rest and isinstance(rest[0], Tensor) else None
+    before = _bias(bias, op, machine) if bias is not None else ()
+    return (*before, *product_kernels(product, machine))
+
+
+def _matmul(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a matmul that recorded no calls of its own; else its calls are priced."""
+    pair = _two(op, 0, 2) or _two(op, 0, 3)
+    return product_kernels(_product(*pair), machine) if pair and not op.body else None
+
+
+def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    matrix = next((t for t in tensors if t.rank == 2), None)
+    if matrix is None:
+        return None
+    rows, depth = (int(size) for size in matrix.shape)
+    return product_kernels(Product(1, rows, 1, depth, matrix.dtype, "tn"), machine)
+
+
+RULES: dict[str, Rule] = {
+    "aten.mm": _mm,
+    "aten.bmm": _mm,
+    "aten.addmm": _addmm,
+    "aten.addmm_": _addmm,
+    "aten.baddbmm": _addmm,
+    "aten.baddbmm_": _addmm,
+    "aten._addmm_activation": _addmm,
+    "aten.linear": _linear,
+    "aten.matmul": _matmul,
+    "aten.mv": _mv,
+    "aten.addmv": _mv,
+    "irgraph.addmm_relu": _addmm,
+    "irgraph.linear_relu": _linear,
+}

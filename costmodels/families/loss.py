@@ -1,0 +1,80 @@
+"""Losses and their gradients."""
+
+from __future__ import annotations
+
+from costmodels.elements import ERROR, ROOFLINE, streaming
+from costmodels.families.fill import fill_kernel
+from costmodels.families.reduce import reduction
+from costmodels.machine import Machine, Rule, shape_text, traffic, work
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+
+def _elements(op: Op, name: str, tensor: Tensor, tensors: int, machine: Machine) -> Kernel:
+    time = streaming(machine, tensors * traffic(tensor), elements=tensor.numel)
+    return work("loss", f"{op.base} {name}{shape_text(tensor)}", time, ERROR, ROOFLINE)
+
+
+def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a loss: values, their mean, and (2021) the copy of the mean to its place."""
+    source = next(iter(op.inputs), None)
+    if source is None or not op.outputs:
+        return None
+    values = _elements(op, "", source, 3, machine)
+    if op.outputs[0].numel == source.numel > 1:
+        return (values,)
+    kernels = (values, *reduction(source, 1, machine))
+    if machine.software.loss_fills and op.base == "binary_cross_entropy":
+        copy = work("copy", "copy 1", 1.5, 0.0, ROOFLINE, launch="memcpy")
+        return (*kernels, copy)
+    return kernels
+
+
+def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a loss's gradient: BCE divides by the count afterwards; MSE fills first (2021)."""
+    if not op.outputs or op.outputs[0] is None:
+        return None
+    result = op.outputs[0]
+    main = _elements(op, "", result, 4, machine)
+    if op.base == "binary_cross_entropy_backward":
+        return (main, _elements(op, "mean ", result, 2, machine))
+    if machine.software.loss_fills:
+        return (fill_kernel(result, machine), main)
+    return (main,)
+
+
+def _with_logits(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price BCE of logits, which torch composes: log-sigmoid, two products, a sum, the mean."""
+    if not op.inputs:
+        return None
+    source = op.inputs[0]
+    parts = tuple(_elements(op, f"{i} ", source, 3, machine) for i in range(1, 5))
+    return (*parts, *reduction(source, 1, machine))
+
+
+def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price picking each row's class: one value a row; the gradient writes every element."""
+    tensors = op.outputs if op.base.endswith("backward") else op.inputs[1:2]
+    if not tensors:
+        return None
+    return (_elements(op, "", tensors[0], 2, machine),)
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(
+        ("aten.mse_loss", "aten.binary_cross_entropy", "aten.smooth_l1_loss", "aten.huber_loss"),
+        _forward,
+    ),
+    **dict.fromkeys(
+        ("aten.mse_loss_backward", "aten.binary_cross_entropy_backward",
+         "aten.smooth_l1_loss_backward", "aten.huber_loss_backward"),
+        _backward,
+    ),
+    "aten.binary_cross_entropy_with_logits": _with_logits,
+    **dict.fromkeys(
+        ("aten.nll_loss_forward", "aten.nll_loss_backward", "aten.nll_loss2d_forward",
+         "aten.nll_loss2d_backward"),
+        _nll,
+    ),
+}  # fmt: skip

@@ -1,0 +1,53 @@
+"""Reductions: sums, means, extremes and norms over some or all axes."""
+
+from __future__ import annotations
+
+from costmodels.elements import ROOFLINE
+from costmodels.machine import Machine, Rule, shape_text, traffic, work
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+BLOCK_START = 5.5
+"""Microseconds of a reduction inside blocks beside its bytes (traced: 5 to 6.7 for 2048 values)."""
+
+GRID_START = 9.0
+"""Microseconds of a reduction across blocks, which meet through memory (traced column sums of
+2048 rows: 10 to 13 for 64 to 512 columns)."""
+
+GRID_RATIO = 256
+"""Values for each result from which blocks share one result (torch, Reduce.cuh)."""
+
+ERROR = 0.25
+
+FORMULA = f"{ROOFLINE}; start of a two-stage reduction from traced kernels"
+
+
+def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the kernels that reduce a tensor to so many values: one clears semaphores if shared.
+
+    The paper's formula counts the bytes read and nothing else.
+    """
+    name = f"reduce {shape_text(source)} to {results}"
+    time = machine.stream(traffic(source))
+    if machine.paper:
+        return (work("reduce", name, time, ERROR, ROOFLINE),)
+    shared = source.numel > results * GRID_RATIO and source.numel > 16384
+    kernel = work("reduce", name, time + (GRID_START if shared else BLOCK_START), ERROR, FORMULA)
+    if not shared:
+        return (kernel,)
+    return (work("fill", "clear semaphores", 1.0, 0.0, FORMULA, launch="memset"), kernel)
+
+
+def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    source = next(iter(op.inputs), None)
+    if source is None or not op.outputs:
+        return None
+    return reduction(source, max(op.outputs[0].numel, 1), machine)
+
+
+NAMES = """sum mean nansum prod amax amin aminmax max min argmax argmin all any norm
+linalg_vector_norm var std var_mean std_mean logsumexp cumsum cumprod count_nonzero median
+_foreach_norm""".split()
+
+RULES: dict[str, Rule] = {f"aten.{name}": _reduce for name in NAMES}

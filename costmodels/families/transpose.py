@@ -1,0 +1,24 @@
+"""Transposes that make a new tensor; plain ``transpose`` and ``permute`` are views and free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from costmodels.machine import Machine, Rule
+from costmodels.transposed import transposed_copy
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import row_major
+
+
+def _transpose(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    if not op.outputs or not op.inputs:
+        return None
+    result = op.outputs[0]
+    crossed = replace(op.inputs[0], strides=tuple(reversed(row_major(op.inputs[0].shape))))
+    return (transposed_copy(crossed, result, machine),)
+
+
+NAMES = ("t_copy", "transpose_copy", "permute_copy", "flip", "roll", "rot90", "pixel_shuffle")
+
+RULES: dict[str, Rule] = {f"aten.{name}": _transpose for name in NAMES}

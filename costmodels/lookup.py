@@ -1,0 +1,149 @@
+"""Traffic of embedding-table lookups: the paper's heuristics, and a corrected count of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodels.machine import SMALL, Machine
+from costmodels.scatter import UPDATE_SHARE
+
+SECTOR = 32
+"""Bytes that memory moves at once (paper, III-B-1a)."""
+
+TABLE_OFFSETS, OFFSETS = 32, 64
+"""Bytes of table offsets and of offsets that each row of the output reads (paper, III-B-1a)."""
+
+CACHE_SHARE = 0.9
+"""Share of the second-level cache that rows can hold (the paper's program)."""
+
+RESIDENT_THREADS = 2048
+"""Threads that a multiprocessor holds at once, on every card with a sheet but turing's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table's part of a batched lookup.
+
+    Attributes:
+        rows, width: of the table, in rows and elements.
+        bags, lookups: output rows, and indices over all of them.
+        size, index_size: bytes of an element and of an index.
+    """
+
+    rows: int
+    width: int
+    bags: int
+    lookups: int
+    size: int = 4
+    index_size: int = 8
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row in whole sectors."""
+        return sectors(self.size * self.width)
+
+    @property
+    def distinct(self) -> float:
+        """Rows that are looked up at least once, expected for uniform indices."""
+        if self.rows <= 1:
+            return float(min(self.rows, self.lookups))
+        missed = math.exp(self.lookups * math.log1p(-1.0 / self.rows))
+        return self.rows * (1.0 - missed)
+
+
+def sectors(nbytes: float) -> int:
+    """Return bytes rounded up to whole sectors."""
+    return math.ceil(nbytes / SECTOR) * SECTOR
+
+
+def paper_time(tables: Sequence[Table], machine: Machine, backward: bool) -> float:
+    """Return the paper's plain estimate in microseconds: every access goes to DRAM.
+
+    Each output row reads 32 + 64 bytes of offsets, its indices of 4 bytes, L rows of weights
+    (twice that backward) and moves one row of output, all of 4-byte elements in whole sectors.
+    """
+    total = 0
+    for table in tables:
+        index, weights, output = _row_traffic(table, backward)
+        total += table.bags * (TABLE_OFFSETS + OFFSETS + index + weights + output)
+    return machine.stream(total)
+
+
+def _row_traffic(table: Table, backward: bool) -> tuple[int, int, int]:
+    """Return bytes of indices, weights and output of one output row, as the paper counts them."""
+    each = table.lookups / max(table.bags, 1)
+    output = sectors(4 * table.width)
+    weights = sectors(8 * each * table.width) if backward else round(each * output)
+    return sectors(4 * each), weights, output
+
+
+def paper_hit_rate_time(tables: Sequence[Table], machine: Machine, backward: bool) -> float:
+    """Return the paper's enhanced estimate: a share p of the weights comes from the L2 cache."""
+    dram = cached = 0.0
+    for table in tables:
+        index, weights, output = _row_traffic(table, backward)
+        p = paper_hit_rate(table, machine)
+        dram += table.bags * (index + output + (1 - p) * weights)
+        cached += table.bags * (TABLE_OFFSETS + OFFSETS + p * weights)
+    return machine.stream(dram) + cached / machine.sheet.l2_bandwidth / 1e3
+
+
+def paper_hit_rate(table: Table, machine: Machine) -> float:
+    """Return p = C(X, L) / C(E, L), with X rows of the table in the cache (paper, III-B-1a)."""
+    each = round(table.lookups / max(table.bags, 1))
+    rows_per_block = max(256 // table.width, 1)
+    in_flight = max(math.ceil(rows_per_block * machine.sheet.sms / max(table.bags, 1)), 1)
+    held = min(int(machine.sheet.l2_bytes / (in_flight * 4 * table.width)), table.rows)
+    if held < each:
+        return 0.0
+    return math.prod((held - i) / (table.rows - i) for i in range(each))
+
+
+def misses(table: Table, in_flight: float, machine: Machine) -> float:
+    """Return how many lookups go to DRAM: each distinct row once, repeats if it was evicted.
+
+    Of the distinct rows the cache holds its share at any time; a repeated lookup finds its row
+    with that probability.
+    """
+    held = CACHE_SHARE * machine.sheet.l2_bytes / max(in_flight, 1.0) / table.row
+    found = min(1.0, held / max(table.distinct, 1.0))
+    return table.distinct + (table.lookups - table.distinct) * (1.0 - found)
+
+
+def tables_in_flight(tables: Sequence[Table], machine: Machine) -> float:
+    """Return how many tables are read at once: resident output rows over rows of a table."""
+    table = tables[0]
+    lanes = max(min(table.width // 4, 32), 1)
+    rows = machine.sheet.sms * RESIDENT_THREADS / lanes
+    return min(max(rows / max(table.bags, 1), 1.0), float(len(tables)))
+
+
+def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> float:
+    """Return microseconds of a lookup: DRAM and cache traffic one after the other.
+
+    ``extra`` are bytes that a variant streams beside indices, rows and output.
+    """
+    in_flight = tables_in_flight(tables, machine)
+    dram, cached = extra, 0.0
+    for table in tables:
+        missed = misses(table, in_flight, machine)
+        output = sectors(table.size * table.width) * table.bags
+        dram += table.lookups * table.index_size + output + missed * table.row
+        cached += table.bags * (TABLE_OFFSETS + OFFSETS) + (table.lookups - missed) * table.row
+    return machine.stream(dram) + cached / machine.sheet.l2_bandwidth / 1e3 + SMALL
+
+
+def update_traffic_time(tables: Sequence[Table], machine: Machine) -> float:
+    """Return microseconds to read gradients and to read, change and write back the rows."""
+    in_flight = tables_in_flight(tables, machine)
+    dram = changed = cached = 0.0
+    for table in tables:
+        missed = misses(table, in_flight, machine)
+        dram += table.lookups * table.index_size + table.row * table.bags
+        changed += 2 * missed * table.row
+        cached += table.bags * (TABLE_OFFSETS + OFFSETS)
+        cached += 2 * (table.lookups - missed) * table.row
+    streamed = machine.stream(dram) + machine.stream(changed, UPDATE_SHARE)
+    return streamed + cached / machine.sheet.l2_bandwidth / 1e3 + SMALL

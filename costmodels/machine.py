@@ -1,0 +1,121 @@
+"""What a family's formulas need to know about the machine, and how they state their result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from costmodels.sheet import DeviceSheet
+from costmodels.software import Software
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+MODES = ("corrected", "paper", "paper-hit-rate")
+"""``corrected`` counts what the traces show; the others are the paper's formulas as printed,
+with embedding tables read from DRAM alone or with its estimate of the cache's hit rate."""
+
+SMALL = 2.2
+"""Microseconds that a kernel takes which moves next to nothing: mean over the 44 kinds of
+kernels below 64 KiB in the four V100 traces of DLRM of 2021 (1 to 3.5 us, recorded in whole us).
+It is added to the time at full bandwidth."""
+
+Predictor: TypeAlias = Callable[[Mapping[str, float | str]], "Learned | None"]
+"""A trained model: sizes by name in, a time out; ``None`` where it does not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A trained model's answer: microseconds, half a 90 % interval, and whether it guesses."""
+
+    time: float
+    spread: float
+    outside: bool = False
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """A device with its software, as kernel families see it.
+
+    Attributes:
+        sheet: the device.
+        software: what ops launch.
+        mode: one of ``MODES``.
+        pinned: whether copies to the device come from pinned host memory.
+        learned: trained models by family, asked before a family's own formula.
+    """
+
+    sheet: DeviceSheet
+    software: Software
+    mode: str = "corrected"
+    pinned: bool = False
+    learned: Mapping[str, Predictor] = field(default_factory=dict)
+
+    @property
+    def paper(self) -> bool:
+        """Whether the paper's formulas are asked for as printed."""
+        return self.mode != "corrected"
+
+    def stream(self, nbytes: float, share: float = 1.0) -> float:
+        """Microseconds to move bytes at a share of the reachable DRAM bandwidth."""
+        return nbytes / (self.sheet.bandwidth * share) / 1e3
+
+    def cycles(self, per_multiprocessor: float) -> float:
+        """Microseconds of so many clock cycles of every multiprocessor."""
+        return per_multiprocessor / self.sheet.clock
+
+
+Rule: TypeAlias = Callable[[Op, Machine], "tuple[Kernel, ...] | None"]
+"""A family's answer for an op: its kernels, or ``None`` where the family does not know it."""
+
+
+def stored(tensor: Tensor) -> int:
+    """Return the distinct elements of a tensor: an expanded axis repeats the same ones."""
+    if tensor.strides is None:
+        return tensor.numel
+    pairs = zip(tensor.shape, tensor.strides, strict=True)
+    return math.prod(size for size, stride in pairs if stride)
+
+
+def traffic(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's distinct elements."""
+    return stored(tensor) * tensor.itemsize
+
+
+def shape_text(tensor: Tensor) -> str:
+    """Return sizes as in ``2048x1024``, ``1`` for a scalar."""
+    return "x".join(str(int(size)) for size in tensor.shape) or "1"
+
+
+def first_tensor(op: Op) -> Tensor | None:
+    """Return the first tensor among an op's results, or else among its operands."""
+    return next(iter((*op.outputs, *op.inputs)), None)
+
+
+def work(
+    family: str,
+    name: str,
+    time: float,
+    error: float,
+    formula: str,
+    *,
+    launch: str = "kernel",
+    blocking: bool = False,
+    outside: bool = False,
+) -> Kernel:
+    """Return a heuristic's kernel.
+
+    Args:
+        family: the family's name.
+        name: what runs, with its sizes.
+        time: microseconds.
+        error: half a 90 % interval as a share of the time; one microsecond is added to it, which
+            is the resolution of the traces that the formulas were checked on.
+        formula: equation or table, with its source.
+        launch, blocking, outside: as in ``Kernel``.
+    """
+    spread = error * time + 1.0
+    return Kernel(name, family, time, spread, "heuristic", launch, blocking, outside, formula)

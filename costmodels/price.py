@@ -1,0 +1,194 @@
+"""Pricing a graph: the device work of every op, from the outermost op that a family knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from costmodels.families import rules
+from costmodels.machine import MODES, Machine, Predictor
+from costmodels.sheet import DeviceSheet
+from costmodels.software import software_profile
+from irgraph.ir.cost import PROVENANCES, Kernel, Priced
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.text.diagnostics import fail, near
+
+FREE_AUTOGRAD = (
+    "AccumulateGrad", "TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward",
+    "UnsafeViewBackward", "ReshapeAliasBackward", "ExpandBackward", "SqueezeBackward",
+    "UnsqueezeBackward", "CatBackward", "SplitBackward", "SelectBackward", "AliasBackward",
+    "DetachBackward", "AddBackward", "SubBackward", "ToCopyBackward", "UnbindBackward",
+)  # fmt: skip
+"""Autograd nodes that may well call nothing: they hand on a gradient, or a view of it."""
+
+
+def price(
+    graph: Graph,
+    sheet: DeviceSheet,
+    *,
+    mode: str = "corrected",
+    software: str = "torch-2",
+    pinned: bool | None = None,
+    learned: Mapping[str, Predictor] | None = None,
+) -> Priced:
+    """Return the graph with the kernels of its ops on a device.
+
+    Args:
+        graph: a captured or transformed step.
+        sheet: the device.
+        mode: one of ``costmodels.machine.MODES``.
+        software: name of a profile in ``costmodels.software``.
+        pinned: whether host tensors lie in pinned memory; ``None`` takes the graph's setting
+            ``pinned``, or else pageable memory, which is torch's default.
+        learned: trained models by family name.
+
+    Raises:
+        IrgraphError: ``mode`` or ``software`` is unknown.
+    """
+    if mode not in MODES:
+        known = ", ".join(MODES)
+        raise fail(
+            f"no pricing mode named {mode!r}{near(mode, MODES)}",
+            hint=f"known modes: {known}",
+            exit_code=2,
+        )
+    pins = graph.settings.get("pinned") is True if pinned is None else pinned
+    machine = Machine(sheet, software_profile(software), mode, pins, learned or {})
+    pricer = _Pricer(machine, _sparse_values(graph))
+    for op in graph.ops:
+        pricer.visit(op)
+    return Priced(graph, sheet.name, pricer.kernels, tuple(pricer.unknown))
+
+
+def annotate(priced: Priced) -> Graph:
+    """Return the graph with notes ``time``, ``spread`` (microseconds), ``by`` and ``model``.
+
+    They stand on the op that was priced; ``by`` is the least certain provenance of its kernels.
+    """
+    ops = tuple(_noted(op, priced) for op in priced.graph.ops)
+    return replace(priced.graph, ops=ops)
+
+
+def _noted(op: Op, priced: Priced) -> Op:
+    kernels = priced.kernels.get(id(op))
+    if kernels:
+        least = max((k.by for k in kernels), key=PROVENANCES.index)
+        notes: dict[str, Value] = {
+            "time": round(sum(k.time for k in kernels), 3),
+            "spread": round(sum(k.spread for k in kernels), 3),
+            "by": least,
+            "model": "+".join(dict.fromkeys(k.family for k in kernels)),
+        }
+        return replace(op, notes={**op.notes, **notes})
+    body = tuple(_noted(child, priced) for child in op.body)
+    changed = any(a is not b for a, b in zip(body, op.body, strict=True))
+    return replace(op, body=body) if changed else op
+
+
+class _Pricer:
+    """Walks ops from the outermost in; equal calls are priced once."""
+
+    def __init__(self, machine: Machine, sparse: Mapping[str, Tensor]) -> None:
+        self.machine = machine
+        self.sparse = sparse
+        self.kernels: dict[int, tuple[Kernel, ...]] = {}
+        self.unknown: list[Op] = []
+        self._seen: dict[object, tuple[Kernel, ...] | None] = {}
+
+    def visit(self, op: Op) -> None:
+        found = self._known(op)
+        if found is not None:
+            self.kernels[id(op)] = found
+            return
+        for child in op.body:
+            self.visit(child)
+        if op.body:
+            return
+        if _launches_nothing(op):
+            self.kernels[id(op)] = ()
+        else:
+            self.unknown.append(op)
+
+    def _known(self, op: Op) -> tuple[Kernel, ...] | None:
+        rule = rules().get(op.name)
+        if rule is None:
+            return None
+        if _on_host(op):
+            return ()
+        op = self._opened(op)
+        key = _signature(op)
+        if key not in self._seen:
+            self._seen[key] = rule(op, self.machine)
+        return self._seen[key]
+
+    def _opened(self, op: Op) -> Op:
+        """Put a sparse operand's values in its place: its own shape says nothing of its size."""
+        if not any(isinstance(t, Tensor) and t.name in self.sparse for t in op.operands):
+            return op
+        opened = (
+            self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands
+        )
+        return replace(op, operands=tuple(opened))
+
+
+def _on_host(op: Op) -> bool:
+    """Tell whether all tensors of an op lie on the host, so that no device works."""
+    devices = {t.device for t in (*op.inputs, *op.outputs)}
+    return devices == {"cpu"}
+
+
+def _launches_nothing(op: Op) -> bool:
+    if op.is_annotation or is_view(op) or _on_host(op):
+        return True
+    return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
+
+
+def _sparse_values(graph: Graph) -> dict[str, Tensor]:
+    """Return, by name of each sparse tensor, the tensor of its values."""
+    found: dict[str, Tensor] = {}
+    for op in graph.walk():
+        made = op.outputs[0] if op.outputs else None
+        if made is None or made.strides is None or any(made.strides):
+            continue
+        values = _values_of(op, made)
+        if values is not None:
+            found[made.name] = values
+    return found
+
+
+def _values_of(op: Op, made: Tensor) -> Tensor | None:
+    if op.base.startswith("_sparse_coo_tensor") and len(op.inputs) >= 2:
+        return op.inputs[1]
+    if op.base == "_embedding_bag_backward" and op.attributes.get("sparse") is True:
+        rows = op.inputs[1].numel
+        return replace(made, shape=(rows, made.shape[-1]), strides=None)
+    return None
+
+
+def _signature(op: Op) -> tuple[object, ...]:
+    """Return what the time of a call depends on: not its names, modules or notes."""
+    names: dict[str, int] = {}
+    return (
+        op.name,
+        bool(op.body),
+        tuple(_sketch(v, op, names) for v in op.operands),
+        tuple(_sketch(v, op, names) for v in op.results),
+        tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
+    )
+
+
+def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
+    """Describe a value for ``_signature``; which operands are the same tensor matters."""
+    if isinstance(value, Tensor):
+        which = names.setdefault(value.buffer, len(names))
+        same = names.setdefault(value.name, len(names))
+        written = value.name in op.written
+        return (value.dtype, value.shape, value.strides, value.device, which, same, written)
+    if isinstance(value, tuple):
+        return tuple(_sketch(item, op, names) for item in value)
+    return value
+
+

@@ -1,0 +1,237 @@
+"""The measured DLRM steps of 2021 as ops, by the names under which their traces list them.
+
+Shapes follow from the model configurations (the paper, Table III, and its benchmark script): the
+traces of default do not record any. Only what launches device work is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor, row_major
+
+CRITEO_ROWS = (
+    14885288, 29419, 15123, 7291, 19899, 3, 6463, 1310, 61, 10155909, 618195, 218994, 10, 2208,
+    9779, 71, 4, 963, 14, 16967044, 4154705, 13180313, 289595, 10828, 95, 34,
+)  # fmt: skip
+"""Rows of the 26 tables of DLRM_MLPerf as it was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Sizes of a measured model: features of its MLPs, rows of its tables, lookups a bag."""
+
+    bottom: tuple[int, ...]
+    top: tuple[int, ...]
+    rows: tuple[int, ...]
+    lookups: int
+    loss: str
+
+    @property
+    def width(self) -> int:
+        """Elements of an embedding vector."""
+        return self.bottom[-1]
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of vectors that the interaction keeps."""
+        vectors = len(self.rows) + 1
+        return vectors * (vectors - 1) // 2
+
+
+REFERENCES: Mapping[str, Reference] = {
+    "DLRM_default": Reference(
+        (512, 512, 64), (1024, 1024, 1024, 1), (1_000_000,) * 8, 100, "mse_loss"
+    ),
+    "DLRM_MLPerf": Reference(
+        (13, 512, 256, 128), (1024, 1024, 512, 256, 1), CRITEO_ROWS, 1, "binary_cross_entropy"
+    ),
+}
+"""The two configurations whose kernels were traced."""
+
+
+@dataclass
+class _Maker:
+    """Makes tensors with fresh names and buffers, and ops over them."""
+
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def tensor(self, *shape: int, dtype: str = "f32", device: str = "gpu0") -> Tensor:
+        number = next(self.numbers)
+        return Tensor(f"t{number}", dtype, shape, f"b{number}", device=device)
+
+    def to_device(self, *shape: int, dtype: str = "f32") -> Op:
+        source = self.tensor(*shape, dtype=dtype, device="cpu")
+        return Op("aten.to", (source,), (self.tensor(*shape, dtype=dtype),))
+
+    def to_host(self, *shape: int) -> Op:
+        return Op("aten.to", (self.tensor(*shape),), (self.tensor(*shape, device="cpu"),))
+
+    def call(self, name: str, *operands: Value, out: tuple[int, ...]) -> Op:
+        return Op(f"aten.{name}", operands, (self.tensor(*out),))
+
+    def in_place(self, name: str, *shape: int, others: int = 1) -> Op:
+        target = self.tensor(*shape)
+        more = tuple(self.tensor(*shape) for _ in range(others))
+        return Op(f"aten.{name}", (target, *more), written=frozenset({target.name}))
+
+
+Labelled = Iterator[tuple[str, tuple[Op, ...]]]
+
+
+def reference_ops(model: str, batch: int) -> Labelled:
+    """Yield the step's traced op names, each with the ops whose kernels it launches, in order."""
+    sizes, make = REFERENCES[model], _Maker()
+    top = (sizes.width + sizes.pairs, *sizes.top)
+    yield from _inputs(sizes, batch, make)
+    yield from _mlp_forward(sizes.bottom, batch, make, last_relu=True)
+    yield "LookupFunction", (_lookup(sizes, batch, make),)
+    yield from _interaction(sizes, batch, make)
+    yield from _mlp_forward(top, batch, make, last_relu=False)
+    yield from _loss(sizes, batch, make)
+    parameters = [*_parameters(sizes.bottom), *_parameters(top)]
+    zeroed = (make.in_place("zero_", *shape, others=0) for shape in parameters)
+    yield "Optimizer.zero_grad#SGD.zero_grad", tuple(zeroed)
+    yield from _loss_backward(sizes, batch, make)
+    yield from _mlp_backward(top, batch, make, first_gradient=True)
+    yield from _interaction_backward(sizes, batch, make)
+    yield "LookupFunctionBackward", (_lookup_update(sizes, batch, make),)
+    yield from _mlp_backward(sizes.bottom, batch, make, first_gradient=False, relu_first=True)
+    updates = (make.in_place("add_", *shape) for shape in parameters)
+    yield "Optimizer.step#SGD.step", tuple(updates)
+
+
+def _parameters(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for inputs, outputs in pairwise(sizes):
+        yield (outputs, inputs)
+        yield (outputs,)
+
+
+def _inputs(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+    bags = batch * len(sizes.rows)
+    yield "aten::to", (make.to_device(bags * sizes.lookups, dtype="i32"),)
+    yield "aten::to", (make.to_device(bags + 1, dtype="i32"),)
+    yield "aten::to", (make.to_device(batch, sizes.bottom[0]),)
+
+
+def _mlp_forward(sizes: tuple[int, ...], batch: int, make: _Maker, last_relu: bool) -> Labelled:
+    for inputs, outputs in pairwise(sizes):
+        data, weight, bias = make.tensor(batch, inputs), make.tensor(outputs, inputs), outputs
+        yield (
+            "aten::linear",
+            (make.call("linear", data, weight, make.tensor(bias), out=(batch, outputs)),),
+        )
+        if outputs != sizes[-1] or last_relu:
+            yield "aten::relu", (_unary("relu", (batch, outputs), make),)
+
+
+def _unary(name: str, shape: tuple[int, ...], make: _Maker, operands: int = 1) -> Op:
+    return make.call(name, *(make.tensor(*shape) for _ in range(operands)), out=shape)
+
+
+def _lists(sizes: Reference, batch: int, make: _Maker) -> tuple[Value, ...]:
+    weights = tuple(make.tensor(rows, sizes.width) for rows in sizes.rows)
+    indices = tuple(make.tensor(batch * sizes.lookups, dtype="i32") for _ in sizes.rows)
+    offsets = tuple(make.tensor(batch, dtype="i32") for _ in sizes.rows)
+    return weights, indices, offsets
+
+
+def _lookup(sizes: Reference, batch: int, make: _Maker) -> Op:
+    result = tuple(make.tensor(batch, sizes.width) for _ in sizes.rows)
+    return Op("irgraph.batched_embedding", _lists(sizes, batch, make), (result,))
+
+
+def _lookup_update(sizes: Reference, batch: int, make: _Maker) -> Op:
+    weights, indices, offsets = _lists(sizes, batch, make)
+    gradients = tuple(make.tensor(batch, sizes.width) for _ in sizes.rows)
+    operands = (weights, gradients, indices, offsets)
+    return Op("irgraph.batched_embedding_sgd", operands, (), {"alpha": -0.1})
+
+
+def _interaction(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+    vectors, width = len(sizes.rows) + 1, sizes.width
+    parts = tuple(make.tensor(batch, width) for _ in range(vectors))
+    joined = make.call("cat", parts, out=(batch, vectors * width))
+    yield "aten::cat", (joined,)
+    data = make.tensor(batch, vectors, width)
+    yield "aten::bmm", (make.call("bmm", data, _crossed(data), out=(batch, vectors, vectors)),)
+    index = (None, make.tensor(sizes.pairs, dtype="i64"), make.tensor(sizes.pairs, dtype="i64"))
+    for _ in range(2):
+        yield "aten::to", (make.to_device(sizes.pairs, dtype="i64"),)
+    products = make.tensor(batch, vectors, vectors)
+    yield "aten::index", (make.call("index", products, index, out=(batch, sizes.pairs)),)
+    two = (make.tensor(batch, width), make.tensor(batch, sizes.pairs))
+    yield "aten::cat", (make.call("cat", two, out=(batch, width + sizes.pairs)),)
+
+
+def _crossed(tensor: Tensor) -> Tensor:
+    """Return the view of a tensor with its last two axes exchanged."""
+    shape = (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2])
+    steps = row_major(tensor.shape)
+    strides = (*steps[:-2], steps[-1], steps[-2])
+    return Tensor(f"{tensor.name}t", tensor.dtype, shape, tensor.buffer, strides)
+
+
+def _loss(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+    yield "aten::sigmoid", (_unary("sigmoid", (batch, 1), make),)
+    yield "aten::to", (make.to_device(batch, 1),)
+    both = (make.tensor(batch, 1), make.tensor(batch, 1))
+    yield f"aten::{sizes.loss}", (make.call(sizes.loss, *both, out=()),)
+    yield "aten::to", (make.to_host(),)
+
+
+def _loss_backward(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+    yield "aten::ones_like", (make.call("ones_like", make.tensor(), out=()),)
+    node = "MseLossBackward" if sizes.loss == "mse_loss" else "BinaryCrossEntropyBackward"
+    three = (make.tensor(), make.tensor(batch, 1), make.tensor(batch, 1))
+    yield node, (make.call(f"{sizes.loss}_backward", *three, out=(batch, 1)),)
+    yield "SigmoidBackward", (_unary("sigmoid_backward", (batch, 1), make, operands=2),)
+
+
+def _mlp_backward(
+    sizes: tuple[int, ...],
+    batch: int,
+    make: _Maker,
+    first_gradient: bool,
+    relu_first: bool = False,
+) -> Labelled:
+    """Yield the layers last to first; the very first needs no gradient of its data."""
+    layers = list(pairwise(sizes))
+    for place, (inputs, outputs) in reversed(list(enumerate(layers))):
+        if place < len(layers) - 1 or relu_first:
+            relu = _unary("threshold_backward", (batch, outputs), make, operands=2)
+            yield "ReluBackward0", (relu,)
+        gradient, data = make.tensor(batch, outputs), make.tensor(batch, inputs)
+        weight = make.call("mm", _crossed(gradient), data, out=(outputs, inputs))
+        before = make.call("mm", gradient, make.tensor(outputs, inputs), out=(batch, inputs))
+        yield "AddmmBackward", (before, weight) if place or first_gradient else (weight,)
+        yield "aten::sum", (make.call("sum", gradient, out=(1, outputs)),)
+        yield "torch::autograd::AccumulateGrad", (make.in_place("add_", outputs),)
+        yield "torch::autograd::AccumulateGrad", (make.in_place("add_", outputs, inputs),)
+
+
+def _interaction_backward(sizes: Reference, batch: int, make: _Maker) -> Labelled:
+    vectors, width, pairs = len(sizes.rows) + 1, sizes.width, sizes.pairs
+    square = (batch, vectors, vectors)
+    target = make.tensor(*square)
+    index = (None, make.tensor(pairs, dtype="i64"), make.tensor(pairs, dtype="i64"))
+    put = Op(
+        "aten._index_put_impl_",
+        (target, index, make.tensor(batch, pairs)),
+        attributes={"accumulate": True},
+        written=frozenset({target.name}),
+    )
+    yield "IndexBackward", (make.call("new_zeros", out=square), put)
+    yield "SliceBackward", (make.call("slice_backward", make.tensor(*square), out=square),)
+    gradient, data = make.tensor(*square), make.tensor(batch, vectors, width)
+    first = make.call("bmm", _crossed(data), gradient, out=(batch, width, vectors))
+    second = make.call("bmm", gradient, data, out=(batch, vectors, width))
+    yield "BmmBackward0", (first, second)
+    transposed = _crossed(make.tensor(batch, width, vectors))
+    both = make.call("add", make.tensor(batch, vectors, width), transposed, out=data.shape)
+    yield "aten::add", (both,)
+    part = Tensor("part", "f32", (batch, width), "whole", (vectors * width, 1))
+    yield "aten::add", (make.call("add", make.tensor(batch, width), part, out=(batch, width)),)

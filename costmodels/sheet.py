@@ -1,0 +1,253 @@
+"""Device sheets: what a card's datasheet promises beside what was measured on one."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from irgraph.text.diagnostics import Place, fail, near
+
+UNMEASURED_SHARE = 0.9
+"""Share of a datasheet's DRAM bandwidth that is taken as reachable where nobody measured it: the
+cards measured at their stock memory clock reach 0.89 (A100) and 0.91 (V100) of it."""
+
+LINK_SHARE, PAGEABLE_SHARE = 0.79, 0.65
+"""Share of the raw PCIe rate that a copy from pinned memory reaches, and share of that which one
+from pageable memory reaches, where nobody measured: both as measured on V100-SXM2-16GB."""
+
+
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One property of a card.
+
+    Attributes:
+        datasheet: the maker's figure, in the unit that the sheet's field names.
+        measured: what a benchmark reached, or the setting the card was measured at.
+        source: where both come from.
+    """
+
+    datasheet: float | None = None
+    measured: float | None = None
+    source: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """The measured figure, or the datasheet's where nobody measured."""
+        return self.datasheet if self.measured is None else self.measured
+
+
+class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One variant of a card.
+
+    Attributes:
+        name: such as ``V100-SXM2-16GB``.
+        aliases: other names that stand for this sheet.
+        architecture: ``pascal``, ``volta``, ``turing``, ``ampere``, ``ada`` or ``hopper``.
+        note: what the sheet stands for, where a name alone would leave it open.
+        sms: streaming multiprocessors.
+        memory_bytes, l2_bytes: device memory and second-level cache, bytes.
+        clock_mhz: the boost clock that the datasheet's peaks hold at, and the clock at which the
+            card that the measurements come from really ran.
+        fp32_gflops, fp64_gflops: peak of the plain cores, GFLOP/s.
+        tf32_gflops, fp16_gflops, bf16_gflops: dense peak of the matrix units, GFLOP/s; absent
+            where the card has none for the type.
+        dram_gbs, l2_gbs: bandwidth of device memory and of the second-level cache, GB/s.
+        pinned_gbs, pageable_gbs: bandwidth of copies between host and device, by the kind of
+            host memory, GB/s; the datasheet's is the raw rate of the bus.
+        link_gbs: bandwidth to other cards, both directions together, GB/s.
+        tf32: whether float32 matrix products use the matrix units' tf32 (torch's default: no).
+    """
+
+    name: str
+    architecture: str
+    sms: int
+    memory_bytes: int
+    l2_bytes: int
+    clock_mhz: Figure
+    fp32_gflops: Figure
+    dram_gbs: Figure
+    pinned_gbs: Figure
+    pageable_gbs: Figure = Figure()
+    l2_gbs: Figure = Figure()
+    fp64_gflops: Figure = Figure()
+    tf32_gflops: Figure = Figure()
+    fp16_gflops: Figure = Figure()
+    bf16_gflops: Figure = Figure()
+    link_gbs: Figure = Figure()
+    aliases: tuple[str, ...] = ()
+    note: str = ""
+    tf32: bool = False
+
+    @property
+    def clock(self) -> float:
+        """MHz at which the multiprocessors run."""
+        return _known(self.clock_mhz.value)
+
+    @property
+    def bandwidth(self) -> float:
+        """Reachable DRAM bandwidth in GB/s: measured, else a share of the datasheet's."""
+        if self.dram_gbs.measured is not None:
+            return self.dram_gbs.measured
+        return _known(self.dram_gbs.datasheet) * UNMEASURED_SHARE
+
+    @property
+    def l2_bandwidth(self) -> float:
+        """Bandwidth of the second-level cache in GB/s; twice the DRAM's where nobody measured."""
+        return self.l2_gbs.value or 2 * self.bandwidth
+
+    def host_bandwidth(self, pinned: bool) -> float:
+        """Return the bandwidth of copies between host and device in GB/s."""
+        raw = _known(self.pinned_gbs.datasheet or self.pinned_gbs.measured)
+        best = self.pinned_gbs.measured or raw * LINK_SHARE
+        return best if pinned else self.pageable_gbs.value or best * PAGEABLE_SHARE
+
+    def peak(self, dtype: str) -> tuple[float, bool]:
+        """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.
+
+        The datasheet's peak, scaled from the boost clock to the clock at which the card ran.
+        """
+        scale = self.clock / _known(self.clock_mhz.datasheet)
+        kind = "tf32" if dtype == "f32" and self.tf32 else dtype
+        units = {"tf32": self.tf32_gflops, "f16": self.fp16_gflops, "bf16": self.bf16_gflops}
+        if kind in units and units[kind].value is not None:
+            return _known(units[kind].value) * scale, True
+        plain = self.fp64_gflops if dtype == "f64" else self.fp32_gflops
+        return _known(plain.datasheet or self.fp32_gflops.datasheet) * scale, False
+
+
+def list_devices() -> tuple[str, ...]:
+    """Return the names of the shipped sheets, sorted."""
+    return tuple(sorted(_shipped()))
+
+
+def load_device(name_or_path: str | Path) -> DeviceSheet:
+    """Return a shipped sheet by name or alias, or a user's own from a ``.json`` file.
+
+    Names are compared without regard to case, ``-``, ``_`` and spaces. Raises ``IrgraphError``
+    for an unknown name (with the nearest one) or an unusable file (with the field at fault).
+    """
+    text = str(name_or_path)
+    if text.endswith(".json") or "/" in text:
+        return _from_file(Path(text))
+    wanted = _plain(text)
+    by_name = {_plain(name): name for name in _shipped()}
+    for sheet in _shipped().values():
+        by_name |= {_plain(alias): sheet.name for alias in sheet.aliases}
+    if wanted in by_name:
+        return _shipped()[by_name[wanted]]
+    guess = near(wanted, by_name)
+    if guess:
+        guess = f"; did you mean {by_name[guess.split(chr(39))[1]]!r}?"
+    raise fail(
+        f"no device sheet named {text!r}{guess}",
+        hint="`irgraph devices` lists them; a path to a .json file of your own works too",
+        exit_code=2,
+    )
+
+
+def device_rows() -> list[dict[str, str]]:
+    """Return one row of texts for each shipped sheet, for a table of devices."""
+    return [_row(sheet) for _, sheet in sorted(_shipped().items())]
+
+
+def _row(sheet: DeviceSheet) -> dict[str, str]:
+    return {
+        "name": sheet.name,
+        "aliases": ", ".join(sheet.aliases),
+        "SMs": str(sheet.sms),
+        "clock MHz": _pair(sheet.clock_mhz),
+        "fp32 GFLOP/s": _pair(sheet.fp32_gflops),
+        "DRAM GB/s": _pair(sheet.dram_gbs),
+        "L2 GB/s": _pair(sheet.l2_gbs),
+        "pinned GB/s": _pair(sheet.pinned_gbs),
+        "memory GiB": f"{sheet.memory_bytes / 2**30:.0f}",
+        "tf32": "on" if sheet.tf32 else "off",
+    }
+
+
+def _pair(figure: Figure) -> str:
+    """Show datasheet and measured value side by side."""
+    left = "-" if figure.datasheet is None else f"{figure.datasheet:g}"
+    right = "-" if figure.measured is None else f"{figure.measured:g}"
+    return f"{left} / {right}"
+
+
+@cache
+def _shipped() -> dict[str, DeviceSheet]:
+    folder = resources.files("costmodels.devices")
+    files = [item for item in folder.iterdir() if item.name.endswith(".json")]
+    sheets = [_decode(item.read_text(encoding="utf-8"), item.name) for item in files]
+    return {sheet.name: sheet for sheet in sheets}
+
+
+def _from_file(path: Path) -> DeviceSheet:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise fail(f"cannot read device sheet {str(path)!r}: {error}", exit_code=2) from None
+    return _decode(text, str(path))
+
+
+def _decode(text: str, source: str) -> DeviceSheet:
+    place = Place(source)
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise fail(f"device sheet is not JSON: {error}", place) from None
+    _check_fields(raw, DeviceSheet, "", place)
+    try:
+        sheet = msgspec.convert(raw, DeviceSheet)
+    except msgspec.ValidationError as error:
+        raise fail(f"device sheet: {_words(str(error))}", place) from None
+    _check_values(sheet, place)
+    return sheet
+
+
+def _check_fields(raw: Any, kind: type, where: str, place: Place) -> None:
+    """Name an unknown field and the nearest known one."""
+    if not isinstance(raw, dict):
+        return
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    for key, value in raw.items():
+        if key not in known:
+            raise fail(f"device sheet has no field {where + key!r}{near(key, known)}", place)
+        if isinstance(value, dict) and kind is DeviceSheet:
+            _check_fields(value, Figure, f"{key}.", place)
+
+
+def _check_values(sheet: DeviceSheet, place: Place) -> None:
+    """A rate that a formula divides by must be there, and positive."""
+    for name in ("clock_mhz", "fp32_gflops", "dram_gbs"):
+        figure: Figure = getattr(sheet, name)
+        if figure.datasheet is None:
+            raise fail(f"device sheet: {name}.datasheet is missing", place)
+    if sheet.pinned_gbs.value is None:
+        raise fail("device sheet: pinned_gbs has neither a datasheet nor a measured value", place)
+    for field in msgspec.structs.fields(DeviceSheet):
+        value = getattr(sheet, field.name)
+        numbers = (value.datasheet, value.measured) if isinstance(value, Figure) else (value,)
+        if any(isinstance(n, int | float) and n <= 0 and n is not False for n in numbers):
+            raise fail(f"device sheet: {field.name} must be above zero", place)
+
+
+def _words(message: str) -> str:
+    """Turn msgspec's wording into ours: ``$.sms`` is the field ``sms``."""
+    found = re.match(r"(.*) - at `\$\.(.*)`$", message)
+    if found:
+        return f"field {found[2]!r}: {found[1][0].lower()}{found[1][1:]}"
+    return message.replace("Object missing required field", "missing field").replace("`", "'")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
+
+
+def _known(value: float | None) -> float:
+    if value is None:
+        raise fail("a rate that this formula needs is missing from the device sheet")
+    return value
