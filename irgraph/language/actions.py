@@ -44,8 +44,7 @@ def run_expect(statement: Expect, state: State, frame: Frame) -> None:
     """Fail (exit code 1) where another number of ops match."""
     selected = state.select(statement.selection, frame, all_=True)
     if selected.total == statement.count:
-        made = entry(statement, frame)
-        state.entries.append(made.with_matched(selected.total))
+        state.entries.append(entry(statement, frame, matched=selected.total))
         return
     wanted = statement.count or "no"
     message = f"expected {wanted} {statement.selection.pattern}, found {selected.total}"

@@ -142,7 +142,9 @@ class Check:
         variables = frozenset(self.patterns.names) if selection is not None else frozenset()
         if selection is not None:
             pattern = selection.pattern
-            ops = [p for op in pattern.ops for p in nested(op)] if isinstance(pattern, Series) else []
+            ops = (
+                [p for op in pattern.ops for p in nested(op)] if isinstance(pattern, Series) else []
+            )
             names |= {op.label: "op" for op in ops if op.label}
             if not isinstance(pattern, Series) or len(pattern.ops) == 1:
                 names["op"] = "op"
@@ -245,7 +247,9 @@ class Check:
     def _unused(self, statement: Fuse, bound: Mapping[str, int]) -> None:
         """What a pattern names and nobody uses is a slip, or would be lost unnoticed."""
         used = {name for name, times in bound.items() if times > 1}
-        values = [p.value for p in template_parts(statement.template.ops[0]) if isinstance(p, Given)]
+        values = [
+            p.value for p in template_parts(statement.template.ops[0]) if isinstance(p, Given)
+        ]
         conditions = [c for c in (statement.selection.where, statement.having) if c is not None]
         for expression in (*values, *statement.keys, *conditions):
             named = [p for p in parts(expression) if isinstance(p, (Variable, Splat))]

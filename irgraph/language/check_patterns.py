@@ -95,7 +95,7 @@ class PatternCheck:
                 if hole.name in said:
                     self.note(f"{hole.name!r} is given twice", hole.place)
                 said.add(hole.name)
-            elif not isinstance(hole, Rest) and (said or open_from and i > open_from[0]):
+            elif not isinstance(hole, Rest) and (said or (open_from and i > open_from[0])):
                 message = "what stands behind '...' or a name needs a name, as in mode = %m"
                 self.note(message, hole.place)
             elif isinstance(hole, Listed) and _splats(hole.items) > 1:
@@ -129,7 +129,7 @@ class PatternCheck:
                 self.note(f"the pattern does not bind %{part.name}{hint}", part.place)
         found = schemas_for(new.op, self.schemas)
         if not found:
-            hint = "declare it in the model: schema \"my::op(Tensor x) -> Tensor\""
+            hint = 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
             message = f"no op is called {new.op}{near(new.op, known_ops())}"
             self.note(message, new.place, hint)
             return
@@ -170,7 +170,7 @@ def _wrong(part: Part, argument: Argument) -> str:
     is_list = isinstance(part, Parts)
     if argument.is_tensor and argument.is_list and isinstance(part, Splat):
         return f"{argument.name!r} is a list: write [{part}]"
-    if isinstance(part, Splat) or is_list and argument.is_tensor and not argument.is_list:
+    if isinstance(part, Splat) or (is_list and argument.is_tensor and not argument.is_list):
         return f"{argument.name!r} is a single tensor, not a list"
     items = part.items if isinstance(part, Parts) else (part,)
     written = any(getattr(item, "written", False) for item in items)

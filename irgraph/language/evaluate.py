@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Protocol
+from typing import Any, Protocol
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
@@ -60,7 +60,7 @@ class Scope:
     pricer: Pricer | None = None
 
 
-COMPARISONS: dict[str, Callable[[Datum, Datum], bool]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": lambda a, b: _equal(a, b),
     "!=": lambda a, b: not _equal(a, b),
     "<": operator.lt,

@@ -25,17 +25,18 @@ UNARY = 7
 ATOM = 8
 
 
-def where_from() -> Place:
-    """Return the field that holds a node's place; it plays no part in comparisons."""
-    return field(default=NOWHERE, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
+@dataclass(frozen=True)
+class Node:
+    """Anything that a script is made of; its place plays no part in comparisons."""
+
+    place: Place = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Literal:
+class Literal(Node):
     """A number, string, truth value, ``none``, element type, device, or number with a unit."""
 
     value: Value | Quantity
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the literal's text."""
@@ -47,11 +48,10 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Name:
+class Name(Node):
     """A parameter, a ``let``, an op's label, ``op`` or ``count``."""
 
     name: str
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the name."""
@@ -59,11 +59,10 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Variable:
+class Variable(Node):
     """What a pattern bound: ``%w``."""
 
     name: str
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the name with its sign."""
@@ -71,12 +70,11 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Node):
     """A property of a tensor or an op: ``%w.nbytes``, ``op.phase``."""
 
     of: Expression
     name: str
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the expression's text."""
@@ -84,12 +82,11 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Item:
+class Item(Node):
     """An element of a list: ``%w.shape[1]``."""
 
     of: Expression
     index: Expression
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the expression's text."""
@@ -97,12 +94,11 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Unary:
+class Unary(Node):
     """``-x`` or ``not x``."""
 
     operator: str
     of: Expression
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the expression's text."""
@@ -113,13 +109,12 @@ class Unary:
 
 
 @dataclass(frozen=True)
-class Binary:
+class Binary(Node):
     """An operator of ``LEVELS`` between two expressions."""
 
     operator: str
     left: Expression
     right: Expression
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the expression's text."""
@@ -129,12 +124,11 @@ class Binary:
 
 
 @dataclass(frozen=True)
-class Splat:
+class Splat(Node):
     """All values that a pattern bound to a name, one for each match: ``*%w``."""
 
     name: str
     written: bool = False
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the splat's text."""
@@ -142,11 +136,10 @@ class Splat:
 
 
 @dataclass(frozen=True)
-class ListOf:
+class ListOf(Node):
     """A list of expressions and splats."""
 
     items: tuple[Expression | Splat, ...]
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the list's text."""

@@ -21,7 +21,7 @@ Goal = tuple[Hole, object]
 class Laid:
     """Holes beside values, and the arguments that ``...`` (or no list at all) passes over."""
 
-    goals: tuple[Goal, ...]
+    goals: tuple[Goal, ...] = ()
     hidden: tuple[Passed, ...] = ()
 
 

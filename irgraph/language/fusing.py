@@ -66,9 +66,11 @@ class _Fusing:
     def scope_of(self, match: Match) -> Scope:
         return match_scope(self.scope, self.selected.index, match)
 
-    def refuse(self, match: Match, error: RefusedError, place: Place | None = None) -> None:
-        """Note that a match stays as it is; an error where the statement is about one match."""
-        what = f"{call_of(self.selected.index.ops[match.root])} is not fused"
+    def refuse(self, error: RefusedError, *matches: Match, place: Place | None = None) -> None:
+        """Note that matches stay as they are; an error where the statement is about one match."""
+        first = call_of(self.selected.index.ops[matches[0].root])
+        more = len(matches) - 1
+        what = f"{first} and {more} more are not fused" if more else f"{first} is not fused"
         where = place or self.statement.place
         diagnostic = refusal(error, what, where, self.selected.index.graph)
         if not self.statement.selection.many:
@@ -100,7 +102,7 @@ class _Fusing:
             made = Filler([self.scope_of(match)], [()]).results(self.new)
             check_losses(self.selected.index, match, self.new, made, self.state.kept)
         except RefusedError as error:
-            self.refuse(match, error)
+            self.refuse(error, match)
             return False
         return True
 
@@ -111,7 +113,7 @@ class _Fusing:
             try:
                 values = [evaluate(key, self.scope_of(match)) for key in self.statement.keys]
             except NoValueError as error:
-                self.refuse(match, RefusedError(str(error)))
+                self.refuse(RefusedError(str(error)), match)
                 continue
             found.setdefault(", ".join(map(spell, values)), []).append(match)
         return [group for group in found.values() if self._is_wanted(group)]
@@ -130,7 +132,7 @@ class _Fusing:
         place = having.place if having is not None else None
         at = why.at if why else ()
         more = f"; {why.reason}" if why else ""
-        self.refuse(group[0], RefusedError(told + more, at), place)
+        self.refuse(RefusedError(told + more, at), *group, place=place)
         return False
 
     def _fuse_group(self, group: Sequence[Match]) -> None:
@@ -138,11 +140,11 @@ class _Fusing:
         try:
             parting = partition(self.state.graph, [self.members(match) for match in group])
         except ValueError:
-            self.refuse(group[0], RefusedError("an earlier change took it apart"))
+            self.refuse(RefusedError("an earlier change took it apart"), *group)
             return
         for i in parting.knotted:
             chain = describe(parting.tie([i]), parting.stretch.atoms)
-            self.refuse(group[i], RefusedError("a path leaves it and comes back to it", chain))
+            self.refuse(RefusedError("a path leaves it and comes back to it", chain), group[i])
         whole = len(parting.sets) == 1 and not parting.knotted
         for number, chosen in enumerate(parting.sets):
             matches = [group[i] for i in chosen]
@@ -150,8 +152,7 @@ class _Fusing:
                 self._fuse_set(matches, parting.stretch if whole else None)
 
     def _fuse_set(self, matches: Sequence[Match], known: Stretch | None) -> None:
-        index = self.selected.index
-        filler = Filler([self.scope_of(m) for m in matches], [rest_of(index, m) for m in matches])
+        filler = Filler([self.scope_of(m) for m in matches], [rest_of(m) for m in matches])
         groups = [self.members(match) for match in matches]
         by = self.frame.caller or "script"
         try:
@@ -159,10 +160,10 @@ class _Fusing:
             assuming = self.statement.assuming
             fusion = fuse(self.state.graph, groups, new, by=by, assuming=assuming, known=known)
         except (BuildError, ValueError) as error:
-            self.refuse(matches[0], RefusedError(str(error)))
+            self.refuse(RefusedError(str(error)), *matches)
             return
         except RefusedError as error:
-            self.refuse(matches[0], error)
+            self.refuse(error, *matches)
             return
         members = [op for group in groups for op in group]
         self.state.graph = fusion.graph

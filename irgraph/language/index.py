@@ -87,8 +87,8 @@ class Index:
         return list(written.values()) or op.operands
 
     def _used_after(self, tensor: Tensor, position: int) -> bool:
-        users = self.users.get(tensor.name)
-        return bool(users) and users[-1] >= position
+        users = self.users.get(tensor.name, [])
+        return users != [] and users[-1] >= position
 
     def inside(self, here: int, outer: int) -> bool:
         """Tell whether an op is another one or lies below it."""

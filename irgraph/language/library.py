@@ -24,7 +24,9 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
         raise fail(f"no pass is called {name!r}{near(name, shipped.names(paths))}", place)
     script = parse_script(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
-        message = f"a library file holds one pass that bears its name; this one should hold {name!r}"
+        message = (
+            f"a library file holds one pass that bears its name; this one should hold {name!r}"
+        )
         raise fail(message, Place(file.source))
     return script.passes[0]
 
@@ -32,7 +34,10 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
 def gather(
     script: Script, paths: Sequence[str | Path], problems: list[Diagnostic]
 ) -> dict[str, Pass]:
-    """Return every pass that a script holds or applies, by name; add what is wrong to ``problems``."""
+    """Return every pass that a script holds or applies, by name.
+
+    What is wrong is added to ``problems``.
+    """
     found: dict[str, Pass] = {}
     for declared in script.passes:
         if declared.name in found:

@@ -8,11 +8,11 @@ from irgraph.ir.op import tensors_in
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
 from irgraph.language.arguments import Passed
-from irgraph.language.expressions import Literal
-from irgraph.language.fit import lay, spell, unsaid
+from irgraph.language.expressions import Literal, Splat
+from irgraph.language.fit import spell, unsaid
 from irgraph.language.index import Index
 from irgraph.language.match import Match
-from irgraph.language.patterns import Blank, NewOp, Rest, template_parts
+from irgraph.language.patterns import Blank, Bound, NewOp, Rest, template_parts
 from irgraph.verbs.cover import check_cover
 from irgraph.verbs.refusal import RefusedError
 
@@ -28,7 +28,9 @@ def check_losses(
     produced = {t.name for op in members for inner in op.walk() for t in inner.outputs}
     for tensor in made:
         if tensor.name not in produced:
-            raise RefusedError(f"%{tensor.name} is not a result of what is fused", [(members[0], "")])
+            raise RefusedError(
+                f"%{tensor.name} is not a result of what is fused", [(members[0], "")]
+            )
     lost = sorted((produced - {t.name for t in made}) & set(kept))
     if lost:
         users = [op for op in map(index.ops.__getitem__, index.users[lost[0]]) if not op.body]
@@ -37,29 +39,29 @@ def check_losses(
             [(op, f"{op.name} uses %{lost[0]}") for op in users[-1:]],
         )
     carries = any(isinstance(part, Rest) for part in new.parts)
-    for pattern, here in match.pairs:
-        hidden = unsaid(index.ops[here], lay(index, pattern, here).hidden)
-        if hidden and not (carries and here == match.root):
+    for pair in match.pairs:
+        hidden = unsaid(index.ops[pair.here], pair.laid.hidden)
+        if hidden and not (carries and pair.here == match.root):
             argument = hidden[0]
             what = f"{argument.name} = {spell(argument.value)}".removeprefix(" = ")
             raise RefusedError(
-                f"{what} would be dropped: it is not the default", [(index.ops[here], "has it")]
+                f"{what} would be dropped: it is not the default",
+                [(index.ops[pair.here], "has it")],
             )
     declared = frozenset(parse_schema(text).name for text in index.graph.schemas)
-    check_cover(members, _named(index, match), _written(match, new), declared)
+    check_cover(members, _named(match), _written(match, new), declared)
 
 
-def rest_of(index: Index, match: Match) -> Sequence[Passed]:
+def rest_of(match: Match) -> Sequence[Passed]:
     """Return the arguments that ``...`` stands for in the first op of a pattern."""
-    pattern, here = match.pairs[0]
-    return lay(index, pattern, here).hidden
+    return match.pairs[0].laid.hidden
 
 
-def _named(index: Index, match: Match) -> list[Tensor]:
+def _named(match: Match) -> list[Tensor]:
     """Return the tensors that the pattern names or passes over with ``_``."""
     found = list(tensors_in(match.values.values()))
-    for pattern, here in match.pairs:
-        for hole, value in lay(index, pattern, here).goals:
+    for pair in match.pairs:
+        for hole, value in pair.laid.goals:
             if isinstance(hole, (Blank, Literal)):
                 found += tensors_in((value,))  # type: ignore[arg-type]
     return found
@@ -69,6 +71,6 @@ def _written(match: Match, new: NewOp) -> list[Tensor]:
     names = {
         part.name
         for part in template_parts(new)
-        if not isinstance(part, (Literal, Rest)) and getattr(part, "written", False)
+        if isinstance(part, (Bound, Splat)) and part.written
     }
     return list(tensors_in(match.values[name] for name in names))

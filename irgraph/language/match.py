@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions import Literal, Splat
-from irgraph.language.fit import Goal, MisfitError, is_written, lay, pair, same, spell
+from irgraph.language.fit import Goal, Laid, MisfitError, is_written, lay, pair, same, spell
 from irgraph.language.index import Index
 from irgraph.language.misses import Misses
 from irgraph.language.patterns import (
@@ -28,33 +29,41 @@ MOST_TRIES = 200_000
 """Candidates that one statement may look at; a pattern of connected ops needs far fewer."""
 
 
+class Pair(NamedTuple):
+    """An op of a pattern, the position of the op that it stands for, and how they fit."""
+
+    pattern: OpPattern
+    here: int
+    laid: Laid = Laid()
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """One place where a pattern fits.
 
     Attributes:
         values: what each name stands for: a tensor, a literal, or a list of them.
-        pairs: the ops of the pattern with the positions of the ops they stand for.
+        pairs: the ops of the pattern beside those that they stand for, outer before nested.
         uses: for each name, the positions of the ops that use it, in the pattern's order.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
-    pairs: tuple[tuple[OpPattern, int], ...] = ()
+    pairs: tuple[Pair, ...] = ()
     uses: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def ops(self) -> tuple[int, ...]:
         """Positions of the matched ops, in launch order."""
-        return tuple(sorted(here for _, here in self.pairs))
+        return tuple(sorted(pair.here for pair in self.pairs))
 
     @property
     def root(self) -> int:
         """Position of the op that the pattern names first."""
-        return self.pairs[0][1]
+        return self.pairs[0].here
 
-    def with_op(self, pattern: OpPattern, here: int) -> Match:
+    def with_op(self, pair: Pair) -> Match:
         """Return the match with one more op."""
-        return replace(self, pairs=(*self.pairs, (pattern, here)))
+        return replace(self, pairs=(*self.pairs, pair))
 
     def bind(self, name: str, value: Value, here: int) -> Match:
         """Return the match with a name bound, or used again, by the op at a position."""
@@ -125,7 +134,7 @@ class Matcher:
 
     def _is_called(self, here: int, name: str) -> bool:
         called = self.index.ops[here].name
-        return called == name or is_glob(name) and glob(name).fullmatch(called) is not None
+        return called == name or (is_glob(name) and glob(name).fullmatch(called) is not None)
 
     def _op(self, pattern: OpPattern, here: int, match: Match) -> Iterator[Match]:
         """Match one op and what nests in it."""
@@ -135,14 +144,14 @@ class Matcher:
             raise fail(message, pattern.place, hint="let its ops share names, as in %h")
         if self.taken.find(1, here, self.index.end[here]) >= 0:
             return
-        if any(self._related(here, member) for _, member in match.pairs):
+        if any(self._related(here, pair.here) for pair in match.pairs):
             return
         try:
             laid = lay(self.index, pattern, here)
         except MisfitError as error:
             self.misses.note(len(match.pairs), here, str(error))
             return
-        yield from self._unify(laid.goals, here, match.with_op(pattern, here))
+        yield from self._unify(laid.goals, here, match.with_op(Pair(pattern, here, laid)))
 
     def _related(self, a: int, b: int) -> bool:
         return self.index.inside(a, b) or self.index.inside(b, a)

@@ -115,7 +115,9 @@ class _Statements(Reader):
     def _call(self, node: Node) -> Call:
         tree = tree_of(node)
         name, keywords = tree.children
-        pairs = [] if keywords is None else [tree_of(k).children for k in present(tree_of(keywords))]
+        pairs = (
+            [] if keywords is None else [tree_of(k).children for k in present(tree_of(keywords))]
+        )
         arguments = tuple((str(key), self.expression(value)) for key, value in pairs)
         return Call(str(name), arguments, place=self.place(tree))
 

@@ -9,18 +9,16 @@ from functools import cache
 from typing import TypeAlias, Union
 
 from irgraph.ir.op import is_call_name
-from irgraph.language.expressions import Expression, Literal, Splat, where_from
-from irgraph.text.diagnostics import Place
+from irgraph.language.expressions import Expression, Literal, Node, Splat
 from irgraph.text.printer import quote
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(Node):
     """``%w`` names what stands there; ``%w!`` insists that the op writes it in place."""
 
     name: str
     written: bool = False
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the hole's text."""
@@ -28,10 +26,8 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Blank:
+class Blank(Node):
     """``_``: anything may stand there."""
-
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the hole's text."""
@@ -39,10 +35,8 @@ class Blank:
 
 
 @dataclass(frozen=True)
-class Rest:
+class Rest(Node):
     """``...``: all that is not named."""
-
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the hole's text."""
@@ -50,11 +44,10 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(Node):
     """A list of holes; a ``Splat`` among them takes what the others leave."""
 
     items: tuple[Hole, ...]
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the hole's text."""
@@ -62,12 +55,11 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(Node):
     """An argument by the schema's name: ``mode = %m``."""
 
     name: str
     hole: Hole
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the hole's text."""
@@ -75,7 +67,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class OpPattern:
+class OpPattern(Node):
     """One op with holes.
 
     ``op`` is a dotted name, a glob such as ``aten.{addmm,mm}``, or any other words;
@@ -86,7 +78,6 @@ class OpPattern:
     holes: tuple[Hole, ...] | None = None
     results: tuple[Hole, ...] | None = None
     label: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the pattern's text."""
@@ -100,12 +91,11 @@ Hole: TypeAlias = Union[Bound, Blank, Rest, Listed, Named, Splat, Literal, OpPat
 
 
 @dataclass(frozen=True)
-class Series:
+class Series(Node):
     """Ops in launch order, between which others may stand."""
 
     ops: tuple[OpPattern, ...]
     braces: bool = False
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the pattern's text."""
@@ -114,11 +104,10 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Module:
+class Module(Node):
     """The outermost ops that a module called."""
 
     path: str
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the pattern's text."""
@@ -126,11 +115,10 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(Node):
     """The ops that an earlier ``find`` or ``as`` named."""
 
     name: str
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the name."""
@@ -138,7 +126,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Node):
     """What a statement is about: a pattern, all its matches or the first, and conditions.
 
     ``within`` is a module's path or a label, or a phase where ``phase`` is set.
@@ -149,7 +137,6 @@ class Selection:
     within: str = ""
     phase: bool = False
     where: Expression | None = None
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the selection's text."""
@@ -160,11 +147,10 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Node):
     """A list in a template."""
 
     items: tuple[Part, ...]
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the list's text."""
@@ -172,12 +158,11 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Given:
+class Given(Node):
     """An argument of a new op by the schema's name: ``mode = %m``."""
 
     name: str
     value: Expression
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the argument's text."""
@@ -188,13 +173,12 @@ Part: TypeAlias = Union[Bound, Splat, Literal, Parts, Rest, Given]
 
 
 @dataclass(frozen=True)
-class NewOp:
+class NewOp(Node):
     """An op to make: its name, arguments and results."""
 
     op: str
     parts: tuple[Part, ...] = ()
     results: tuple[Part, ...] = ()
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the template's text."""
@@ -203,12 +187,11 @@ class NewOp:
 
 
 @dataclass(frozen=True)
-class Template:
+class Template(Node):
     """The ops to make, in launch order."""
 
     ops: tuple[NewOp, ...]
     braces: bool = False
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the template's text."""

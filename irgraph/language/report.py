@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.tree import Statement
 from irgraph.text.diagnostics import Diagnostic, Place
+
+INDENT = "  "
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,9 @@ class Entry:
     warnings: tuple[Diagnostic, ...] = ()
     assumptions: tuple[str, ...] = ()
 
-    def with_matched(self, matched: int) -> Entry:
-        """Return the entry with another number of matches."""
-        return replace(self, matched=matched)
+    def calmed(self) -> Entry:
+        """Return the entry with its warnings as mere notes."""
+        return replace(self, warnings=tuple(replace(w, severity="note") for w in self.warnings))
 
     @property
     def verb(self) -> str:
@@ -51,14 +55,33 @@ class Entry:
 
     def __str__(self) -> str:
         """Return the entry as lines of text."""
-        groups = f" in {self.groups} groups" if self.groups > 1 else ""
-        done = f"{self.replaced} ops became {self.made}" if self.made else f"{self.replaced} ops went"
         where = f"{self.caller}: " if self.caller else ""
-        lines = [f"{where}{self.verb} at {self.place}: {self.matched} matches{groups}, {done}"]
-        lines += [f"  legal: {reason}" for reason in self.legal]
+        lines = [f"{where}{self.verb} at {self.place}: {self._done()}"]
+        for reason, times in Counter(self.legal).items():
+            lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))
         lines += [f"  assumed: {reason}" for reason in self.assumptions]
-        lines += [str(diagnostic) for diagnostic in (*self.refused, *self.warnings)]
+        for diagnostic in (*self.refused, *self.warnings):
+            lines.append(textwrap.indent(_brief(diagnostic), INDENT))
         return "\n".join(lines)
+
+    def _done(self) -> str:
+        matches = _count(self.matched, "match", "es")
+        groups = f" in {_count(self.groups, 'group')}" if self.groups > 1 else ""
+        if not self.replaced:
+            return f"{matches}, nothing changed"
+        became = f"became {self.made}" if self.made else "went"
+        return f"{matches}{groups}, {_count(self.replaced, 'op')} {became}"
+
+
+def _brief(diagnostic: Diagnostic) -> str:
+    """Return a note in a line or two; warnings and errors in full."""
+    if diagnostic.severity != "note":
+        return str(diagnostic)
+    return "; ".join([f"note: {diagnostic.message}", *(note.message for note in diagnostic.notes)])
+
+
+def _count(number: int, what: str, plural: str = "s") -> str:
+    return f"{number} {what}{'' if number == 1 else plural}"
 
 
 @dataclass(frozen=True)
@@ -84,8 +107,9 @@ class Report:
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """All warnings."""
-        return tuple(diagnostic for entry in self.entries for diagnostic in entry.warnings)
+        """All warnings; a note that an alternative was not needed is none."""
+        found = (diagnostic for entry in self.entries for diagnostic in entry.warnings)
+        return tuple(diagnostic for diagnostic in found if diagnostic.severity == "warning")
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -96,8 +120,7 @@ class Report:
         """Return the report as text, the number of assumptions last."""
         lines = list(map(str, self.entries))
         if self.assumptions:
-            plural = "" if len(self.assumptions) == 1 else "s"
-            lines.append(f"the result rests on {len(self.assumptions)} assumption{plural}")
+            lines.append(f"the result rests on {_count(len(self.assumptions), 'assumption')}")
         return "\n".join(lines)
 
 

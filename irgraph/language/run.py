@@ -107,13 +107,19 @@ def _run_block(statements: Sequence[Statement], state: State, frame: Frame) -> N
 
 def _run_apply(statement: Apply, state: State, frame: Frame) -> None:
     called, inner = frame_of(statement, state, frame)
+    start = len(state.entries)
     _run_block(called.body, state, inner)
+    if any(entry.replaced for entry in state.entries[start:]):
+        # the statements of a pass are alternatives: some need not match
+        state.entries[start:] = [entry.calmed() for entry in state.entries[start:]]
 
 
 def _run_repeat(statement: Repeat, state: State, frame: Frame) -> None:
     for _ in range(statement.most):
         before = state.graph
-        _run_block(statement.body, state, Frame(dict(frame.names), dict(frame.handles), frame.caller))
+        _run_block(
+            statement.body, state, Frame(dict(frame.names), dict(frame.handles), frame.caller)
+        )
         if state.graph is before:
             return
 

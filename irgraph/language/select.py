@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from irgraph.ir.op import Op
 from irgraph.language.evaluate import Datum, Scope, holds
 from irgraph.language.index import Index
-from irgraph.language.match import Match, Matcher
+from irgraph.language.match import Match, Matcher, Pair
 from irgraph.language.misses import Misses
 from irgraph.language.patterns import Found, Module, OpPattern, Selection, Series
 from irgraph.text.diagnostics import fail
@@ -41,7 +41,11 @@ class Handle:
 
 
 def select(
-    selection: Selection, index: Index, scope: Scope, handles: Mapping[str, Handle], all_: bool = False
+    selection: Selection,
+    index: Index,
+    scope: Scope,
+    handles: Mapping[str, Handle],
+    all_: bool = False,
 ) -> Selected:
     """Return what a selection matches; all matches with ``many`` or ``all_``, else the first."""
     misses = Misses()
@@ -62,7 +66,7 @@ def select(
 def match_scope(scope: Scope, index: Index, match: Match) -> Scope:
     """Return what the names of an expression mean for one match."""
     labels: dict[str, Datum] = {
-        pattern.label: index.ops[here] for pattern, here in match.pairs if pattern.label
+        pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
     }
     names = {**scope.names, "op": index.ops[match.root], **labels}
     return replace(scope, names=names, values=match.values)
@@ -108,7 +112,7 @@ def _ops(
         assert isinstance(pattern, Found)
         positions = _handled(pattern, index, handles)
     for here in positions:
-        match = Match().with_op(OpPattern(index.ops[here].name), here)
+        match = Match().with_op(Pair(OpPattern(index.ops[here].name), here))
         reason = accept(match)  # type: ignore[operator]
         if reason:
             misses.note(1, here, reason)

@@ -10,7 +10,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.language.evaluate import NoValueError, Pricer, Scope, evaluate
 from irgraph.language.expressions import Expression
 from irgraph.language.index import Index
-from irgraph.language.patterns import Found, Module, Selection
+from irgraph.language.patterns import Found, Module, Selection, Series
 from irgraph.language.report import Entry, op_place
 from irgraph.language.select import Handle, Selected, select
 from irgraph.language.tree import Pass, Statement
@@ -107,14 +107,21 @@ def call_of(op: Op) -> str:
 def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
     """Return the warning that nothing matched, with the nearest miss and why it is none."""
     misses, index = selected.misses, selected.index
-    message = f"nothing matches {selection.pattern}"
+    message = f"nothing matches {_called(selection.pattern)}"
     if misses.position < 0:
-        return Diagnostic(f"{message}{_unheard(selection, index)}", selection.place, severity="warning")
+        return Diagnostic(
+            f"{message}{_unheard(selection, index)}", selection.place, severity="warning"
+        )
     op = index.ops[misses.position]
     note = Diagnostic(
         f"nearest miss: {call_of(op)}: {misses.reason}", op_place(op, index.graph), severity="note"
     )
     return Diagnostic(message, selection.place, (note,), severity="warning")
+
+
+def _called(pattern: Series | Module | Found) -> str:
+    """Return how messages call a pattern: its ops, without their holes."""
+    return ", ".join(op.op for op in pattern.ops) if isinstance(pattern, Series) else str(pattern)
 
 
 def _unheard(selection: Selection, index: Index) -> str:

@@ -10,21 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, Union
 
-from irgraph.language.expressions import Expression, where_from
+from irgraph.language.expressions import Expression, Node
 from irgraph.language.patterns import Selection, Template
-from irgraph.text.diagnostics import Place
 from irgraph.text.printer import quote
 
 INDENT = "  "
 
 
 @dataclass(frozen=True)
-class Rewire:
+class Rewire(Node):
     """``using %x for %y``: who used ``old`` uses ``new``."""
 
     new: str
     old: str
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the clause's text."""
@@ -32,13 +30,12 @@ class Rewire:
 
 
 @dataclass(frozen=True)
-class Anchor:
+class Anchor(Node):
     """``before first aten.cat``: where something goes."""
 
     side: str
     selection: Selection
     nth: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the clause's text."""
@@ -46,7 +43,7 @@ class Anchor:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Subject(Node):
     """What a verb changes.
 
     ``operand`` of the matches, tensors declared as ``label`` (a glob over labels) in ``role``,
@@ -58,7 +55,6 @@ class Subject:
     role: str = ""
     label: str = ""
     where: Expression | None = None
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the subject's text."""
@@ -68,12 +64,11 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Node):
     """A pass's name with arguments: ``fuse-embedding(least = 4)``."""
 
     name: str
     arguments: tuple[tuple[str, Expression], ...] = ()
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the call's text."""
@@ -82,12 +77,11 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Let:
+class Let(Node):
     """``let name = value``."""
 
     name: str
     value: Expression
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -95,12 +89,11 @@ class Let:
 
 
 @dataclass(frozen=True)
-class Find:
+class Find(Node):
     """``find name = selection`` names the ops that match."""
 
     name: str
     selection: Selection
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -108,11 +101,10 @@ class Find:
 
 
 @dataclass(frozen=True)
-class Apply:
+class Apply(Node):
     """``apply pass(...)``."""
 
     call: Call
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -120,12 +112,11 @@ class Apply:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(Node):
     """``repeat at most N { ... }`` runs the body until it changes nothing."""
 
     most: int
     body: tuple[Statement, ...]
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -133,28 +124,28 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Node):
     """``sweep name in list, ... { ... } report ... best by ...``."""
 
     axes: tuple[tuple[str, Expression], ...]
     body: tuple[Statement, ...]
     report: tuple[Expression, ...]
     best: Expression | None = None
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
         axes = ", ".join(f"{name} in {values}" for name, values in self.axes)
         report = ", ".join(map(str, self.report))
-        return _words("sweep", axes, block(self.body), "report", report, _clause("best by", self.best))
+        return _words(
+            "sweep", axes, block(self.body), "report", report, _clause("best by", self.best)
+        )
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Node):
     """``target device`` names the device that costs are for."""
 
     device: Expression
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -162,12 +153,11 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Expect:
+class Expect(Node):
     """``expect 1 selection`` fails the script where another number of ops match."""
 
     count: int
     selection: Selection
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -175,7 +165,7 @@ class Expect:
 
 
 @dataclass(frozen=True)
-class Fuse:
+class Fuse(Node):
     """``fuse selection group by ... having ... into template as name assuming "..."``."""
 
     selection: Selection
@@ -184,7 +174,6 @@ class Fuse:
     having: Expression | None = None
     named: str = ""
     assuming: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -200,13 +189,12 @@ class Fuse:
 
 
 @dataclass(frozen=True)
-class Remove:
+class Remove(Node):
     """``remove selection using %x for %y assuming "..."``."""
 
     selection: Selection
     rewire: Rewire | None = None
     assuming: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -214,14 +202,13 @@ class Remove:
 
 
 @dataclass(frozen=True)
-class Replace:
+class Replace(Node):
     """``replace selection with template``."""
 
     selection: Selection
     template: Template
     named: str = ""
     assuming: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -230,14 +217,13 @@ class Replace:
 
 
 @dataclass(frozen=True)
-class Insert:
+class Insert(Node):
     """``insert template after selection using %z for %y``."""
 
     template: Template
     anchor: Anchor
     rewire: Rewire | None = None
     named: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -245,14 +231,13 @@ class Insert:
 
 
 @dataclass(frozen=True)
-class Reorder:
+class Reorder(Node):
     """``reorder selection before selection``, or ``earliest on stream copy``."""
 
     selection: Selection
     to: Anchor | str
     stream: str = ""
     assuming: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -261,13 +246,12 @@ class Reorder:
 
 
 @dataclass(frozen=True)
-class Parallelize:
+class Parallelize(Node):
     """``parallelize selection, selection over n streams``."""
 
     selections: tuple[Selection, ...]
     streams: Expression
     assuming: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -277,15 +261,14 @@ class Parallelize:
 
 
 @dataclass(frozen=True)
-class Resize:
-    """``resize B = 4096``, or one axis of an operand: ``resize %w.shape[0] of aten.mm(...) = 8``."""
+class Resize(Node):
+    """``resize B = 4096``, or an operand's axis: ``resize %w.shape[0] of aten.mm(...) = 8``."""
 
     size: Expression
     dimension: str = ""
     operand: str = ""
     axis: int = 0
     selection: Selection | None = None
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -294,13 +277,12 @@ class Resize:
 
 
 @dataclass(frozen=True)
-class Cast:
+class Cast(Node):
     """``cast subject to type scaled per row``."""
 
     subject: Subject
     to: Expression
     scaled: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -309,7 +291,7 @@ class Cast:
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(Node):
     """``shard subject over devices by axis balanced on measure joined by op``."""
 
     subject: Subject
@@ -317,7 +299,6 @@ class Shard:
     axis: str
     balanced: Expression | None = None
     joined: str = ""
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -327,13 +308,12 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class PlaceIn:
+class PlaceIn(Node):
     """``place subject in memory caching share``."""
 
     subject: Subject
     memory: str
     caching: Expression | None = None
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the statement's text."""
@@ -348,13 +328,12 @@ Statement: TypeAlias = Union[
 
 
 @dataclass(frozen=True)
-class Parameter:
+class Parameter(Node):
     """``least: int = 2``; without a default the caller must give it."""
 
     name: str
     type: str
     default: Expression | None = None
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the parameter's text."""
@@ -363,14 +342,13 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(Node):
     """A named, described, parameterised block of statements."""
 
     name: str
     description: str
     parameters: tuple[Parameter, ...] = ()
     body: tuple[Statement, ...] = ()
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the pass's text."""
@@ -380,12 +358,11 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Script:
+class Script(Node):
     """Passes and the statements that run, in order."""
 
     passes: tuple[Pass, ...] = ()
     body: tuple[Statement, ...] = ()
-    place: Place = where_from()
 
     def __str__(self) -> str:
         """Return the script's text, with a final newline."""
@@ -417,4 +394,6 @@ def _words(*parts: object) -> str:
 
 
 def _tail(named: str, assuming: str) -> str:
-    return _words(f"as {named}" if named else "", _clause("assuming", quote(assuming) if assuming else None))
+    return _words(
+        f"as {named}" if named else "", _clause("assuming", quote(assuming) if assuming else None)
+    )

@@ -23,7 +23,7 @@ def plain(value: Value | Quantity) -> Value:
 
 
 def kind_of(value: Value | Quantity) -> str:
-    """Return what a literal is: ``time``, ``bytes``, ``fraction``, ``number``, ``text`` …"""
+    """Return what a literal is: ``time``, ``bytes``, ``fraction``, ``number`` and so on."""
     if isinstance(value, Quantity):
         return UNITS[value.unit][0]
     if isinstance(value, bool):

@@ -98,7 +98,9 @@ def _set_like(new: Op, members: Sequence[Op]) -> Op:
     first = members[0]
     paths = [member.module.split(".") for member in members]
     shared = [steps[0] for steps in zip(*paths, strict=False) if len(set(steps)) == 1]
-    count = next((i for i, s in enumerate(zip(*paths, strict=False)) if len(set(s)) > 1), len(shared))
+    count = next(
+        (i for i, s in enumerate(zip(*paths, strict=False)) if len(set(s)) > 1), len(shared)
+    )
     return replace(
         new,
         thread=first.thread,
