@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from irgraph.ir.op import Value
+from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.language.fit import spell
 from irgraph.language.match import Match
@@ -19,7 +20,7 @@ from irgraph.language.state import (
     nothing_matched,
     refusal,
 )
-from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove
+from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove, Resize
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove
@@ -88,7 +89,7 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
         removal = _removal(statement, selected, match)
         try:
             _check_kept(removal, state, selected)
-            _check(removal, statement, state, assumptions)
+            assumptions += _check(removal, statement, state)
             removals.append(removal)
         except RefusedError as error:
             what = f"{call_of(removal.ops[0])} is not removed"
@@ -97,11 +98,9 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
                 raise illegal(diagnostic) from None
             refused.append(diagnostic)
     state.graph = remove(state.graph, removals)
-    rewired = statement.rewire is not None
     for removal in removals:
-        kept = [removal.old.name] if rewired and removal.old is not None else []
-        state.drop(removal.ops, kept, statement)
-    legal = "users read the same bytes instead" if rewired else "no user is left"
+        state.drop(removal.ops, [old.name for old, _ in removal.swaps], statement)
+    legal = "users read the same bytes instead" if statement.swaps else "no user is left"
     state.entries.append(
         entry(
             statement,
@@ -117,35 +116,45 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
 
 
 def _removal(statement: Remove, selected: Selected, match: Match) -> Removal:
-    ops = tuple(members_of(selected, match.ops))
-    if statement.rewire is None:
-        return Removal(ops)
-    old, new = (match.values[name] for name in (statement.rewire.old, statement.rewire.new))
-    for name, value in ((statement.rewire.old, old), (statement.rewire.new, new)):
+    def tensor(name: str) -> Tensor:
+        value = match.values[name]
         if not isinstance(value, Tensor):
-            raise fail(f"%{name} is {spell(value)}, not a tensor", statement.rewire.place)
-    assert isinstance(old, Tensor)
-    assert isinstance(new, Tensor)
-    return Removal(ops, old, new)
+            raise fail(f"%{name} is {spell(value)}, not a tensor", statement.place)
+        return value
+
+    swaps = tuple((tensor(swap.old), tensor(swap.new)) for swap in statement.swaps)
+    return Removal(tuple(members_of(selected, match.ops)), swaps)
 
 
 def _check_kept(removal: Removal, state: State, selected: Selected) -> None:
     """Refuse what would take away a result that some op needs in the end."""
-    rewired = removal.old.name if removal.old is not None else ""
-    made = [t for op in removal.ops for inner in op.walk() for t in inner.outputs]
-    if removal.new is not None and removal.new.name in {t.name for t in made}:
-        raise RefusedError(f"%{removal.new.name} goes as well", [(removal.ops[0], "makes it")])
-    for tensor in made:
-        if tensor.name in state.kept and tensor.name != rewired:
-            users = [selected.index.ops[i] for i in selected.index.users[tensor.name]]
+    rewired = {old.name for old, _ in removal.swaps}
+    index = selected.index
+    for tensor in (t for op in removal.ops for inner in op.walk() for t in inner.outputs):
+        if tensor.name in state.kept and tensor.name not in rewired:
+            users = [index.ops[i] for i in index.users[tensor.name]]
             at = [(op, f"{op.name} uses %{tensor.name}") for op in users if not op.body]
             raise RefusedError(f"its result %{tensor.name} is still in use", at[-1:])
 
 
-def _check(removal: Removal, statement: Remove, state: State, assumptions: list[str]) -> None:
+def _check(removal: Removal, statement: Remove, state: State) -> list[str]:
+    """Check a removal; return what was assumed for it."""
     try:
         check_removal(state.graph, removal)
     except RefusedError as error:
         if not statement.assuming or not error.of_order:
             raise
-        assumptions.append(f"{call_of(removal.ops[0])}: {statement.assuming}")
+        return [f"{call_of(removal.ops[0])}: {statement.assuming}"]
+    return []
+
+
+def run_resize(statement: Resize, state: State, frame: Frame) -> None:
+    """Give a dimension another size; every size that depends on it follows."""
+    size = state.value(statement.size, frame)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        message = f"a dimension needs a whole number above 0, not {spell(size)}"
+        raise fail(message, statement.size.place)
+    before = state.graph.dims[statement.dimension]
+    state.graph = with_dims(state.graph, {statement.dimension: size})
+    legal = f"{statement.dimension} was {before}; all sizes that depend on it are expressions of it"
+    state.entries.append(entry(statement, frame, legal=(legal,)))

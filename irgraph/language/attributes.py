@@ -43,4 +43,4 @@ OP_ATTRIBUTES: dict[str, tuple[str, Callable[[Op], Value]]] = {
     "module": ("text", lambda op: op.module),
     "bytes": ("bytes", _bytes),
 }
-"""Properties of ops, but for ``time``, which needs a device."""
+"""Properties of ops, but for ``time``, which needs a device, and ``scope``, what called it."""

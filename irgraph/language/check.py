@@ -50,7 +50,10 @@ class Check:
     """Collects what is wrong with a script and the passes that it applies."""
 
     def __init__(
-        self, passes: Mapping[str, Pass], dims: Sequence[str] = (), schemas: Sequence[str] = ()
+        self,
+        passes: Mapping[str, Pass],
+        dims: Sequence[str] | None = None,
+        schemas: Sequence[str] = (),
     ) -> None:
         self.passes = passes
         self.dims = dims
@@ -264,15 +267,17 @@ class Check:
 
     def _remove(self, statement: Remove, scope: _Scope) -> None:
         self._selection(statement.selection, scope)
-        rewire = statement.rewire
-        if rewire is None:
-            return
-        for name in (rewire.new, rewire.old):
-            if name not in self.patterns.names:
-                hint = near(name, self.patterns.names)
-                self.note(f"the pattern does not bind %{name}{hint}", rewire.place)
+        for swap in statement.swaps:
+            for name in (swap.new, swap.old):
+                if name not in self.patterns.names:
+                    hint = near(name, self.patterns.names)
+                    self.note(f"the pattern does not bind %{name}{hint}", swap.place)
 
     def _resize(self, statement: Resize, scope: _Scope) -> None:
+        if self.dims is not None and statement.dimension not in self.dims:
+            hint = near(statement.dimension, self.dims)
+            message = f"the model has no dimension {statement.dimension!r}{hint}"
+            self.note(message, statement.place)
         kind = self._kinds(scope).of(statement.size)
         if kind not in ("number", ANY):
             self.note(f"a size is a number, not a {kind}", statement.size.place)

@@ -52,12 +52,14 @@ class Scope:
         values: what patterns bound.
         known: values of whole expressions by their text: a group's keys.
         pricer: tells ``op.time``; ``None`` where no device is chosen.
+        around: tells the name of the op around an op.
     """
 
     names: Mapping[str, Datum] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
     known: Mapping[str, Value] = field(default_factory=dict)
     pricer: Pricer | None = None
+    around: Callable[[Op], str] = lambda _: ""
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -131,6 +133,8 @@ def _attribute(expression: Attribute, scope: Scope) -> Value:
             hint = "choose one, as in --device v100"
             raise fail(f"{expression} needs a device", expression.place, hint=hint)
         return scope.pricer.time(of)
+    if isinstance(of, Op) and expression.name == "scope":
+        return scope.around(of)
     if isinstance(of, Op) and expression.name in OP_ATTRIBUTES:
         return OP_ATTRIBUTES[expression.name][1](of)
     if isinstance(of, Tensor) and expression.name in TENSOR_ATTRIBUTES:

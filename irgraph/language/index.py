@@ -100,6 +100,11 @@ class Index:
             yield here
             here = self.parent[here]
 
+    def around(self, op: Op) -> str:
+        """Return the name of the op that called an op, ``""`` at the top level."""
+        parent = self.parent[self.position[id(op)]]
+        return "" if parent < 0 else self.ops[parent].name
+
     def writers_between(self, tensor: Tensor, start: int, end: int) -> Iterator[int]:
         """Yield the ops from ``start`` to before ``end`` that write bytes of a tensor in place."""
         for here, other in self.writes.get(tensor.buffer, ()):

@@ -35,7 +35,11 @@ EXAMPLES = {
     "fraction": "10%", "dtype": "bf16", "device": "@gpu0", "list": "[1, 2]",
 }  # fmt: skip
 
-OP_KINDS = {**{name: kind for name, (kind, _) in OP_ATTRIBUTES.items()}, "time": "time"}
+OP_KINDS = {
+    **{name: kind for name, (kind, _) in OP_ATTRIBUTES.items()},
+    "time": "time",
+    "scope": "text",
+}
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
 NUMERIC = ("number", "time", "bytes", "fraction")
 

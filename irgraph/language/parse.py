@@ -28,11 +28,11 @@ from irgraph.language.tree import (
     Repeat,
     Replace,
     Resize,
-    Rewire,
     Script,
     Shard,
     Statement,
     Subject,
+    Swap,
     Sweep,
     Target,
 )
@@ -188,17 +188,18 @@ class _Statements(Reader):
             place=self.place(tree),
         )
 
-    def _rewire(self, node: Node) -> Rewire | None:
-        if node is None:
-            return None
-        new, old = tree_of(node).children
-        return Rewire(str(new)[1:], str(old)[1:], place=self.place(tree_of(node)))
+    def _swaps(self, node: Node) -> tuple[Swap, ...]:
+        pairs = [] if node is None else _trees(tree_of(node))
+        return tuple(
+            Swap(str(swap.children[0])[1:], str(swap.children[1])[1:], place=self.place(swap))
+            for swap in pairs
+        )
 
     def _remove(self, tree: Tree[Token]) -> Remove:
         selection, rewire, assuming = tree.children
         return Remove(
             self.selection(selection),
-            self._rewire(rewire),
+            self._swaps(rewire),
             self._text(assuming),
             place=self.place(tree),
         )
@@ -214,7 +215,7 @@ class _Statements(Reader):
         return Insert(
             self.template(template),
             self._anchor(anchor),
-            self._rewire(rewire),
+            self._swaps(rewire),
             self._text(named),
             place=self.place(tree),
         )

@@ -9,7 +9,7 @@ from typing import Any
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.verify import verify
-from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove
+from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove, run_resize
 from irgraph.language.check import Check
 from irgraph.language.evaluate import Pricer
 from irgraph.language.expressions import Literal
@@ -27,6 +27,7 @@ from irgraph.language.tree import (
     Pass,
     Remove,
     Repeat,
+    Resize,
     Script,
     Statement,
 )
@@ -73,7 +74,7 @@ def check_script(
     """Return all passes that a script can reach; raise ``IrgraphError`` with all that is wrong."""
     problems: list[Diagnostic] = []
     passes = gather(script, paths, problems)
-    dims = tuple(graph.dims) if graph is not None else ()
+    dims = tuple(graph.dims) if graph is not None else None
     check = Check(passes, dims, graph.schemas if graph is not None else ())
     check.script(script)
     problems += check.problems
@@ -115,12 +116,14 @@ def _run_apply(statement: Apply, state: State, frame: Frame) -> None:
 
 
 def _run_repeat(statement: Repeat, state: State, frame: Frame) -> None:
-    for _ in range(statement.most):
-        before = state.graph
+    for turn in range(statement.most):
+        before, start = state.graph, len(state.entries)
         _run_block(
             statement.body, state, Frame(dict(frame.names), dict(frame.handles), frame.caller)
         )
         if state.graph is before:
+            # all that a last turn says is that there is nothing left, or the same again
+            del state.entries[start if turn else len(state.entries) :]
             return
 
 
@@ -132,6 +135,7 @@ _RUNNERS: Mapping[type, Callable[[Any, State, Frame], None]] = {
     Repeat: _run_repeat,
     Fuse: run_fuse,
     Remove: run_remove,
+    Resize: run_resize,
 }
 
 
@@ -156,8 +160,10 @@ def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[s
             Diagnostic(f"{call_of(op)} uses %{name}", op_place(op, state.graph), severity="note")
             for name, op in users[:MOST_USERS]
         )
+        if statement is None:
+            raise fail("the model uses what nothing defines", notes=notes)
         message = "what this takes away is still in use"
-        place = statement.place if statement is not None else None
+        place = statement.place
         raise IrgraphError((Diagnostic(message, place, notes),), ILLEGAL)
 
 

@@ -69,7 +69,7 @@ def match_scope(scope: Scope, index: Index, match: Match) -> Scope:
         pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
     }
     names = {**scope.names, "op": index.ops[match.root], **labels}
-    return replace(scope, names=names, values=match.values)
+    return replace(scope, names=names, values=match.values, around=index.around)
 
 
 def _outside(selection: Selection, index: Index, match: Match) -> str:

@@ -18,15 +18,15 @@ INDENT = "  "
 
 
 @dataclass(frozen=True)
-class Rewire(Node):
-    """``using %x for %y``: who used ``old`` uses ``new``."""
+class Swap(Node):
+    """``%x for %y``: who used ``old`` uses ``new``."""
 
     new: str
     old: str
 
     def __str__(self) -> str:
-        """Return the clause's text."""
-        return f"using %{self.new} for %{self.old}"
+        """Return the text."""
+        return f"%{self.new} for %{self.old}"
 
 
 @dataclass(frozen=True)
@@ -190,15 +190,15 @@ class Fuse(Node):
 
 @dataclass(frozen=True)
 class Remove(Node):
-    """``remove selection using %x for %y assuming "..."``."""
+    """``remove selection using %x for %y, ... assuming "..."``."""
 
     selection: Selection
-    rewire: Rewire | None = None
+    swaps: tuple[Swap, ...] = ()
     assuming: str = ""
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return _words("remove", self.selection, self.rewire, _tail("", self.assuming))
+        return _words("remove", self.selection, _using(self.swaps), _tail("", self.assuming))
 
 
 @dataclass(frozen=True)
@@ -222,12 +222,13 @@ class Insert(Node):
 
     template: Template
     anchor: Anchor
-    rewire: Rewire | None = None
+    swaps: tuple[Swap, ...] = ()
     named: str = ""
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return _words("insert", self.template, self.anchor, self.rewire, _tail(self.named, ""))
+        tail = _tail(self.named, "")
+        return _words("insert", self.template, self.anchor, _using(self.swaps), tail)
 
 
 @dataclass(frozen=True)
@@ -387,6 +388,10 @@ def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
 
 def _clause(word: str, value: object) -> str:
     return "" if value is None else f"{word} {value}"
+
+
+def _using(swaps: tuple[Swap, ...]) -> str:
+    return f"using {', '.join(map(str, swaps))}" if swaps else ""
 
 
 def _words(*parts: object) -> str:

@@ -1,4 +1,4 @@
-"""``remove``: ops go; who used their result may use another tensor instead."""
+"""``remove``: ops go; who used their results may use other tensors instead."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from irgraph.verbs.refusal import RefusedError
 
 @dataclass(frozen=True)
 class Removal:
-    """Ops to take out together; users of ``old`` use ``new`` from then on."""
+    """Ops to take out together, and pairs of tensors: who used the first uses the second."""
 
     ops: tuple[Op, ...]
-    old: Tensor | None = None
-    new: Tensor | None = None
+    swaps: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
 def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
@@ -31,12 +30,13 @@ def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
     for removal in removals:
         for op in removal.ops:
             edit.remove(op)
-        if removal.old is not None and removal.new is not None:
-            _rename(edit, removal.old, removal.new)
+        for old, new in removal.swaps:
+            _rename(edit, old, new)
     return edit.commit()
 
 
 def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
+    """Let uses of ``old`` be uses of ``new``, and its views views of that."""
     edit.rename(old, new)
     if old.buffer == new.buffer:
         return
@@ -48,37 +48,42 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
 
 
 def check_removal(graph: Graph, removal: Removal) -> None:
-    """Refuse a rewiring that would change what users see.
+    """Refuse swaps that would change what users see.
 
-    The substitute must have the same type; where it is not the very same bytes, nobody may write
-    it while the removed result is in use, and nobody may write the removed result in place.
+    A substitute must have the same type; where it is not the very same bytes, nobody may write
+    it while the removed result is in use, nor write the removed result in place where others
+    still read the substitute.
     """
-    old, new = removal.old, removal.new
-    if old is None or new is None:
-        return
+    made = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
+    for old, new in removal.swaps:
+        at = [(removal.ops[0], "to be removed")]
+        if old.name not in made or new.name in made:
+            name, what = (old, "stays") if old.name not in made else (new, "goes as well")
+            raise RefusedError(f"%{name.name} {what}", at)
+        _check_type(old, new, at)
+        if (old.buffer, old.offset) == (new.buffer, new.offset):
+            continue
+        if old.buffer in {t.buffer for op in removal.ops for t in op.inputs}:
+            reason = f"%{old.name} lies in bytes that other tensors hold; %{new.name} does not"
+            raise RefusedError(reason, at)
+        _check_writes(graph, removal, old, new)
+
+
+def _check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
     for what in ("dtype", "shape", "device", "strides"):
         before, after = getattr(old, what), getattr(new, what)
         if before != after:
-            raise RefusedError(
-                f"%{new.name} cannot stand for %{old.name}: its {what} is {after}, not {before}",
-                [(removal.ops[0], "to be removed")],
+            reason = (
+                f"%{new.name} cannot stand for %{old.name}: its {what} is {after}, not {before}"
             )
-    if (old.buffer, old.offset) == (new.buffer, new.offset):
-        return
-    inside = {t.buffer for op in removal.ops for t in op.inputs}
-    if old.buffer in inside:
-        raise RefusedError(
-            f"%{old.name} lies in bytes that other tensors hold; %{new.name} does not",
-            [(removal.ops[0], "to be removed")],
-        )
-    _check_writes(graph, removal, old, new)
+            raise RefusedError(reason, at)
 
 
 def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     leaves = list(graph.leaves())
-    start = max(i for i, leaf in enumerate(leaves) if id(leaf) in gone)
-    later = leaves[start + 1 :]
+    start = max(i for i, leaf in enumerate(leaves) if old in leaf.outputs)
+    later = [leaf for leaf in leaves[start + 1 :] if id(leaf) not in gone]
     uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
     others = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
     lasting = any(declared.tensor.buffer == new.buffer for declared in graph.tensors)
