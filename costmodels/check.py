@@ -30,6 +30,10 @@ GROUPS = {
 """Names of the groups that ``residuals`` reports; any other op belongs to ``loss``."""
 
 
+Interval = tuple[float, float]
+"""A time and half the width of its interval, microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Residual:
     """Times of one group of ops in one traced step, in microseconds.
@@ -40,6 +44,7 @@ class Residual:
         ops: how many.
         measured, predicted: summed kernel times.
         absolute: sum over ops of the absolute difference.
+        inside: ops whose measured time lies within the predicted interval.
     """
 
     trace: str
@@ -48,6 +53,7 @@ class Residual:
     measured: float
     predicted: float
     absolute: float
+    inside: int
 
     @property
     def error(self) -> float:
@@ -66,7 +72,9 @@ def residuals(
 
     Args:
         data_dir: the folder of reference measurements.
-        mode, software, device: as ``costmodels.price.price`` takes them.
+        mode: as ``costmodels.price.price`` takes it.
+        software: as ``costmodels.price.price`` takes it.
+        device: name or path of the sheet.
 
     Raises:
         IrgraphError: the trace is not there, or lists ops that the reference step has not.
@@ -78,16 +86,15 @@ def residuals(
     return rows
 
 
-def predictions(
-    model: str, mode: str, software: str, device: str
-) -> dict[str, list[float]]:
-    """Return predicted microseconds of each occurrence of each traced op name."""
+def predictions(model: str, mode: str, software: str, device: str) -> dict[str, list[Interval]]:
+    """Return predicted microseconds and spread of each occurrence of each traced op name."""
     labelled = list(reference_ops(model, 2048))
     graph = Graph(model, ops=tuple(op for _, ops in labelled for op in ops))
     priced = price(graph, load_device(device), mode=mode, software=software, pinned=True)
-    found: dict[str, list[float]] = defaultdict(list)
+    found: dict[str, list[Interval]] = defaultdict(list)
     for label, ops in labelled:
-        found[label].append(sum(k.time for op in ops for k in priced.of(op)))
+        kernels = [k for op in ops for k in priced.of(op)]
+        found[label].append((sum(k.time for k in kernels), sum(k.spread for k in kernels)))
     return found
 
 
@@ -112,24 +119,33 @@ def _measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
 
 
 def _compare(
-    trace: str, measured: Iterable[tuple[str, float]], expected: dict[str, list[float]]
+    trace: str, measured: Iterable[tuple[str, float]], expected: dict[str, list[Interval]]
 ) -> list[Residual]:
     seen: dict[str, int] = defaultdict(int)
-    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    groups: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
     for label, time in measured:
         place = seen[label]
         seen[label] += 1
+        if label not in expected:
+            raise fail(f"{trace} has an op {label!r} that the reference step has not")
         # one trace copies its prediction to the host too: price it as the copy before
-        times = expected.get(label) or []
-        predicted = times[min(place, len(times) - 1)] if times else 0.0
-        groups[GROUPS.get(label, "loss")].append((time, predicted))
+        times = expected[label]
+        groups[GROUPS.get(label, "loss")].append((time, times[min(place, len(times) - 1)]))
     rows = [_row(trace, group, pairs) for group, pairs in groups.items()]
     rows.sort(key=lambda row: -row.absolute)
     every = [pair for pairs in groups.values() for pair in pairs]
     return [*rows, _row(trace, "total", every)]
 
 
-def _row(trace: str, group: str, pairs: Sequence[tuple[float, float]]) -> Residual:
-    measured, predicted = (sum(column) for column in zip(*pairs, strict=True))
-    absolute = sum(abs(a - b) for a, b in pairs)
-    return Residual(trace, group, len(pairs), measured, predicted, absolute)
+def _row(trace: str, group: str, pairs: Sequence[tuple[float, Interval]]) -> Residual:
+    errors = [(measured, time - measured, spread) for measured, (time, spread) in pairs]
+    total = sum(measured for measured, _, _ in errors)
+    return Residual(
+        trace,
+        group,
+        len(pairs),
+        total,
+        total + sum(error for _, error, _ in errors),
+        sum(abs(error) for _, error, _ in errors),
+        sum(abs(error) <= spread for _, error, spread in errors),
+    )

@@ -12,7 +12,8 @@ from costmodels.software import software_profile
 from irgraph.ir.cost import PROVENANCES, Kernel, Priced
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Note, Op
+from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 from irgraph.text.diagnostics import fail, near
 
@@ -64,9 +65,10 @@ def price(
 
 
 def annotate(priced: Priced) -> Graph:
-    """Return the graph with notes ``time``, ``spread`` (microseconds), ``by`` and ``model``.
+    """Return the graph with notes ``time`` (with its spread), ``by`` and ``model``.
 
-    They stand on the op that was priced; ``by`` is the least certain provenance of its kernels.
+    They stand on the op that was priced; ``by`` is the least certain provenance of its
+    kernels, ``model`` the family of the longest.
     """
     ops = tuple(_noted(op, priced) for op in priced.graph.ops)
     return replace(priced.graph, ops=ops)
@@ -76,11 +78,11 @@ def _noted(op: Op, priced: Priced) -> Op:
     kernels = priced.kernels.get(id(op))
     if kernels:
         least = max((k.by for k in kernels), key=PROVENANCES.index)
-        notes: dict[str, Value] = {
-            "time": round(sum(k.time for k in kernels), 3),
-            "spread": round(sum(k.spread for k in kernels), 3),
+        time, spread = sum(k.time for k in kernels), sum(k.spread for k in kernels)
+        notes: dict[str, Note] = {
+            "time": Quantity(round(time, 3), "us", round(spread, 3)),
             "by": least,
-            "model": "+".join(dict.fromkeys(k.family for k in kernels)),
+            "model": max(kernels, key=lambda k: k.time).family,
         }
         return replace(op, notes={**op.notes, **notes})
     body = tuple(_noted(child, priced) for child in op.body)
@@ -128,9 +130,7 @@ class _Pricer:
         """Put a sparse operand's values in its place: its own shape says nothing of its size."""
         if not any(isinstance(t, Tensor) and t.name in self.sparse for t in op.operands):
             return op
-        opened = (
-            self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands
-        )
+        opened = (self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands)
         return replace(op, operands=tuple(opened))
 
 
@@ -190,5 +190,3 @@ def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
     if isinstance(value, tuple):
         return tuple(_sketch(item, op, names) for item in value)
     return value
-
-

@@ -7,7 +7,6 @@ import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -208,7 +207,7 @@ def _decode(text: str, source: str) -> DeviceSheet:
     return sheet
 
 
-def _check_fields(raw: Any, kind: type, where: str, place: Place) -> None:
+def _check_fields(raw: object, kind: type, where: str, place: Place) -> None:
     """Name an unknown field and the nearest known one."""
     if not isinstance(raw, dict):
         return

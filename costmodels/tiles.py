@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from costmodels.machine import Machine
 from irgraph.ir.tensor import ITEMSIZE
@@ -19,14 +18,14 @@ Menu = tuple[tuple[int, int, float], ...]
 """Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
 
 TILES: dict[str, Menu] = {
-    "pascal": ((128, 64, 0.85), (32, 128, 0.68), (128, 32, 0.60), (64, 64, 0.67)),
+    "pascal": ((32, 128, 0.68), (128, 32, 0.60), (64, 64, 0.67)),
     "volta": (
-        (128, 128, 0.98), (128, 64, 0.955), (64, 64, 0.87), (128, 32, 0.87), (32, 128, 0.87),
+        (128, 128, 0.98), (128, 64, 0.955), (128, 32, 0.87), (32, 128, 0.87),
         (64, 32, 0.78), (32, 64, 0.78), (32, 32, 0.66),
     ),
     "ampere": (
-        (128, 128, 0.90), (128, 64, 0.86), (128, 32, 0.78), (32, 128, 0.78),
-        (64, 32, 0.69), (32, 64, 0.69), (32, 32, 0.62),
+        (128, 128, 0.88), (128, 64, 0.83), (128, 32, 0.76), (32, 128, 0.76),
+        (64, 32, 0.68), (32, 64, 0.68), (32, 32, 0.61),
     ),
     "units": ((256, 128, 0.75), (128, 128, 0.72), (128, 64, 0.65), (64, 64, 0.55)),
 }  # fmt: skip
@@ -46,8 +45,12 @@ STRAIGHT_GAIN = 1.07
 DEEP_TILES = ((128, 32), (32, 128))
 """Tiles that cuBLAS 11 has for weight gradients (``nt``), by kernel names in the traces."""
 
-ROUND = 0.5
-"""Microseconds to start and drain a tile, beside writing it out."""
+ROUND, BATCHED_ROUND = 0.5, 0.25
+"""Microseconds to start and drain a tile, of single products and of batched ones, where many tiles
+follow each other on a multiprocessor and hide it in part."""
+
+MEMORY_SHARE = 0.8
+"""Share of DRAM bandwidth that products reach which move more than they compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +79,31 @@ def menu(product: Product, machine: Machine) -> Menu:
     """Return the tiles that the library has for a product, with the share of peak they reach."""
     architecture = machine.sheet.architecture
     kind = NEWER.get(architecture, architecture)
+    kind = kind if kind in BATCHED else "ampere"
     units = machine.sheet.peak(product.dtype)[1]
-    tiles = TILES["units"] if units else TILES.get(kind, TILES["ampere"])
+    tiles = TILES["units" if units else kind]
     gain = 1.0 if product.layout in TRANSPOSED or units else STRAIGHT_GAIN
     scaled = tuple((x, y, min(share * gain, 0.985)) for x, y, share in tiles)
-    if product.batch > 1:
-        return tuple(t for t in scaled if t[:2] in BATCHED.get(kind, ())) or scaled
+    alike = product.batch > 1 or (kind == "pascal" and product.layout not in TRANSPOSED)
+    if alike and not units:
+        return tuple((x, y, min(share * gain, 0.985)) for x, y, share in BATCHED[kind])
     if product.layout == "nt" and not machine.software.split_k_freely:
         deep = tuple(t for t in scaled if t[:2] in DEEP_TILES)
         return deep or scaled
     return scaled
 
 
-BATCHED = {
-    "pascal": ((128, 64),),
-    "volta": ((64, 64), (32, 128), (128, 32)),
-    "ampere": ((128, 128),),
+BATCHED: dict[str, Menu] = {
+    "pascal": ((128, 64, 0.85),),
+    "volta": ((64, 64, 0.87), (32, 128, 0.87)),
+    "ampere": ((128, 128, 0.885),),
 }
-"""Tiles of batched products, by kernel names in the training split and the traces."""
+"""Tiles of batched products, by kernel names in the training split (for at least 64 products) and
+in the traces."""
+
+ALONE = {(64, 64): 4}
+"""Blocks that a multiprocessor needs to be busy, of tiles with few threads: up to four 64x64 tiles
+take as long as four (V100's training split)."""
 
 
 def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
@@ -129,21 +139,19 @@ SPLIT_COST = 5.0
 def _rounds(
     product: Product, machine: Machine, tile: tuple[int, int, float], grid: int, split: int
 ) -> float:
-    """Return the rounds of the busiest multiprocessor, each with its multiply-adds and its write."""
+    """Return the rounds of the busiest multiprocessor and the write of the last one."""
     x, y, share = tile
     sheet, size = machine.sheet, ITEMSIZE[product.dtype]
     depth = -(-product.depth // (8 * split)) * 8
     peak = sheet.peak(product.dtype)[0] / sheet.sms * 1e3
     compute = 2 * x * y * depth / (peak * share)
-    written = min(x, product.columns) * min(y, product.rows) * size
-    write = machine.stream(written * sheet.sms)
+    written = product.batch * product.rows * product.columns * size / grid
+    write = machine.stream(written * min(grid, sheet.sms))
     start = BATCHED_ROUND if product.batch > 1 else ROUND
-    time = -(-grid * split // sheet.sms) * (compute + write + start)
+    group = ALONE.get((x, y), 1)
+    rounds = -(-grid * split // (sheet.sms * group)) * group
+    time = max(rounds * (compute + start) + write, machine.stream(product.traffic, MEMORY_SHARE))
     if split == 1:
         return time
     parts = product.rows * product.columns * size * split * 2
     return time + SPLIT_COST + parts / sheet.l2_bandwidth / 1e3
-
-
-BATCHED_ROUND = 0.25
-"""As ``ROUND``, where many tiles follow each other on a multiprocessor and hide it in part."""

@@ -9,7 +9,7 @@ from irgraph.ir.op import Op
 SHARE = 0.79
 """Share of DRAM bandwidth of ``CatArrayBatchedCopy`` (the paper's program, concat model)."""
 
-START = 1.5
+START = 1.0
 """Microseconds beside the launch floor: pointers and sizes of the parts are fetched first."""
 
 FORMULA = "2 x bytes / (0.79 DRAM bandwidth) (paper, III-B-1b; its program's constant)"

@@ -29,7 +29,7 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     tensors = [t for t in op.operands if isinstance(t, Tensor)]
-    if len(tensors) < 2 or tensors[1].rank < 3 or not op.outputs or op.body and _composite(op):
+    if len(tensors) < 2 or tensors[1].rank < 3 or not op.outputs or _composite(op):
         return None
     kernel = _implicit(tensors[0], tensors[1], op.outputs[0], "conv", machine)
     if len(tensors) < 3:
@@ -71,9 +71,12 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("conv", name, streaming(machine, moved), 0.4, ROOFLINE),)
 
 
-POOLS = """max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward
-_adaptive_avg_pool2d _adaptive_avg_pool2d_backward upsample_nearest2d upsample_nearest2d_backward
-upsample_bilinear2d upsample_bilinear2d_backward constant_pad_nd""".split()
+POOLS = (
+    "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d",
+    "avg_pool2d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
+    "upsample_nearest2d", "upsample_nearest2d_backward", "upsample_bilinear2d",
+    "upsample_bilinear2d_backward", "constant_pad_nd",
+)  # fmt: skip
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(

@@ -11,22 +11,29 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-POINTWISE = """
-abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_not
-bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift ceil celu clamp clamp_max clamp_min
-clip conj_physical copysign cos cosh deg2rad digamma div elu elu_backward eq erf erfc erfinv
-exp exp2 expm1 float_power floor floor_divide fmax fmin fmod frac ge gelu gelu_backward glu gt
-hardshrink hardsigmoid hardsigmoid_backward hardswish hardswish_backward hardtanh hardtanh_backward
-heaviside hypot isfinite isinf isnan isneginf isposinf ldexp le leaky_relu leaky_relu_backward lerp
-lgamma log log10 log1p log2 log_sigmoid_forward log_sigmoid_backward logaddexp logaddexp2 logical_and
-logical_not logical_or logical_xor logit logit_backward lt masked_fill maximum minimum mish
-mish_backward mul nan_to_num native_dropout native_dropout_backward _fused_dropout _masked_scale ne
-neg nextafter polygamma positive pow prelu rad2deg reciprocal relu relu6 remainder round rsqrt rsub
-selu sgn sigmoid sigmoid_backward sign signbit silu silu_backward sin sinc sinh softplus
-softplus_backward softshrink sqrt square sub tan tanh tanh_backward threshold threshold_backward
-true_divide trunc where xlogy tril triu bernoulli normal uniform exponential random
-__and__ __or__ __xor__ _prelu_kernel _prelu_kernel_backward _amp_foreach_non_finite_check_and_unscale
-""".split()
+POINTWISE = (
+    "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "angle", "asin", "asinh", "atan",
+    "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+    "bitwise_left_shift", "bitwise_right_shift", "ceil", "celu", "clamp", "clamp_max",
+    "clamp_min", "clip", "conj_physical", "copysign", "cos", "cosh", "deg2rad", "digamma",
+    "div", "elu", "elu_backward", "eq", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
+    "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "ge", "gelu",
+    "gelu_backward", "glu", "gt", "hardshrink", "hardsigmoid", "hardsigmoid_backward",
+    "hardswish", "hardswish_backward", "hardtanh", "hardtanh_backward", "heaviside", "hypot",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "ldexp", "le", "leaky_relu",
+    "leaky_relu_backward", "lerp", "lgamma", "log", "log10", "log1p", "log2",
+    "log_sigmoid_forward", "log_sigmoid_backward", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logit", "logit_backward", "lt", "masked_fill",
+    "maximum", "minimum", "mish", "mish_backward", "mul", "nan_to_num", "native_dropout",
+    "native_dropout_backward", "_fused_dropout", "_masked_scale", "ne", "neg", "nextafter",
+    "polygamma", "positive", "pow", "prelu", "rad2deg", "reciprocal", "relu", "relu6",
+    "remainder", "round", "rsqrt", "rsub", "selu", "sgn", "sigmoid", "sigmoid_backward", "sign",
+    "signbit", "silu", "silu_backward", "sin", "sinc", "sinh", "softplus", "softplus_backward",
+    "softshrink", "sqrt", "square", "sub", "tan", "tanh", "tanh_backward", "threshold",
+    "threshold_backward", "true_divide", "trunc", "where", "xlogy", "tril", "triu", "bernoulli",
+    "normal", "uniform", "exponential", "random", "__and__", "__or__", "__xor__",
+    "_prelu_kernel", "_prelu_kernel_backward", "_amp_foreach_non_finite_check_and_unscale",
+)  # fmt: skip
 """Ops whose kernel visits each element once (torch's tag ``pointwise``, and their gradients)."""
 
 PAPER: dict[str, tuple[int, int]] = {
@@ -46,6 +53,9 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if op.written and isinstance(values, Tensor) and not _broadcasts(values, target):
         return add_rows(target, values, machine)
     name = f"{op.base} {shape_text(target)}"
+    told = machine.ask("elementwise", name, op=op.base, elements=target.numel, dtype=target.dtype)
+    if told:
+        return (told,)
     return (work("elementwise", name, elementwise_time(op, machine), ERROR, ROOFLINE),)
 
 

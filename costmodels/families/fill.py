@@ -25,8 +25,10 @@ def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (fill_kernel(target, machine),) if target.numel else ()
 
 
-NAMES = """zero_ zeros zeros_like new_zeros ones ones_like new_ones full full_like new_full fill
-fill_ scalar_tensor arange eye linspace range randint randn rand rand_like randn_like
-randperm""".split()
+NAMES = (
+    "zero_", "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full",
+    "full_like", "new_full", "fill", "fill_", "scalar_tensor", "arange", "eye", "linspace",
+    "range", "randint", "randn", "rand", "rand_like", "randn_like", "randperm",
+)  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _fill for name in NAMES}

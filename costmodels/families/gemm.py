@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from costmodels.elements import broadcast_copy
 from costmodels.machine import SMALL, Machine, Rule, work
 from costmodels.tiles import Product, tiled_time
@@ -21,9 +19,9 @@ SMALL_TILE = "rounds of one small tile a multiprocessor, from traced gemmSN kern
 VECTOR_SHARE = 0.62
 """Share of DRAM bandwidth of products with a vector (traced gemv2T, gemvNSP, gemmk1: 0.5-0.7)."""
 
-SMALL_SIDE, SMALL_ROUND = 16, 1.2
-"""Batched products with a side this short run kernels of their own (gemmSN), one tile each, which
-take this many microseconds a round."""
+SMALL_SIDE, MOST_SMALL, SMALL_ROUND = 16, 128, 1.3
+"""Batched products with a side this short, and none longer than that, run kernels of their own
+(gemmSN), one block each, which take this many microseconds a round."""
 
 
 def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
@@ -31,14 +29,15 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     p = product
     batch = f"{p.batch} x " if p.batch > 1 else ""
     name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
-    told = _learned(product, machine, name)
+    sizes = {"batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth}
+    told = machine.ask("gemm", name, dtype=p.dtype, layout=p.layout, **sizes)
     if told:
         return (told,)
     if 1 in (p.rows, p.columns, p.depth):
         return _vector(product, machine, name)
     memory = machine.stream(p.traffic)
-    if p.batch > 1 and min(p.rows, p.columns) <= SMALL_SIDE and p.layout != "nt":
-        rounds = -(-p.batch // machine.sheet.sms) * math.ceil(p.depth / 128)
+    if _is_small(p):
+        rounds = -(-p.batch // machine.sheet.sms)
         time, tile, formula = rounds * SMALL_ROUND, "small", SMALL_TILE
     else:
         time, tile = tiled_time(product, machine)
@@ -50,6 +49,14 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     return (work("gemm", f"{name} {tile}", time, error, formula, outside=outside),)
 
 
+def _is_small(product: Product) -> bool:
+    """Tell whether a batched product runs a kernel for small matrices."""
+    p = product
+    sides = (p.rows, p.columns, p.depth)
+    short = min(p.rows, p.columns) <= SMALL_SIDE and max(sides) <= MOST_SMALL
+    return p.batch > 1 and short and p.layout != "nt"
+
+
 def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:
     time = machine.stream(product.traffic, VECTOR_SHARE) + SMALL
     first = work("gemm", f"{name} vector", time, ERROR, VECTOR)
@@ -59,22 +66,8 @@ def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]
     return (first,)
 
 
-def _learned(product: Product, machine: Machine, name: str) -> Kernel | None:
-    """Ask a trained model for the product, if there is one."""
-    if "gemm" not in machine.learned:
-        return None
-    p = product
-    sizes = {"batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth}
-    told = machine.learned["gemm"]({**sizes, "dtype": p.dtype, "layout": p.layout})
-    if told is None:
-        return None
-    return Kernel(
-        name, "gemm", told.time, told.spread, "learned", outside=told.outside, formula=told.model
-    )
-
-
 def layout(first: Tensor, second: Tensor) -> str:
-    """Return how cuBLAS sees row-major ``first @ second``: the second factor's letter comes first."""
+    """Return how cuBLAS sees row-major ``first @ second``: the second factor comes first."""
     return _letter(second) + _letter(first)
 
 
@@ -114,7 +107,10 @@ def _addmm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _bias(bias: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the copy of a bias into the result, where the product does not add it (the paper has none)."""
+    """Return the copy of a bias into the result, if the product does not add it.
+
+    The paper's formulas have none.
+    """
     if machine.paper:
         return ()
     result = op.outputs[0] if op.outputs else bias

@@ -19,7 +19,7 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-GATHER_PER_CYCLE, GATHER_START = 0.67, 5.0
+GATHER_PER_CYCLE, GATHER_START = 0.67, 4.5
 """Elements a cycle and multiprocessor of ``index_elementwise_kernel``, which computes its source
 address from every index with 64-bit divisions, and microseconds beside (traced: 17.4 us for
 718,848 elements, 8.2 for 73,728)."""

@@ -19,8 +19,13 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None:
         return None
-    time = streaming(machine, 2 * traffic(target))
-    return (work("norm", f"{op.base} {shape_text(target)}", time, 0.4, ROOFLINE),)
+    name = f"{op.base} {shape_text(target)}"
+    columns = int(target.shape[-1]) if target.rank else 1
+    rows = target.numel // max(columns, 1)
+    told = machine.ask("layer_norm", name, rows=rows, cols=columns, dtype=target.dtype)
+    if told:
+        return (told,)
+    return (work("norm", name, streaming(machine, 2 * traffic(target)), 0.4, ROOFLINE),)
 
 
 def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -33,9 +38,12 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("norm", f"{op.base} {shape_text(target)}", time, 0.4, FORMULA),)
 
 
-TWO_PASSES = """native_layer_norm_backward native_batch_norm native_batch_norm_backward
-_native_batch_norm_legit _batch_norm_with_update batch_norm_backward cudnn_batch_norm
-cudnn_batch_norm_backward native_group_norm native_group_norm_backward""".split()
+TWO_PASSES = (
+    "native_layer_norm_backward", "native_batch_norm", "native_batch_norm_backward",
+    "_native_batch_norm_legit", "_batch_norm_with_update", "batch_norm_backward",
+    "cudnn_batch_norm", "cudnn_batch_norm_backward", "native_group_norm",
+    "native_group_norm_backward",
+)  # fmt: skip
 
 RULES: dict[str, Rule] = {
     "aten.native_layer_norm": _norm,

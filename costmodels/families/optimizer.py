@@ -39,8 +39,11 @@ def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("optimizer", name, time, ERROR, ROOFLINE),) * count
 
 
-FOREACH = """add add_ sub sub_ mul mul_ div div_ addcmul_ addcdiv_ addcmul addcdiv sqrt sqrt_ neg
-neg_ lerp_ lerp zero_ copy_ maximum_ maximum clamp_min_ reciprocal_ pow exp abs sign""".split()
+FOREACH = (
+    "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "addcmul_", "addcdiv_",
+    "addcmul", "addcdiv", "sqrt", "sqrt_", "neg", "neg_", "lerp_", "lerp", "zero_", "copy_",
+    "maximum_", "maximum", "clamp_min_", "reciprocal_", "pow", "exp", "abs", "sign",
+)  # fmt: skip
 
 RULES: dict[str, Rule] = {
     **{f"aten._foreach_{name}": _foreach for name in FOREACH},

@@ -46,8 +46,10 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return reduction(source, max(op.outputs[0].numel, 1), machine)
 
 
-NAMES = """sum mean nansum prod amax amin aminmax max min argmax argmin all any norm
-linalg_vector_norm var std var_mean std_mean logsumexp cumsum cumprod count_nonzero median
-_foreach_norm""".split()
+NAMES = (
+    "sum", "mean", "nansum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax",
+    "argmin", "all", "any", "norm", "linalg_vector_norm", "var", "std", "var_mean", "std_mean",
+    "logsumexp", "cumsum", "cumprod", "count_nonzero", "median", "_foreach_norm",
+)  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _reduce for name in NAMES}

@@ -15,6 +15,11 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     moved = sum(map(traffic, (*op.inputs, *op.outputs)))
     name = f"{op.base} {shape_text(target)}"
+    columns = int(target.shape[-1]) if target.rank else 1
+    rows = target.numel // max(columns, 1)
+    told = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
+    if told:
+        return (told,)
     return (work("softmax", name, streaming(machine, moved), 0.4, ROOFLINE),)
 
 

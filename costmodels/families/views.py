@@ -12,13 +12,18 @@ def nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     return ()
 
 
-NAMES = """empty empty_like empty_strided new_empty new_empty_strided detach detach_ alias view
-view_as _unsafe_view _reshape_alias as_strided as_strided_ expand expand_as t t_ transpose
-transpose_ permute numpy_T mT squeeze squeeze_ unsqueeze unsqueeze_ select slice narrow split
-split_with_sizes chunk unbind unfold diagonal movedim swapaxes lift_fresh broadcast_tensors
-broadcast_to resolve_conj resolve_neg result_type set_ resize_ requires_grad_ _indices _values
-indices values _coalesced_ _sparse_coo_tensor_unsafe _sparse_coo_tensor_with_dims_and_tensors
-sparse_coo_tensor is_pinned is_same_size sym_size _version record_stream retain_grad real imag
-view_as_real view_as_complex _has_compatible_shallow_copy_type _backward""".split()
+NAMES = (
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach",
+    "detach_", "alias", "view", "view_as", "_unsafe_view", "_reshape_alias", "as_strided",
+    "as_strided_", "expand", "expand_as", "t", "t_", "transpose", "transpose_", "permute",
+    "numpy_T", "mT", "squeeze", "squeeze_", "unsqueeze", "unsqueeze_", "select", "slice",
+    "narrow", "split", "split_with_sizes", "chunk", "unbind", "unfold", "diagonal", "movedim",
+    "swapaxes", "lift_fresh", "broadcast_tensors", "broadcast_to", "resolve_conj",
+    "resolve_neg", "result_type", "set_", "resize_", "requires_grad_", "_indices", "_values",
+    "indices", "values", "_coalesced_", "_sparse_coo_tensor_unsafe",
+    "_sparse_coo_tensor_with_dims_and_tensors", "sparse_coo_tensor", "is_pinned",
+    "is_same_size", "sym_size", "_version", "record_stream", "retain_grad", "real", "imag",
+    "view_as_real", "view_as_complex", "_has_compatible_shallow_copy_type", "_backward",
+)  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": nothing for name in NAMES}
