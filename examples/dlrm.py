@@ -72,6 +72,13 @@ def mlp(sizes: tuple[int, ...], last: nn.Module) -> nn.Sequential:
     return nn.Sequential(*layers[:-1], last)
 
 
+def table(config: Config, rows: int) -> nn.EmbeddingBag:
+    """Return a table with the small random rows that DLRM begins with."""
+    bound = rows**-0.5
+    weights = torch.empty(rows, config.width).uniform_(-bound, bound)
+    return nn.EmbeddingBag.from_pretrained(weights, False, mode="sum", sparse=config.sparse)
+
+
 class DLRM(nn.Module):
     """Dense features and table lookups, their pairwise products, and an MLP over all of it."""
 
@@ -79,10 +86,7 @@ class DLRM(nn.Module):
         super().__init__()
         self.config = config
         self.bot_mlp = mlp(config.bottom, nn.ReLU())
-        self.tables = nn.ModuleList(
-            nn.EmbeddingBag(rows, config.width, mode="sum", sparse=config.sparse)
-            for rows in config.rows
-        )
+        self.tables = nn.ModuleList(table(config, rows) for rows in config.rows)
         self.top_mlp = mlp((config.interactions, *config.top), nn.Sigmoid())
 
     def forward(self, dense: Tensor, offsets: Tensor, indices: Tensor) -> Tensor:
@@ -114,10 +118,7 @@ class Step:
             self.model = DLRM(config)
         self.inputs = random_batch(config, batch)
         self.loss = nn.BCELoss() if config.loss == "bce" else nn.MSELoss()
-        model = self.model
-        dense = [*model.bot_mlp.parameters(), *model.top_mlp.parameters()]
-        self.dense_optimizer = torch.optim.SGD(dense, lr=0.1, foreach=False)
-        self.table_optimizer = torch.optim.SGD(model.tables.parameters(), lr=0.1, foreach=False)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, foreach=False)
 
     def __call__(self) -> Tensor:
         """Train on ``inputs`` once and return the loss, on the host."""
@@ -126,25 +127,26 @@ class Step:
         predicted = self.model(dense, offsets, indices.to(self.device))
         loss = self.loss(predicted, target.to(self.device))
         shown = loss.detach().cpu()
-        self.dense_optimizer.zero_grad(set_to_none=False)
-        self.table_optimizer.zero_grad(set_to_none=True)
+        for bag in self.model.tables:
+            bag.weight.grad = None  # zeros for whole tables would be written and read in vain
+        self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
-        self.dense_optimizer.step()
-        self.table_optimizer.step()
+        self.optimizer.step()
         return shown
 
 
 def random_batch(config: Config, batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return host tensors: dense [B, F], offsets [T, B], indices [T, B*L], target [B, 1].
 
-    The target depends on the dense features, so that there is something to learn.
+    Offsets and indices are 32-bit, as the measured program copied them. The dense features of
+    clicked samples are larger, so that there is something to learn.
     """
     tables, lookups = len(config.rows), config.lookups
-    dense = torch.rand(batch, config.bottom[0])
-    offsets = torch.arange(0, batch * lookups, lookups).repeat(tables, 1)
+    target = torch.randint(2, (batch, 1)).float()
+    dense = torch.rand(batch, config.bottom[0]) + target
+    offsets = torch.arange(0, batch * lookups, lookups, dtype=torch.int32).repeat(tables, 1)
     rows = torch.tensor(config.rows).unsqueeze(1)
-    indices = (torch.rand(tables, batch * lookups) * rows).long().clamp(max=rows - 1)
-    target = (dense[:, :1] > 0.5).float()
+    indices = (torch.rand(tables, batch * lookups) * rows).clamp(max=rows - 1).int()
     return dense, offsets, indices, target
 
 
@@ -224,8 +226,8 @@ def main() -> None:
     losses = train(made, given.steps)
     window = max(1, min(10, given.steps // 2))
     first, last = sum(losses[:window]) / window, sum(losses[-window:]) / window
-    print(f"DLRM {given.preset}: loss {first:.4f} over the first {window} steps,")
-    print(f"{last:.4f} over the last {window} of {given.steps}")
+    shown = f"{first:.4f} over the first {window} steps, {last:.4f} over the last {window}"
+    print(f"DLRM {given.preset}: loss {shown} of {given.steps}")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class _Node(msgspec.Struct):
 class _File(msgspec.Struct):
     nodes: list[_Node] | None = None
     schema: str = ""
-    traceEvents: msgspec.Raw | None = None  # noqa: N815  (the name in Kineto traces)
+    traceEvents: msgspec.Raw = msgspec.Raw()  # noqa: N815  (the name in Kineto traces)
 
 
 class Trace(msgspec.Struct):
@@ -107,7 +107,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
         raise fail(f"not an execution trace: {_plain(error)}", Place(source)) from None
     except msgspec.DecodeError as error:
         raise _broken_json(data, source, error) from None
-    if file.traceEvents is not None:
+    if bytes(file.traceEvents):
         raise _is_kineto(source)
     if file.nodes is None:
         raise fail("no execution trace: the file has no list of nodes", Place(source))
@@ -161,7 +161,7 @@ def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
     found = re.search(r"byte (\d+)", str(error))
     offset = int(found.group(1)) if found else len(data)
     place = place_at(data[:offset].decode("utf-8", "replace"), source, offset)
-    message = str(error).partition(" (byte")[0]
+    message = str(error).partition(" (byte")[0].removeprefix("JSON is malformed: ")
     if "truncated" in message:
         message = "the file ends in the midst of its JSON: it is cut off"
     # the line itself may be the whole file, so only its number is shown

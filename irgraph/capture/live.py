@@ -124,10 +124,15 @@ def capture_file(
         sizes = batches or other_sizes(batch)
         others = {size: at(size).graph for size in sizes if size != batch}
         graph, odd = with_batch({batch: first.graph, **others}, batch)
-    except (DifferentStructureError, IrgraphError) as error:
-        note = f"no batch dimension: other sizes than {batch} do not do the same: {error}"
-        return replace(first, notes=(*first.notes, note))
+    except DifferentStructureError as error:
+        return _without_batch(first, f"the calls depend on it: {error}")
+    except IrgraphError as error:
+        return _without_batch(first, f"other sizes fail: {error.diagnostics[0].message}")
     return replace(first, graph=graph, notes=(*first.notes, *odd))
+
+
+def _without_batch(captured: Capture, reason: str) -> Capture:
+    return replace(captured, notes=(*captured.notes, f"no batch dimension: {reason}"))
 
 
 def other_sizes(batch: int) -> tuple[int, ...]:
