@@ -1,0 +1,114 @@
+"""Predicted beside measured, for many points, as tables and as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from irgraph.evaluate.errors import Errors, error, summarize
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured quantity of one workload. Times in milliseconds.
+
+    Attributes:
+        workload: what ran, such as ``DLRM_default, B = 512``.
+        measured, predicted: the times.
+        others: signed errors, as fractions, of predictions by others, by who made them.
+    """
+
+    workload: str
+    measured: float
+    predicted: float
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def error(self) -> float:
+        """Signed relative error of the prediction."""
+        return error(self.predicted, self.measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one quantity, such as the step time."""
+
+    quantity: str
+    points: Sequence[Point]
+
+    def summaries(self) -> dict[str, Errors]:
+        """Return the summary of our errors and of each other's, by who predicted."""
+        found = {"irgraph": summarize([p.error for p in self.points])}
+        for who in self.points[0].others:
+            found[who] = summarize([p.others[who] for p in self.points])
+        return found
+
+    def table(self) -> Table:
+        """Return the points and their summaries as a table."""
+        others = list(self.points[0].others)
+        heads = [f"{who} error" for who in ("irgraph", *others)]
+        table = Table("", "measured", "predicted", *heads, title=self.quantity)
+        table.title_justify = "left"
+        for point in self.points:
+            signed = [point.error, *(point.others[who] for who in others)]
+            times = [f"{time:.2f} ms" for time in (point.measured, point.predicted)]
+            table.add_row(point.workload, *times, *(f"{e:+.1%}" for e in signed))
+        table.add_section()
+        columns = list(self.summaries().values())
+        table.add_row("MAPE", "", "", *(f"{s.mape:.1%}" for s in columns))
+        table.add_row("bias", "", "", *(f"{s.bias:+.1%}" for s in columns))
+        table.add_row("geometric mean", "", "", *(f"{s.gmae:.1%}" for s in columns))
+        table.add_row("worst", "", "", *(f"{s.worst:+.1%}" for s in columns))
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An evaluation: one table a quantity, what it was made with, and what limits it.
+
+    Attributes:
+        name: as the command calls it.
+        series: the quantities.
+        settings: what the predictions were made with.
+        notes: sentences that belong beside the figures.
+    """
+
+    name: str
+    series: Sequence[Series]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def render(self) -> list[RenderableType]:
+        """Return the tables and lines to print."""
+        settings = Table(show_header=False, title="made with", title_justify="left")
+        for name, value in self.settings.items():
+            settings.add_row(name, value)
+        return [*(s.table() for s in self.series), settings, *self.notes]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values: times in ms, errors in percent."""
+        return {
+            "evaluation": self.name,
+            "quantities": {s.quantity: _series_json(s) for s in self.series},
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+        }
+
+
+def _series_json(series: Series) -> dict[str, Any]:
+    points = [
+        {
+            "workload": p.workload,
+            "measured_ms": p.measured,
+            "predicted_ms": p.predicted,
+            "error_pct": 100.0 * p.error,
+            "others_error_pct": {who: 100.0 * e for who, e in p.others.items()},
+        }
+        for p in series.points
+    ]
+    summaries = {who: s.as_percent() for who, s in series.summaries().items()}
+    return {"points": points, "summary_pct": summaries}
