@@ -56,7 +56,7 @@ def lower_execution_trace(
     notes += _doubts(assembler)
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
     graph = Graph(
-        name or file.partition(".")[0],
+        name or file.removesuffix(".gz").removesuffix(".json"),
         settings={"source": file, "trace_version": trace.schema},
         schemas=tuple(lowering.schemas),
         devices=tuple(Device(device, sheet) for device in devices),

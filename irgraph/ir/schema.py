@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -87,6 +87,9 @@ def parse_schema(text: str, composite: bool = False, random: bool = False) -> Sc
             keyword = True
         else:
             arguments.append(_argument(part, keyword))
+    if library == "c10d" and base.endswith("_") and arguments:
+        # torch leaves the marks out here: collectives write their first argument
+        arguments[0] = replace(arguments[0], alias="a", written=True)
     returns = _split(after[1:-1]) if after.startswith("(") else [after]
     return Schema(
         f"{library}.{base}",

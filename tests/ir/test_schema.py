@@ -75,3 +75,8 @@ def test_a_model_may_bring_schemas() -> None:
 def test_nonsense_is_refused_with_the_text() -> None:
     with pytest.raises(SchemaError, match="not a schema in torch's notation: 'hello'"):
         parse_schema("hello")
+
+
+def test_collectives_write_their_first_argument() -> None:
+    (schema,) = schemas_of("c10d.allreduce_")
+    assert [argument.name for argument in schema.arguments if argument.written] == ["tensors"]
