@@ -21,14 +21,18 @@ def load(name: str, start: str = "start") -> Lark:
     """
     from lark import Lark
 
-    path = FOLDER / f"{name}.lark"
-    options = {
-        "parser": "lalr",
-        "start": start,
-        "propagate_positions": True,
-        "maybe_placeholders": True,
-    }
     try:
-        return Lark.open(str(path), cache=True, **options)
+        return _open(Lark, name, start, cached=True)
     except OSError:
-        return Lark.open(str(path), **options)
+        return _open(Lark, name, start, cached=False)
+
+
+def _open(lark: type[Lark], name: str, start: str, cached: bool) -> Lark:
+    return lark.open(
+        str(FOLDER / f"{name}.lark"),
+        parser="lalr",
+        start=start,
+        propagate_positions=True,
+        maybe_placeholders=True,
+        cache=cached,
+    )

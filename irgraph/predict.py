@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from costmodels.host import load_host
 from costmodels.price import price
 from costmodels.sheet import DeviceSheet, load_device
-
-from costmodels.host import load_host
 from irgraph.ir.cost import PROVENANCES, Host, Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.schedule.accounting import BLOCKING, Accounting
@@ -52,7 +51,7 @@ class Prediction:
         A family's errors are taken to go together, those of different families to be independent;
         the spread of host overheads is not in it.
         """
-        by_family: Counter[str] = Counter()
+        by_family: dict[str, float] = defaultdict(float)
         for interval in self.path.intervals:
             if interval.cause == "kernel" and interval.kernel is not None:
                 by_family[interval.kernel.family] += interval.kernel.spread

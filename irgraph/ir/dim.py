@@ -25,9 +25,9 @@ class Dim(int):
         dim.terms = terms
         return dim
 
-    def __getnewargs__(self) -> tuple[int, tuple[Term, ...]]:
+    def __reduce__(self) -> tuple[type[Dim], tuple[int, tuple[Term, ...]]]:
         """Support copying and pickling."""
-        return int(self), self.terms
+        return Dim, (int(self), self.terms)
 
     def __str__(self) -> str:
         """Return the expression as ``model.ir`` spells it."""

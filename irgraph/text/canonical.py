@@ -173,7 +173,7 @@ class _Reader:
         return tuple(results), at
 
     def listed(self, names: list[str], line: str, at: int) -> tuple[tuple[Tensor, ...], int]:
-        items = []
+        items: list[Tensor] = []
         for name in names:
             tensor, end = self.placed(name, line, at + 1 + bool(items))
             items.append(tensor)
