@@ -65,7 +65,7 @@ class _Reader:
 
     def header(self) -> None:
         match = _HEADER.match(self.lines[0])
-        if match is None:
+        if match is None or self.lines[1:2] != [""]:
             raise NotCanonicalError("header")
         self.builder.name = unquote(match[1])
         for name, value in _matches(_SETTING, match[2]):
@@ -89,6 +89,8 @@ class _Reader:
             else:
                 self.other(line)
             self.at += 1
+        if self.lines[self.at]:
+            raise NotCanonicalError("no blank line before the ops")
         if self.at < len(self.lines) - 1:
             self.at += 1
 
