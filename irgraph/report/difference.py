@@ -19,7 +19,7 @@ def compare(before: Prediction, after: Prediction) -> dict[str, Any]:
     counts = [Counter(op.name for op in p.priced.graph.walk()) for p in (before, after)]
     names = sorted(counts[0] | counts[1])
     return {
-        "models": [first["model"], second["model"]],
+        "models": _names(before, after),
         "device": first["device"]["name"],
         "host": first["host"],
         "figures": {name: [first[name], second[name]] for name in figures},
@@ -31,6 +31,14 @@ def compare(before: Prediction, after: Prediction) -> dict[str, Any]:
         "unknown": [first["unknown"], second["unknown"]],
         "assumptions": second["assumptions"],
     }
+
+
+def _names(before: Prediction, after: Prediction) -> list[str]:
+    """Return what to call the two models: their names, or their files where those are equal."""
+    first, second = before.priced.graph, after.priced.graph
+    if first.name != second.name or not (first.source and second.source):
+        return [first.name, second.name]
+    return [first.source, second.source]
 
 
 def _times(summary: dict[str, Any]) -> dict[str, float]:
