@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from irgraph.capture.nodes import Json, Node, Recorded, unknown_types, values
+from irgraph.capture.nodes import LOST, Json, Node, Recorded, unknown_types, values
 from irgraph.text.diagnostics import IrgraphError, Place, fail, place_at
 
 KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
@@ -194,7 +194,7 @@ def _attach(raw: list[_Node]) -> list[Node]:
         if parent is not None and parent is not node and node.parent < node.id:
             parent.children.append(node)
         else:
-            node.parent = 0
+            node.parent = LOST if parent is None and node.parent else 0
     return nodes
 
 

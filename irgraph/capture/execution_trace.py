@@ -7,7 +7,7 @@ from pathlib import Path
 
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.et_reader import Trace, decode_execution_trace, read_execution_trace
-from irgraph.capture.forest import last_complete, roots, steps
+from irgraph.capture.forest import last_complete, lost, roots, steps
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
 from irgraph.capture.nodes import Node
@@ -52,8 +52,7 @@ def lower_execution_trace(
     resolver = Resolver(identities)
     lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, forest[0].thread))
     assembler = Assembler(lowering.calls(chosen))
-    notes += [f"{count} {sentence}" for sentence, count in sorted(resolver.counts.items())]
-    notes += _doubts(assembler)
+    notes += [*resolver.notes(), *_doubts(assembler), *lost(trace.nodes)]
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
     graph = Graph(
         name or file.removesuffix(".gz").removesuffix(".json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from irgraph.capture.nodes import Node
+from irgraph.capture.nodes import LOST, Node
 
 BOOKKEEPING = "[pytorch|profiler|"
 EVALUATE = "autograd::engine::evaluate_function: "
@@ -16,17 +16,19 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
     """Return the outermost calls of all threads in launch order.
 
     What the backward thread ran goes where the forward thread waited for it: into the range that
-    its autograd nodes name as their forward one, or else into the one that was open then.
+    its autograd nodes name as their forward one, or else into the one that was open then. So do
+    calls whose caller was not recorded.
     """
     by_id = {node.id: node for node in nodes}
     outermost = [n for n in nodes if not _is_bookkeeping(n) and _is_outermost(n, by_id)]
     if not outermost:
         return []
     main = outermost[0].thread
-    kept = [node for node in outermost if node.thread == main]
+    kept = [n for n in outermost if n.thread == main and n.parent != LOST]
+    placed = set(map(id, kept))
     home: Node | None = None
     for node in outermost:
-        if node.thread == main:
+        if id(node) in placed:
             continue
         named = by_id.get(_forward(node))
         if named is not None and named.thread == main and not _is_bookkeeping(named):
@@ -34,7 +36,31 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
         elif _forward(node) or not node.name.startswith(EVALUATE):
             home = _open_at(kept, node.id)
         _insert(home.children if home else kept, node)
-    return kept
+    return _untangled(kept)
+
+
+def lost(nodes: Sequence[Node]) -> list[str]:
+    """Return a sentence about calls whose caller was not recorded, if there are any."""
+    count = sum(node.parent == LOST for node in nodes)
+    return [f"{count} calls have no recorded caller: put where they began"] if count else []
+
+
+def _untangled(nodes: Sequence[Node]) -> list[Node]:
+    """Take out of autograd calls what only seems to be in them.
+
+    After an exception a recording counts later calls as the interrupted one's.
+    """
+    found = []
+    for node in nodes:
+        escaped: list[Node] = []
+        if node.name.startswith(EVALUATE):
+            calls = [child.name.startswith(EVALUATE) for child in node.children]
+            inner = [child.backward for child in node.children]
+            if True in inner and True in calls[inner.index(True) :]:
+                first = calls.index(True, inner.index(True))
+                node.children, escaped = node.children[:first], node.children[first:]
+        found += [node, *_untangled(escaped)]
+    return found
 
 
 def _is_bookkeeping(node: Node) -> bool:

@@ -14,11 +14,11 @@ from irgraph.capture.accelerator import as_accelerator
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.batch import DifferentStructureError, with_batch
 from irgraph.capture.et_reader import read_execution_trace
-from irgraph.capture.forest import roots
+from irgraph.capture.forest import lost, roots
 from irgraph.capture.forms import accelerator_forms
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
-from irgraph.capture.marks import join
+from irgraph.capture.marks import join, unmarked
 from irgraph.capture.nodes import Node
 from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
@@ -65,9 +65,9 @@ def capture(
         nodes, recording = _record(step, name, model, source)
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
-    records = join(nodes, recording)
     resolver = Resolver(identities)
-    forest = roots(nodes)
+    records = join(nodes, recording)
+    forest = unmarked(roots(nodes))
     if not forest:
         raise fail(f"{name} called no operator", Place(source) if source else None)
     threads = thread_names(nodes, forest[0].thread)
@@ -84,7 +84,7 @@ def capture(
         ops=assembler.ops,
     )
     notes = [*dict.fromkeys(recording.repaired), *changes, *(CPU_NOTES if device == "cpu" else ())]
-    notes += [f"{count} {sentence}" for sentence, count in resolver.counts.items()]
+    notes += [*resolver.notes(), *lost(nodes)]
     return Capture(graph, tuple(notes), accelerator_forms(graph), tuple(lowering.links))
 
 

@@ -74,7 +74,7 @@ class Lowering:
         if not shipped:
             self.schemas[node.schema] = None
         call = self._start(node, schema.name, around)
-        if node.sequence >= 0 and around.phase != "backward":
+        if node.sequence >= 0:
             self._forward[node.sequence] = call
         if schema.composite and node.children and node.id not in self.records:
             return [self._composite(node, schema, call, around)]

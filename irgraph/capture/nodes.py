@@ -41,6 +41,8 @@ class TraceTensor:
 class Node:
     """One recorded range: an operator, an autograd node or an annotation.
 
+    An exception (checkpointing stops early by one) leaves ranges without their caller.
+
     Attributes:
         id: number in the recording, in order of starts.
         name: as recorded, such as ``aten::linear``.
@@ -50,6 +52,7 @@ class Node:
         forward: id of the range on the forward thread that a backward node belongs to.
         thread: the recording's thread number.
         backward: whether it is an autograd node.
+        parent: id of the range that called it, 0 if none, ``LOST`` if the recording lacks it.
         children: what it called, in order of starts.
     """
 
@@ -85,6 +88,9 @@ BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 """What stands for an unknown element type, by its bytes."""
 
 UNDEFINED = "nullptr"
+
+LOST = -1
+"""Stands for the id of a caller that was not recorded."""
 
 
 def values(

@@ -65,12 +65,9 @@ def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
             self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
         ) -> Torch:
             kwargs = kwargs or {}
-            if func.namespace == "profiler":
-                return func(*args, **kwargs)
-            if _is_composite(func):  # reaches the mode whole under inference mode
-                with self:
-                    return func.decompose(*args, **kwargs)
-            if recording is None:
+            if _is_composite(func):
+                return _decomposed(self, func, args, kwargs)
+            if recording is None or func.namespace == "profiler":
                 return _run(func, args, kwargs, [])
             return _record(recording, hints, func, args, kwargs)
 
@@ -82,6 +79,12 @@ def _is_composite(func: Torch) -> bool:
 
     known = torch._C._dispatch_has_kernel_for_dispatch_key
     return bool(known(func.name(), "CompositeImplicitAutograd"))
+
+
+def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+    """Run a composite call, which reaches a mode whole only under inference mode."""
+    with mode:
+        return func.decompose(*args, **kwargs)
 
 
 def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs: Torch) -> Torch:

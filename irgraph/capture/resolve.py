@@ -32,6 +32,10 @@ class Resolver:
     identities: Identities
     counts: Counter[str] = field(default_factory=Counter)
 
+    def notes(self) -> list[str]:
+        """Return a sentence for each kind of assumption, with how often it was made."""
+        return [f"{count} {sentence}" for sentence, count in sorted(self.counts.items())]
+
     def find(self, value: Recorded) -> Handle | None:
         """Return the known tensor that a recorded value means, if any."""
         return self.identities.find(value) if isinstance(value, TraceTensor) else None

@@ -150,6 +150,18 @@ def test_what_the_optimizer_writes_is_a_parameter() -> None:
     assert graph.ops[1].body[0].phase == "optimizer"
 
 
+def test_a_call_without_its_caller_goes_where_it_began() -> None:
+    label = node(4, "## forward ##", scope=7)
+    first = node(5, "aten::relu", [tensor(10, 11, 2)], [tensor(12, 13, 2)], parent=4)
+    torn = node(7, "aten::relu", [tensor(12, 13, 2)], [tensor(14, 15, 2)], parent=6)
+    last = node(8, "aten::relu", [tensor(14, 15, 2)], [tensor(16, 17, 2)], parent=4)
+    captured = lowered(label, first, torn, last)
+    assert [op.origin for op in captured.graph.ops[0].body] == [
+        "et.json#5", "et.json#7", "et.json#8",
+    ]  # fmt: skip
+    assert captured.notes == ("1 calls have no recorded caller: put where they began",)
+
+
 def test_unknown_operators_bring_their_schema() -> None:
     schema = "my::op(Tensor x, int n=1) -> Tensor"
     x, y = tensor(10, 11, 4), tensor(12, 13, 4)

@@ -17,6 +17,7 @@ from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("torch.utils.checkpoint")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = "(max_rows=50, lookups=3)"
@@ -143,6 +144,23 @@ def test_cpu_capture_says_what_it_lacks() -> None:
     assert {t.device for op in graph.walk() for t in op.outputs} == {"gpu0"}
     assert any("copies between host and device are missing" in note for note in captured.notes)
     assert any("backward ran on the calling thread" in note for note in captured.notes)
+
+
+def test_checkpointing_recomputes_inside_backward() -> None:
+    """An exception ends the recomputation, which tears the trace's nesting."""
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).to("meta")
+    last = torch.nn.Linear(4, 4, device="meta")
+    x = torch.ones(2, 4, device="meta")
+
+    def step() -> None:
+        kept = torch.utils.checkpoint.checkpoint(layers, x, use_reentrant=False)
+        last(kept).sum().backward()
+
+    graph = sound(capture(step, model=torch.nn.ModuleList([layers, last])))
+    scope = next(op for op in graph.ops if op.name == "autograd.ReluBackward0")
+    assert [op.base for op in scope.body] == ["linear", "relu", "detach", "threshold_backward"]
+    assert scope.body[-1].operands[1] is scope.body[1].results[0]
+    assert [d.role for d in graph.tensors if not d.label] == ["input"]
 
 
 class Convolutional:
