@@ -23,6 +23,9 @@ SMALL_SIDE, MOST_SMALL, SMALL_ROUND = 16, 128, 1.3
 """Batched products with a side this short, and none longer than that, run kernels of their own
 (gemmSN), one block each, which take this many microseconds a round."""
 
+FUSED = ("linear_relu", "addmm_relu", "_addmm_activation")
+"""Products that add a bias and apply an activation in one kernel."""
+
 
 def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     """Return the kernels of a product: one, and a second where a split vector is summed up."""
@@ -109,9 +112,9 @@ def _addmm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _bias(bias: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
     """Return the copy of a bias into the result, if the product does not add it.
 
-    The paper's formulas have none.
+    Fused ops add it in their epilogue; the paper's formulas have no copy.
     """
-    if machine.paper:
+    if machine.paper or op.base in FUSED:
         return ()
     result = op.outputs[0] if op.outputs else bias
     vector = bias.rank == 1 and machine.software.bias_in_gemm and 1 not in result.shape

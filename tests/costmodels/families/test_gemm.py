@@ -1,0 +1,137 @@
+"""Matrix products: which kernels, which sizes, and never below the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodels.families import rules
+from costmodels.families.gemm import layout, product_kernels
+from costmodels.machine import Learned, Machine
+from costmodels.sheet import load_device
+from costmodels.tiles import Product
+from irgraph.ir.tensor import Tensor
+from tests.costmodels.families.helpers import NEW, OLD, call, kernels, machine, tensor, total
+
+SIZES = st.integers(1, 3000)
+
+
+def _transposed(t: Tensor) -> Tensor:
+    return replace(t, shape=t.shape[::-1], strides=(1, t.shape[1]))
+
+
+@given(st.integers(1, 64), SIZES, SIZES, SIZES, st.sampled_from(["tn", "nn", "nt"]))
+def test_a_product_is_never_faster_than_its_roofline(
+    b: int, m: int, n: int, k: int, letters: str
+) -> None:
+    on = machine()
+    product = Product(b, m, n, k, "f32", letters)
+    time = total(product_kernels(product, on))
+    flops = 2.0 * b * m * n * k / on.sheet.peak("f32")[0] / 1e3
+    assert time >= max(flops, on.stream(product.traffic))
+
+
+@given(SIZES, SIZES, SIZES)
+def test_no_card_takes_longer_for_a_smaller_batch_of_equal_products(m: int, n: int, k: int) -> None:
+    on = machine("a100")
+    few, many = (total(product_kernels(Product(b, m, n, k, "f32", "nn"), on)) for b in (2, 16))
+    assert few <= many
+
+
+def test_layout_names_the_column_factor_first() -> None:
+    data, weight = tensor("x", 4, 8), tensor("w", 6, 8)
+    gradient = tensor("g", 4, 6)
+    assert layout(data, _transposed(weight)) == "tn"
+    assert layout(gradient, weight) == "nn"
+    assert layout(_transposed(gradient), data) == "nt"
+
+
+def test_linear_of_2021_copies_its_bias_first() -> None:
+    op = call("aten.linear", tensor("x", 64, 8), tensor("w", 16, 8), tensor("c", 16), out=(64, 16))
+    old = kernels(op, machine(software=OLD))
+    assert [k.family for k in old] == ["elementwise", "gemm"]
+    assert [k.family for k in kernels(op, machine(software=NEW))] == ["gemm"]
+
+
+def test_linear_without_bias_is_one_kernel() -> None:
+    op = call("aten.linear", tensor("x", 64, 8), tensor("w", 16, 8), out=(64, 16))
+    assert len(kernels(op, machine(software=OLD))) == 1
+
+
+def test_linear_and_the_addmm_inside_it_cost_the_same() -> None:
+    data, weight, bias = tensor("x", 2048, 512), tensor("w", 256, 512), tensor("c", 256)
+    linear = call("aten.linear", data, weight, bias, out=(2048, 256))
+    addmm = call("aten.addmm", bias, data, _transposed(weight), out=(2048, 256))
+    for software in (OLD, NEW):
+        on = machine(software=software)
+        assert total(kernels(linear, on)) == total(kernels(addmm, on))
+
+
+def test_linear_over_three_axes_multiplies_all_rows() -> None:
+    op = call("aten.linear", tensor("x", 4, 32, 8), tensor("w", 16, 8), out=(4, 32, 16))
+    assert "128x16x8" in kernels(op, machine())[0].name
+
+
+def test_a_fused_epilogue_copies_no_bias_in_any_era() -> None:
+    op = call(
+        "irgraph.linear_relu", tensor("x", 64, 8), tensor("w", 16, 8), tensor("c", 16), out=(64, 16)
+    )
+    assert len(kernels(op, machine(software=OLD))) == 1
+
+
+def test_a_matmul_with_recorded_calls_leaves_the_price_to_them() -> None:
+    op = call("aten.matmul", tensor("x", 4, 8), tensor("w", 8, 2), out=(4, 2))
+    assert kernels(op, machine())
+    inside = replace(op, body=(replace(op, name="aten.mm"),))
+    assert rules()["aten.matmul"](inside, machine()) is None
+
+
+def test_a_weight_gradient_of_one_row_sums_its_parts_in_a_second_kernel() -> None:
+    op = call("aten.mm", tensor("g", 1, 2048), tensor("x", 2048, 256), out=(1, 256))
+    assert len(kernels(op, machine())) == 2
+
+
+def test_free_splitting_helps_only_where_tiles_leave_multiprocessors_idle() -> None:
+    narrow = Product(1, 256, 256, 4096, "f32", "tn")
+    old, new = (total(product_kernels(narrow, machine(software=s))) for s in (OLD, NEW))
+    assert new <= old
+    square = Product(1, 8192, 8192, 512, "f32", "tn")
+    old, new = (total(product_kernels(square, machine(software=s))) for s in (OLD, NEW))
+    assert abs(new / old - 1) < 0.02
+
+
+def test_tf32_is_off_unless_the_sheet_says_so() -> None:
+    off = machine("a100")
+    on = Machine(msgspec.structs.replace(load_device("a100"), tf32=True), off.software)
+    product = Product(1, 4096, 4096, 4096, "f32", "tn")
+    plain, units = (product_kernels(product, m)[0] for m in (off, on))
+    assert units.time < plain.time / 3
+    assert units.outside and not plain.outside
+
+
+def test_half_precision_uses_the_matrix_units_and_half_the_bytes() -> None:
+    on = machine("a100")
+    single, half = (
+        product_kernels(Product(1, 4096, 4096, 4096, d, "tn"), on)[0].time for d in ("f32", "f16")
+    )
+    assert half < single / 5
+
+
+def test_a_trained_model_is_asked_first_and_named() -> None:
+    asked: dict[str, float | str] = {}
+
+    def model(sizes: Mapping[str, float | str]) -> Learned | None:
+        asked.update(sizes)
+        return Learned(42.0, 1.0, outside=True, model="mlp") if sizes["m"] == 64 else None
+
+    base = machine()
+    on = Machine(base.sheet, base.software, learned={"gemm": model})
+    (found,) = product_kernels(Product(1, 64, 16, 8, "f32", "tn"), on)
+    assert (found.time, found.by, found.outside, found.formula) == (42.0, "learned", True, "mlp")
+    assert asked["n"] == 16 and asked["k"] == 8 and asked["layout"] == "tn"
+    (fallback,) = product_kernels(Product(1, 65, 16, 8, "f32", "tn"), on)
+    assert fallback.by == "heuristic"
