@@ -57,6 +57,15 @@ def test_trained_models_of_other_families_are_asked(name: str, family: str) -> N
     assert kernels(op, on)[0].by == "learned"
 
 
+def test_fused_attention_grows_with_the_square_of_the_sequence() -> None:
+    times = []
+    for length in (1024, 2048):
+        parts = [tensor(n, 4, 16, length, 64) for n in "qkv"]
+        name = "aten._scaled_dot_product_flash_attention"
+        times.append(total(kernels(call(name, *parts, out=(4, 16, length, 64)), machine())))
+    assert 3.5 < times[1] / times[0] < 4.1
+
+
 def test_a_transpose_that_copies_costs_more_than_a_straight_copy() -> None:
     op = call("aten.transpose_copy", tensor("x", 1024, 1024), out=(1024, 1024))
     straight = call("aten.clone", tensor("x", 1024, 1024), out=(1024, 1024))
