@@ -145,13 +145,10 @@ def set_results(
     held = {id(handle) for handle in handles_in(inputs)}
     for i, output in enumerate(outputs):
         declared = schema.returns[i].type if i < len(schema.returns) else "Tensor"
-        if isinstance(output, Handle):
-            if id(output) not in held:
-                call.results.append(output)
-        elif not declared.startswith("Tensor"):
-            continue
-        elif isinstance(output, list):
-            if not all(id(handle) in held for handle in handles_in(output)):
-                call.results.append(tuple(h for h in output if isinstance(h, Handle)))
-        elif output is None and len(outputs) > 1:
+        new = [handle for handle in handles_in(output) if id(handle) not in held]
+        if output is None and declared.startswith("Tensor") and len(outputs) > 1:
             call.results.append(None)
+        elif new and isinstance(output, Handle):
+            call.results.append(output)
+        elif new:
+            call.results.append(tuple(handles_in(output)))
