@@ -90,6 +90,10 @@ def _noted(op: Op, priced: Priced) -> Op:
     return replace(op, body=body) if changed else op
 
 
+def _times(kernels: tuple[Kernel, ...]) -> list[tuple[float, float]]:
+    return [(kernel.time, kernel.spread) for kernel in kernels]
+
+
 class _Pricer:
     """Walks ops from the outermost in; equal calls are priced once."""
 

@@ -126,10 +126,11 @@ def predict(
     mode: str = "corrected",
     software: str = "torch-2",
     accounting: Accounting | None = None,
+    pinned: bool | None = None,
 ) -> Prediction:
     """Predict a step (``irgraph.predict.predict``): step time, timeline and critical path."""
     from irgraph.predict import predict as run
     from irgraph.schedule.accounting import BLOCKING
 
     rules = accounting or BLOCKING
-    return run(graph, device, host, mode=mode, software=software, accounting=rules)
+    return run(graph, device, host, mode=mode, software=software, accounting=rules, pinned=pinned)

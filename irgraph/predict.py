@@ -100,16 +100,19 @@ def predict(
     mode: str = "corrected",
     software: str = "torch-2",
     accounting: Accounting = BLOCKING,
+    pinned: bool | None = None,
 ) -> Prediction:
     """Predict a step on a device driven by a host.
 
     ``device`` and ``host`` are shipped names or paths of the user's own files; ``mode`` is
     ``paper`` (its formulas as they stand) or ``corrected``; ``software`` names what the ops of
-    that era launch. Raises ``IrgraphError`` for an unknown name or an unusable file.
+    that era launch; ``pinned`` says whether host tensors lie in pinned memory (by default the
+    model's setting ``pinned``, or else pageable).
+    Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
     sheet = load_device(device)
     table = load_host(host)
-    priced = price(graph, sheet, mode=mode, software=software)
+    priced = price(graph, sheet, mode=mode, software=software, pinned=pinned)
     timeline = algorithm1(priced, table, accounting=accounting)
     return Prediction(priced, timeline, critical_path(timeline), sheet, table, software)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import OutputOption, say, write_result
+from irgraph.cli.common import OutputOption, tell, write_result
 
 
 def capture(
@@ -32,6 +32,5 @@ def capture(
     from irgraph.text import print_graph
 
     captured = capture_file(target, batch=batch, device=device, symbolic=symbolic)
-    for note in captured.notes:
-        say(f"note: {note}")
+    tell(captured)
     write_result(print_graph(captured.graph), output)

@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from irgraph.capture.result import Capture
     from irgraph.ir.graph import Graph
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
@@ -90,3 +91,11 @@ def console(*, error: bool = False) -> Console:
 def say(message: str) -> None:
     """Tell the user something beside the result."""
     sys.stderr.write(message + "\n")
+
+
+def tell(captured: Capture) -> None:
+    """Tell what a front end assumed, and which ops differ from their form on the accelerator."""
+    for note in captured.notes:
+        say(f"note: {note}")
+    for line in captured.differing:
+        say(f"differs on the accelerator: {line}")

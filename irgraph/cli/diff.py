@@ -17,7 +17,7 @@ from irgraph.cli.common import (
     with_dim_options,
     write_json,
 )
-from irgraph.cli.predict import ModeOption, SoftwareOption
+from irgraph.cli.predict import ModeOption, PinnedOption, SoftwareOption
 
 
 def diff(
@@ -28,6 +28,7 @@ def diff(
     dim: DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
+    pinned: PinnedOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare two models: ops added and removed, predicted times and critical paths."""
@@ -35,7 +36,10 @@ def diff(
     from irgraph.report.difference import compare, difference_tables
 
     first, second = (with_dim_options(read_model(path), dim) for path in (before, after))
-    predictions = [predict(g, device, host, mode=mode, software=software) for g in (first, second)]
+    predictions = [
+        predict(graph, device, host, mode=mode, software=software, pinned=pinned)
+        for graph in (first, second)
+    ]
     result = compare(predictions[0], predictions[1])
     if json:
         write_json(result)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import OutputOption, say, write_result
+from irgraph.cli.common import OutputOption, tell, write_result
 
 
 def lower(
@@ -26,6 +26,5 @@ def lower(
     from irgraph.text import print_graph
 
     captured = lower_execution_trace(trace, name=name, step=step)
-    for note in captured.notes:
-        say(f"note: {note}")
+    tell(captured)
     write_result(print_graph(captured.graph), output)

@@ -25,6 +25,10 @@ ModeOption = Annotated[
 SoftwareOption = Annotated[
     str, typer.Option("--software", metavar="NAME", help="Which kernels the ops launch.")
 ]
+PinnedOption = Annotated[
+    bool | None,
+    typer.Option("--pinned/--pageable", help="Where host tensors lie; the model says by default."),
+]
 
 
 def predict(
@@ -37,6 +41,7 @@ def predict(
     accounting: Annotated[
         str, typer.Option(help="Rules of the schedule: blocking, paper, code-2021 …")
     ] = "blocking",
+    pinned: PinnedOption = None,
     measured: Annotated[
         str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
     ] = None,
@@ -60,7 +65,9 @@ def predict(
     known = parse_time(measured, "--measured") if measured is not None else None
     rules = find_accounting(accounting)
     graph = with_dim_options(read_model(model), dim)
-    prediction = run(graph, device, host, mode=mode, software=software, accounting=rules)
+    prediction = run(
+        graph, device, host, mode=mode, software=software, accounting=rules, pinned=pinned
+    )
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, known)
     if timeline is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, TypeAlias, Union
 
 from irgraph.ir.quantity import Quantity
@@ -19,7 +18,8 @@ Result: TypeAlias = Union[Tensor, tuple[Tensor, ...], None]
 Note: TypeAlias = Union[Quantity, str, int, float, bool, None]
 """What a cost model or scheduler wrote about an op."""
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Mapping[str, Any] = {}
+"""Shared by all ops without attributes or notes; a plain dict, so that graphs can be pickled."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
