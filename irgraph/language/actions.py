@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from irgraph.ir.op import Value
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
-from irgraph.language.fit import spell
 from irgraph.language.match import Match
 from irgraph.language.report import op_place
 from irgraph.language.select import Handle, Selected
@@ -21,6 +22,7 @@ from irgraph.language.state import (
     refusal,
 )
 from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove, Resize
+from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove
@@ -55,7 +57,7 @@ def run_expect(statement: Expect, state: State, frame: Frame) -> None:
         for op in [selected.op(match.root)]
     ]
     if not selected.total:
-        notes = list(nothing_matched(selected, statement.selection).notes)
+        notes = [replace(nothing_matched(selected, statement.selection), severity="note")]
     raise IrgraphError((Diagnostic(message, statement.place, tuple(notes)),), ILLEGAL)
 
 
@@ -100,7 +102,8 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
     state.graph = remove(state.graph, removals)
     for removal in removals:
         state.drop(removal.ops, [old.name for old, _ in removal.swaps], statement)
-    legal = "users read the same bytes instead" if statement.swaps else "no user is left"
+    swapped = "users read a tensor of the same type instead"
+    legal = swapped if statement.swaps else "no result is in use"
     state.entries.append(
         entry(
             statement,
@@ -132,7 +135,7 @@ def _check_kept(removal: Removal, state: State, selected: Selected) -> None:
     index = selected.index
     for tensor in (t for op in removal.ops for inner in op.walk() for t in inner.outputs):
         if tensor.name in state.kept and tensor.name not in rewired:
-            users = [index.ops[i] for i in index.users[tensor.name]]
+            users = [index.ops[i] for i in index.users.get(tensor.name, [])]
             at = [(op, f"{op.name} uses %{tensor.name}") for op in users if not op.body]
             raise RefusedError(f"its result %{tensor.name} is still in use", at[-1:])
 
@@ -156,5 +159,6 @@ def run_resize(statement: Resize, state: State, frame: Frame) -> None:
         raise fail(message, statement.size.place)
     before = state.graph.dims[statement.dimension]
     state.graph = with_dims(state.graph, {statement.dimension: size})
-    legal = f"{statement.dimension} was {before}; all sizes that depend on it are expressions of it"
-    state.entries.append(entry(statement, frame, legal=(legal,)))
+    done = f"{statement.dimension} is {size} (was {before})"
+    legal = "all sizes that depend on it are expressions of it"
+    state.entries.append(entry(statement, frame, done=done, legal=(legal,)))

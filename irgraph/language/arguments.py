@@ -9,6 +9,7 @@ from functools import cache
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Argument, resolve, schemas_of
+from irgraph.language.values import same_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,3 @@ def says_nothing(op: Op, name: str, value: Value) -> bool:
         return True
     found = [a for s in schemas_of(op.name) for a in s.arguments if a.name == name]
     return any(is_default(argument, value) for argument in found)
-
-
-def same_value(a: Value, b: Value) -> bool:
-    """Compare values; unlike Python, ``true`` is not ``1``."""
-    if isinstance(a, bool) != isinstance(b, bool):
-        return False
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same_value, a, b))
-    return a is b or a == b

@@ -11,9 +11,9 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language.arguments import Passed, is_default
 from irgraph.language.evaluate import NoValueError, Scope, evaluate
 from irgraph.language.expressions import Expression, ListOf, Literal, Splat, Variable, parts
-from irgraph.language.fit import same, spell
 from irgraph.language.patterns import Bound, Given, NewOp, Part, Parts, Rest, template_parts
 from irgraph.language.units import plain
+from irgraph.language.values import same, spell
 
 
 class BuildError(Exception):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from irgraph.language.check_patterns import PatternCheck
 from irgraph.language.expressions import Expression, ListOf, Splat, Variable, parts
 from irgraph.language.fusing import has_splat
-from irgraph.language.kinds import ANY, EXAMPLES, PARAMETER_TYPES, Kinds
+from irgraph.language.kinds import ANY, CALLED, EXAMPLES, OPEN, PARAMETER_TYPES, Kinds
 from irgraph.language.patterns import (
     Bound,
     Found,
@@ -90,10 +90,11 @@ class Check:
         """Check that a parameter's value is of its type."""
         kind = self._kinds(scope).of(value)
         wanted = PARAMETER_TYPES.get(declared, ANY)
-        if ANY in (kind, wanted) or kind == wanted or (kind, wanted) == ("number", "fraction"):
+        fits = kind == wanted or (kind, wanted) == ("number", "fraction")
+        if fits or kind in OPEN or wanted == ANY:
             return
-        example = f"; write one as in {EXAMPLES[wanted]}"
-        self.note(f"{name!r} takes a value of type {declared}, not a {kind}{example}", value.place)
+        message = f"{name!r} takes a value of type {declared}, not {CALLED[kind]}"
+        self.note(message, value.place, f"write one as in {EXAMPLES[wanted]}")
 
     def _cycles(self) -> None:
         """Refuse passes that apply themselves, however many passes lie between."""
@@ -279,8 +280,8 @@ class Check:
             message = f"the model has no dimension {statement.dimension!r}{hint}"
             self.note(message, statement.place)
         kind = self._kinds(scope).of(statement.size)
-        if kind not in ("number", ANY):
-            self.note(f"a size is a number, not a {kind}", statement.size.place)
+        if kind not in ("number", *OPEN):
+            self.note(f"a size is a number, not {CALLED[kind]}", statement.size.place)
 
 
 def _opened(found: Sequence[object]) -> list[object]:

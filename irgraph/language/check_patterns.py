@@ -27,6 +27,7 @@ from irgraph.language.patterns import (
     result_parts,
     template_parts,
 )
+from irgraph.language.values import counted
 from irgraph.text.diagnostics import Diagnostic, Place, near
 
 
@@ -106,7 +107,7 @@ class PatternCheck:
         most = max(len(schema.arguments) for schema in found)
         fixed = [hole for hole in pattern.holes or () if not isinstance(hole, (Named, Rest))]
         if len(fixed) > most:
-            self.note(f"{pattern.op} takes {most} arguments at most", fixed[most].place)
+            self.note(f"{pattern.op} takes {counted(most, 'argument')} at most", fixed[most].place)
         for hole in pattern.holes or ():
             if isinstance(hole, Named) and hole.name not in known:
                 hint = near(hole.name, known)
@@ -148,7 +149,7 @@ def _misfit(new: NewOp, schema: Schema) -> Misfit:
     named = {part.name: part for part in new.parts if isinstance(part, Given)}
     count = len(schema.arguments)
     if len(fixed) > count:
-        return f"it takes {count} arguments, not {len(fixed)}", fixed[count].place
+        return f"it takes {counted(count, 'argument')}, not {len(fixed)}", fixed[count].place
     for part, argument in zip(fixed, schema.arguments, strict=False):
         wrong = _wrong(part, argument)
         if wrong:
@@ -186,7 +187,9 @@ def _wrong_results(new: NewOp, schema: Schema) -> Misfit:
     if any(isinstance(part, Rest) for part in new.results):
         return "'...' cannot stand for results of a new op", new.place
     if len(new.results) > len(returns):
-        return f"it has {len(returns)} results, not {len(new.results)}", new.results[0].place
+        return f"it has {counted(len(returns), 'result')}, not {len(new.results)}", new.results[
+            0
+        ].place
     for part, given in zip(new.results, returns, strict=False):
         if given.is_list and not isinstance(part, Parts):
             return f"its result is a list: write [{part}]", part.place

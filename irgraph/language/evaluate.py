@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
-from irgraph.language.arguments import same_value
 from irgraph.language.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
 from irgraph.language.expressions import (
     Attribute,
@@ -24,8 +23,8 @@ from irgraph.language.expressions import (
     Variable,
 )
 from irgraph.language.units import plain
+from irgraph.language.values import counted, same_value, spell
 from irgraph.text.diagnostics import fail
-from irgraph.text.printer import literal
 
 
 class Pricer(Protocol):
@@ -139,7 +138,7 @@ def _attribute(expression: Attribute, scope: Scope) -> Value:
         return OP_ATTRIBUTES[expression.name][1](of)
     if isinstance(of, Tensor) and expression.name in TENSOR_ATTRIBUTES:
         return TENSOR_ATTRIBUTES[expression.name][1](of)
-    what = "an op" if isinstance(of, Op) else f"{literal(of)}, which is no tensor"
+    what = "an op" if isinstance(of, Op) else f"{spell(of)}, which is no tensor"
     raise NoValueError(f"{expression.of} is {what}: it has no {expression.name}")
 
 
@@ -148,21 +147,22 @@ def _item(expression: Item, scope: Scope) -> Value:
     if not isinstance(of, tuple):
         raise NoValueError(f"{expression.of} is no list")
     if not isinstance(index, int) or not -len(of) <= index < len(of):
-        raise NoValueError(f"{expression.of} has {len(of)} items, none at {expression.index}")
+        items = counted(len(of), "item")
+        raise NoValueError(f"{expression.of} has {items}, none at {expression.index}")
     return of[index]
 
 
 def _number(expression: Expression, scope: Scope) -> float:
     value = evaluate(expression, scope)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise NoValueError(f"{expression} is {literal(value)}, not a number")
+        raise NoValueError(f"{expression} is {spell(value)}, not a number")
     return value
 
 
 def _truth(expression: Expression, scope: Scope) -> bool:
     value = evaluate(expression, scope)
     if not isinstance(value, bool):
-        raise NoValueError(f"{expression} is {literal(value)}, neither true nor false")
+        raise NoValueError(f"{expression} is {spell(value)}, neither true nor false")
     return value
 
 
@@ -205,9 +205,5 @@ def _sides(condition: Expression, scope: Scope) -> str:
     sides = [side for side in (condition.left, condition.right) if not isinstance(side, Literal)]
     if not sides:
         return ""
-    shown = [f"{side} is {_shown(_datum(side, scope))}" for side in sides]
+    shown = [f"{side} is {spell(_datum(side, scope))}" for side in sides]
     return f": {' and '.join(shown)}"
-
-
-def _shown(value: Datum) -> str:
-    return value.name if isinstance(value, Op) else literal(value)

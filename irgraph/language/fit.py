@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.language.arguments import Passed, same_value, says_nothing
+from irgraph.language.arguments import Passed, says_nothing
 from irgraph.language.expressions import Splat
 from irgraph.language.index import Index
 from irgraph.language.patterns import Hole, Named, OpPattern, Rest
-from irgraph.text.printer import literal
+from irgraph.language.values import counted, spell
 
 Goal = tuple[Hole, object]
 """A hole and the value that must fit it."""
@@ -39,7 +39,7 @@ def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
         return Laid(tuple(goals), tuple(passed))
     fixed = [hole for hole in pattern.holes if not isinstance(hole, (Named, Rest))]
     if len(fixed) > len(passed):
-        raise MisfitError(f"it has {_count(len(passed), 'argument')}, the pattern {len(fixed)}")
+        raise MisfitError(f"it has {counted(len(passed), 'argument')}, the pattern {len(fixed)}")
     goals += [(hole, argument.value) for hole, argument in zip(fixed, passed, strict=False)]
     others = passed[len(fixed) :]
     named = {hole.name: hole.hole for hole in pattern.holes if isinstance(hole, Named)}
@@ -48,7 +48,7 @@ def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
     if not any(isinstance(hole, Rest) for hole in pattern.holes):
         for argument in unsaid(index.ops[here], hidden):
             what = f"{argument.name} = " if argument.name else ""
-            raise MisfitError(f"it also has {what}{literal(argument.value)}")
+            raise MisfitError(f"it also has {what}{spell(argument.value)}")
     return Laid(tuple(goals), hidden)
 
 
@@ -74,30 +74,17 @@ def pair(holes: Sequence[Hole], values: Sequence[object], what: str) -> list[Goa
     at = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
     if at is None:
         if len(holes) != len(values):
-            raise MisfitError(f"it has {_count(len(values), what)}, the pattern {len(holes)}")
+            raise MisfitError(f"it has {counted(len(values), what)}, the pattern {len(holes)}")
         return list(zip(holes, values, strict=True))
     behind = len(holes) - at - 1
     end = len(values) - behind
     if end < at:
         least = at + behind
-        raise MisfitError(f"it has {_count(len(values), what)}, the pattern at least {least}")
+        raise MisfitError(f"it has {counted(len(values), what)}, the pattern at least {least}")
     goals: list[Goal] = list(zip(holes[:at], values, strict=False))
     if isinstance(holes[at], Splat):
         goals.append((holes[at], tuple(values[at:end])))
     return goals + list(zip(holes[at + 1 :], values[end:], strict=True))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def same(a: Value, b: object) -> bool:
-    """Tell whether two bound values are the same; tensors are by name."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.name == b.name
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return same_value(a, b)  # type: ignore[arg-type]
 
 
 def is_written(value: object, op: Op) -> bool:
@@ -105,8 +92,3 @@ def is_written(value: object, op: Op) -> bool:
     tensors = value if isinstance(value, tuple) else (value,)
     names = [tensor.name for tensor in tensors if isinstance(tensor, Tensor)]
     return bool(names) and len(names) == len(tensors) and op.written.issuperset(names)
-
-
-def spell(value: object) -> str:
-    """Return a bound value as scripts show it."""
-    return literal(value)  # type: ignore[arg-type]

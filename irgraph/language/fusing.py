@@ -9,7 +9,6 @@ from irgraph.ir.op import Op
 from irgraph.language.build import BuildError, Filler
 from irgraph.language.evaluate import NoValueError, Scope, evaluate, holds
 from irgraph.language.expressions import Splat, parts
-from irgraph.language.fit import spell
 from irgraph.language.losses import check_losses, rest_of
 from irgraph.language.match import Match
 from irgraph.language.patterns import Given, NewOp, result_parts, template_parts
@@ -25,6 +24,7 @@ from irgraph.language.state import (
     refusal,
 )
 from irgraph.language.tree import Fuse
+from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, Place
 from irgraph.verbs.fuse import fuse
 from irgraph.verbs.partition import Parting, partition

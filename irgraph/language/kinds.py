@@ -24,6 +24,16 @@ from irgraph.text.diagnostics import Diagnostic, near
 ANY = "any"
 """The kind of what is known only when a script runs."""
 
+WRONG = "wrong"
+"""The kind of what cannot be; nothing more is said about it."""
+
+CALLED = {
+    "number": "a number", "bool": "a truth value", "text": "a text", "time": "a time",
+    "bytes": "a size in bytes", "fraction": "a share", "dtype": "an element type",
+    "device": "a device", "list": "a list", "op": "an op", "none": "none",
+}  # fmt: skip
+"""How messages call the kinds."""
+
 PARAMETER_TYPES = {
     "int": "number", "float": "number", "bool": "bool", "string": "text", "time": "time",
     "bytes": "bytes", "fraction": "fraction", "dtype": "dtype", "device": "device", "list": "list",
@@ -41,6 +51,7 @@ OP_KINDS = {
     "scope": "text",
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
+OPEN = (ANY, WRONG)
 NUMERIC = ("number", "time", "bytes", "fraction")
 
 
@@ -61,9 +72,9 @@ class Kinds:
     keys: frozenset[str] | None = None
 
     def note(self, message: str, at: Expression | Splat, hint: str = "") -> str:
-        """Note a problem; the kind of what is wrong is unknown."""
+        """Note a problem and return ``WRONG``."""
         self.problems.append(Diagnostic(message, at.place, hint=hint))
-        return ANY
+        return WRONG
 
     def of(self, expression: Expression) -> str:
         """Return the kind of an expression."""
@@ -84,8 +95,8 @@ class Kinds:
     def truth(self, expression: Expression) -> None:
         """Note where a condition is neither true nor false."""
         kind = self.of(expression)
-        if kind not in (ANY, "bool"):
-            self.note(f"a condition is needed here, not a {kind}", expression)
+        if kind not in (*OPEN, "bool"):
+            self.note(f"a condition is needed here, not {CALLED[kind]}", expression)
 
     def _name(self, name: Name) -> str:
         if name.name in self.names:
@@ -111,8 +122,10 @@ class Kinds:
 
     def _attribute(self, expression: Attribute) -> str:
         of = self.of(expression.of)
+        if of == WRONG:
+            return WRONG
         if of not in ("op", ANY):
-            return self.note(f"a {of} has no properties", expression)
+            return self.note(f"{CALLED[of]} has no properties", expression)
         known = OP_KINDS if of == "op" else TENSOR_KINDS
         if expression.name in known:
             return known[expression.name]
@@ -122,10 +135,10 @@ class Kinds:
 
     def _item(self, expression: Item) -> str:
         of, index = self.of(expression.of), self.of(expression.index)
-        if of not in ("list", ANY):
-            self.note(f"a {of} has no items", expression)
-        if index not in ("number", ANY):
-            self.note(f"an item's number is needed here, not a {index}", expression.index)
+        if of not in ("list", *OPEN):
+            self.note(f"{CALLED[of]} has no items", expression)
+        if index not in ("number", *OPEN):
+            self.note(f"an item's number is needed here, not {CALLED[index]}", expression.index)
         is_shape = isinstance(expression.of, Attribute) and expression.of.name == "shape"
         return "number" if is_shape else ANY
 
@@ -142,8 +155,8 @@ class Kinds:
             self.truth(expression.of)
             return "bool"
         kind = self.of(expression.of)
-        if kind not in (*NUMERIC, ANY):
-            self.note(f"a {kind} has no opposite", expression)
+        if kind not in (*NUMERIC, *OPEN):
+            return self.note(f"{CALLED[kind]} has no opposite", expression)
         return kind
 
     def _binary(self, expression: Binary) -> str:
@@ -155,21 +168,23 @@ class Kinds:
         if expression.operator in ("+", "-", "*", "/"):
             return self._arithmetic(expression, left, right)
         if not _comparable(left, right):
-            hint = f"write a {left}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""
-            self.note(f"a {left} cannot be compared with a {right}", expression, hint)
-        elif expression.operator == "~" and left not in ("text", ANY):
+            hint = f"write {CALLED[left]}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""
+            message = f"{CALLED[left]} cannot be compared with {CALLED[right]}"
+            self.note(message, expression, hint)
+        elif expression.operator == "~" and left not in ("text", *OPEN):
             self.note("'~' compares texts with a glob", expression)
         return "bool"
 
     def _arithmetic(self, expression: Binary, left: str, right: str) -> str:
         for kind, side in ((left, expression.left), (right, expression.right)):
-            if kind not in (*NUMERIC, ANY):
-                return self.note(f"a number is needed here, not a {kind}", side)
-        if ANY in (left, right):
+            if kind not in (*NUMERIC, *OPEN):
+                return self.note(f"a number is needed here, not {CALLED[kind]}", side)
+        if left in OPEN or right in OPEN:
             return ANY
         if expression.operator in ("+", "-"):
             if left != right:
-                self.note(f"a {left} and a {right} cannot be added or subtracted", expression)
+                what = f"{CALLED[left]} and {CALLED[right]}"
+                return self.note(f"{what} cannot be added or subtracted", expression)
             return left
         return _product(expression.operator, left, right)
 
@@ -184,6 +199,6 @@ def _product(operator: str, left: str, right: str) -> str:
 
 
 def _comparable(left: str, right: str) -> bool:
-    if left == right or ANY in (left, right) or "none" in (left, right):
+    if left == right or {left, right} & {*OPEN, "none"}:
         return True
     return {left, right} <= {"number", "fraction"}

@@ -9,10 +9,11 @@ from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
 from irgraph.language.arguments import Passed
 from irgraph.language.expressions import Literal, Splat
-from irgraph.language.fit import spell, unsaid
+from irgraph.language.fit import unsaid
 from irgraph.language.index import Index
 from irgraph.language.match import Match
 from irgraph.language.patterns import Blank, Bound, NewOp, Rest, template_parts
+from irgraph.language.values import spell
 from irgraph.verbs.cover import check_cover
 from irgraph.verbs.refusal import RefusedError
 
@@ -33,7 +34,9 @@ def check_losses(
             )
     lost = sorted((produced - {t.name for t in made}) & set(kept))
     if lost:
-        users = [op for op in map(index.ops.__getitem__, index.users[lost[0]]) if not op.body]
+        users = [
+            op for op in map(index.ops.__getitem__, index.users.get(lost[0], [])) if not op.body
+        ]
         raise RefusedError(
             f"its result %{lost[0]}, which the new op does not make, is still in use",
             [(op, f"{op.name} uses %{lost[0]}") for op in users[-1:]],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions import Literal, Splat
-from irgraph.language.fit import Goal, Laid, MisfitError, is_written, lay, pair, same, spell
+from irgraph.language.fit import Goal, Laid, MisfitError, is_written, lay, pair
 from irgraph.language.index import Index
 from irgraph.language.misses import Misses
 from irgraph.language.patterns import (
@@ -23,6 +23,7 @@ from irgraph.language.patterns import (
     is_glob,
 )
 from irgraph.language.units import plain
+from irgraph.language.values import same, spell
 from irgraph.text.diagnostics import fail
 
 MOST_TRIES = 200_000

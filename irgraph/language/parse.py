@@ -59,7 +59,7 @@ def _read(text: str, source: str, start: str) -> Script:
         raise syntax_error(error, text, source) from None
     except RecursionError:
         place = place_at(text, source, 0)
-        raise fail("the text is nested too deeply to read", place) from None
+        raise fail("this is nested too deeply", place) from None
 
 
 class _Statements(Reader):

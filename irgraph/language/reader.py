@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from lark import Token, Tree
 
@@ -43,6 +44,9 @@ from irgraph.text.builder import BuildError, unquote
 from irgraph.text.diagnostics import Place, fail, place_at
 
 Node = Tree[Token] | Token | None
+DEEPEST = 100
+"""Levels of nesting that a script may have."""
+
 WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -52,6 +56,7 @@ class Reader:
     def __init__(self, text: str, source: str) -> None:
         self.text = text
         self.source = source
+        self.depth = 0
 
     def place(self, node: Tree[Token] | Token) -> Place:
         """Return the place of a node; an empty one lies at the text's start."""
@@ -93,9 +98,22 @@ class Reader:
             return Quantity(float(self.number(Token.new_borrow_pos("NUMBER", number, token))), unit)
         return DType(token) if token.type == "DTYPE" else DeviceRef(token[1:])
 
+    @contextmanager
+    def level(self, tree: Tree[Token]) -> Iterator[None]:
+        """Count how deeply a node is nested; too deep is an error, not a crash."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise fail("this is nested too deeply", self.place(tree))
+        yield
+        self.depth -= 1
+
     def expression(self, node: Node) -> Expression:
         """Read an expression."""
         tree = tree_of(node)
+        with self.level(tree):
+            return self._expression(tree)
+
+    def _expression(self, tree: Tree[Token]) -> Expression:
         kind = str(tree.data)
         place = self.place(tree)
         if kind == "literal":
@@ -188,12 +206,14 @@ class Reader:
             return Bound(str(first)[1:], tree.children[1] is not None, place=place)
         if kind == "nested":
             assert isinstance(first, Token)
-            holes = self._holes(tree.children[1])
+            with self.level(tree):
+                holes = self._holes(tree.children[1])
             return OpPattern(self._op_name(first), holes, place=self.place(first))
         if kind == "named_hole":
             return Named(str(first), self.hole(tree.children[1]), place=place)
         if kind == "list_hole":
-            return Listed(self._holes(tree), place=place)
+            with self.level(tree):
+                return Listed(self._holes(tree), place=place)
         if kind == "spread":
             return self.splat(tree)
         if kind == "literal":
@@ -221,7 +241,8 @@ class Reader:
         tree = tree_of(node)
         place = self.place(tree)
         if tree.data in ("made_list", "part_list"):
-            return Parts(self._parts(tree), place=place)
+            with self.level(tree):
+                return Parts(self._parts(tree), place=place)
         if tree.data == "named_part":
             name, value = tree.children
             return Given(str(name), self.expression(value), place=place)

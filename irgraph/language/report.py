@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.tree import Statement
+from irgraph.language.values import counted
 from irgraph.text.diagnostics import Diagnostic, Place
 
 INDENT = "  "
@@ -30,6 +31,7 @@ class Entry:
         refused: changes that were not made, each with why and the places that matter.
         warnings: what the user should know, such as the nearest miss where nothing matched.
         assumptions: reasons given for dependences that were assumed away.
+        done: what was done, where it is no matter of matches.
     """
 
     statement: Statement
@@ -43,6 +45,7 @@ class Entry:
     refused: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
     assumptions: tuple[str, ...] = ()
+    done: str = ""
 
     def calmed(self) -> Entry:
         """Return the entry with its warnings as mere notes."""
@@ -65,12 +68,14 @@ class Entry:
         return "\n".join(lines)
 
     def _done(self) -> str:
-        matches = _count(self.matched, "match", "es")
-        groups = f" in {_count(self.groups, 'group')}" if self.groups > 1 else ""
+        if self.done:
+            return self.done
+        matches = counted(self.matched, "match", "es")
+        groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
         if not self.replaced:
             return f"{matches}, nothing changed"
         became = f"became {self.made}" if self.made else "went"
-        return f"{matches}{groups}, {_count(self.replaced, 'op')} {became}"
+        return f"{matches}{groups}, {counted(self.replaced, 'op')} {became}"
 
 
 def _brief(diagnostic: Diagnostic) -> str:
@@ -78,10 +83,6 @@ def _brief(diagnostic: Diagnostic) -> str:
     if diagnostic.severity != "note":
         return str(diagnostic)
     return "; ".join([f"note: {diagnostic.message}", *(note.message for note in diagnostic.notes)])
-
-
-def _count(number: int, what: str, plural: str = "s") -> str:
-    return f"{number} {what}{'' if number == 1 else plural}"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Report:
         """Return the report as text, the number of assumptions last."""
         lines = list(map(str, self.entries))
         if self.assumptions:
-            lines.append(f"the result rests on {_count(len(self.assumptions), 'assumption')}")
+            lines.append(f"the result rests on {counted(len(self.assumptions), 'assumption')}")
         return "\n".join(lines)
 
 

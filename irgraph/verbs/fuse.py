@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from irgraph.ir.dependence import Dependence
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -53,9 +54,9 @@ def fuse(
     Raises ``RefusedError`` with the path that leaves and returns.
     """
     s = known or stretch(graph, groups)
-    ignored, place = _place(s, assuming)
+    assumed, place = _place(graph, groups, s, assuming)
     members = [op for group in groups for op in group]
-    notes = {**new.notes, "assuming": assuming} if ignored else new.notes
+    notes = {**new.notes, "assuming": assuming} if assumed else new.notes
     made = replace(_set_like(new, members), origin=_origin(by, members), notes=notes)
     edit = Edit(graph)
     removed = {id(member) for member in members}
@@ -67,30 +68,39 @@ def fuse(
         edit.remove(unit)
         for left in _without(unit, removed):
             edit.put(left, **beside)
-    assumed = s.atoms[ignored[0]] if ignored else None
     return Fusion(edit.commit(), made, place.moved, _why(s, len(groups), place), assumed)
 
 
-def _place(s: Stretch, assuming: str) -> tuple[list[int], Slot]:
-    """Return the outsiders that an assumption passes over, and where the new op goes."""
-    ignored: list[int] = []
+def _place(
+    graph: Graph, groups: Sequence[Sequence[Op]], s: Stretch, assuming: str
+) -> tuple[Op | None, Slot]:
+    """Return the outsider that an assumption passes over, if any, and where the new op goes."""
     chain = entangled(s)
-    if chain and assuming:
-        ignored = [i for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0][:1]
-        chain = entangled(s, ignored) if ignored else chain
+    outside = [s.atoms[i] for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0]
+    if not chain or not assuming or not outside:
+        return None, _slot(s, chain)
+    passed = outside[0]
+    free = stretch(graph, groups, without=passed)
+    found = _slot(free, entangled(free))
+    moved = {id(leaf) for unit in found.moved for leaf in unit.walk()}
+    for tie in s.found:
+        ends = (s.atoms[tie.before], s.atoms[tie.after])
+        if any(op is passed for op in ends) and any(id(op) in moved for op in ends):
+            reason = "what must move behind the new op depends on what is assumed away"
+            raise RefusedError(reason, describe([tie], s.atoms))
+    return passed, found
+
+
+def _slot(s: Stretch, chain: Sequence[Dependence]) -> Slot:
     if chain:
-        start = s.atoms[chain[0].before]
-        raise RefusedError(
-            f"a path leaves {start.name} and comes back to what is fused",
-            describe(chain, s.atoms),
-        )
-    found = slot(s, ignored)
-    if isinstance(found, list):
-        raise RefusedError(
-            "what the new op needs and what needs it cannot be parted",
-            describe(found, s.atoms),
-        )
-    return ignored, found
+        start = s.atoms[chain[0].before].name
+        reason = f"a path leaves {start} and comes back to what is fused"
+        raise RefusedError(reason, describe(chain, s.atoms))
+    found = slot(s)
+    if isinstance(found, Slot):
+        return found
+    reason = "what the new op needs and what needs it cannot be parted"
+    raise RefusedError(reason, describe(found, s.atoms))
 
 
 def _set_like(new: Op, members: Sequence[Op]) -> Op:
@@ -132,5 +142,7 @@ def _why(s: Stretch, groups: int, place: Slot) -> str:
     outsiders = sum(owner < 0 for owner in s.owner)
     moved = f"; {len(place.moved)} consumers move behind it" if place.moved else ""
     independent = f"{groups} independent groups" if groups > 1 else "one group"
-    between = f"no path through the {outsiders} ops between" if outsiders else "nothing between"
+    plural = "" if outsiders == 1 else "s"
+    through = f"no path through the {outsiders} op{plural} between"
+    between = through if outsiders else "nothing between"
     return f"{independent}, {between}; it stands {place.why}{moved}"

@@ -32,15 +32,19 @@ class Stretch:
     found: Sequence[Dependence]
 
 
-def stretch(graph: Graph, groups: Sequence[Collection[Op]]) -> Stretch:
-    """Return the part of a graph that lies between the members of some groups of ops."""
+def stretch(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None = None) -> Stretch:
+    """Return the part of a graph that lies between the members of some groups of ops.
+
+    ``without`` is an op to leave out, as if it depended on nothing and nothing on it.
+    Raises ``ValueError`` where the members are no ops of this graph.
+    """
     owner = {id(op): i for i, group in enumerate(groups) for op in group}
     scope, units = _common(graph, owner)
     holding = [i for i, unit in enumerate(units) if _holds(unit, owner)]
     atoms: list[Op] = []
     places: list[int] = []
     for i in range(holding[0], holding[-1] + 1):
-        inside = list(_atoms(units[i], owner))
+        inside = [atom for atom in _atoms(units[i], owner) if atom is not without]
         atoms += inside
         places += [i] * len(inside)
     declared = frozenset(parse_schema(text).name for text in graph.schemas)
@@ -73,33 +77,27 @@ def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
         yield from _atoms(child, members)
 
 
-def entangled(s: Stretch, ignored: Collection[int] = ()) -> list[Dependence]:
+def entangled(s: Stretch) -> list[Dependence]:
     """Return a chain that ties the groups, or nothing where they may become one op.
 
     The chain leads from a member through outsiders to a member, or from one group straight into
-    another. ``ignored`` are outsiders whose ties to members do not count.
+    another.
     """
     reached = [0] * len(s.atoms)
     for tie in s.found:
         before, after = s.owner[tie.before], s.owner[tie.after]
-        if (before < 0) != (after < 0) and (tie.before in ignored or tie.after in ignored):
-            continue
         mask = reached[tie.before] if before < 0 else 1 << before
         if after < 0:
             reached[tie.after] |= mask
         elif mask and before != after:
-            return _chain(s, tie, mask, ignored)
+            return _chain(s, tie, mask)
     return []
 
 
-def _chain(s: Stretch, last: Dependence, mask: int, ignored: Collection[int]) -> list[Dependence]:
+def _chain(s: Stretch, last: Dependence, mask: int) -> list[Dependence]:
     if s.owner[last.before] >= 0:
         return [last]
-    outside = [
-        tie
-        for tie in s.found
-        if s.owner[tie.after] < 0 and not (s.owner[tie.before] >= 0 and tie.after in ignored)
-    ]
+    outside = [tie for tie in s.found if s.owner[tie.after] < 0]
     starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
     chains = [shortest_chain(outside, start, last.before) for start in starts]
     return [*min(filter(None, chains), key=len), last]
@@ -118,38 +116,32 @@ class Slot:
     why: str = ""
 
 
-def slot(s: Stretch, ignored: Collection[int] = ()) -> Slot | list[Dependence]:
+def slot(s: Stretch) -> Slot | list[Dependence]:
     """Return where the members' new op can stand: as early as what it needs is there.
 
     Never earlier than the first member. Where an outsider that must come before it and one that
     must come after it are in the same unit, or tied, that chain is returned instead.
     """
-    ties = [
-        tie
-        for tie in s.found
-        if not ({tie.before, tie.after} & set(ignored))
-        or (s.owner[tie.before] < 0 and s.owner[tie.after] < 0)
-    ]
-    needed = [t for t in ties if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
+    needed = [t for t in s.found if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
     first = next(i for i, owner in enumerate(s.owner) if owner >= 0)
     if not needed:
         return Slot(s.units[s.unit[first]], after=False, why="at its first member")
     last = max(needed, key=lambda tie: tie.before)
     end = s.unit[last.before]
-    moved, clash = _moved(s, ties, end)
+    moved, clash = _moved(s, end)
     kept = {s.unit[tie.before] for tie in needed}
     if clash or moved & kept:
-        return _blocked(s, ties, moved & kept or {end}, needed)
+        return _blocked(s, moved & kept or {end}, needed)
     units = tuple(s.units[i] for i in sorted(moved))
     name = s.atoms[last.before].name
     return Slot(s.units[end], after=True, moved=units, why=f"behind {name}, which it needs")
 
 
-def _moved(s: Stretch, ties: Sequence[Dependence], end: int) -> tuple[set[int], bool]:
+def _moved(s: Stretch, end: int) -> tuple[set[int], bool]:
     """Return the units up to ``end`` that depend on the members; whether that one does itself."""
     later = {i for i, owner in enumerate(s.owner) if owner >= 0}
     units: set[int] = set()
-    for tie in ties:
+    for tie in s.found:
         dependent = tie.before in later or s.unit[tie.before] in units
         if s.unit[tie.after] > end or s.owner[tie.after] >= 0 or not dependent:
             continue
@@ -159,11 +151,9 @@ def _moved(s: Stretch, ties: Sequence[Dependence], end: int) -> tuple[set[int], 
     return units, end in units
 
 
-def _blocked(
-    s: Stretch, ties: Sequence[Dependence], units: Collection[int], needed: Sequence[Dependence]
-) -> list[Dependence]:
+def _blocked(s: Stretch, units: Collection[int], needed: Sequence[Dependence]) -> list[Dependence]:
     """Return the two ties that hold a unit both before and behind the new op."""
     into = [t for t in needed if s.unit[t.before] in units]
-    out = [t for t in ties if s.unit[t.after] in units and s.owner[t.after] < 0]
+    out = [t for t in s.found if s.unit[t.after] in units and s.owner[t.after] < 0]
     out = [t for t in out if s.owner[t.before] >= 0] or out
     return [*out[:1], *into[:1]]

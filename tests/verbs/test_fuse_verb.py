@@ -1,0 +1,217 @@
+"""The verb ``fuse`` against an oracle: no dependence of the graph before is turned round."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from irgraph.ir.effects import effects
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor, overlap
+from irgraph.verbs import RefusedError, fuse
+from irgraph.verbs.partition import partition
+from tests.language.models import model
+from tests.strategies import random_graph
+
+
+def loose_graph(seed: int) -> Graph:
+    """Return ops that seldom depend on each other, some in scopes, some writing in place."""
+    chance = random.Random(seed)
+    inputs = [Tensor(f"i{k}", "f32", (4,), f"i{k}") for k in range(6)]
+    known = list(inputs)
+
+    def op(depth: int) -> Op:
+        taken = chance.choice(known if chance.random() < 0.4 else inputs)
+        kind = chance.random()
+        if depth and kind < 0.25:
+            return Op(
+                "autograd.X", body=tuple(op(depth - 1) for _ in range(chance.randrange(1, 4)))
+            )
+        if kind < 0.32:
+            return Op("aten.neg_", (taken,), written=frozenset([taken.name]))
+        name = f"t{len(known)}"
+        if kind < 0.4:
+            view = replace(taken, name=name, shape=(2,), offset=chance.choice([0, 8]))
+            made, called = (view, "aten.view") if taken.shape == (4,) else (taken, "")
+            if called:
+                known.append(made)
+                return Op(called, (taken,), (made,))
+        made = Tensor(name, "f32", (4,), f"b{name}")
+        known.append(made)
+        return Op("aten.neg", (taken,), (made,))
+
+    ops = tuple(op(2) for _ in range(16))
+    return Graph("loose", tensors=tuple(Declared("input", t) for t in inputs), ops=ops)
+
+
+def graph_of(seed: int) -> Graph:
+    """Return a random graph, of one kind or another."""
+    return loose_graph(seed) if seed % 3 else random_graph(seed, 24)
+
+
+def conflict(a: Op, b: Op) -> bool:
+    """Tell whether a later op depends directly on an earlier one."""
+    x, y = effects(a), effects(b)
+    names = {t.name for op in a.walk() for t in op.outputs}
+    return (
+        any(overlap(t, u) for t in x.writes for u in (*y.reads, *y.writes))
+        or any(overlap(t, u) for t in x.reads for u in y.writes)
+        or (x.random and y.random)
+        or x.barrier
+        or y.barrier
+        or any(t.name in names for op in b.walk() for t in op.inputs)
+    )
+
+
+def chosen(graph: Graph, seed: int) -> list[list[Op]]:
+    """Return some groups of leaves, no op in two."""
+    chance = random.Random(seed)
+    leaves = list(graph.leaves())
+    picked = chance.sample(leaves, min(len(leaves), chance.randrange(1, 6)))
+    picked.sort(key=leaves.index)
+    cut = chance.randrange(1, len(picked) + 1) if chance.random() < 0.5 else len(picked)
+    return [group for group in (picked[:cut], picked[cut:]) if group]
+
+
+def whole(groups: list[list[Op]]) -> Op:
+    """Return an op that takes and gives all that the members take and give."""
+    members = [op for group in groups for op in group]
+    made = [t for op in members for t in op.outputs]
+    held = {t.name for t in made}
+    taken = {t.name: t for op in members for t in op.inputs if t.name not in held}
+    written = {name for op in members for name in op.written} - held
+    return Op("irgraph.whole", tuple(taken.values()), tuple(made), written=frozenset(written))
+
+
+def reachable(leaves: list[Op], groups: list[list[Op]]) -> bool:
+    """Tell, by trying every pair, whether a path ties the groups or leaves one and returns."""
+    owner = {id(op): i for i, group in enumerate(groups) for op in group}
+    reached: list[set[int]] = [set() for _ in leaves]
+    for j, later in enumerate(leaves):
+        mine = owner.get(id(later), -1)
+        for i in range(j):
+            if not conflict(leaves[i], later):
+                continue
+            other = owner.get(id(leaves[i]), -1)
+            found = reached[i] if other < 0 else {other}
+            if mine < 0:
+                reached[j] |= found
+            elif (other < 0 and found) or other not in (-1, mine):
+                return True
+    return False
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**9))
+def test_a_fusion_keeps_every_dependence_and_only_knots_are_refused(seed: int) -> None:
+    graph = graph_of(seed)
+    groups = chosen(graph, seed)
+    leaves = list(graph.leaves())
+    try:
+        fusion = fuse(graph, groups, whole(groups))
+    except RefusedError as error:
+        parted = "cannot be parted" in error.reason
+        assert parted or reachable(leaves, groups)
+        return
+    assert not reachable(leaves, groups)
+    members = {id(op) for group in groups for op in group}
+    place = {id(op): i for i, op in enumerate(fusion.graph.leaves())}
+    where = {
+        id(op): place[id(fusion.op if id(op) in members else op)]
+        for op in kept(leaves, place, members)
+    }
+    for j, later in enumerate(leaves):
+        for earlier in leaves[:j]:
+            both = id(earlier) in where and id(later) in where
+            same = id(earlier) in members and id(later) in members
+            if both and not same and conflict(earlier, later):
+                assert where[id(earlier)] < where[id(later)]
+
+
+def kept(leaves: list[Op], place: Collection[int], members: Collection[int]) -> Iterator[Op]:
+    """Yield the leaves that are still there, members as the op that took their place."""
+    return (op for op in leaves if id(op) in members or id(op) in place)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9))
+def test_nothing_but_the_members_is_lost(seed: int) -> None:
+    graph = graph_of(seed)
+    groups = chosen(graph, seed)
+    try:
+        fusion = fuse(graph, groups, whole(groups))
+    except RefusedError:
+        return
+    members = {id(op) for group in groups for op in group}
+    before = sorted(op.name for op in graph.leaves() if id(op) not in members)
+    after = sorted(op.name for op in fusion.graph.leaves() if op is not fusion.op)
+    assert after == before
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**9))
+def test_groups_part_into_sets_that_can_be_fused(seed: int) -> None:
+    graph = graph_of(seed)
+    groups = [[op] for group in chosen(graph, seed) for op in group]
+    parting = partition(graph, groups)
+    assert sorted([*parting.knotted, *(i for s in parting.sets for i in s)]) == list(
+        range(len(groups))
+    )
+    for some in parting.sets:
+        assert not reachable(list(graph.leaves()), [groups[i] for i in some])
+
+
+def line(count: int) -> Graph:
+    """Return a chain of ops."""
+    return model(
+        "input %x0 : f32[4] in $x0\n"
+        + "".join(f"%x{k + 1} = aten.neg(%x{k}) : f32[4] in $x{k + 1}\n" for k in range(count))
+    )
+
+
+def test_members_that_are_not_in_the_graph_are_an_error() -> None:
+    with pytest.raises(ValueError, match="no ops of this graph"):
+        fuse(line(2), [[line(2).ops[0]]], Op("irgraph.whole"))
+
+
+def test_a_new_op_runs_where_its_first_member_ran() -> None:
+    graph = model(
+        "input %x : f32[4] in $x\n"
+        '%y = aten.neg(%x) : f32[4] in $y on backward/s in module "a.b.c" phase backward\n'
+        '%z = aten.neg(%y) : f32[4] in $z on main in module "a.b.d" phase optimizer\n'
+    )
+    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole")).op
+    assert (made.thread, made.stream, made.module, made.phase) == (
+        "backward", "s", "a.b", "backward",
+    )  # fmt: skip
+
+
+def test_origins_are_kept_in_short() -> None:
+    graph = model(
+        "input %x0 : f32[4] in $x0\n"
+        + "".join(
+            f'%x{k + 1} = aten.neg(%x{k}) : f32[4] in $x{k + 1} from "et#{k}"\n' for k in range(5)
+        )
+    )
+    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), by="mine").op
+    assert made.origin == "mine: 5 ops (et#0 et#1 et#2 and 2 more)"
+
+
+def test_an_assumption_does_not_cover_what_must_move() -> None:
+    graph = model(
+        "input %x : f32[4] in $x\ninput %z : f32[4] in $z\n"
+        "%a = aten.neg(%x) : f32[4] in $a\n"
+        "%u = aten.neg(%a) : f32[4] in $u\n"
+        "custom.opaque(%z)\n"
+        "%j = aten.abs(%z) : f32[4] in $j\n"
+        "%b = aten.neg(%j) : f32[4] in $b\n"
+    )
+    members = [[graph.ops[0]], [graph.ops[4]]]
+    with pytest.raises(RefusedError, match="what must move behind the new op depends on"):
+        fuse(graph, members, Op("irgraph.whole"), assuming="it writes nothing")
