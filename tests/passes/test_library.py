@@ -1,0 +1,45 @@
+"""The shipped passes: found by name, described, sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import passes
+from irgraph.language import Script, check_script, load_pass, load_script
+from irgraph.language.tree import Apply, Call, Statement
+from tests.language.models import mlp
+
+
+@pytest.mark.parametrize("name", passes.names())
+def test_a_shipped_pass_is_sound_and_bears_its_file_s_name(name: str) -> None:
+    found = load_pass(name)
+    assert found.name == name
+    assert found.description.endswith(".")
+    applied: tuple[Statement, ...] = (Apply(Call(name)),)
+    assert name in check_script(Script((), applied), mlp())
+
+
+@pytest.mark.parametrize("name", passes.names())
+def test_a_shipped_pass_prints_as_it_parses(name: str) -> None:
+    file = passes.find(name)
+    assert file is not None
+    script = load_script(file.text, file.source)
+    assert load_script(str(script)) == script
+
+
+def test_given_folders_come_first(tmp_path: Path) -> None:
+    (tmp_path / "fuse-epilogue.irg").write_text('pass fuse-epilogue "Mine." {}')
+    (tmp_path / "other.irg").write_text('pass other "Other." {}')
+    assert load_pass("fuse-epilogue", [tmp_path]).description == "Mine."
+    assert "other" in passes.names([tmp_path])
+    assert "other" not in passes.names()
+
+
+def test_a_pass_that_is_nowhere_is_none() -> None:
+    assert passes.find("no-such-pass") is None
+
+
+def test_folders_that_are_not_there_hold_nothing(tmp_path: Path) -> None:
+    assert passes.names([tmp_path / "missing"]) == passes.names()
