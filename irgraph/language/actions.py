@@ -16,6 +16,7 @@ from irgraph.language.state import (
     State,
     call_of,
     entry,
+    entry_of,
     illegal,
     members_of,
     nothing_matched,
@@ -40,14 +41,14 @@ def run_find(statement: Find, state: State, frame: Frame) -> None:
     selected = state.select(statement.selection, frame)
     ops = [op for match in selected.matches for op in members_of(selected, match.ops)]
     frame.handles[statement.name] = Handle(tuple(ops))
-    state.entries.append(entry(statement, frame, selected))
+    state.entries.append(entry_of(statement, frame, selected))
 
 
 def run_expect(statement: Expect, state: State, frame: Frame) -> None:
     """Fail (exit code 1) where another number of ops match."""
     selected = state.select(statement.selection, frame, all_=True)
     if selected.total == statement.count:
-        state.entries.append(entry(statement, frame, matched=selected.total))
+        state.entries.append(replace(entry(statement, frame), matched=selected.total))
         return
     wanted = statement.count or "no"
     message = f"expected {wanted} {statement.selection.pattern}, found {selected.total}"
@@ -105,10 +106,8 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
     swapped = "users read a tensor of the same type instead"
     legal = swapped if statement.swaps else "no result is in use"
     state.entries.append(
-        entry(
-            statement,
-            frame,
-            selected,
+        replace(
+            entry_of(statement, frame, selected),
             groups=len(removals),
             replaced=sum(len(removal.ops) for removal in removals),
             legal=(legal,) if removals else (),
@@ -161,4 +160,4 @@ def run_resize(statement: Resize, state: State, frame: Frame) -> None:
     state.graph = with_dims(state.graph, {statement.dimension: size})
     done = f"{statement.dimension} is {size} (was {before})"
     legal = "all sizes that depend on it are expressions of it"
-    state.entries.append(entry(statement, frame, done=done, legal=(legal,)))
+    state.entries.append(replace(entry(statement, frame), done=done, legal=(legal,)))

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import cast
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Argument, resolve, schemas_of
@@ -61,7 +62,7 @@ def _value(text: str) -> Value:
 def _tuples(value: object) -> Value:
     if isinstance(value, list):
         return tuple(map(_tuples, value))
-    return value  # type: ignore[return-value]
+    return cast(Value, value)
 
 
 def is_default(argument: Argument, value: Value) -> bool:

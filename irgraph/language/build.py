@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, parse_schema, resolve, schemas_of
@@ -33,7 +34,9 @@ class Filler:
         named = {part.name: self.value(part.value) for part in new.parts if isinstance(part, Given)}
         if any(isinstance(part, Rest) for part in new.parts):
             named = {**self._carried(), **named}
-        results = tuple(v for part in new.results for v in self._positional(part))
+        results = cast(
+            tuple[Result, ...], tuple(v for part in new.results for v in self._positional(part))
+        )
         written = {t.name for t in self._written(new)}
         reasons = []
         for schema in schemas_for(new.op, schemas):
@@ -106,7 +109,7 @@ def _shaped(
     schema: Schema,
     positional: Sequence[Value],
     named: dict[str, Value],
-    results: tuple[Value, ...],
+    results: tuple[Result, ...],
     written: set[str],
 ) -> Op | str:
     """Return an op in canonical form, or why the arguments do not fit this schema."""
@@ -125,8 +128,7 @@ def _shaped(
             operands.append(value)
         elif not is_default(argument, value):
             attributes[argument.name] = value
-    made: tuple[Result, ...] = results  # type: ignore[assignment]
-    return Op(schema.name, tuple(operands), made, attributes, frozenset(written))
+    return Op(schema.name, tuple(operands), results, attributes, frozenset(written))
 
 
 def _leads(argument: Argument, value: Value, schema: Schema, count: int) -> bool:

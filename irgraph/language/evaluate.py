@@ -19,6 +19,7 @@ from irgraph.language.expressions import (
     ListOf,
     Literal,
     Name,
+    Splat,
     Unary,
     Variable,
 )
@@ -113,10 +114,16 @@ def _datum(expression: Expression, scope: Scope) -> Datum:
     if isinstance(expression, Item):
         return _item(expression, scope)
     if isinstance(expression, ListOf):
-        return tuple(evaluate(item, scope) for item in expression.items)  # type: ignore[arg-type]
+        return tuple(_element(item, scope) for item in expression.items)
     if isinstance(expression, Unary):
         return _unary(expression, scope)
     return _binary(expression, scope)
+
+
+def _element(item: Expression | Splat, scope: Scope) -> Value:
+    if isinstance(item, Splat):
+        raise NoValueError(f"{item} stands for many values")
+    return evaluate(item, scope)
 
 
 def _lookup(name: Name, scope: Scope) -> Datum:

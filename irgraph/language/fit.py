@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.arguments import Passed, says_nothing
 from irgraph.language.expressions import Splat
@@ -13,7 +13,7 @@ from irgraph.language.index import Index
 from irgraph.language.patterns import Hole, Named, OpPattern, Rest
 from irgraph.language.values import counted, spell
 
-Goal = tuple[Hole, object]
+Goal = tuple[Hole, Value]
 """A hole and the value that must fit it."""
 
 
@@ -69,7 +69,7 @@ def unsaid(op: Op, hidden: Sequence[Passed]) -> list[Passed]:
     ]
 
 
-def pair(holes: Sequence[Hole], values: Sequence[object], what: str) -> list[Goal]:
+def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal]:
     """Lay holes beside values; ``...`` and a splat take what the others leave."""
     at = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
     if at is None:
@@ -87,7 +87,7 @@ def pair(holes: Sequence[Hole], values: Sequence[object], what: str) -> list[Goa
     return goals + list(zip(holes[at + 1 :], values[end:], strict=True))
 
 
-def is_written(value: object, op: Op) -> bool:
+def is_written(value: Value, op: Op) -> bool:
     """Tell whether an op writes a tensor, or all tensors of a list, in place."""
     tensors = value if isinstance(value, tuple) else (value,)
     names = [tensor.name for tensor in tensors if isinstance(tensor, Tensor)]

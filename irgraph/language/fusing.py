@@ -18,7 +18,7 @@ from irgraph.language.state import (
     Frame,
     State,
     call_of,
-    entry,
+    entry_of,
     illegal,
     members_of,
     refusal,
@@ -85,10 +85,8 @@ class _Fusing:
         else:
             for match in sound:
                 self._fuse_set([match], None)
-        return entry(
-            self.statement,
-            self.frame,
-            self.selected,
+        return replace(
+            entry_of(self.statement, self.frame, self.selected),
             groups=self.groups,
             replaced=self.replaced,
             made=len(self.made),

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.arguments import Passed, arguments
 from irgraph.language.patterns import glob, is_glob
@@ -68,7 +68,7 @@ class Index:
             self._arguments[here] = arguments(self.ops[here], self.graph.schemas)
         return self._arguments[here]
 
-    def results(self, here: int) -> Sequence[object]:
+    def results(self, here: int) -> Sequence[Value]:
         """Return an op's results; an autograd scope without any hands on what leaves it.
 
         That is what it defines and others use; else what it writes in place; else, as where

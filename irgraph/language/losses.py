@@ -66,7 +66,7 @@ def _named(match: Match) -> list[Tensor]:
     for pair in match.pairs:
         for hole, value in pair.laid.goals:
             if isinstance(hole, (Blank, Literal)):
-                found += tensors_in((value,))  # type: ignore[arg-type]
+                found += tensors_in((value,))
     return found
 
 

@@ -172,9 +172,7 @@ class Matcher:
                 return
         yield match
 
-    def _nested(
-        self, pattern: OpPattern, value: object, here: int, match: Match
-    ) -> Iterator[Match]:
+    def _nested(self, pattern: OpPattern, value: Value, here: int, match: Match) -> Iterator[Match]:
         """Match the op that made a value: what defines it, or wrote it in place last."""
         makers: list[int] = []
         if isinstance(value, Tensor):
@@ -187,7 +185,7 @@ class Matcher:
         for maker in makers:
             yield from self._op(pattern, maker, match)
 
-    def _fit(self, hole: Hole, value: object, here: int, match: Match) -> Match:
+    def _fit(self, hole: Hole, value: Value, here: int, match: Match) -> Match:
         """Return the match with a hole filled; raise ``MisfitError``."""
         if isinstance(hole, Blank):
             return match
@@ -203,9 +201,9 @@ class Matcher:
         if hole.name in match.values and not same(match.values[hole.name], value):
             known = spell(match.values[hole.name])
             raise MisfitError(f"{spell(value)} is not the same as %{hole.name}, which is {known}")
-        return match.bind(hole.name, value, here)  # type: ignore[arg-type]
+        return match.bind(hole.name, value, here)
 
-    def _fit_list(self, hole: Listed, value: object, here: int, match: Match) -> Match:
+    def _fit_list(self, hole: Listed, value: Value, here: int, match: Match) -> Match:
         if not isinstance(value, tuple):
             raise MisfitError(f"{spell(value)} is not a list")
         for item, given in pair(hole.items, value, "item"):

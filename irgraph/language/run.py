@@ -154,7 +154,7 @@ def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[s
     """Raise where a result that is still used cannot be kept by leaving a match alone."""
     for statement, users in _by_statement(missing, state):
         lost = {name for name, _ in users}
-        if statement is not None and statement.selection.many and not lost & set(kept):  # type: ignore[union-attr]
+        if statement is not None and statement.selection.many and not lost & set(kept):
             continue
         notes = tuple(
             Diagnostic(f"{call_of(op)} uses %{name}", op_place(op, state.graph), severity="note")
@@ -169,9 +169,9 @@ def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[s
 
 def _by_statement(
     missing: Sequence[tuple[str, Op]], state: State
-) -> Iterator[tuple[Statement | None, list[tuple[str, Op]]]]:
+) -> Iterator[tuple[Fuse | Remove | None, list[tuple[str, Op]]]]:
     grouped: dict[int, list[tuple[str, Op]]] = {}
-    statements: dict[int, Statement | None] = {}
+    statements: dict[int, Fuse | Remove | None] = {}
     for name, op in missing:
         statement = state.dropped.get(name)
         grouped.setdefault(id(statement), []).append((name, op))

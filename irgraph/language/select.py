@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from irgraph.ir.op import Op
@@ -101,7 +101,7 @@ def _ops(
     selection: Selection,
     index: Index,
     handles: Mapping[str, Handle],
-    accept: object,
+    accept: Callable[[Match], str],
     misses: Misses,
 ) -> Iterator[Match]:
     """Yield whole ops: those of a module, or those that a name stands for."""
@@ -113,7 +113,7 @@ def _ops(
         positions = _handled(pattern, index, handles)
     for here in positions:
         match = Match().with_op(Pair(OpPattern(index.ops[here].name), here))
-        reason = accept(match)  # type: ignore[operator]
+        reason = accept(match)
         if reason:
             misses.note(1, here, reason)
         else:

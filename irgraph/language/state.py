@@ -13,7 +13,7 @@ from irgraph.language.index import Index
 from irgraph.language.patterns import Found, Module, Selection, Series
 from irgraph.language.report import Entry, op_place
 from irgraph.language.select import Handle, Selected, select
-from irgraph.language.tree import Pass, Statement
+from irgraph.language.tree import Find, Fuse, Pass, Remove, Statement
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 from irgraph.verbs.refusal import RefusedError
 
@@ -47,7 +47,7 @@ class State:
     passes: Mapping[str, Pass]
     pricer: Pricer | None = None
     kept: Collection[str] = ()
-    dropped: dict[str, Statement] = field(default_factory=dict)
+    dropped: dict[str, Fuse | Remove] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     _index: Index | None = None
 
@@ -73,14 +73,10 @@ class State:
         except NoValueError as error:
             raise fail(str(error), expression.place) from None
 
-    def drop(self, members: Iterable[Op], made: Iterable[str], statement: Statement) -> None:
+    def drop(self, members: Iterable[Op], made: Iterable[str], by: Fuse | Remove) -> None:
         """Note the results of ops that went and that nothing defines any more."""
-        kept = set(made)
-        for op in members:
-            for inner in op.walk():
-                for tensor in inner.outputs:
-                    if tensor.name not in kept:
-                        self.dropped[tensor.name] = statement
+        results = {t.name for op in members for inner in op.walk() for t in inner.outputs}
+        self.dropped.update(dict.fromkeys(results - set(made), by))
 
 
 def refusal(
@@ -135,18 +131,17 @@ def _unheard(selection: Selection, index: Index) -> str:
     return f": the model has no {name}{near(name, index.by_name)}"
 
 
-def entry(
-    statement: Statement, frame: Frame, selected: Selected | None = None, **facts: object
-) -> Entry:
-    """Return an entry about a statement; nothing matched becomes a warning."""
-    made = Entry(statement, statement.place, frame.caller, **facts)  # type: ignore[arg-type]
-    if selected is None:
-        return made
-    made = replace(made, matched=selected.total)
+def entry(statement: Statement, frame: Frame) -> Entry:
+    """Return an entry that says nothing yet."""
+    return Entry(statement, statement.place, frame.caller)
+
+
+def entry_of(statement: Find | Fuse | Remove, frame: Frame, selected: Selected) -> Entry:
+    """Return an entry about what a statement selected; nothing matched is a warning."""
+    made = replace(entry(statement, frame), matched=selected.total)
     if selected.total:
         return made
-    selection: Selection = statement.selection  # type: ignore[union-attr, assignment]
-    return replace(made, warnings=(*made.warnings, nothing_matched(selected, selection)))
+    return replace(made, warnings=(nothing_matched(selected, statement.selection),))
 
 
 def members_of(selected: Selected, positions: Sequence[int]) -> list[Op]:

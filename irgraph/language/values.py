@@ -17,22 +17,22 @@ def same_value(a: Value, b: Value) -> bool:
     return a is b or a == b
 
 
-def same(a: Value, b: object) -> bool:
+def same(a: Value, b: Value) -> bool:
     """Tell whether two bound values are the same; tensors are by name."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.name == b.name
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    return same_value(a, b)  # type: ignore[arg-type]
+    return same_value(a, b)
 
 
-def spell(value: object) -> str:
+def spell(value: Value | Op) -> str:
     """Return a value as messages show it; sizes as the numbers that they are now."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(spell, value))}]"
     if isinstance(value, Op):
         return value.name
-    return str(int(value)) if isinstance(value, Dim) else literal(value)  # type: ignore[arg-type]
+    return str(int(value)) if isinstance(value, Dim) else literal(value)
 
 
 def counted(number: int, what: str, plural: str = "s") -> str:
