@@ -1,0 +1,93 @@
+"""What was found while a trace was read: codes, counts, and whether the trace can be used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+NOTE, REPAIR, UNUSABLE = "note", "repair", "unusable"
+
+CODES: dict[str, tuple[str, str]] = {
+    "K01": (REPAIR, "the file is cut off: what was complete is kept"),
+    "K03": (NOTE, "the container is not what the name says"),
+    "K04": (REPAIR, "events with broken bytes, mended or dropped"),
+    "K05": (NOTE, "events of kinds that no analysis needs, not kept"),
+    "K06": (NOTE, "no profiler steps"),
+    "K07": (NOTE, "unit of times"),
+    "K08": (NOTE, "times with fractions of a microsecond, read from their digits"),
+    "K09": (REPAIR, "events with impossible times or values"),
+    "K10": (NOTE, "events of zero duration, kept"),
+    "K11": (REPAIR, "host events that overlap their neighbour in part, cut at its end"),
+    "K12": (REPAIR, "kernels that overlap on one stream by over 1 us"),
+    "K13": (REPAIR, "device events before their launch"),
+    "K14": (REPAIR, "device events without a launch (orphans)"),
+    "K15": (NOTE, "launches that started several device events (graphs)"),
+    "K16": (REPAIR, "exact copies of events, dropped"),
+    "K17": (NOTE, "events of unknown categories, sorted by their ids"),
+    "K18": (NOTE, "categories spelled as in traces of 2021"),
+    "K19": (NOTE, "no synchronisation records: waits are inferred from runtime calls"),
+    "K20": (NOTE, "no operand shapes"),
+    "K24": (NOTE, "other host threads than main and backward"),
+    "K25": (NOTE, "records of the profiler's own work, left out of all statistics"),
+    "K27": (NOTE, "no device events: the host alone was recorded"),
+    "K29": (REPAIR, "launches that share a correlation with another call"),
+}
+"""Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
+
+
+@dataclass(slots=True)
+class Health:
+    """Findings about one trace.
+
+    Attributes:
+        source: the file, for messages.
+        counts: events concerned, by code.
+        details: what else there is to say, by code.
+    """
+
+    source: str
+    counts: dict[str, int] = field(default_factory=dict)
+    details: dict[str, str] = field(default_factory=dict)
+
+    def add(self, code: str, count: int = 1, detail: str = "") -> None:
+        """Count a finding; the first detail given is kept."""
+        if count <= 0:
+            return
+        self.counts[code] = self.counts.get(code, 0) + count
+        if detail:
+            self.details.setdefault(code, detail)
+
+    @property
+    def repaired(self) -> bool:
+        """Whether anything was mended, dropped or guessed."""
+        return any(CODES[code][0] == REPAIR for code in self.counts)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 3 where the trace was repaired, 0 where it was clean."""
+        return 3 if self.repaired else 0
+
+    def rows(self) -> list[dict[str, str | int]]:
+        """Return one row for each finding, repairs first."""
+        order = sorted(self.counts, key=lambda code: (CODES[code][0] != REPAIR, code))
+        return [
+            {
+                "code": code,
+                "severity": CODES[code][0],
+                "count": self.counts[code],
+                "meaning": CODES[code][1],
+                "detail": self.details.get(code, ""),
+            }
+            for code in order
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the report as lines of text, at most one screen."""
+        rows = self.rows()
+        if not rows:
+            return [f"{self.source}: nothing to report"]
+        text = [
+            f"{row['code']} {row['severity']:<6} {row['count']:>8}  {row['meaning']}"
+            + (f": {row['detail']}" if row["detail"] else "")
+            for row in rows
+        ]
+        return [f"{self.source}: {'usable with repairs' if self.repaired else 'clean'}", *text]

@@ -1,0 +1,235 @@
+"""What the host did in a step: its outermost calls in order, and the launches and waits in each."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from irgraph.capture.kineto.steps import Step
+from irgraph.capture.kineto.trace import Integers, Kind
+from irgraph.capture.kineto.tree import Tree
+
+LOADER = "enumerate(DataLoader)"
+_HELD = 50_000
+"""Nanoseconds from which on a launch that ends behind the start of its own work is taken to have
+waited for it, as copies of pageable memory do; others return within this."""
+
+_LONG, _PROMPT = 1_000_000, 100_000
+"""Nanoseconds: a gap between calls this long may hide a wait; it ends this soon behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A runtime call that starts device work or waits for it.
+
+    Attributes:
+        row: of the call.
+        function: its name.
+        start, end: nanoseconds.
+        work: rows of the device events it started.
+        awaits: row of the device event whose end let it return, -1 if it did not wait.
+        syncs: whether it waits for the device whatever it has to do.
+    """
+
+    row: int
+    function: str
+    start: int
+    end: int
+    work: tuple[int, ...] = ()
+    awaits: int = -1
+    syncs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An outermost call of the host, or a mark between calls.
+
+    Attributes:
+        row: of the event, -1 for a mark.
+        name: of the operator, runtime function or mark.
+        key: name and operand shapes.
+        thread: number of the host thread.
+        start, end: nanoseconds.
+        calls: launches and waits in order.
+        kind: ``op``, ``call`` (outside operators), ``loader`` (kept whole) or ``mark``.
+        events: host events recorded inside, itself included: each cost the profiler some time.
+    """
+
+    row: int
+    name: str
+    key: tuple[str, str]
+    thread: int
+    start: int
+    end: int
+    calls: tuple[Call, ...] = ()
+    kind: str = "op"
+    events: int = 1
+
+
+@dataclass(slots=True)
+class HostView:
+    """Outermost calls of a trace, made once for all steps."""
+
+    tree: Tree
+    items: list[Item] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _waits: Waits | None = None
+
+    def of_step(self, step: Step) -> list[Item]:
+        """Return the calls of a step in order of time, between marks for its start and end."""
+        first = bisect_right(self._starts, step.start - 1)
+        last = bisect_right(self._starts, step.end - 1)
+        main = self.tree.main
+        begin = Item(-1, "step", ("step", ""), main, step.start, step.start, kind="mark")
+        end = Item(-1, "step end", ("step end", ""), main, step.end, step.end, kind="mark")
+        return [begin, *self.items[first:last], end]
+
+    def polled(self, begin: int, end: int) -> int:
+        """Return the device event that the host waited for between two calls, -1 for none.
+
+        Some libraries wait without a runtime call, by asking again and again. A long gap is such a
+        wait where it ends right behind work that the device had been given before.
+        """
+        if end - begin < _LONG or self._waits is None:
+            return -1
+        row = self._waits.of_sync(begin, end)
+        return row if row >= 0 and end - int(self.tree.trace.end[row]) <= _PROMPT else -1
+
+
+def host_view(tree: Tree) -> HostView:
+    """Return the outermost calls of the program's thread and of autograd's."""
+    trace = tree.trace
+    started = _started(tree)
+    waits = Waits(tree)
+    calls = _calls(tree, started, waits)
+    threads = {tree.main, *tree.backward}
+    thread, kind = trace.columns["thread"], trace.columns["kind"]
+    counts = _events_below(tree)
+    loaders = _loaders(tree, calls)
+    hidden = _inside(tree, loaders)
+    items = []
+    is_top = (tree.top == np.arange(len(trace))) & (kind == Kind.OP)
+    stray = [row for row in trace.rows(Kind.RUNTIME) if tree.op[row] < 0]
+    rows = [*np.flatnonzero(is_top).tolist(), *stray, *loaders]
+    for row in sorted(rows, key=lambda r: int(trace.columns["start"][r])):
+        if int(thread[row]) in threads and row not in hidden:
+            items.append(_item(tree, row, calls, counts, row in loaders))
+    return HostView(tree, items, [item.start for item in items], waits)
+
+
+def _item(
+    tree: Tree, row: int, calls: Mapping[int, list[Call]], counts: Integers, loader: bool
+) -> Item:
+    trace = tree.trace
+    name = trace.text(row)
+    is_op = trace.columns["kind"][row] == Kind.OP
+    return Item(
+        row,
+        name,
+        (name, trace.shapes[trace.columns["shape"][row]][0].decode("utf-8", "replace")),
+        int(trace.columns["thread"][row]),
+        int(trace.columns["start"][row]),
+        int(tree.end[row]),
+        tuple(calls.get(row, ())),
+        "loader" if loader else "op" if is_op else "call",
+        int(counts[row]),
+    )
+
+
+def _started(tree: Tree) -> dict[int, list[int]]:
+    """Return the device events by the row of the call that started them."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
+        found[int(tree.launch[row])].append(row)
+    return found
+
+
+def _calls(tree: Tree, started: Mapping[int, list[int]], waits: Waits) -> dict[int, list[Call]]:
+    """Return launches and waits by the outermost operator around them, else by themselves."""
+    trace = tree.trace
+    found: dict[int, list[Call]] = defaultdict(list)
+    for row in trace.rows(Kind.RUNTIME):
+        syncs = is_sync(trace.text(row))
+        work = tuple(started.get(row, ()))
+        if not work and not syncs:
+            continue
+        start, end = int(trace.columns["start"][row]), int(tree.end[row])
+        awaits = waits.of_sync(start, end) if syncs else _own(tree, work, start, end)
+        top = int(tree.top[row])
+        call = Call(row, trace.text(row), start, end, work, awaits, syncs)
+        found[top if top >= 0 else row].append(call)
+    return found
+
+
+def is_sync(function: str) -> bool:
+    """Tell a runtime function that waits for the device: every vendor says Synchronize."""
+    return "ynchronize" in function
+
+
+def _own(tree: Tree, work: tuple[int, ...], start: int, end: int) -> int:
+    """Return the work that its own launch waited for, -1 if it returned before."""
+    starts = tree.trace.columns["start"]
+    held = [row for row in work if end >= int(starts[row])]
+    return held[-1] if held and end - start > _HELD else -1
+
+
+class Waits:
+    """Finds what a synchronising call waited for: the work that ended last before it returned."""
+
+    def __init__(self, tree: Tree) -> None:
+        trace = tree.trace
+        rows = np.flatnonzero(trace.on_device)
+        self.rows = rows[np.argsort(trace.end[rows], kind="stable")]
+        self.ends = trace.end[self.rows]
+        launch = tree.launch[self.rows]
+        begun = np.where(launch >= 0, trace.columns["start"][launch], -1)
+        self.launched = begun
+
+    def of_sync(self, start: int, end: int) -> int:
+        """Return the device event awaited by a call, -1 where none ran while it waited."""
+        at = int(np.searchsorted(self.ends, end, side="right")) - 1
+        while at >= 0 and self.ends[at] > start:
+            if self.launched[at] <= start:
+                return int(self.rows[at])
+            at -= 1
+        return -1
+
+
+def _events_below(tree: Tree) -> Integers:
+    """Return how many host events lie at or below each one."""
+    counts = np.ones(len(tree.trace), "i8")
+    for row in np.flatnonzero(tree.parent >= 0)[::-1].tolist():
+        counts[tree.parent[row]] += counts[row]
+    return counts
+
+
+def _loaders(tree: Tree, calls: Mapping[int, list[Call]]) -> set[int]:
+    """Return the outermost ranges of the data loader that touch no device."""
+    trace = tree.trace
+    names = {i for i, name in enumerate(trace.names) if name.startswith(LOADER)}
+    rows = [r for r in trace.rows(Kind.ANNOTATION) if int(trace.columns["name"][r]) in names]
+    busy = {ancestor for row in calls for ancestor in ancestors(tree, row)}
+    return {row for row in rows if row not in busy}
+
+
+def ancestors(tree: Tree, row: int) -> Iterator[int]:
+    """Yield the rows around a host event, innermost first."""
+    row = int(tree.parent[row])
+    while row >= 0:
+        yield row
+        row = int(tree.parent[row])
+
+
+def _inside(tree: Tree, outer: set[int]) -> set[int]:
+    """Return all rows below some host events."""
+    below: set[int] = set()
+    if outer:
+        for row in np.flatnonzero(tree.parent >= 0).tolist():
+            up = int(tree.parent[row])
+            if up in outer or up in below:
+                below.add(row)
+    return below

@@ -1,0 +1,303 @@
+"""Replay of a recorded step: measured kernels, extracted overheads, and what waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from costmodels.host.rules import Rule, keep_all
+from costmodels.host.samples import US, Sample, Samples, collect, gaps, of_item
+from irgraph.capture.kineto.device import Orders, Start, device_orders, stream_of
+from irgraph.capture.kineto.host import Call, HostView, Item, host_view
+from irgraph.capture.kineto.steps import Step
+from irgraph.capture.kineto.trace import Kind
+from irgraph.capture.kineto.tree import Tree
+from irgraph.ir.cost import Kernel
+from irgraph.schedule.timeline import Recorder, Timeline
+
+SLOW = 1.5
+"""Steps longer than this many medians are left out of statistics: warm-up, allocation."""
+
+UNUSUAL = 10.0
+"""Work that starts this many usual latencies behind its launch was held up by something that the
+trace does not show; it is held up as long in the replay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Where a replay takes host times from: each sample itself, or the statistics of all alike.
+
+    Attributes:
+        samples: what statistics are made from; ``None`` takes every sample as it was measured.
+        rule: which samples count.
+    """
+
+    samples: Samples | None = None
+    rule: Rule = keep_all
+    _known: dict[tuple[tuple[str, str, str], str], float] = field(default_factory=dict)
+
+    def of(self, sample: Sample) -> float:
+        """Return the microseconds to charge for a stretch of host time."""
+        if self.samples is None or sample.kind == "loader":
+            return sample.time
+        key = (sample.key, sample.shape)
+        if key not in self._known:
+            self._known[key] = self._mean(sample)
+        return self._known[key]
+
+    def _mean(self, sample: Sample) -> float:
+        """Return the mean of samples alike: same shapes, else same name, else same kind."""
+        groups = self.samples.by_key if self.samples is not None else {}
+        found = groups.get(sample.key, [])
+        alike = [s.time for s in found if s.shape == sample.shape] or [s.time for s in found]
+        if not alike:
+            alike = [
+                s.time
+                for (kind, _, place), group in groups.items()
+                if kind == sample.kind and place == sample.place
+                for s in group
+            ]
+        if not alike:
+            return sample.time
+        return float(self.rule(np.sort(np.asarray(alike, float))).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One step, simulated beside measured; times in microseconds.
+
+    Attributes:
+        rank, step: which step.
+        measured, simulated: step time.
+        active, simulated_active: time with work on at least one stream, within the step.
+        slow: whether the step is far longer than the others.
+        timeline: the simulated step.
+    """
+
+    rank: int
+    step: int
+    measured: float
+    simulated: float
+    active: float
+    simulated_active: float
+    slow: bool
+    timeline: Timeline
+
+    @property
+    def error(self) -> float:
+        """Signed error of the simulated step time."""
+        return self.simulated / self.measured - 1 if self.measured else 0.0
+
+    def row(self) -> dict[str, float | int | bool]:
+        """Return the figures as plain values."""
+        return {
+            "rank": self.rank,
+            "step": self.step,
+            "measured_us": round(self.measured, 3),
+            "simulated_us": round(self.simulated, 3),
+            "error": round(self.error, 5),
+            "gpu_active_us": round(self.active, 3),
+            "simulated_gpu_active_us": round(self.simulated_active, 3),
+            "gpu_idle_us": round(self.measured - self.active, 3),
+            "simulated_gpu_idle_us": round(self.simulated - self.simulated_active, 3),
+            "slow": self.slow,
+        }
+
+
+@dataclass(slots=True)
+class Replayer:
+    """A trace made ready for replays.
+
+    Attributes:
+        tree: its event tree.
+        view: its host calls.
+        orders: what device work waits for.
+    """
+
+    tree: Tree
+    view: HostView
+    orders: Orders
+
+    @property
+    def usual(self) -> list[Step]:
+        """The complete steps that are not far longer than the median."""
+        steps = [step for step in self.tree.steps if step.complete]
+        typical = float(np.median([step.time for step in steps])) if steps else 0.0
+        return [step for step in steps if step.time <= SLOW * typical]
+
+    def samples(self) -> Samples:
+        """Return the overheads of the usual steps."""
+        return collect(self.view, self.usual)
+
+    def replay(self, step: Step, lengths: Lengths) -> Replayed:
+        """Return one step simulated beside measured."""
+        run = _Run(self, step, lengths)
+        simulated = run.simulate()
+        trace = self.tree.trace
+        rows = np.flatnonzero(trace.on_device)
+        start = np.clip(trace.columns["start"][rows], step.start, step.end)
+        end = np.clip(trace.end[rows], step.start, step.end)
+        active = _union(zip((start / US).tolist(), (end / US).tolist(), strict=True))
+        busy = run.active(simulated)
+        slow = step not in self.usual
+        timeline = run.timeline()
+        return Replayed(trace.rank, step.number, step.time, simulated, active, busy, slow, timeline)
+
+    def replay_all(self, lengths: Lengths | None = None) -> list[Replayed]:
+        """Return every complete step simulated beside measured."""
+        lengths = lengths or Lengths(self.samples())
+        return [self.replay(step, lengths) for step in self.tree.steps if step.complete]
+
+
+def replayer(tree: Tree) -> Replayer:
+    """Make a trace ready for replays: find its waits and the delays of its device."""
+    view = host_view(tree)
+    return Replayer(tree, view, device_orders(tree))
+
+
+class _Run:
+    """The replay of one step."""
+
+    def __init__(self, of: Replayer, step: Step, lengths: Lengths) -> None:
+        self.of = of
+        self.tree = of.tree
+        self.step = step
+        self.lengths = lengths
+        self.record = Recorder()
+        self.done: dict[int, int] = {}
+        self.part: dict[int, int] = {}
+        self.last: dict[tuple[int, int], int] = {}
+
+    def simulate(self) -> float:
+        """Run the step and return its time in microseconds."""
+        items = self.of.view.of_step(self.step)
+        self._carry_in(items)
+        main = self._thread(items[0])
+        after = {0: self.record.add(main, "T1", 0.0)}
+        at = 0
+        for gap in gaps(self.of.view, items):
+            at += 1
+            thread = self._thread(gap.item)
+            waits = [after[gap.before]]
+            if gap.awaits in self.done:
+                waits.append(self.done[gap.awaits])
+            length = self.lengths.of(gap.sample)
+            after[at] = self.record.add(thread, "T1", length, waits=tuple(waits))
+            self._inside(gap.item, thread)
+            after[at] = self.record.last(thread)
+        return self.record.intervals[after[at]].end
+
+    def timeline(self) -> Timeline:
+        """Return what was simulated."""
+        device = self.tree.trace.device_name
+        return Timeline(self.record.intervals, self.record.resources, device, accounting="replay")
+
+    def active(self, until: float) -> float:
+        """Return microseconds with work on a stream before the end of the step."""
+        work = [i for i in self.record.intervals if i.cause == "kernel"]
+        return _union((min(i.start, until), min(i.end, until)) for i in work)
+
+    def _thread(self, item: Item) -> int:
+        backward = item.thread in self.tree.backward
+        name = "backward" if backward else "main"
+        return self.record.resource("host", name)
+
+    def _stream(self, row: int) -> int:
+        device, stream = stream_of(self.tree.trace, row)
+        return self.record.resource(f"gpu{max(device, 0)}", f"stream{stream}")
+
+    def _carry_in(self, items: Sequence[Item]) -> None:
+        """Put work of earlier steps and work without a launch where it was measured."""
+        trace = self.tree.trace
+        mine = {row for item in items for call in item.calls for row in call.work}
+        rows = np.flatnonzero(trace.on_device & (trace.end > self.step.start))
+        for row in rows.tolist():
+            begun = int(trace.columns["start"][row])
+            launch = int(self.tree.launch[row])
+            launched = int(trace.columns["start"][launch]) if launch >= 0 else begun
+            if row in mine or launched >= self.step.end or begun >= self.step.end:
+                continue
+            first = max(0, begun - self.step.start) / US
+            length = (int(trace.end[row]) - max(begun, self.step.start)) / US
+            wait = self.record.add(self._stream(row), "gap", first, ordered=False)
+            self._work(row, length, (wait,))
+
+    def _work(self, row: int, length: float, waits: tuple[int, ...]) -> None:
+        """Add device work; what awaits it before its end gets the part until then."""
+        trace = self.tree.trace
+        kernel = Kernel(trace.text(row), Kind(int(trace.columns["kind"][row])).name.lower(), length)
+        resource = self._stream(row)
+        self.done[row] = self.record.add(resource, "kernel", length, None, kernel, waits)
+
+    def _inside(self, item: Item, thread: int) -> None:
+        """Add what an operation does: T2, launches and waits with T5 between, T3."""
+        samples: Iterator[Sample] = of_item(self.of.view, item)
+        calls = iter(item.calls)
+        for sample in samples:
+            length = max(0.0, self.lengths.of(sample))
+            if sample.kind in ("T4", "wait", "sync"):
+                self._call(next(calls), sample, thread)
+            else:
+                cause = "T5" if sample.kind in ("whole", "loader") else sample.kind
+                self.record.add(thread, cause, length)
+
+    def _call(self, call: Call, sample: Sample, thread: int) -> None:
+        """Add a launch or a wait."""
+        before = self.record.last(thread)
+        length = self.lengths.of(sample)
+        for row in call.work:
+            self._launch(row, call, before, length if row == call.awaits else 0.0)
+        if sample.kind == "T4":
+            self.record.add(thread, "T4", length)
+            return
+        waits = self.part.get(call.awaits, self.done.get(call.awaits, -1))
+        if sample.kind == "sync":
+            waits = self._latest(call)
+        known = (waits,) if waits >= 0 else ()
+        self.record.add(thread, "sync", max(0.0, length), waits=known)
+
+    def _latest(self, call: Call) -> int:
+        """Return the last work of the stream that was launched to last, for a needless wait."""
+        return max(self.done.values(), default=-1) if call.awaits < 0 else -1
+
+    def _launch(self, row: int, call: Call, before: int, early: float) -> None:
+        """Add work behind its launch, its stream and what it awaits of other streams."""
+        trace = self.tree.trace
+        stream = self._stream(row)
+        start = self.of.orders.starts[row]
+        behind = (before,) if before >= 0 else ()
+        delay = self._latency(start, call, row)
+        waits = [self.record.add(stream, "latency", delay, waits=behind, ordered=False)]
+        known = tuple(self.done[other] for other in start.across if other in self.done)
+        gap = start.delay if start.queued else self.of.orders.gap
+        if known or self.record.last(stream) >= 0:
+            ordered = not known
+            position = self.record.add(stream, "gap", gap / US, waits=known, ordered=ordered)
+            waits.append(position)
+        length = int(trace.columns["duration"][row]) / US
+        if early < 0:
+            # a copy from pageable memory lets its call return before its last part is done
+            self._work(row, max(0.0, length + early), tuple(waits))
+            self.part[row] = self.done[row]
+            self._work(row, min(length, -early), ())
+        else:
+            self._work(row, length, tuple(waits))
+
+    def _latency(self, start: Start, call: Call, row: int) -> float:
+        """Return microseconds from the start of a launch to that of its work where that is free."""
+        usual = self.of.orders.latency[call.function]
+        measured = not start.queued and (
+            self.lengths.samples is None or call.awaits == row or start.delay > UNUSUAL * usual
+        )
+        return (start.delay if measured else usual) / US
+
+
+def _union(stretches: Iterable[tuple[float, float]]) -> float:
+    """Return the length of a union of stretches."""
+    total, reached = 0.0, -np.inf
+    for start, end in sorted(stretches):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return float(total)
