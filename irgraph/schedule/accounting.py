@@ -44,6 +44,7 @@ class Accounting:
     sync: str = "never"
     sync_return: float = 0.0
     annotations: str = "free"
+    queue_depth: int = 1024
 
 
 PAPER = Accounting("paper", t4=10.0, launch_share=0.5, listed="always")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from irgraph.ir.op import Op
-from irgraph.schedule.timeline import Interval, Timeline
+import numpy as np
+
+from irgraph.schedule.tasks import Ints, longest_chain, spare
+from irgraph.schedule.timeline import Interval, Intervals, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,18 @@ class CriticalPath:
 
     def by_cause(self) -> dict[str, float]:
         """Return microseconds by cause, kernels by family, longest first."""
-        return _totals((i.label, i.length) for i in self.intervals)
+        return self._totals(lambda i: i.label)
 
     def by_op(self) -> dict[str, float]:
         """Return microseconds by operation's name, longest first."""
-        return _totals((i.op.name if i.op else "", i.length) for i in self.intervals)
+        return self._totals(lambda i: i.op.name if i.op else "")
+
+    def by_module(self) -> dict[str, float]:
+        """Return microseconds by module's path, ``(none)`` outside of any, longest first."""
+        return self._totals(lambda i: (i.op.module if i.op else "") or "(none)")
+
+    def _totals(self, key: Callable[[Interval], str]) -> dict[str, float]:
+        return _totals((key(i), i.length) for i in self.intervals)
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
@@ -45,16 +54,12 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     Where two of those an interval waited for ended at the same time, the one of its own resource
     is taken. The lengths add up to the step time by construction.
     """
+    columns = timeline.columns
+    chain = longest_chain(columns.tasks, columns.end)
+    chain = chain[columns.end[chain] > columns.start[chain]]
     intervals = timeline.intervals
-    chain: list[Interval] = []
-    at = _latest(range(len(intervals)), intervals)
-    while at >= 0:
-        interval = intervals[at]
-        if interval.end > interval.start:
-            chain.append(interval)
-        at = _latest(interval.after, intervals)
-    chain.reverse()
-    return CriticalPath(tuple(chain), timeline.step_time, _op_slack(timeline, chain))
+    found = tuple(intervals[int(at)] for at in chain)
+    return CriticalPath(found, timeline.step_time, _op_slack(columns, chain))
 
 
 def slacks(timeline: Timeline) -> list[float]:
@@ -63,80 +68,23 @@ def slacks(timeline: Timeline) -> list[float]:
     An interval may end no later than the latest start of any that waits for it, nor than the
     step; its latest start is that less its length.
     """
-    step = timeline.step_time
-    latest = [step] * len(timeline.intervals)
-    for at in range(len(latest) - 1, -1, -1):
-        interval = timeline.intervals[at]
-        start = latest[at] - (interval.end - interval.start)
-        for earlier in interval.after:
-            if start < latest[earlier]:
-                latest[earlier] = start
-    least = 1e-9 * step
-    spare = (late - i.end for late, i in zip(latest, timeline.intervals, strict=True))
-    return [s if s > least else 0.0 for s in spare]
+    columns = timeline.columns
+    later: list[float] = spare(columns.tasks, columns.end, columns.end - columns.start).tolist()
+    return later
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """What the step would take if one operation were faster.
-
-    Attributes:
-        op: the operation.
-        step_time: with all its times, on host and device, divided by the factor; microseconds.
-        saved: the step's time less that, microseconds.
-    """
-
-    op: Op
-    step_time: float
-    saved: float
-
-
-def sensitivity(timeline: Timeline, *, factor: float = 2.0, top: int = 10) -> list[Sensitivity]:
-    """Return the operations whose being ``factor`` times faster would shorten the step most.
-
-    Only operations on the critical path can; the ``top`` with the most time on it are tried, by
-    running the timeline again with their lengths divided.
-    """
-    on_path: dict[int, tuple[Op, float]] = {}
-    for interval in critical_path(timeline).intervals:
-        if interval.op is not None:
-            before = on_path.get(id(interval.op), (interval.op, 0.0))[1]
-            on_path[id(interval.op)] = (interval.op, before + interval.length)
-    most = sorted(on_path.values(), key=lambda pair: -pair[1])[:top]
-    step = timeline.step_time
-    tried = [(op, _step_with(timeline.intervals, op, 1.0 / factor)) for op, _ in most]
-    found = [Sensitivity(op, time, step - time) for op, time in tried]
-    return sorted(found, key=lambda s: s.step_time)
-
-
-def _latest(positions: Iterable[int], intervals: Sequence[Interval]) -> int:
-    """Return the position of the interval that ends last, the first of equals; -1 for none."""
-    found, end = -1, -math.inf
-    for at in positions:
-        if intervals[at].end > end:
-            found, end = at, intervals[at].end
+def _op_slack(columns: Intervals, chain: Ints) -> dict[int, float]:
+    """Return the least slack of each operation's intervals, by its identity."""
+    tasks = columns.tasks
+    later = spare(tasks, columns.end, columns.end - columns.start)
+    least = np.full(len(columns.ops) + 1, np.inf)
+    np.minimum.at(least, tasks.op, later)
+    least[tasks.op[chain]] = 0.0
+    found: dict[int, float] = {}
+    for op, value in zip(columns.ops, least.tolist(), strict=False):
+        if value < math.inf:
+            found[id(op)] = min(value, found.get(id(op), math.inf))
     return found
-
-
-def _op_slack(timeline: Timeline, chain: Iterable[Interval]) -> dict[int, float]:
-    slack: dict[int, float] = {}
-    for interval, spare in zip(timeline.intervals, slacks(timeline), strict=True):
-        if interval.op is not None:
-            key = id(interval.op)
-            slack[key] = min(spare, slack.get(key, math.inf))
-    for interval in chain:
-        if interval.op is not None:
-            slack[id(interval.op)] = 0.0
-    return slack
-
-
-def _step_with(intervals: Sequence[Interval], op: Op, scale: float) -> float:
-    """Return the end of the step with an operation's lengths scaled."""
-    ends: list[float] = []
-    for interval in intervals:
-        length = interval.length * (scale if interval.op is op else 1.0)
-        ends.append(max((ends[p] for p in interval.after), default=0.0) + length)
-    return max(ends, default=0.0)
 
 
 def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:

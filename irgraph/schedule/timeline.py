@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, overload
+
+import numpy as np
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.schedule.tasks import Floats, TaskBuilder, Tasks
 
 CAUSES = {
     "T1": "between two top-level operations",
@@ -24,6 +28,8 @@ CAUSES = {
     "gap": "between two kernels of a busy stream",
     "kernel": "work of the device",
     "sync": "from the end of the awaited work to the host's return",
+    "event": "none: work of a stream that has to wait for that of another",
+    "arrival": "none: a rank has come to a collective",
 }
 """What an interval may be spent on (T1-T5: section III-C of the paper)."""
 
@@ -75,7 +81,89 @@ class Resource(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+class Intervals(Sequence[Interval]):
+    """Intervals kept as columns; an ``Interval`` is made where one is looked at.
+
+    Attributes:
+        tasks: lengths and waits; with shared resources an interval may be longer than its task.
+        start, end: microseconds, ``float64[n]``.
+        ops, kernels: what the tasks' indices refer to.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        start: Floats,
+        end: Floats,
+        ops: Sequence[Op] = (),
+        kernels: Sequence[Kernel] = (),
+    ) -> None:
+        self.tasks = tasks
+        self.start = start
+        self.end = end
+        self.ops = ops
+        self.kernels = kernels
+
+    @classmethod
+    def of(cls, intervals: Sequence[Interval]) -> Intervals:
+        """Return intervals as columns."""
+        if isinstance(intervals, cls):
+            return intervals
+        builder = TaskBuilder()
+        ops: dict[int, tuple[int, Op]] = {}
+        kernels: dict[int, tuple[int, Kernel]] = {}
+        for i in intervals:
+            op = -1 if i.op is None else ops.setdefault(id(i.op), (len(ops), i.op))[0]
+            known = (len(kernels), i.kernel) if i.kernel is not None else None
+            kernel = -1 if known is None else kernels.setdefault(id(i.kernel), known)[0]
+            builder.add(
+                i.resource,
+                i.cause,
+                i.end - i.start,
+                op=op,
+                kernel=kernel,
+                waits=i.after,
+                ordered=False,
+            )
+        return cls(
+            builder.tasks(),
+            np.array([i.start for i in intervals], np.float64),
+            np.array([i.end for i in intervals], np.float64),
+            [op for _, op in ops.values()],
+            [kernel for _, kernel in kernels.values()],
+        )
+
+    def __len__(self) -> int:
+        """Return the number of intervals."""
+        return len(self.tasks)
+
+    @overload
+    def __getitem__(self, at: int) -> Interval: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Interval]: ...
+
+    def __getitem__(self, at: int | slice) -> Interval | list[Interval]:
+        """Return one interval, or those of a slice."""
+        if isinstance(at, slice):
+            return [self._interval(position) for position in range(len(self))[at]]
+        return self._interval(range(len(self))[at])
+
+    def _interval(self, at: int) -> Interval:
+        tasks = self.tasks
+        op, kernel = int(tasks.op[at]), int(tasks.kernel[at])
+        return Interval(
+            int(tasks.resource[at]),
+            tasks.causes[tasks.cause[at]],
+            float(self.start[at]),
+            float(self.end[at]),
+            tuple(tasks.waits(at).tolist()),
+            self.ops[op] if op >= 0 else None,
+            self.kernels[kernel] if kernel >= 0 else None,
+        )
+
+
+@dataclass(frozen=True)
 class Timeline:
     """One simulated step.
 
@@ -95,15 +183,21 @@ class Timeline:
     levels: Mapping[str, int] = field(default_factory=dict)
     unknown: tuple[Op, ...] = ()
 
-    @property
+    @cached_property
+    def columns(self) -> Intervals:
+        """The intervals as columns of numbers."""
+        return Intervals.of(self.intervals)
+
+    @cached_property
     def step_time(self) -> float:
         """Microseconds from the start to the end of the last interval."""
-        return max((i.end for i in self.intervals), default=0.0)
+        return float(self.columns.end.max(initial=0.0))
 
-    @property
+    @cached_property
     def active_time(self) -> float:
         """Microseconds in which at least one stream of a device works."""
-        return sum(end - start for start, end in _merged(self._work()))
+        work = self.columns.tasks.having("kernel")
+        return busy_time(self.columns.start[work], self.columns.end[work])
 
     @property
     def idle_time(self) -> float:
@@ -113,12 +207,16 @@ class Timeline:
     @property
     def host_time(self) -> float:
         """Microseconds at which the last host thread is done."""
-        return max((i.end for i in self.intervals if self.on_host(i)), default=0.0)
+        hosts = [number for number, r in enumerate(self.resources) if r.kind == "host"]
+        columns = self.columns
+        return float(columns.end[np.isin(columns.tasks.resource, hosts)].max(initial=0.0))
 
     @property
     def waiting_time(self) -> float:
         """Microseconds that host threads wait for the device to finish awaited work."""
-        return sum(i.start - self.ready(i) for i in self.intervals if i.cause == "sync")
+        columns = self.columns
+        found = np.flatnonzero(columns.tasks.having("sync"))
+        return sum(float(columns.start[at]) - self._free(int(at)) for at in found)
 
     def on_host(self, interval: Interval) -> bool:
         """Tell whether an interval belongs to a host thread."""
@@ -126,13 +224,24 @@ class Timeline:
 
     def ready(self, interval: Interval) -> float:
         """Return when the interval's own resource was free for it, in microseconds."""
-        own = (self.intervals[p] for p in interval.after)
-        return max((i.end for i in own if i.resource == interval.resource), default=0.0)
+        return self._latest(interval.after, interval.resource)
 
-    def _work(self) -> Iterator[tuple[float, float]]:
-        for interval in self.intervals:
-            if interval.cause == "kernel":
-                yield interval.start, interval.end
+    def _free(self, at: int) -> float:
+        tasks = self.columns.tasks
+        return self._latest(tasks.waits(at).tolist(), int(tasks.resource[at]))
+
+    def _latest(self, waits: Sequence[int], resource: int) -> float:
+        columns = self.columns
+        own = [p for p in waits if columns.tasks.resource[p] == resource]
+        return max((float(columns.end[p]) for p in own), default=0.0)
+
+
+def busy_time(start: Floats, end: Floats) -> float:
+    """Return the summed length of the union of stretches, in their unit."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    before = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
+    return float(np.maximum(end - np.maximum(start, before), 0.0).sum())
 
 
 def _merged(stretches: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:

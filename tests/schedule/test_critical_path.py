@@ -8,38 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from irgraph.ir.cost import Kernel, Overheads, Priced
+from irgraph.ir.cost import Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import ACCOUNTINGS, BLOCKING, PAPER, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
-from irgraph.schedule.critical_path import critical_path, sensitivity, slacks
+from irgraph.schedule.critical_path import critical_path, slacks
 from irgraph.schedule.timeline import Recorder, Timeline
-from tests.schedule.graphs import FLAT, FlatHost, kernel, priced
-
-times = st.floats(0.0, 1000.0, allow_nan=False)
-
-
-@st.composite
-def steps(draw: st.DrawFn) -> tuple[Priced, FlatHost]:
-    """Draw a step of up to a dozen operations, some in labels, and a host."""
-    names = st.sampled_from(["aten.to", "aten.linear", "autograd.AddmmBackward0"])
-    launches = st.sampled_from(["kernel", "memcpy", "memset"])
-    kernels = st.builds(
-        Kernel, st.just("k"), st.sampled_from("ab"), times, launch=launches, blocking=st.booleans()
-    )
-    ops: list[Op] = []
-    found: dict[int, tuple[Kernel, ...]] = {}
-    for inner in draw(st.lists(st.lists(names, max_size=3), max_size=6)):
-        body = tuple(Op(name) for name in inner)
-        found |= {id(op): tuple(draw(st.lists(kernels, max_size=3))) for op in body}
-        ops.extend(body if draw(st.booleans()) else [Op("a label", body=body)])
-    t4 = st.fixed_dictionaries({"kernel": times, "memcpy": times})
-    listed = st.lists(launches, max_size=2).map(tuple)
-    costs = st.builds(
-        Overheads, times, times, times, t4, times, st.sampled_from(["op", "global"]), listed
-    )
-    return Priced(Graph("drawn", ops=tuple(ops)), "test", found), FlatHost(draw(costs))
+from tests.schedule.graphs import FLAT, FlatHost, kernel, priced, steps
 
 
 @given(steps(), st.sampled_from(list(ACCOUNTINGS.values())))
@@ -106,18 +82,6 @@ def test_slack_of_a_short_kernel_is_the_time_the_host_needs_beside_it() -> None:
     assert critical_path(timeline).slack == {id(short): 0.0, id(last): 0.0}
 
 
-def test_sensitivity_is_the_step_with_one_operation_faster() -> None:
-    large, small = Op("aten.linear"), Op("aten.relu")
-    step = priced((large, [kernel(400.0)]), (small, [kernel(100.0)]))
-    timeline = algorithm1(step, FlatHost(), accounting=PAPER)
-    most, next_most = sensitivity(timeline)
-    assert (most.op, next_most.op) == (large, small)
-    assert timeline.step_time == 8.0 + 400.0 + 1.0 + 100.0
-    # half of its kernel goes, and of the 1 + 2 + 5 us of T1, T2 and T4 that lead to it
-    assert most.step_time == timeline.step_time - 200.0 - 4.0
-    assert most.saved == 204.0
-
-
 def test_two_streams_joined_by_a_wait_are_explained_by_the_longer() -> None:
     record = Recorder()
     left, right = (record.resource("gpu0", name) for name in ("default", "copy"))
@@ -130,10 +94,16 @@ def test_two_streams_joined_by_a_wait_are_explained_by_the_longer() -> None:
     assert slacks(timeline)[first] == 20.0
 
 
+def test_modules_share_the_path_by_what_they_call() -> None:
+    inside, outside = Op("aten.linear", module="bot.0"), Op("aten.sum")
+    step = priced((inside, [kernel(100.0)]), (outside, [kernel(200.0)]))
+    found = critical_path(algorithm1(step, FlatHost(), accounting=PAPER)).by_module()
+    assert found == {"(none)": 201.0, "bot.0": 108.0}
+
+
 def test_an_empty_timeline_has_an_empty_path() -> None:
     path = critical_path(Timeline((), ()))
     assert (path.intervals, path.length, path.step_time) == ((), 0.0, 0.0)
-    assert sensitivity(Timeline((), ())) == []
 
 
 def test_ops_below_a_label_have_slack_of_their_own() -> None:

@@ -1,0 +1,210 @@
+"""What a host is charged for, operation by operation, in the order of the program.
+
+Algorithm 1 and the simulator read the same charges; they differ in what runs beside what.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from irgraph.ir.cost import Host, Kernel, Overheads, Priced
+from irgraph.ir.op import Op
+from irgraph.schedule.accounting import Accounting
+
+GRAPH_LAUNCH = "cuda.graph_launch"
+"""An op whose body the device runs after one launch."""
+
+SYNCS = frozenset({"sync.record", "sync.wait", "sync.event", "sync.stream", "sync.device"})
+"""Ops about order alone: an event is recorded on a stream; a stream waits for one; the host waits
+for an event, a stream, or all streams of a device."""
+
+SYNCHRONISING = frozenset(
+    {"aten.nonzero", "aten.masked_select", "aten._unique2", "aten.unique_dim", "aten.unique"}
+)
+"""Ops whose results' sizes the host has to read from the device."""
+
+
+class Charge(NamedTuple):
+    """One thing that a host thread does.
+
+    Attributes:
+        kind: ``host`` (time passes); ``launch``; ``inner`` (work that the launch before started
+            too) and ``join`` (behind the last of it); or ``wait`` (for what ``node`` says).
+        cause: a key of ``irgraph.schedule.timeline.CAUSES``.
+        length: microseconds of the host.
+        op: the top-level operation, or the label, that pays.
+        kernel: what is launched; ``None`` where no cost model knows.
+        node: the op below it that launches or waits.
+    """
+
+    kind: str
+    cause: str
+    length: float
+    op: Op
+    kernel: Kernel | None = None
+    node: Op | None = None
+
+
+class Charges:
+    """The charges of a priced step, by the rules of an accounting.
+
+    Attributes:
+        levels: how many operations found their overheads at each level of the host's table;
+            complete when all charges have been read.
+    """
+
+    def __init__(self, priced: Priced, host: Host, rules: Accounting) -> None:
+        self.priced = priced
+        self.host = host
+        self.rules = rules
+        self.levels: Counter[str] = Counter()
+        self._unknown = {id(op) for op in priced.unknown}
+
+    def __iter__(self) -> Iterator[Charge]:
+        """Yield all charges in the order of the program."""
+        for op in self.priced.graph.ops:
+            yield from self._run(op)
+
+    def _run(self, op: Op) -> Iterator[Charge]:
+        """Charge a top-level operation, or those inside a label."""
+        if not op.is_annotation:
+            yield from self._call(op)
+            return
+        known = self.rules.annotations != "free" and self._known(op)
+        if known and self.rules.annotations == "whole":
+            yield from self._call(op)
+        else:
+            yield from self._label(op, known)
+
+    def _label(self, op: Op, known: bool) -> Iterator[Charge]:
+        """Charge what a label encloses; one the table knows costs its entry and its exit."""
+        launching = [o for child in op.body for o in _calls(child) if self.priced.of(o)]
+        own = self.host.overheads(op, 1) if known and launching else None
+        if own is not None:
+            entry = own.t2 - self._costs(launching[0]).t2
+            yield from _time("T2", max(0.0, entry), op)
+        for child in op.body:
+            yield from self._run(child)
+        if own is not None:
+            leaving = own.t3 - self._costs(launching[-1]).t3
+            yield from _time("T3", max(0.0, leaving), op)
+
+    def _call(self, op: Op) -> Iterator[Charge]:
+        """Lines 5 to 20 of Algorithm 1."""
+        items = list(self._items(op))
+        kernels = [kernel for kernel, _ in items if kernel is not None]
+        kinds = (*(k.launch for k in kernels), *self._beyond(op, len(kernels)))
+        graph = op.name == GRAPH_LAUNCH
+        costs = self.host.overheads(op, 1 if graph else len(kinds))
+        self.levels[costs.level] += 1
+        if op.is_annotation:
+            costs = _doubled(costs)
+        yield from _time("T1", costs.t1, op)
+        if not kinds:
+            yield from _time("T5", costs.t5, op)
+            for _, node in items:
+                yield self._wait(op, node)
+            return
+        yield from _time("T2", costs.t2, op)
+        launches = self._graph(op, items, costs) if graph else None
+        yield from launches or self._launches(op, items, kinds, costs)
+        yield from _time("T3", costs.t3, op)
+        if self.rules.sync == "to" and op.name == "aten.to":
+            yield Charge("wait", "sync", self.rules.sync_return, op, node=op)
+
+    def _launches(
+        self,
+        op: Op,
+        items: list[tuple[Kernel | None, Op]],
+        kinds: tuple[str, ...],
+        costs: Overheads,
+    ) -> Iterator[Charge]:
+        """Lines 9 to 16. A kind of launch without T4 was counted into the times around it."""
+        paid = 0
+        beyond = kinds[sum(kernel is not None for kernel, _ in items) :]
+        sequence = [(k, node, k.launch if k else "") for k, node in items]
+        for kernel, node, kind in (*sequence, *((None, op, kind) for kind in beyond)):
+            if not kind:
+                yield self._wait(op, node)
+                continue
+            t4 = self._t4(kind, costs.t4)
+            if t4 is not None:
+                if paid:
+                    yield from _time("T5", costs.t5, op)
+                paid += 1
+            yield Charge("launch", "T4", t4 or 0.0, op, kernel, node)
+            if kernel is not None and kernel.blocking and self.rules.sync == "blocking":
+                yield self._wait(op, node)
+
+    def _graph(
+        self, op: Op, items: list[tuple[Kernel | None, Op]], costs: Overheads
+    ) -> Iterator[Charge]:
+        """One launch for all kernels, which the device then orders among themselves."""
+        yield Charge("launch", "T4", self._t4("kernel", costs.t4) or 0.0, op, node=op)
+        for kernel, node in items:
+            if kernel is None:
+                yield Charge("wait", "event", 0.0, op, node=node)
+            else:
+                yield Charge("inner", "kernel", 0.0, op, kernel, node)
+        yield Charge("join", "event", 0.0, op, node=op)
+
+    def _wait(self, op: Op, node: Op) -> Charge:
+        returning = self.rules.sync_return if node.name not in ("sync.record", "sync.wait") else 0.0
+        return Charge("wait", "sync", returning, op, node=node)
+
+    def _items(self, node: Op) -> Iterator[tuple[Kernel | None, Op]]:
+        """Yield the kernels below an op, each with the op that launches it; ``None`` for a sync."""
+        if node.name in SYNCS:
+            yield None, node
+            return
+        if id(node) in self.priced.kernels:
+            for kernel in self.priced.kernels[id(node)]:
+                yield kernel, node
+        else:
+            for child in node.body:
+                yield from self._items(child)
+        if self.rules.sync == "blocking" and node.name in SYNCHRONISING and _on_device(node):
+            yield None, node
+
+    def _costs(self, op: Op) -> Overheads:
+        return self.host.overheads(op, len(self.priced.of(op)))
+
+    def _known(self, op: Op) -> bool:
+        return self.host.overheads(op, 1).level.startswith("op")
+
+    def _t4(self, kind: str, table: Mapping[str, float]) -> float | None:
+        return table.get(kind) if self.rules.t4 is None or kind not in table else self.rules.t4
+
+    def _beyond(self, op: Op, known: int) -> tuple[str, ...]:
+        """Launches that the host's table lists beyond those that the cost models know."""
+        when = self.rules.listed
+        unknown = any(id(leaf) in self._unknown for leaf in op.leaves())
+        if when == "always" or (when == "launching" and (known or unknown)):
+            return self._costs(op).listed[known:]
+        return ()
+
+
+def _time(cause: str, length: float, op: Op) -> Iterator[Charge]:
+    if length:
+        yield Charge("host", cause, length, op)
+
+
+def _on_device(op: Op) -> bool:
+    return any(t.device != "cpu" for t in op.inputs)
+
+
+def _doubled(costs: Overheads) -> Overheads:
+    free = dict.fromkeys(costs.t4, 0.0)
+    return replace(costs, t2=2 * costs.t2, t3=2 * costs.t3, t4=free)
+
+
+def _calls(op: Op) -> Iterator[Op]:
+    """Yield the operations of a label that pay overheads, or the operation itself."""
+    if not op.is_annotation:
+        yield op
+        return
+    for child in op.body:
+        yield from _calls(child)

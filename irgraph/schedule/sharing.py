@@ -1,0 +1,116 @@
+"""Times of tasks that share something: what runs at the same time runs slower.
+
+The model: tasks of one pool that run at the same time get equal shares of it, so each of ``k``
+runs at ``1 / k`` of its speed alone. Work is conserved: two kernels that each fill the device take
+together what they take one behind the other. What needs different things does not share: copies in
+each direction have an engine of their own beside the multiprocessors, collectives have the links.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from irgraph.schedule.tasks import Floats, Tasks, run
+
+
+def run_sharing(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
+    """Return when each task starts and ends, ``float64[n]`` each.
+
+    Without two resources in one pool this is ``tasks.run``; else events are run in order of time.
+    """
+    own = tasks.length if length is None else length
+    if not shared_pools(tasks):
+        return run(tasks, own)
+    return _Events(tasks, own).run()
+
+
+def shared_pools(tasks: Tasks) -> list[int]:
+    """Return the pools in which more than one resource has tasks."""
+    used = tasks.pool >= 0
+    pairs = np.unique(np.stack([tasks.pool[used], tasks.resource[used]]), axis=1)
+    pools, counts = np.unique(pairs[0], return_counts=True)
+    return [int(pool) for pool in pools[counts > 1]]
+
+
+class _Pool:
+    """A pool in its own time, which passes at ``1 / k`` of ours while ``k`` tasks share it."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0
+        self.seen = 0.0
+        self.running: list[tuple[float, int]] = []
+        self.version = 0
+
+    def advance(self, now: float) -> None:
+        if self.running:
+            self.clock += (now - self.seen) / len(self.running)
+        else:
+            self.clock = 0.0
+        self.seen = now
+        self.version += 1
+
+    def next_end(self) -> float:
+        """Return when, in our time, the first of the running tasks ends if nothing changes."""
+        return self.seen + (self.running[0][0] - self.clock) * len(self.running)
+
+
+class _Events:
+    """One run, event by event: tasks end, others become ready, pools speed up and slow down."""
+
+    def __init__(self, tasks: Tasks, length: Floats) -> None:
+        self.length: list[float] = length.tolist()
+        self.pool: list[int] = tasks.pool.tolist()
+        self.pools = {pool: _Pool() for pool in set(self.pool) if pool >= 0}
+        self.left = [len(waits) for waits in tasks.waited]
+        self.followers: list[list[int]] = [[] for _ in self.left]
+        for task, waits in enumerate(tasks.waited):
+            for other in waits:
+                self.followers[other].append(task)
+        self.start = [0.0] * len(self.left)
+        self.end = [0.0] * len(self.left)
+        # time, then task (-1: the first of a pool's), then pool and the version this was said of
+        self.events: list[tuple[float, int, int, int]] = []
+
+    def run(self) -> tuple[Floats, Floats]:
+        for task, count in enumerate(self.left):
+            if not count:
+                self._begin(task, 0.0)
+        while self.events:
+            now, task, pool, version = heapq.heappop(self.events)
+            if task >= 0:
+                self._ended(task, now)
+            elif self.pools[pool].version == version:
+                self._pool_ended(pool, now)
+        return np.array(self.start), np.array(self.end)
+
+    def _begin(self, task: int, now: float) -> None:
+        self.start[task] = now
+        pool = self.pool[task]
+        if pool < 0:
+            heapq.heappush(self.events, (now + self.length[task], task, -1, 0))
+            return
+        shared = self.pools[pool]
+        shared.advance(now)
+        heapq.heappush(shared.running, (shared.clock + self.length[task], task))
+        self._plan(pool)
+
+    def _plan(self, pool: int) -> None:
+        shared = self.pools[pool]
+        if shared.running:
+            heapq.heappush(self.events, (shared.next_end(), -1, pool, shared.version))
+
+    def _pool_ended(self, pool: int, now: float) -> None:
+        shared = self.pools[pool]
+        shared.advance(now)
+        _, task = heapq.heappop(shared.running)
+        self._plan(pool)
+        self._ended(task, now)
+
+    def _ended(self, task: int, now: float) -> None:
+        self.end[task] = now
+        for follower in self.followers[task]:
+            self.left[follower] -= 1
+            if not self.left[follower]:
+                self._begin(follower, now)

@@ -1,0 +1,215 @@
+"""Steps as columns of numbers: tasks with lengths, and what each waits for.
+
+The core that schedulers, rank simulation and what-if questions share. A task starts when the last
+of those it waits for has ended; a resource that does one thing at a time, in a fixed order, is a
+wait for the task before. So times follow in one pass, for one set of lengths or for many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Columns of ``n`` tasks, each behind all that it waits for. Times in microseconds.
+
+    Attributes:
+        length: how long each takes, ``float64[n]``.
+        first: where its waits begin in ``after``, ``int64[n + 1]``.
+        after: positions of the tasks it waits for, its own resource's first, ``int64[m]``.
+        resource: index of the thread or stream, ``int64[n]``.
+        cause: index into ``causes``, ``int64[n]``.
+        op: index of the operation it belongs to, -1 for none, ``int64[n]``.
+        kernel: index of the kernel that runs or is launched, -1 for none, ``int64[n]``.
+        pool: what it shares with tasks that run at the same time, -1 for nothing, ``int64[n]``.
+        causes: names that ``cause`` refers to.
+    """
+
+    length: Floats
+    first: Ints
+    after: Ints
+    resource: Ints
+    cause: Ints
+    op: Ints
+    kernel: Ints
+    pool: Ints
+    causes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+        return len(self.length)
+
+    def waits(self, task: int) -> Ints:
+        """Return the positions of the tasks that one waits for."""
+        return self.after[self.first[task] : self.first[task + 1]]
+
+    def having(self, cause: str) -> NDArray[np.bool_]:
+        """Tell for each task whether this is its cause."""
+        index = self.causes.index(cause) if cause in self.causes else -1
+        found: NDArray[np.bool_] = self.cause == index
+        return found
+
+    @cached_property
+    def waited(self) -> list[list[int]]:
+        """What each task waits for, as lists: what one pass in Python reads fastest."""
+        bounds = self.first.tolist()
+        after = self.after.tolist()
+        return [after[a:b] for a, b in pairwise(bounds)]
+
+
+class TaskBuilder:
+    """Collects tasks, one at a time, on any number of resources."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[list[int], ...] = ([], [], [], [], [])
+        self._length: list[float] = []
+        self._first = [0]
+        self._after: list[int] = []
+        self._causes: dict[str, int] = {}
+        self._last: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """Return the number of tasks so far."""
+        return len(self._length)
+
+    def last(self, resource: int) -> int:
+        """Return the last task of a resource, -1 if it has none."""
+        return self._last.get(resource, -1)
+
+    def add(
+        self,
+        resource: int,
+        cause: str,
+        length: float,
+        *,
+        op: int = -1,
+        kernel: int = -1,
+        pool: int = -1,
+        waits: Iterable[int] = (),
+        ordered: bool = True,
+    ) -> int:
+        """Add a task of ``length`` microseconds and return its position.
+
+        It starts behind its resource's last one and behind ``waits``. One that is not ``ordered``
+        starts behind ``waits`` alone, and none starts behind it unless it says so.
+        """
+        position = len(self._length)
+        if ordered:
+            if resource in self._last:
+                self._after.append(self._last[resource])
+            self._last[resource] = position
+        self._after.extend(waits)
+        self._first.append(len(self._after))
+        self._length.append(length)
+        code = self._causes.setdefault(cause, len(self._causes))
+        for column, value in zip(self._columns, (resource, code, op, kernel, pool), strict=True):
+            column.append(value)
+        return position
+
+    def tasks(self) -> Tasks:
+        """Return what was collected as columns."""
+        lists = (self._first, self._after, *self._columns)
+        first, after, resource, cause, op, kernel, pool = (np.array(c, np.int64) for c in lists)
+        length = np.array(self._length, np.float64)
+        names = tuple(self._causes)
+        return Tasks(length, first, after, resource, cause, op, kernel, pool, names)
+
+
+def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
+    """Return when each task starts and ends, ``float64[n]`` each.
+
+    ``length`` stands in for the tasks' own.
+    """
+    own = tasks.length if length is None else length
+    starts = [0.0] * len(tasks)
+    ends = [0.0] * len(tasks)
+    for position, (waits, time) in enumerate(zip(tasks.waited, own.tolist(), strict=True)):
+        start = 0.0
+        for other in waits:
+            if ends[other] > start:
+                start = ends[other]
+        starts[position] = start
+        ends[position] = start + time
+    return np.array(starts), np.array(ends)
+
+
+def run_many(tasks: Tasks, lengths: Floats) -> Floats:
+    """Return when each task ends under many sets of lengths: ``float64[n, v]`` for as much."""
+    ends = np.empty_like(lengths)
+    for position, waits in enumerate(tasks.waited):
+        row, time = ends[position], lengths[position]
+        if not waits:
+            row[:] = time
+        elif len(waits) == 1:
+            np.add(ends[waits[0]], time, out=row)
+        else:
+            np.maximum(ends[waits[0]], ends[waits[1]], out=row)
+            for other in waits[2:]:
+                np.maximum(row, ends[other], out=row)
+            row += time
+    return ends
+
+
+def longest_chain(tasks: Tasks, ends: Floats) -> Ints:
+    """Return the tasks from the start to the last end, each starting where the one before ended.
+
+    Where two that a task waited for ended at the same time, the first is taken: its resource's.
+    """
+    if not len(tasks):
+        return np.empty(0, np.int64)
+    chain = [int(np.argmax(ends))]
+    waits = tasks.waits(chain[-1])
+    while len(waits):
+        chain.append(int(waits[np.argmax(ends[waits])]))
+        waits = tasks.waits(chain[-1])
+    return np.array(chain[::-1], np.int64)
+
+
+def spare(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
+    """Return how much later each task could end without moving the last end (total float)."""
+    if not len(tasks):
+        return np.empty(0)
+    step = float(ends.max())
+    own = (tasks.length if length is None else length).tolist()
+    latest = [step] * len(tasks)
+    waited = tasks.waited
+    for position in range(len(own) - 1, -1, -1):
+        start = latest[position] - own[position]
+        for other in waited[position]:
+            if start < latest[other]:
+                latest[other] = start
+    found = np.array(latest) - ends
+    found[found <= 1e-9 * step] = 0.0
+    return found
+
+
+def in_order(waits: Sequence[Sequence[int]]) -> list[int]:
+    """Return an order of tasks in which each comes behind those it waits for (Kahn).
+
+    Raises ``ValueError`` if some wait for each other.
+    """
+    left = [len(w) for w in waits]
+    followers: list[list[int]] = [[] for _ in waits]
+    for task, others in enumerate(waits):
+        for other in others:
+            followers[other].append(task)
+    order = [task for task, count in enumerate(left) if not count]
+    for task in order:
+        for follower in followers[task]:
+            left[follower] -= 1
+            if not left[follower]:
+                order.append(follower)
+    if len(order) < len(left):
+        raise ValueError("tasks wait for each other")
+    return order
