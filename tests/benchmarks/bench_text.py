@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from irgraph.ir.dim import make
 from irgraph.ir.graph import Declared, Graph
