@@ -78,11 +78,11 @@ class PatternCheck:
         if is_glob(name):
             return []
         found = schemas_for(name, self.schemas)
-        libraries = {known.partition(".")[0] for known in known_ops()}
-        library = name.partition(".")[0]
-        if not found and library in libraries:
+        if not found:
+            library = name.partition(".")[0]
             alike = [known for known in known_ops() if known.startswith(f"{library}.")]
-            self.note(f"{library} has no op {name}{near(name, alike)}", place)
+            if alike:
+                self.note(f"{library} has no op {name}{near(name, alike)}", place)
         return found
 
     def _shape(self, found: Sequence[Hole], place: Place) -> None:

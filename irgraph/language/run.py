@@ -59,12 +59,13 @@ def run(
     while True:
         state = State(graph, passes, pricer, frozenset(kept))
         _run_block(whole.body, state, Frame())
-        missing = _missing(state.graph)
+        missing = _missing(state.graph) if state.graph is not graph else []
         if not missing:
             break
         _give_up(missing, state, kept)
         kept.update(name for name, _ in missing)
-    _verify(state.graph)
+    if state.graph is not graph:
+        _verify(state.graph)
     return Outcome(state.graph, Report(tuple(state.entries)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -121,11 +122,14 @@ def _set_like(new: Op, members: Sequence[Op]) -> Op:
 
 
 def _origin(by: str, members: Sequence[Op]) -> str:
+    """Return who fused what, and where the first of it came from."""
+    what = ", ".join(
+        f"{count} x {name}" for name, count in Counter(op.name for op in members).items()
+    )
     origins = list(dict.fromkeys(op.origin for op in members if op.origin))
     more = len(origins) - SHOWN_ORIGINS
     shown = " ".join(origins[:SHOWN_ORIGINS]) + (f" and {more} more" if more > 0 else "")
-    count = f"{len(members)} op{'' if len(members) == 1 else 's'}"
-    return f"{by}: {count}" + (f" ({shown})" if shown else "")
+    return f"{by}: {what}" + (f" ({shown})" if shown else "")
 
 
 def _without(op: Op, removed: Collection[int]) -> list[Op]:

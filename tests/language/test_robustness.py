@@ -26,10 +26,10 @@ SCRIPTS = (
     " num_weights = [*%n], mode = %m, sparse = false)",
     "repeat at most 3 { remove many %y = aten.{relu,detach}(%x) within forward using %x for %y }",
     'find r = many module "bot" expect no r where op.phase == backward remove r',
-    "let n = 2 * 3 - 1 resize B = n + 4 expect 2 a: aten.linear where a.module ~ \"*.0\"",
+    'let n = 2 * 3 - 1 resize B = n + 4 expect 2 a: aten.linear where a.module ~ "*.0"',
     'pass p(n: int = 2, t: bytes = 1KiB) "P." { expect n aten.addmm(_, %x, ...) where'
     " %x.nbytes < t } apply p apply p(n = 2, t = 4GiB)",
-    "remove { %h = aten.addmm(%c, %x, %w)  aten.relu_(%h!) } using %x for %h assuming \"it is\"",
+    'remove { %h = aten.addmm(%c, %x, %w)  aten.relu_(%h!) } using %x for %h assuming "it is"',
 )
 WORDS = sorted({word for text in SCRIPTS for word in text.split()})
 

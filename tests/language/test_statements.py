@@ -217,12 +217,12 @@ def test_a_model_that_uses_what_nothing_defines_is_told_so() -> None:
     graph = mlp()
     broken = Graph("b", graph.dims, tensors=graph.tensors[1:], ops=graph.ops)
     with pytest.raises(IrgraphError, match="the model uses what nothing defines"):
-        run(load_script("let a = 1"), broken)
+        run(load_script("resize B = 8"), broken)
 
 
 def test_a_result_that_breaks_a_rule_is_refused_with_the_rule() -> None:
     text = MLP.replace("%s = aten.sum(%h2) : f32[] in $s", "%s = irgraph.nope(%h2) : f32[] in $s")
-    error = failure("let a = 1", model(text))
+    error = failure("resize B = 8", model(text))
     assert "the result is unsound: irgraph has no op of that name [schemas]" in str(error)
 
 

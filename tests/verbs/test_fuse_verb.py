@@ -200,7 +200,7 @@ def test_origins_are_kept_in_short() -> None:
         )
     )
     made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), by="mine").op
-    assert made.origin == "mine: 5 ops (et#0 et#1 et#2 and 2 more)"
+    assert made.origin == "mine: 5 x aten.neg (et#0 et#1 et#2 and 2 more)"
 
 
 def test_an_assumption_does_not_cover_what_must_move() -> None:

@@ -1,0 +1,63 @@
+"""Time scripts on models of about a thousand ops: ``python tests/benchmarks/bench_language.py``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from irgraph.ir.graph import Graph
+from irgraph.language import load_script, run
+from tests.language.models import bag, model, table, training
+
+ONE = "fuse %y = aten.relu(aten.addmm(%c, %x, %w)) into %y = irgraph.addmm_relu(%c, %x, %w)"
+MISS = "remove %y = aten.relu(aten.addmm(%c, %x, %x)) using %x for %y"
+
+
+def layers(count: int) -> Graph:
+    """Return linear layers with activations, four ops each."""
+    params = "".join(
+        f"param %w{k} : f32[64, 64] in $w{k}\nparam %c{k} : f32[64] in $c{k}\n"
+        for k in range(count)
+    )
+    ops = "".join(
+        f"%h{k} = aten.linear(%x{k}, %w{k}, %c{k}) : f32[B, 64] in $h{k} {{\n"
+        f"  %t{k} = aten.t(%w{k}) : f32[64, 64; 1, 64] in $w{k}\n"
+        f"  %h{k} = aten.addmm(%c{k}, %x{k}, %t{k}) : f32[B, 64] in $h{k}\n}}\n"
+        f"%x{k + 1} = aten.relu(%h{k}) : f32[B, 64] in $x{k + 1}\n"
+        for k in range(count)
+    )
+    return model("input %x0 : f32[B, 64] in $x0\n" + params + ops)
+
+
+def lookups(count: int) -> Graph:
+    """Return lookups in as many tables."""
+    return model("".join(map(table, range(count))) + "".join(map(bag, range(count))))
+
+
+def report(what: str, script: str, graph: Graph) -> None:
+    """Print the best of five runs, in milliseconds."""
+    parsed = load_script(script)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run(parsed, graph)
+        seconds.append(time.perf_counter() - start)
+    size = sum(1 for _ in graph.walk())
+    print(f"{what:<34} {size:>6} ops {min(seconds) * 1e3:8.1f} ms")  # noqa: T201
+
+
+def main() -> None:
+    """Time a miss, one fusion, many fusions and one large one."""
+    chain = layers(250)
+    report("no match", MISS, chain)
+    report("one fusion", ONE, chain)
+    report("250 fusions", ONE.replace("fuse", "fuse many"), chain)
+    report("26 tables, a training step", "apply fuse-embedding", training(26))
+    report("1000 lookups into one", "apply fuse-embedding", lookups(1000))
+
+
+if __name__ == "__main__":
+    main()

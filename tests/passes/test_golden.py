@@ -1,0 +1,25 @@
+"""Each shipped pass on a small model: golden texts of the model before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import passes
+from irgraph.language import parse_pipeline, run
+from irgraph.text import parse, print_graph
+
+FOLDER = Path(__file__).parents[1] / "golden" / "passes"
+
+
+@pytest.mark.parametrize("name", passes.names())
+def test_a_pass_makes_just_this_of_its_example(
+    name: str, golden: Callable[[str, str], None]
+) -> None:
+    before = FOLDER / f"{name}.before.ir"
+    graph = parse(before.read_text(encoding="utf-8"), before.name)
+    after = print_graph(run(parse_pipeline(name), graph).graph)
+    golden(f"passes/{name}.after.ir", after)
+    assert print_graph(parse(after)) == after
