@@ -157,7 +157,8 @@ def run_resize(statement: Resize, state: State, frame: Frame) -> None:
         message = f"a dimension needs a whole number above 0, not {spell(size)}"
         raise fail(message, statement.size.place)
     before = state.graph.dims[statement.dimension]
-    state.graph = with_dims(state.graph, {statement.dimension: size})
+    if size != before:
+        state.graph = with_dims(state.graph, {statement.dimension: size})
     done = f"{statement.dimension} is {size} (was {before})"
     legal = "all sizes that depend on it are expressions of it"
     state.entries.append(replace(entry(statement, frame), done=done, legal=(legal,)))

@@ -36,6 +36,8 @@ from irgraph.language.tree import (
 from irgraph.text.diagnostics import Diagnostic, Place, near
 
 LATER = "is not available yet"
+RESERVED = ("op", "count")
+MOST_TURNS = 1000
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Check:
     def _pass(self, declared: Pass) -> None:
         scope = _Scope()
         for parameter in declared.parameters:
+            self._free(parameter.name, parameter.place)
             if parameter.name in scope.names:
                 self.note(f"two parameters are called {parameter.name!r}", parameter.place)
             if parameter.type not in PARAMETER_TYPES:
@@ -124,7 +127,7 @@ class Check:
         elif isinstance(statement, Apply):
             self._call(statement.call, scope)
         elif isinstance(statement, Repeat):
-            self._block(statement.body, scope)
+            self._repeat(statement, scope)
         elif isinstance(statement, (Find, Expect)):
             self._selection(statement.selection, scope)
             if isinstance(statement, Find):
@@ -173,7 +176,19 @@ class Check:
             self.problems.append(Diagnostic(f"{name!r} is named twice", place, (first,)))
         scope.handles[name] = place
 
+    def _repeat(self, statement: Repeat, scope: _Scope) -> None:
+        if statement.most > MOST_TURNS:
+            self.note(f"repeat at most {MOST_TURNS} times", statement.place)
+        inner = _Scope(dict(scope.names), dict(scope.handles))
+        self._block(statement.body, inner)
+
+    def _free(self, name: str, place: Place) -> None:
+        """Refuse names that mean something already."""
+        if name in RESERVED:
+            self.note(f"{name!r} is no free name: conditions use it", place)
+
     def _let(self, statement: Let, scope: _Scope) -> None:
+        self._free(statement.name, statement.place)
         kind = self._kinds(scope).of(statement.value)
         if statement.name in scope.names:
             self.note(f"{statement.name!r} is defined twice", statement.place)

@@ -30,6 +30,9 @@ from irgraph.language.patterns import (
 from irgraph.language.values import counted
 from irgraph.text.diagnostics import Diagnostic, Place, near
 
+MOST_STARS = 3
+"""Stars in one name; more take too long to try."""
+
 
 @dataclass
 class PatternCheck:
@@ -57,6 +60,9 @@ class PatternCheck:
                 if pattern.label in labels and pattern.label:
                     self.note(f"two ops bear the label {pattern.label!r}", pattern.place)
                 labels.add(pattern.label)
+                if pattern.label in ("op", "count"):
+                    message = f"{pattern.label!r} is no free name: conditions use it"
+                    self.note(message, pattern.place)
                 self._op(pattern)
             for hole in holes(outer):
                 if isinstance(hole, (Bound, Splat)):
@@ -76,6 +82,8 @@ class PatternCheck:
     def _known(self, name: str, place: Place) -> list[Schema]:
         """Return an op's schemas; an unknown name in a library that we know is a problem."""
         if is_glob(name):
+            if name.count("*") > MOST_STARS:
+                self.note(f"an op's name can hold {MOST_STARS} '*' at most", place)
             return []
         found = schemas_for(name, self.schemas)
         if not found:

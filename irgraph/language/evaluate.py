@@ -80,6 +80,10 @@ ARITHMETIC: dict[str, Callable[[float, float], float]] = {
 }
 
 
+LARGEST = 1e300
+"""Numbers that scripts reckon with are smaller than this."""
+
+
 def _equal(a: Datum, b: Datum) -> bool:
     if isinstance(a, Op) or isinstance(b, Op):
         return a is b
@@ -189,9 +193,12 @@ def _binary(expression: Binary, scope: Scope) -> Value:
             left, right = _datum(expression.left, scope), _datum(expression.right, scope)
             return COMPARISONS[expression.operator](left, right)
         numbers = _number(expression.left, scope), _number(expression.right, scope)
-        return ARITHMETIC[expression.operator](*numbers)
+        value = ARITHMETIC[expression.operator](*numbers)
     except (TypeError, ZeroDivisionError, OverflowError) as error:
         raise NoValueError(f"{expression} has no value: {error}") from None
+    if not abs(value) < LARGEST:
+        raise NoValueError(f"{expression} is too large")
+    return value
 
 
 def holds(condition: Expression | None, scope: Scope) -> str:

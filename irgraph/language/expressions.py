@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TypeAlias, Union
 
@@ -42,8 +41,6 @@ class Literal(Node):
         """Return the literal's text."""
         if isinstance(self.value, Quantity):
             return str(self.value)
-        if isinstance(self.value, float) and math.isinf(self.value):
-            return "1e999" if self.value > 0 else "-1e999"
         return literal(self.value)
 
 

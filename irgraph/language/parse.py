@@ -167,7 +167,7 @@ class _Statements(Reader):
             () if keys is None else tuple(self.expression(k) for k in tree_of(keys).children),
             self._clause(having),
             self._text(named),
-            self._text(assuming),
+            self._reason(assuming),
             place=self.place(tree),
         )
 
@@ -178,13 +178,16 @@ class _Statements(Reader):
         token = token_of(node)
         return self.string(token) if token.type == "STRING" else str(token)
 
+    def _reason(self, node: Node) -> str:
+        return "" if node is None else self.words(token_of(node), "an assumption needs a reason")
+
     def _replace(self, tree: Tree[Token]) -> Replace:
         selection, template, named, assuming = tree.children
         return Replace(
             self.selection(selection),
             self.template(template),
             self._text(named),
-            self._text(assuming),
+            self._reason(assuming),
             place=self.place(tree),
         )
 
@@ -200,7 +203,7 @@ class _Statements(Reader):
         return Remove(
             self.selection(selection),
             self._swaps(rewire),
-            self._text(assuming),
+            self._reason(assuming),
             place=self.place(tree),
         )
 
@@ -227,7 +230,7 @@ class _Statements(Reader):
             self.selection(selection),
             where,
             self._text(on),
-            self._text(assuming),
+            self._reason(assuming),
             place=self.place(tree),
         )
 
@@ -235,7 +238,7 @@ class _Statements(Reader):
         *selections, streams, assuming = tree.children
         found: tuple[Selection, ...] = tuple(self.selection(child) for child in selections)
         over = self.expression(streams)
-        return Parallelize(found, over, self._text(assuming), place=self.place(tree))
+        return Parallelize(found, over, self._reason(assuming), place=self.place(tree))
 
     def _resize(self, tree: Tree[Token]) -> Resize:
         of, size = tree.children

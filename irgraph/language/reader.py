@@ -47,6 +47,9 @@ Node = Tree[Token] | Token | None
 DEEPEST = 100
 """Levels of nesting that a script may have."""
 
+LARGEST = 1e300
+"""Numbers in scripts are smaller than this."""
+
 WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -72,13 +75,23 @@ class Reader:
         except BuildError as error:
             raise fail(str(error), self.place(token)) from None
 
+    def words(self, token: Token, need: str) -> str:
+        """Return the value of a string that must say something."""
+        text = self.string(token)
+        if not text.strip():
+            raise fail(need, self.place(token))
+        return text
+
     def number(self, token: Token) -> int | float:
         """Return the value of a number; underscores may stand between digits."""
         text = str(token)
         try:
-            return int(text) if text.lstrip("-").replace("_", "").isdigit() else float(text)
+            value = int(text) if text.lstrip("-").replace("_", "").isdigit() else float(text)
         except ValueError:
             raise fail(f"not a number: {text[:40]!r}", self.place(token)) from None
+        if not abs(value) < LARGEST:
+            raise fail(f"a number below 1e300 is needed here, not {text[:40]}", self.place(token))
+        return value
 
     def literal(self, node: Tree[Token]) -> Literal:
         """Read a literal."""
@@ -161,7 +174,7 @@ class Reader:
         if within is not None:
             token = token_of(within)
             phase = token.type == "PHASE"
-            path = str(token) if phase else self.string(token)
+            path = str(token) if phase else self.words(token, "name a module or a label")
         condition = None if where is None else self.expression(tree_of(where).children[0])
         matched = self._pattern(tree_of(pattern))
         return Selection(matched, many is not None, path, phase, condition, place=self.place(tree))
@@ -169,7 +182,7 @@ class Reader:
     def _pattern(self, tree: Tree[Token]) -> Series | Module | Found:
         place = self.place(tree)
         if tree.data == "module":
-            return Module(self.string(token_of(tree)), place=place)
+            return Module(self.words(token_of(tree), "name a module"), place=place)
         if tree.data == "found":
             return Found(str(token_of(tree)), place=place)
         if tree.data == "series":

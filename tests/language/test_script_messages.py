@@ -179,6 +179,19 @@ MESSAGES = {
     "resize BB = 3": "1:1: error: the model has no dimension 'BB'; did you mean 'B'?",
     "resize B = 10us": "1:12: error: a size is a number, not a time",
     "resize B = 0": "1:12: error: a dimension needs a whole number above 0, not 0",
+    "let a = 2 let b = [a][0] * 1e299 * 10": "1:19: error: [a][0] * 1e+299 * 10 is too large",
+    "let a = 1e300": "1:9: error: a number below 1e300 is needed here, not 1e300",
+    "let op = 3": "1:1: error: 'op' is no free name: conditions use it",
+    'pass a(count: int) "" {}': "1:8: error: 'count' is no free name: conditions use it",
+    "remove op: aten.t(_)": "1:12: error: 'op' is no free name: conditions use it",
+    "remove aten.*a*b*c*d": "1:8: error: an op's name can hold 3 '*' at most",
+    "repeat at most 1001 { }": "1:1: error: repeat at most 1000 times",
+    "repeat at most 2 { find r = aten.t } expect 1 r": (
+        "1:47: error: 'r' names nothing found or made before"
+    ),
+    'remove aten.t within " "': "1:22: error: name a module or a label",
+    'remove module ""': "1:15: error: name a module",
+    'remove aten.t assuming ""': "1:24: error: an assumption needs a reason",
     "let a = [1][4]": "1:9: error: [1] has 1 item, none at 4",
 }
 
