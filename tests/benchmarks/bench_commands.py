@@ -15,13 +15,13 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.text import parse, print_graph
 
+ROOT = Path(__file__).parents[2]
 DEVICE_OPS = 1000
 RUNS = 5
 
