@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import OutputOption, tell, write_result
+from irgraph.cli.common import OutputOption, tell, working, write_result
 
 
 def capture(
@@ -31,6 +31,7 @@ def capture(
     from irgraph.capture.live import capture_file
     from irgraph.text import print_graph
 
-    captured = capture_file(target, batch=batch, device=device, symbolic=symbolic)
+    with working(f"capturing {target}"):
+        captured = capture_file(target, batch=batch, device=device, symbolic=symbolic)
     tell(captured)
     write_result(print_graph(captured.graph), output)

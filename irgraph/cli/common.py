@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,6 +88,16 @@ def console(*, error: bool = False) -> Console:
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() else 120
     return Console(stderr=error, width=width, highlight=False, soft_wrap=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal that something longer is under way; stay quiet where piped."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with console(error=True).status(what):
+        yield
 
 
 def say(message: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import OutputOption, tell, write_result
+from irgraph.cli.common import OutputOption, tell, working, write_result
 
 
 def lower(
@@ -25,6 +25,7 @@ def lower(
     from irgraph.capture.execution_trace import lower_execution_trace
     from irgraph.text import print_graph
 
-    captured = lower_execution_trace(trace, name=name, step=step)
+    with working(f"lowering {trace}"):
+        captured = lower_execution_trace(trace, name=name, step=step)
     tell(captured)
     write_result(print_graph(captured.graph), output)
