@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from costmodels.host import load_host
@@ -16,10 +16,18 @@ from irgraph.ir.graph import Graph
 from irgraph.schedule.accounting import BLOCKING, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import CriticalPath, critical_path
+from irgraph.schedule.memory import Memory, peak_memory, workspace
+from irgraph.schedule.sampling import interval, sample_steps
+from irgraph.schedule.sensitivity import Sensitivity, sensitivity, sensitivity_of_groups
+from irgraph.schedule.simulate import simulate
+from irgraph.schedule.tasks import Floats
 from irgraph.schedule.timeline import Timeline
 
+FASTER = 2.0
+"""Factor of the what-ifs that a summary lists."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Prediction:
     """What one step is predicted to take, and why. Times in microseconds.
 
@@ -44,18 +52,26 @@ class Prediction:
         """Predicted time of the step."""
         return self.timeline.step_time
 
+    @cached_property
+    def samples(self) -> Floats:
+        """Step times under many draws of kernels' and overheads' times (``schedule.sampling``)."""
+        return sample_steps(self.timeline, self.host)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of a 90 % interval of the step time, microseconds."""
+        return interval(self.samples)
+
     @property
     def spread(self) -> float:
-        """Half the width of an interval around the step time, from the kernels on the path.
+        """Half the width of ``interval``, microseconds."""
+        low, high = self.interval
+        return (high - low) / 2
 
-        A family's errors are taken to go together, those of different families to be independent;
-        the spread of host overheads is not in it.
-        """
-        by_family: dict[str, float] = defaultdict(float)
-        for interval in self.path.intervals:
-            if interval.cause == "kernel" and interval.kernel is not None:
-                by_family[interval.kernel.family] += interval.kernel.spread
-        return math.hypot(*by_family.values())
+    @cached_property
+    def memory(self) -> Memory:
+        """Peak memory of the graph's first device, from the lifetimes of its buffers."""
+        return peak_memory(self.priced.graph)
 
     @property
     def utilization(self) -> float:
@@ -78,6 +94,7 @@ class Prediction:
             "accounting": self.timeline.accounting,
             "step_time_us": self.step_time,
             "step_time_spread_us": self.spread,
+            "step_time_interval_us": list(self.interval),
             "gpu_active_us": self.timeline.active_time,
             "gpu_idle_us": self.timeline.idle_time,
             "gpu_utilization": self.utilization,
@@ -87,6 +104,9 @@ class Prediction:
             "overheads_found": dict(self.timeline.levels),
             "critical_path_us": self.path.by_cause(),
             "critical_ops_us": self.path.by_op(),
+            "critical_modules_us": self.path.by_module(),
+            "sensitivity": what_ifs(self.timeline),
+            "memory": memory_summary(self.memory, self.sheet),
             "kernels": by_family(kernels),
             "assumptions": assumptions(self.priced.graph),
         }
@@ -113,8 +133,37 @@ def predict(
     sheet = load_device(device)
     table = load_host(host)
     priced = price(graph, sheet, mode=mode, software=software, pinned=pinned)
-    timeline = algorithm1(priced, table, accounting=accounting)
+    schedule = simulate if accounting.simulated else algorithm1
+    timeline = schedule(priced, table, accounting=accounting)
     return Prediction(priced, timeline, critical_path(timeline), sheet, table, software)
+
+
+def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:
+    """Return what the step would take with operations, families and causes ``factor`` faster."""
+
+    def row(found: Sensitivity) -> dict[str, Any]:
+        place = {"module": found.module, "from": found.origin} if found.kind == "op" else {}
+        known = {key: value for key, value in place.items() if value}
+        times = {"step_time_us": found.step_time, "saved_us": found.saved}
+        return {"kind": found.kind, "name": found.name, **known, **times}
+
+    return {
+        "factor": factor,
+        "ops": [row(s) for s in sensitivity(timeline, factor=factor)],
+        "groups": [row(s) for s in sensitivity_of_groups(timeline, factor=factor)],
+    }
+
+
+def memory_summary(memory: Memory, sheet: DeviceSheet) -> dict[str, Any]:
+    """Return peak memory beside what the device has; all in bytes."""
+    return {
+        "peak_bytes": memory.peak,
+        "at": memory.at.name if memory.at is not None else "",
+        "by_kind_bytes": dict(memory.by_kind),
+        "workspace_and_context_bytes": workspace(sheet.architecture),
+        "device_bytes": sheet.memory_bytes,
+        "fits": memory.fits(sheet.memory_bytes, sheet.architecture),
+    }
 
 
 def coverage(kernels: Iterable[Kernel]) -> dict[str, float]:

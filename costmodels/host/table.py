@@ -49,7 +49,16 @@ class HostTable:
             t5=gap[0].mean,
             level=max((level for _, level in found.values()), key=LEVELS.index),
             listed=self._listed(op),
+            spread=self._spreads({kind: stat for kind, (stat, _) in found.items()}),
         )
+
+    def _spreads(self, found: Mapping[str, Stat]) -> dict[str, float]:
+        """Return standard deviations as shares of the mean, by type of overhead."""
+        stats = {"t1": self.file.t1, **found}
+        stats["t4"] = self.file.t4.get("kernel", Stat(0.0))
+        if "whole" in stats:
+            stats["t5"] = stats.pop("whole")
+        return {kind.upper(): s.std / s.mean for kind, s in stats.items() if s.mean > 0.0}
 
     def _listed(self, op: Op) -> tuple[str, ...]:
         entry = self.file.ops.get(op.name)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
 from rich.table import Table
 
 from irgraph.predict import Prediction
-from irgraph.report.prediction import LONGEST, time_text
+from irgraph.report.prediction import LONGEST, bytes_text, time_text
+from irgraph.schedule.sampling import interval, sample_steps
 
 
 def compare(before: Prediction, after: Prediction) -> dict[str, Any]:
@@ -24,7 +24,8 @@ def compare(before: Prediction, after: Prediction) -> dict[str, Any]:
         "host": first["host"],
         "figures": {name: [first[name], second[name]] for name in figures},
         "step_time_change_us": second["step_time_us"] - first["step_time_us"],
-        "step_time_change_spread_us": math.hypot(before.spread, after.spread),
+        "step_time_change_interval_us": _interval(before, after),
+        "memory_peak_bytes": [before.memory.peak, after.memory.peak],
         "critical_path_us": _beside(first["critical_path_us"], second["critical_path_us"]),
         "kernels_us": _beside(_times(first), _times(second)),
         "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
@@ -39,6 +40,12 @@ def _names(before: Prediction, after: Prediction) -> list[str]:
     if first.name != second.name or not (first.source and second.source):
         return [first.name, second.name]
     return [first.source, second.source]
+
+
+def _interval(before: Prediction, after: Prediction) -> list[float]:
+    """Return a 90 % interval of the change: what both have in common errs alike in both."""
+    first, second = (sample_steps(p.timeline, p.host, jitter=False) for p in (before, after))
+    return list(interval(second - first))
 
 
 def _times(summary: dict[str, Any]) -> dict[str, float]:
@@ -62,8 +69,13 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     for name, (first, second) in result["figures"].items():
         label = name.removesuffix("_us").replace("_", " ")
         table.add_row(label, time_text(first), time_text(second), *_changes(first, second))
-    spread = time_text(result["step_time_change_spread_us"])
-    table.caption = f"interval of the change: +- {spread} (kernels on the critical paths)"
+    peaks = result["memory_peak_bytes"]
+    sign = "+" if peaks[1] > peaks[0] else ""
+    share = f"{peaks[1] / peaks[0] - 1:+.1%}" if peaks[0] else ""
+    change = f"{sign}{bytes_text(peaks[1] - peaks[0])}"
+    table.add_row("peak memory", *(bytes_text(peak) for peak in peaks), change, share)
+    low, high = (time_text(end) for end in result["step_time_change_interval_us"])
+    table.caption = f"90 % interval of the change in step time: {low} to {high}"
     for reason in result["assumptions"]:
         table.caption += f"\nrests on: {reason}"
     return [

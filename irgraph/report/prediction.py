@@ -6,6 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
+from irgraph.schedule.sensitivity import LABELS
+
 LONGEST = 12
 
 
@@ -22,18 +24,43 @@ def prediction_tables(summary: dict[str, Any], measured: float | None = None) ->
         _figures(summary, measured),
         _shares("critical path by cause", summary["critical_path_us"], summary["step_time_us"]),
         _shares("critical path by op", summary["critical_ops_us"], summary["step_time_us"]),
+        *_modules(summary),
+        _what_ifs(summary["sensitivity"]),
         _kernels(summary),
     ]
+
+
+def _modules(summary: dict[str, Any]) -> list[Table]:
+    times = summary["critical_modules_us"]
+    if set(times) <= {"(none)"}:
+        return []
+    return [_shares("critical path by module", times, summary["step_time_us"])]
+
+
+def _what_ifs(sensitivity: dict[str, Any]) -> Table:
+    title = f"step time if it were {sensitivity['factor']:g}x faster"
+    table = Table("what", "where", "step time", "saved", title=title, title_justify="left")
+    for row in sensitivity["ops"]:
+        where = ", ".join(row[key] for key in ("module", "from") if key in row)
+        table.add_row(row["name"], where, time_text(row["step_time_us"]), _saved(row))
+    table.add_section()
+    for row in sensitivity["groups"][:LONGEST]:
+        name = LABELS.get(row["name"], "") if row["kind"] == "cause" else f"{row['name']} kernels"
+        table.add_row(name, "", time_text(row["step_time_us"]), _saved(row))
+    return table
+
+
+def _saved(row: dict[str, Any]) -> str:
+    return time_text(row["saved_us"])
 
 
 def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     dims = ", ".join(f"{name} = {size}" for name, size in summary["dims"].items())
     title = f"{summary['model']} ({dims})" if dims else summary["model"]
     table = Table(title=title, show_header=False, title_justify="left")
-    spread = summary["step_time_spread_us"]
-    table.add_row(
-        "step time, predicted", f"{time_text(summary['step_time_us'])} +- {time_text(spread)}"
-    )
+    low, high = (time_text(end) for end in summary["step_time_interval_us"])
+    predicted = f"{time_text(summary['step_time_us'])}, 90 % interval {low} to {high}"
+    table.add_row("step time, predicted", predicted)
     if measured is not None:
         error = summary["step_time_us"] / measured - 1
         table.add_row("step time, measured", f"{time_text(measured)}, error {error:+.1%}")
@@ -41,6 +68,8 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     table.add_row("GPU idle", time_text(summary["gpu_idle_us"]))
     table.add_row("GPU utilization", f"{summary['gpu_utilization']:.1%}")
     table.add_row("host waits for device", time_text(summary["host_waits_us"]))
+    table.add_row("peak memory", _memory(summary["memory"]))
+    table.add_row("of that", _kinds(summary["memory"]))
     device = summary["device"]
     table.add_row("device", f"{device['name']}, TF32 {'on' if device['tf32'] else 'off'}")
     table.add_row("host", summary["host"])
@@ -53,6 +82,25 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     for reason in summary["assumptions"]:
         table.add_row("rests on", reason)
     return table
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes with a unit that suits it."""
+    return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    verdict = "fits in" if memory["fits"] else "DOES NOT FIT in"
+    available = bytes_text(memory["device_bytes"])
+    more = bytes_text(memory["workspace_and_context_bytes"])
+    return (
+        f"{bytes_text(memory['peak_bytes'])}: {verdict} {available}\n"
+        f"(with {more} assumed for workspace and context)"
+    )
+
+
+def _kinds(memory: dict[str, Any]) -> str:
+    return ", ".join(f"{bytes_text(n)} {kind}" for kind, n in memory["by_kind_bytes"].items())
 
 
 def _unknown(unknown: dict[str, Any]) -> str:

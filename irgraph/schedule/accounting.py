@@ -45,6 +45,7 @@ class Accounting:
     sync_return: float = 0.0
     annotations: str = "free"
     queue_depth: int = 1024
+    simulated: bool = False
 
 
 PAPER = Accounting("paper", t4=10.0, launch_share=0.5, listed="always")
@@ -71,6 +72,7 @@ BLOCKING = Accounting(
     sync="blocking",
     sync_return=3.5,
     annotations="entered",
+    simulated=True,
 )
 """Ours. The host waits for copies from and to its memory, as ``cudaMemcpyAsync`` followed by
 ``cudaStreamSynchronize`` does, and pays for entering the optimizer. The constants are medians of

@@ -1,0 +1,77 @@
+"""What a prediction and a difference of two say beside their times."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from irgraph.evaluate.dlrm_v100 import dlrm
+from irgraph.predict import Prediction, predict
+from irgraph.report.difference import compare, difference_tables
+from irgraph.report.prediction import bytes_text, prediction_tables
+
+
+@pytest.fixture(scope="module")
+def prediction() -> Prediction:
+    return predict(dlrm("DLRM_default", 2048))
+
+
+def shown(tables: list[Table]) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    for table in tables:
+        console.print(table)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_a_summary_has_interval_memory_and_what_ifs(prediction: Prediction) -> None:
+    summary = prediction.summary()
+    low, high = summary["step_time_interval_us"]
+    assert low < summary["step_time_us"] < high
+    assert summary["memory"]["fits"]
+    assert summary["memory"]["peak_bytes"] == sum(summary["memory"]["by_kind_bytes"].values())
+    saved = [row["saved_us"] for row in summary["sensitivity"]["ops"]]
+    assert len(saved) == 10
+    assert saved == sorted(saved, reverse=True)
+    assert saved[0] > 0.0
+    names = {row["name"] for row in summary["sensitivity"]["groups"]}
+    assert {"T1", "latency", "gemm"} <= names
+    total = sum(summary["critical_modules_us"].values())
+    assert total == pytest.approx(summary["step_time_us"])
+
+
+def test_a_prediction_prints_them(prediction: Prediction) -> None:
+    text = shown(prediction_tables(prediction.summary()))
+    for words in ("90 % interval", "fits in 16.00 GiB", "2x faster", "T1 of all operations"):
+        assert words in text
+
+
+def test_a_step_too_large_for_its_device_is_said_so() -> None:
+    graph = dlrm("DLRM_default", 2048)
+    summary = predict(graph, "a100").summary()
+    summary["memory"]["fits"] = False
+    assert "DOES NOT FIT in" in shown(prediction_tables(summary))
+
+
+def test_a_difference_has_an_interval_of_its_own(prediction: Prediction) -> None:
+    smaller = predict(dlrm("DLRM_default", 1024))
+    result = compare(prediction, smaller)
+    low, high = result["step_time_change_interval_us"]
+    assert low < result["step_time_change_us"] < high
+    # what both have in common errs alike in both
+    assert high - low < prediction.spread + smaller.spread
+    before, after = result["memory_peak_bytes"]
+    assert after < before
+    assert "peak memory" in shown(difference_tables(result))
+
+
+def test_a_step_compared_with_itself_has_not_changed(prediction: Prediction) -> None:
+    assert compare(prediction, prediction)["step_time_change_interval_us"] == [0.0, 0.0]
+
+
+def test_bytes_are_shown_in_a_unit_that_suits() -> None:
+    assert bytes_text(3 * 2**20) == "3.0 MiB"
+    assert bytes_text(-3 * 2**30) == "-3.00 GiB"

@@ -1,0 +1,73 @@
+"""Intervals of step times: families err together, occurrences alone, twins alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.schedule.sampling import TABLE_SPREAD, interval, sample_steps
+from irgraph.schedule.simulate import simulate
+from irgraph.schedule.timeline import Timeline
+from tests.schedule.graphs import FLAT, FlatHost, priced
+
+SURE = FlatHost()
+VARYING = FlatHost(replace(FLAT, spread={"T1": 0.5, "T5": 1.0}))
+
+
+def timeline_of(*kernels: Kernel) -> Timeline:
+    return simulate(priced(*((Op("aten.linear"), [k]) for k in kernels)), SURE)
+
+
+def test_without_spreads_there_is_one_step_time() -> None:
+    timeline = timeline_of(Kernel("k", "gemm", 1000.0))
+    assert set(sample_steps(timeline, SURE)) == {timeline.step_time}
+
+
+def test_kernels_of_one_family_err_together_and_others_on_their_own() -> None:
+    two = [Kernel("k", "gemm", 1000.0, 100.0)] * 2
+    together = interval(sample_steps(timeline_of(*two), SURE, draws=4000))
+    apart = [two[0], replace(two[1], family="copy")]
+    alone = interval(sample_steps(timeline_of(*apart), SURE, draws=4000))
+    assert (together[1] - together[0]) / 2 == pytest.approx(200.0, rel=0.1)
+    assert (alone[1] - alone[0]) / 2 == pytest.approx(100.0 * 2**0.5, rel=0.1)
+    assert sum(together) / 2 == pytest.approx(timeline_of(*two).step_time, rel=0.01)
+
+
+def views(count: int, host: FlatHost) -> np.ndarray:
+    timeline = simulate(priced(*((Op("aten.view"), []) for _ in range(count))), host)
+    assert timeline.step_time == 6.0 * count
+    return sample_steps(timeline, host, draws=4000)
+
+
+def test_occurrences_vary_on_their_own_and_the_table_as_a_whole() -> None:
+    found = views(100, VARYING)
+    expected = np.sqrt(100 * (0.5**2 + 5.0**2) + (TABLE_SPREAD * 100) ** 2 * (1 + 25))
+    assert found.mean() == pytest.approx(600.0, rel=0.02)
+    assert found.std() == pytest.approx(expected, rel=0.15)
+    assert found.min() > 0.0
+
+
+def test_a_figure_of_a_category_errs_alike_for_all_occurrences() -> None:
+    category = FlatHost(replace(VARYING.costs, level="category"))
+    assert views(100, category).std() > 4 * views(100, VARYING).std()
+
+
+def test_means_over_many_steps_have_no_jitter() -> None:
+    timeline = simulate(priced(*((Op("aten.view"), []) for _ in range(10))), VARYING)
+    calm = sample_steps(timeline, VARYING, jitter=False).std()
+    assert calm < sample_steps(timeline, VARYING).std() / 4
+
+
+def test_draws_are_the_same_for_every_timeline() -> None:
+    one = timeline_of(Kernel("k", "gemm", 1000.0, 100.0))
+    other = timeline_of(Kernel("k", "gemm", 1500.0, 100.0))
+    difference = sample_steps(other, SURE) - sample_steps(one, SURE)
+    assert interval(difference) == pytest.approx((500.0, 500.0))
+
+
+def test_an_empty_step_takes_no_time() -> None:
+    assert set(sample_steps(Timeline((), ()), SURE, draws=3)) == {0.0}
