@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench fuzz clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -26,6 +26,9 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_text.py
 	$(BIN)/python tests/benchmarks/bench_commands.py
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.capture.kineto.fuzz 10000
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

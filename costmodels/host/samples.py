@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from irgraph.capture.kineto.host import Call, HostView, Item
 from irgraph.capture.kineto.steps import Step
+from irgraph.capture.kineto.trace import Kind
 
 US = 1000
 """Nanoseconds in a microsecond."""
@@ -21,10 +22,10 @@ class Sample:
         kind: ``T1`` to ``T5``, ``whole`` (an operation without launches) or ``wait`` (from the end
             of awaited work to the return).
         name: of the operation; of the runtime function for T4 and waits.
-        shape: its operand shapes as the trace writes them, ``""`` where it does not.
+        shape: its operand shapes, ``""`` where the trace does not say.
         time: microseconds, as profiled.
         events: host events recorded inside: what the profiler cost, in events.
-        place: where it lies, to tell one thread's gaps from hand-overs between threads.
+        place: of a gap, behind what it lies; of a launch, what it starts.
     """
 
     kind: str
@@ -42,10 +43,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Samples:
-    """The samples of some steps, by key and by key and shape."""
+    """The samples of some steps by key, and the launches that each operation was seen to make."""
 
     by_key: dict[tuple[str, str, str], list[Sample]] = field(
         default_factory=lambda: defaultdict(list)
+    )
+    launches: dict[str, Counter[tuple[str, ...]]] = field(
+        default_factory=lambda: defaultdict(Counter)
     )
 
     def add(self, sample: Sample) -> None:
@@ -63,6 +67,9 @@ def collect(view: HostView, steps: Sequence[Step]) -> Samples:
         for item in items:
             for sample in of_item(view, item):
                 samples.add(sample)
+            if item.kind == "op":
+                kinds = tuple(_launch_kind(view, call) for call in item.calls if call.work)
+                samples.launches[item.name][kinds] += 1
     return samples
 
 
@@ -154,6 +161,12 @@ def of_call(view: HostView, call: Call) -> Sample:
     """Return a launch's time in the driver, or a wait's time behind what it waited for."""
     if call.awaits < 0:
         kind = "sync" if call.syncs else "T4"
-        return Sample(kind, call.function, "", (call.end - call.start) / US, 1)
+        started = _launch_kind(view, call) if call.work else ""
+        return Sample(kind, call.function, "", (call.end - call.start) / US, 1, started)
     done = int(view.tree.trace.end[call.awaits])
     return Sample("wait", call.function, "", (call.end - done) / US, 1)
+
+
+def _launch_kind(view: HostView, call: Call) -> str:
+    """Return what a launch starts: ``kernel``, ``memcpy`` or ``memset``."""
+    return Kind(int(view.tree.trace.columns["kind"][call.work[0]])).name.lower()

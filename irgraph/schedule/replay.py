@@ -32,10 +32,12 @@ class Lengths:
     Attributes:
         samples: what statistics are made from; ``None`` takes every sample as it was measured.
         rule: which samples count.
+        scale: factor on all but data loading and waits, for a host of another speed.
     """
 
     samples: Samples | None = None
     rule: Rule = keep_all
+    scale: float = 1.0
     _known: dict[tuple[tuple[str, str, str], str], float] = field(default_factory=dict)
 
     def of(self, sample: Sample) -> float:
@@ -44,7 +46,8 @@ class Lengths:
             return sample.time
         key = (sample.key, sample.shape)
         if key not in self._known:
-            self._known[key] = self._mean(sample)
+            scale = 1.0 if sample.kind == "wait" else self.scale
+            self._known[key] = scale * self._mean(sample)
         return self._known[key]
 
     def _mean(self, sample: Sample) -> float:
@@ -62,6 +65,22 @@ class Lengths:
         if not alike:
             return sample.time
         return float(self.rule(np.sort(np.asarray(alike, float))).mean())
+
+
+def launch_ratio(of: Samples, other: Samples) -> float:
+    """Return how much longer launches take on one host than on another: a probe of its speed.
+
+    Only launches of kernels are compared (T4), by runtime function, weighted by how often both
+    made them.
+    """
+    pairs = []
+    for key, mine in of.by_key.items():
+        theirs = other.by_key.get(key)
+        if key[0] == "T4" and key[2] == "kernel" and theirs:
+            means = [float(np.mean([s.time for s in group])) for group in (mine, theirs)]
+            pairs.append((means[0] / means[1], min(len(mine), len(theirs))))
+    total = sum(count for _, count in pairs)
+    return sum(ratio * count for ratio, count in pairs) / total if total else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _copies(trace: KinetoTrace) -> None:
     for values in table:
         same &= values[1:] == values[:-1]
     # ids tell real repetitions from copies: without any, two equal events may be two calls
-    same &= (table[5][1:] >= 0) | (table[6][1:] >= 0)
+    same &= (table[5][1:] >= 0) | (table[6][1:] >= 0) | (table[0][1:] == Kind.ANNOTATION)
     if same.any():
         trace.health.add("K16", int(same.sum()))
         _keep(trace, np.concatenate([[True], ~same]))

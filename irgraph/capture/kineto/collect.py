@@ -56,6 +56,7 @@ class Collector:
         self.shapes([None])
         self.parts: list[dict[str, Array]] = []
         self.scales: list[int] = []
+        self.decimals = False
         self.flows: list[tuple[int, bool, int, int]] = []
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
 
@@ -118,6 +119,9 @@ class Collector:
             if max(values) > _LIMIT or min(values) < -_LIMIT:
                 raise OverflowError
             return np.array(values, "i8")
+        text = b",".join(values)
+        self.decimals |= b"." in text
+        self.health.add("K09", text.count(b'"') // 2, "times written as text")
         return thousandths(values)
 
     def _bounded(self, events: Sequence[Any]) -> list[FractionEvent]:

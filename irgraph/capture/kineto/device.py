@@ -60,7 +60,7 @@ def device_orders(tree: Tree) -> Orders:
     than all else it is known to wait for.
     """
     trace = tree.trace
-    rows = np.flatnonzero(trace.on_device & (trace.columns["stream"] >= -1))
+    rows = np.flatnonzero(trace.on_device)
     rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
     before: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}

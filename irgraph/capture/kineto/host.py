@@ -6,12 +6,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
+import msgspec
 import numpy as np
 
 from irgraph.capture.kineto.steps import Step
 from irgraph.capture.kineto.trace import Integers, Kind
 from irgraph.capture.kineto.tree import Tree
+from irgraph.capture.nodes import DTYPES
 
 LOADER = "enumerate(DataLoader)"
 _HELD = 50_000
@@ -130,7 +133,7 @@ def _item(
     return Item(
         row,
         name,
-        (name, trace.shapes[trace.columns["shape"][row]][0].decode("utf-8", "replace")),
+        (name, operand_shapes(*trace.shapes[int(trace.columns["shape"][row])])),
         int(trace.columns["thread"][row]),
         int(trace.columns["start"][row]),
         int(tree.end[row]),
@@ -138,6 +141,24 @@ def _item(
         "loader" if loader else "op" if is_op else "call",
         int(counts[row]),
     )
+
+
+@cache
+def operand_shapes(dims: bytes, types: bytes) -> str:
+    """Return operand shapes as host tables spell them: ``f32[2048,512] f32[512,512]``."""
+    try:
+        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return dims.decode("utf-8", "replace")
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return ""
+    found = []
+    for shape, kind in zip(shapes, kinds, strict=False):
+        if kind in DTYPES and isinstance(shape, list):
+            found.append(f"{DTYPES[kind]}[{','.join(map(str, shape))}]")
+        elif kind == "TensorList" and isinstance(shape, list):
+            found.append("list" + "".join(str(part).replace(" ", "") for part in shape))
+    return " ".join(found)
 
 
 def _started(tree: Tree) -> dict[int, list[int]]:

@@ -21,6 +21,9 @@ _LABELS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "## ", "[para
 _MICROSECONDS_SINCE_1970 = 10**17
 """Whole times above this count nanoseconds since 1970, those below microseconds."""
 
+_DAY = 24 * 3600 * 10**6
+"""In microseconds: what lies further back than this belongs to no trace."""
+
 
 def read_kineto(
     path: str | Path,
@@ -87,11 +90,20 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         health,
     )
     _same_thread(trace)
+    health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))
     return trace
 
 
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _base(collector: Collector) -> int:
-    """Return a start time from which all others are counted: that of most of the trace."""
+    """Return a start time from which all others are counted: the first of the trace."""
     medians = [
         int(np.median(part["start"])) // scale
         for part, scale in zip(collector.parts, collector.scales, strict=True)
@@ -101,8 +113,7 @@ def _base(collector: Collector) -> int:
         part["start"] // scale
         for part, scale in zip(collector.parts, collector.scales, strict=True)
     )
-    window = middle // 20 if middle < _MICROSECONDS_SINCE_1970 // 1000 else 10**11
-    window *= 1000 if middle > _MICROSECONDS_SINCE_1970 else 1
+    window = _DAY * (1000 if middle > _MICROSECONDS_SINCE_1970 else 1)
     lowest = [int(s[s >= middle - window].min(initial=middle)) for s in starts]
     return min(lowest)
 
@@ -112,7 +123,7 @@ def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> boo
     if base > _MICROSECONDS_SINCE_1970:
         health.add("K07", detail="nanoseconds since 1970, by magnitude")
         return True
-    if any(scale > 1 for scale in collector.scales):
+    if collector.decimals:
         health.add("K08", detail="microseconds with decimals")
         return False
     durations = np.concatenate([part["duration"] for part in collector.parts])

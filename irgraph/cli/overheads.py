@@ -1,0 +1,152 @@
+"""``irgraph overheads``: host tables from traces, joined and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import JsonOption, OutputOption, say, write_json, write_result
+from irgraph.cli.traces import (
+    HealthOption,
+    OutliersOption,
+    StrictOption,
+    print_rows,
+    read_trees,
+    repaired,
+)
+
+if TYPE_CHECKING:
+    from costmodels.host.extract import ProfilerCost
+    from costmodels.host.format import HostFile, Stat
+
+
+def overheads(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE|TABLE...", help="Kineto traces, or host tables to join."),
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the table.")] = None,
+    outliers: OutliersOption = "all",
+    profiler: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST,DEVICE",
+            help="Microseconds the profiler adds to a host event and to a launch; 0,0 for none.",
+        ),
+    ] = "2,4",
+    compare: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Put another table beside it.")
+    ] = None,
+    longest: Annotated[int, typer.Option(min=1, help="Operations to list.")] = 20,
+    output: OutputOption = None,
+    strict: StrictOption = False,
+    health: HealthOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Extract the host overheads T1-T5 of traces; join them, save them, compare them."""
+    import msgspec
+
+    from costmodels.host.table import load_host
+
+    file, code = _table(sources, name, outliers, _cost(profiler), strict, health)
+    other = load_host(compare).file if compare is not None else None
+    if output is not None:
+        text = msgspec.json.format(msgspec.json.encode(file), indent=1).decode() + "\n"
+        write_result(text, output)
+    if json:
+        write_json(msgspec.to_builtins(file))
+    elif output != "-":
+        _show(file, other, longest)
+    raise typer.Exit(code)
+
+
+def _cost(text: str) -> ProfilerCost:
+    from costmodels.host.extract import ProfilerCost
+    from irgraph.text.diagnostics import fail
+
+    try:
+        host, device = (float(part) for part in text.split(","))
+    except ValueError:
+        message = f"--profiler: give two numbers such as 2,4, not {text!r}"
+        raise fail(message, exit_code=2) from None
+    return ProfilerCost(host, device)
+
+
+def _table(
+    sources: list[str],
+    name: str | None,
+    outliers: str,
+    cost: ProfilerCost,
+    strict: bool,
+    health: bool,
+) -> tuple[HostFile, int]:
+    """Return the table of all sources together, and the exit code for what was read."""
+    from costmodels.host.extract import extract, merge
+    from costmodels.host.rules import find_rule
+    from costmodels.host.table import load_host
+
+    rule = find_rule(outliers)
+    title = name or Path(sources[0]).name.partition(".")[0]
+    tables = [source for source in sources if is_table(source)]
+    files = [load_host(source).file for source in tables]
+    traces = [source for source in sources if source not in tables]
+    code = 0
+    if traces:
+        from irgraph.schedule.replay import replayer
+
+        trees = read_trees(traces, strict=strict, health=health)
+        samples = [replayer(tree).samples() for tree in trees]
+        names = ", ".join(Path(trace).name for trace in traces)
+        files.append(extract(samples, title, rule=rule, cost=cost, source=names))
+        code = repaired(trees)
+    return (files[0] if len(files) == 1 else merge(files, title)), code
+
+
+def is_table(path: str) -> bool:
+    """Tell a host table, shipped or a file, from a trace by its first bytes."""
+    from costmodels.host.table import list_hosts
+
+    if path in list_hosts():
+        return True
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(4096)
+    except OSError:
+        return False
+    return b'"format"' in start and b'"T1"' in start
+
+
+def _show(file: HostFile, other: HostFile | None, longest: int) -> None:
+    rows = [_row("T1", "", file.t1, other.t1 if other else None)]
+    for function, stat in file.t4.items():
+        rows.append(_row("T4", function, stat, other.t4.get(function) if other else None))
+    costs = [
+        (stat.mean * stat.count, kind, op, stat)
+        for op, entry in file.ops.items()
+        for kind in ("t2", "t3", "t5", "whole")
+        if (stat := getattr(entry, kind)) is not None
+    ]
+    costs.sort(key=lambda cost: -cost[0])
+    for _, kind, op, stat in costs[:longest]:
+        entry = other.ops.get(op) if other else None
+        beside = getattr(entry, kind) if entry is not None else None
+        rows.append(_row(kind.replace("t", "T"), op, stat, beside))
+    if other is None:
+        rows = [{k: v for k, v in row.items() if k != "other us"} for row in rows]
+    print_rows(f"host overheads: {file.name}", rows)
+    say(f"{len(file.ops)} operations; listed by their share of all host time")
+
+
+def _row(kind: str, name: str, stat: Stat, other: Stat | None) -> dict[str, Any]:
+    return {
+        "": kind,
+        "operation": name,
+        "mean us": f"{stat.mean:.2f}",
+        "std": f"{stat.std:.2f}",
+        "count": str(stat.count),
+        "p50": f"{stat.quantiles.get('p50', 0):.1f}",
+        "p95": f"{stat.quantiles.get('p95', 0):.1f}",
+        "other us": f"{other.mean:.2f}" if other else "",
+    }

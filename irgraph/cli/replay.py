@@ -1,0 +1,112 @@
+"""``irgraph replay``: a recorded step simulated from its parts, beside what was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import JsonOption, say, write_json
+from irgraph.cli.traces import (
+    HealthOption,
+    OutliersOption,
+    StrictOption,
+    TracesArgument,
+    print_rows,
+    read_trees,
+    repaired,
+)
+
+if TYPE_CHECKING:
+    from irgraph.schedule.replay import Lengths, Replayed, Replayer
+
+
+def replay(
+    traces: TracesArgument,
+    overheads: Annotated[
+        str,
+        typer.Option(
+            metavar="own|table|TRACE",
+            help="Host times: each as measured, the means of the trace, or those of another one.",
+        ),
+    ] = "table",
+    outliers: OutliersOption = "all",
+    match_speed: Annotated[
+        bool, typer.Option(help="Scale another trace's host times by the ratio of launch times.")
+    ] = False,
+    limit: Annotated[
+        float | None, typer.Option(metavar="PERCENT", help="Exit with 1 above this error.")
+    ] = None,
+    timeline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the last step for Perfetto here.")
+    ] = None,
+    strict: StrictOption = False,
+    health: HealthOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Simulate recorded steps with measured kernels; show simulated beside measured."""
+    from irgraph.schedule.replay import replayer
+    from irgraph.text.diagnostics import Place, fail
+
+    trees = read_trees(traces, strict=strict, health=health)
+    found = []
+    for tree in trees:
+        if not tree.trace.on_device.any():
+            raise fail("no device events to replay", Place(tree.trace.source))
+        one = replayer(tree)
+        found += one.replay_all(_lengths(one, overheads, outliers, match_speed))
+    if not found:
+        raise fail("no complete step to replay", Place(traces[0]))
+    if timeline is not None:
+        from irgraph.schedule.perfetto import write_timeline
+
+        write_timeline(found[-1].timeline, timeline)
+    _show(found, json)
+    usual = [r for r in found if not r.slow] or found
+    worst = max(abs(r.error) for r in usual)
+    if limit is not None and worst * 100 > limit:
+        say(f"error is {worst:.1%}, over the limit of {limit:g}%")
+        raise typer.Exit(1)
+    raise typer.Exit(repaired(trees))
+
+
+def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) -> Lengths:
+    from costmodels.host.rules import find_rule
+    from irgraph.schedule.replay import Lengths, launch_ratio, replayer
+
+    if overheads == "own":
+        return Lengths()
+    rule = find_rule(outliers)
+    if overheads == "table":
+        return Lengths(one.samples(), rule)
+    (other,) = read_trees([overheads], strict=False, health=False)
+    samples = replayer(other).samples()
+    scale = launch_ratio(one.samples(), samples) if match_speed else 1.0
+    return Lengths(samples, rule, scale)
+
+
+def _show(found: list[Replayed], json: bool) -> None:
+    rows: list[dict[str, Any]] = [r.row() for r in found]
+    usual = [r for r in found if not r.slow]
+    measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
+    mean = simulated / measured - 1 if measured else 0.0
+    if json:
+        write_json({"steps": rows, "mean_error": round(mean, 5), "steps_in_mean": len(usual)})
+        return
+    print_rows("replay", [_cells(r) for r in found])
+    say(f"mean error of {len(usual)} steps: {mean:+.2%}; slow steps are left out")
+
+
+def _cells(r: Replayed) -> dict[str, str | int]:
+    return {
+        "rank": r.rank,
+        "step": r.step,
+        "measured ms": f"{r.measured / 1e3:.3f}",
+        "simulated ms": f"{r.simulated / 1e3:.3f}",
+        "error": f"{r.error:+.2%}",
+        "GPU active ms": f"{r.active / 1e3:.3f}",
+        "simulated active ms": f"{r.simulated_active / 1e3:.3f}",
+        "GPU idle ms": f"{(r.measured - r.active) / 1e3:.3f}",
+        "simulated idle ms": f"{(r.simulated - r.simulated_active) / 1e3:.3f}",
+        "note": "slow: left out" if r.slow else "",
+    }

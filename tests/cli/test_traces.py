@@ -1,0 +1,93 @@
+"""Commands that read traces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture.kineto.builder import START, events, text, write
+
+Run = Callable[..., Any]
+
+
+def test_replay_prints_both_times(run: Run, tmp_path: Path) -> None:
+    result = run("replay", write(tmp_path), "--json")
+    assert result.code == 0
+    found = json.loads(result.out)
+    assert [step["step"] for step in found["steps"]] == [5, 6, 7]
+    assert abs(found["mean_error"]) < 1e-4
+    table = run("replay", write(tmp_path))
+    assert "simulated ms" in table.out and "+0.00%" in table.out
+
+
+def test_repaired_trace_exits_with_three(run: Run, tmp_path: Path) -> None:
+    whole = text(events())
+    path = tmp_path / "cut.json"
+    path.write_text(whole[: int(len(whole) * 0.9)])
+    result = run("replay", path)
+    assert result.code == 3
+    assert "K01" in result.err
+    assert run("replay", path, "--strict").code == 4
+
+
+def test_host_only_trace_cannot_be_replayed(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path, lambda found: [e for e in found if e["cat"] != "kernel"])
+    result = run("replay", path)
+    assert (result.code, "no device events to replay" in result.err) == (4, True)
+
+
+def test_replay_limit(run: Run, tmp_path: Path) -> None:
+    one = write(tmp_path)
+
+    def slower(found: list[dict[str, Any]]) -> None:
+        for event in found:
+            event["ts"] = START + (event["ts"] - START) * 2
+            event["dur"] *= 2
+
+    other = write(tmp_path, slower, "other.json")
+    assert run("replay", one, "--limit", "1").code == 0
+    result = run("replay", one, "--overheads", other, "--limit", "1")
+    assert result.code == 1
+    assert "over the limit" in result.err
+
+
+def test_replay_timeline(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "timeline.json"
+    assert run("replay", write(tmp_path), "--timeline", out).code == 0
+    assert json.loads(out.read_text())["traceEvents"]
+
+
+def test_overheads_are_saved_joined_and_compared(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "host.json"
+    assert run("overheads", write(tmp_path), "-o", table, "--name", "mine").code == 0
+    assert json.loads(table.read_text())["name"] == "mine"
+    joined = run("overheads", table, table, "--json")
+    assert json.loads(joined.out)["ops"]["aten.linear"]["T2"]["count"] == 6
+    compared = run("overheads", table, "--compare", "v100")
+    assert compared.code == 0
+    assert "other us" in compared.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--profiler", "much"), "give two numbers such as 2,4"),
+        (("--outliers", "medain"), "did you mean 'median'"),
+    ],
+)
+def test_wrong_options(run: Run, tmp_path: Path, options: tuple[str, str], message: str) -> None:
+    result = run("overheads", write(tmp_path), *options)
+    assert result.code == 2
+    assert message in result.err
+
+
+def test_predict_takes_an_extracted_table(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "host.json"
+    run("overheads", write(tmp_path), "-o", table)
+    from costmodels.host import load_host
+
+    assert load_host(str(table)).file.ops["aten.relu"].t2 is not None
