@@ -16,8 +16,10 @@ from irgraph.cli.evaluate import evaluate
 from irgraph.cli.lower import lower
 from irgraph.cli.models import fmt, show, verify
 from irgraph.cli.opt import PipelineCommand, opt
+from irgraph.cli.overheads import overheads
 from irgraph.cli.passes import passes
 from irgraph.cli.predict import predict
+from irgraph.cli.replay import replay
 
 app = typer.Typer(
     name="irgraph",
@@ -30,6 +32,8 @@ app = typer.Typer(
 )
 for command in (capture, lower, show, verify, fmt, predict, diff, passes, devices, hosts, evaluate):
     app.command()(command)
+app.command()(replay)
+app.command()(overheads)
 app.command(cls=PipelineCommand)(opt)
 
 
