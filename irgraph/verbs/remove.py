@@ -48,12 +48,14 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
 
 
 def check_removal(graph: Graph, removal: Removal) -> None:
-    """Refuse swaps that would change what users see.
+    """Refuse removals that would change what others see.
 
-    A substitute must have the same type; where it is not the very same bytes, nobody may write
-    it while the removed result is in use, nor write the removed result in place where others
-    still read the substitute.
+    What the ops write in place must not be read later, nor outlive the step. A substitute must
+    have the same type; where it is not the very same bytes, nobody may write it while the
+    removed result is in use, nor write the removed result in place where others still read the
+    substitute.
     """
+    _check_lost_writes(graph, removal)
     made = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
     for old, new in removal.swaps:
         at = [(removal.ops[0], "to be removed")]
@@ -97,6 +99,32 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
             if tensor.buffer == old.buffer and (lasting or any(j >= i for j in others)):
                 reason = f"%{old.name} is written in place; that would write %{new.name}"
                 raise RefusedError(reason, told, of_order=True)
+
+
+def _check_lost_writes(graph: Graph, removal: Removal) -> None:
+    """Refuse to lose what is written where it lies, as far as anybody could tell."""
+    gone = {id(inner) for op in removal.ops for inner in op.walk()}
+    swapped = {old.buffer for old, _ in removal.swaps}
+    lasting = {declared.tensor.buffer: declared.role for declared in graph.tensors}
+    leaves = list(graph.leaves())
+    for i, leaf in enumerate(leaves):
+        if id(leaf) not in gone:
+            continue
+        for tensor in (t for t in leaf.inputs if t.name in leaf.written):
+            at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+            if tensor.buffer in lasting:
+                reason = f"%{tensor.name} outlives the step and would miss what this writes"
+                raise RefusedError(reason, at, of_order=True)
+            later = (o for o in leaves[i + 1 :] if id(o) not in gone and _reads(o, tensor))
+            reader = next(later, None)
+            if reader is not None and tensor.buffer not in swapped:
+                at.append((reader, f"{reader.name} reads it"))
+                reason = f"what is written to %{tensor.name} is still read"
+                raise RefusedError(reason, at, of_order=True)
+
+
+def _reads(leaf: Op, tensor: Tensor) -> bool:
+    return any(overlap(tensor, t) for t in leaf.inputs)
 
 
 def _touches(leaf: Op, buffer: str) -> bool:
