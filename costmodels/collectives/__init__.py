@@ -1,0 +1,1 @@
+"""Collectives: how long devices need to exchange data."""

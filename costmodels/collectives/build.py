@@ -1,0 +1,109 @@
+"""Fit the curves that ship to published measurements.
+
+``python -m costmodels.collectives.build DATA_DIR`` reads ``DATA_DIR/collectives`` and writes
+``costmodels/collectives/fitted.json``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from costmodels.collectives.curve import Form, Table, fit, leave_one_out, table
+from costmodels.collectives.load import traffic
+
+V100 = "collectives_latency_4xv100_digitized.csv"
+PARAMETERS = "collective_model_params_v100.csv"
+A100 = "a100_dgx_all_reduce.csv.gz"
+SOURCES = {
+    V100: "owensgroup/ml_perf_model (BSD-3-Clause), digitised, +-3 %",
+    PARAMETERS: "owensgroup/ml_perf_model (BSD-3-Clause), published latency and bus bandwidth",
+    A100: "microsoft/vidur (MIT), medians",
+}
+
+Key = tuple[str, int, int, str]
+"""Platform, ranks, ranks on one machine, collective."""
+
+
+def measured(folder: Path) -> Iterator[tuple[Key, Table, str]]:
+    """Yield every measured curve of ``folder``: sizes in bytes, times in microseconds."""
+    for key, points in sorted(_v100(folder / V100).items()):
+        yield key, table(*zip(*sorted(points.items()), strict=True)), SOURCES[V100]
+    for key, points in sorted(_a100(folder / A100).items()):
+        yield key, table(*zip(*sorted(points.items()), strict=True)), SOURCES[A100]
+
+
+def fitted(points: Table, source: str) -> Form:
+    """Return the form fitted to a table, with its leave-one-out error."""
+    errors = leave_one_out(points.sizes, points.times, fit)
+    error = statistics.fmean(abs(e) for e in errors)
+    return replace(fit(points.sizes, points.times), error=error, source=source)
+
+
+def rows(folder: Path) -> list[dict[str, object]]:
+    """Return a record for each curve, as the shipped file has them."""
+    found = []
+    for (platform, ranks, local, collective), points, source in measured(folder):
+        form = fitted(points, source)
+        key = {"platform": platform, "ranks": ranks, "local": local, "collective": collective}
+        numbers = {
+            name: float(f"{getattr(form, name):.6g}")
+            for name in ("alpha", "per_byte", "per_root", "error")
+        }
+        found.append({**key, **numbers, "source": source})
+    return [*found, *_published(folder / PARAMETERS)]
+
+
+def _published(path: Path) -> Iterator[dict[str, object]]:
+    """Yield the curves of eight V100, of which only latency and bandwidth were published."""
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            ranks, name = int(row["num_gpus"]), row["collective"]
+            if ranks == 8:
+                share = traffic(name, ranks)
+                per_byte = share / float(row["max_bus_bw_GBps"]) / 1e3
+                key = {"platform": "v100", "ranks": 8, "local": 8, "collective": name}
+                numbers = {"alpha": float(row["overhead_us"]), "per_byte": float(f"{per_byte:.6g}")}
+                yield {**key, **numbers, "source": SOURCES[PARAMETERS]}
+
+
+def _v100(path: Path) -> Mapping[Key, dict[float, float]]:
+    curves: dict[Key, dict[float, float]] = defaultdict(dict)
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            ranks = int(row["num_gpus"])
+            key = ("v100", ranks, ranks, row["collective"])
+            curves[key][float(row["message_bytes"])] = float(row["latency_us"])
+    return curves
+
+
+def _a100(path: Path) -> Mapping[Key, dict[float, float]]:
+    """The ranks' medians, in ms, of which the least is free of waiting."""
+    samples: dict[Key, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with gzip.open(path, "rt", newline="") as file:
+        for row in csv.DictReader(file):
+            key = ("a100", int(row["num_workers"]), int(row["devices_per_node"]), row["collective"])
+            time = 1000.0 * float(row["time_stats.all_reduce.median"])
+            samples[key][float(row["size"])].append(time)
+    return {
+        key: {size: min(times) for size, times in points.items()} for key, points in samples.items()
+    }
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the file; the one argument is the folder of published measurements."""
+    data = msgspec.json.encode(rows(Path(arguments[0]) / "collectives"))
+    path = Path(__file__).parent / "fitted.json"
+    path.write_bytes(msgspec.json.format(data, indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

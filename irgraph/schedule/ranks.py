@@ -1,0 +1,274 @@
+"""Several ranks simulated together: collectives start when the last rank has come to them.
+
+Every rank's schedule keeps its tasks and waits; the n-th collective of each is taken to be the same
+one. What a rank spends in a collective is told apart: waiting for the others, and the transfer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from irgraph.ir.cost import Kernel
+from irgraph.schedule.simulate import COLLECTIVE
+from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
+from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
+from irgraph.text.diagnostics import fail
+
+
+def is_collective(kernel: Kernel) -> bool:
+    """Tell whether a kernel exchanges data: by its family, or by NCCL's names in a trace."""
+    return kernel.family == COLLECTIVE or kernel.name.startswith(("nccl", "ncclKernel"))
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One collective. Times in microseconds.
+
+    Attributes:
+        name: of its kernel on the first rank.
+        start: when the last rank had come to it.
+        transfer: how long it then took.
+        waits: how long each rank waited.
+        last: the rank that came last.
+    """
+
+    name: str
+    start: float
+    transfer: float
+    waits: tuple[float, ...]
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks that were simulated together. Times in microseconds.
+
+    Attributes:
+        timeline: of all ranks, on one clock; resources are named ``rank 0 main`` and so on.
+        meetings: the collectives in the order of the first rank.
+        steps: when each rank is done.
+        exposed: how long each rank's device does nothing but communicate or wait for ranks.
+    """
+
+    timeline: Timeline
+    meetings: tuple[Meeting, ...]
+    steps: tuple[float, ...]
+    exposed: tuple[float, ...]
+
+    @property
+    def step_time(self) -> float:
+        """When the last rank is done."""
+        return max(self.steps)
+
+    @property
+    def waiting(self) -> tuple[float, ...]:
+        """How long each rank waits for others in all collectives together."""
+        return tuple(sum(m.waits[rank] for m in self.meetings) for rank in range(len(self.steps)))
+
+    @property
+    def straggler(self) -> int:
+        """The rank that costs the others most: by the time they wait where it comes last."""
+        lost: Counter[int] = Counter()
+        for meeting in self.meetings:
+            lost[meeting.last] += round(1000 * sum(meeting.waits))
+        return lost.most_common(1)[0][0] if lost else int(np.argmax(self.steps))
+
+
+def longest(kernels: Sequence[Kernel]) -> float:
+    """Return the longest of the kernels' times, microseconds."""
+    return max(kernel.time for kernel in kernels)
+
+
+def shortest(kernels: Sequence[Kernel]) -> float:
+    """Return the shortest of the kernels' times, microseconds."""
+    return min(kernel.time for kernel in kernels)
+
+
+def simulate_ranks(
+    timelines: Sequence[Timeline],
+    *,
+    transfer: Callable[[Sequence[Kernel]], float] = longest,
+    collective: Callable[[Kernel], bool] = is_collective,
+) -> Ranks:
+    """Return ranks simulated together, from the timeline of each by itself.
+
+    Args:
+        timelines: of each rank alone; their lengths and waits count, not their times.
+        transfer: microseconds of a collective from its kernel on each rank. The longest suits
+            modelled times; of measured ones, which contain waiting, the shortest comes nearest.
+        collective: tells collectives from other kernels.
+
+    Raises:
+        IrgraphError: ranks have different numbers of collectives, or different ones.
+    """
+    joined = _Joined(timelines, _matched([t.columns for t in timelines], collective))
+    joined.meet(transfer)
+    order = np.array(in_order(joined.waits), np.int64)
+    tasks = joined.tasks(order)
+    start, end = np.empty(len(order)), np.empty(len(order))
+    start[order], end[order] = times = run(tasks)
+    meetings = joined.meetings(start, end)
+    ranges = [slice(a, b) for a, b in pairwise(joined.offsets)]
+    steps = tuple(float(end[mine].max(initial=0.0)) for mine in ranges)
+    exposed = tuple(joined.exposed(rank, start, end) for rank in range(len(ranges)))
+    return Ranks(joined.timeline(tasks, *times), meetings, steps, exposed)
+
+
+def _matched(
+    parts: Sequence[Intervals], collective: Callable[[Kernel], bool]
+) -> list[tuple[int, ...]]:
+    """Return, for each collective, its task on every rank."""
+    found = []
+    for part in parts:
+        known = np.array([collective(kernel) for kernel in part.kernels] or [False])
+        tasks = part.tasks
+        mine = tasks.having("kernel") & (tasks.kernel >= 0) & known[tasks.kernel]
+        found.append(np.flatnonzero(mine).tolist())
+    counts = [len(f) for f in found]
+    if len(set(counts)) > 1:
+        listed = ", ".join(f"rank {rank}: {count}" for rank, count in enumerate(counts))
+        raise fail(f"ranks have different numbers of collectives ({listed})")
+    groups = list(zip(*found, strict=True))
+    for number, group in enumerate(groups):
+        names = [
+            _name(part.kernels[part.tasks.kernel[task]])
+            for part, task in zip(parts, group, strict=True)
+        ]
+        other = next((rank for rank, name in enumerate(names) if name != names[0]), 0)
+        if other:
+            where = (
+                f"collective {number} is {names[0]} on rank 0 and {names[other]} on rank {other}"
+            )
+            raise fail(f"ranks do not match: {where}")
+    return groups
+
+
+def _name(kernel: Kernel) -> str:
+    """Return a collective's name without its size or its arguments."""
+    return re.split(r"[ (]", kernel.name)[0]
+
+
+@dataclass
+class _Joined:
+    """The tasks of all ranks, one rank's behind the other's, then one for each meeting."""
+
+    ranks: Sequence[Timeline]
+    matched: Sequence[tuple[int, ...]]
+    waits: list[list[int]] = field(init=False)
+    arrivals: list[list[list[int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.parts = [t.columns for t in self.ranks]
+        sizes = [len(part) for part in self.parts]
+        self.offsets: list[int] = np.cumsum([0, *sizes]).tolist()
+        self.groups = [
+            [task + self.offsets[rank] for rank, task in enumerate(group)] for group in self.matched
+        ]
+        self.waits = [
+            [other + offset for other in waits]
+            for part, offset in zip(self.parts, self.offsets, strict=False)
+            for waits in part.tasks.waited
+        ]
+        lengths = [part.tasks.length for part in self.parts]
+        self.length = np.concatenate([*lengths, np.zeros(len(self.groups))])
+        names = dict.fromkeys(c for part in self.parts for c in part.tasks.causes)
+        self.causes = (*names, "arrival")
+
+    def meet(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
+        """Let collectives start behind a task of no length that is behind all ranks' arrivals."""
+        for group in self.groups:
+            self.length[group] = transfer([self._kernel(*pair) for pair in enumerate(group)])
+            self.arrivals.append([self.waits[task] for task in group])
+            meeting = len(self.waits)
+            self.waits.append([other for waits in self.arrivals[-1] for other in waits])
+            for task in group:
+                self.waits[task] = [meeting]
+
+    def _kernel(self, rank: int, task: int) -> Kernel:
+        part = self.parts[rank]
+        return part.kernels[int(part.tasks.kernel[task - self.offsets[rank]])]
+
+    def meetings(self, start: Floats, end: Floats) -> tuple[Meeting, ...]:
+        """Return the collectives with their waits."""
+        found = []
+        for group, arrivals in zip(self.groups, self.arrivals, strict=True):
+            own = [_latest(end, waits) for waits in arrivals]
+            begin, length = float(start[group[0]]), float(self.length[group[0]])
+            waits = tuple(begin - at for at in own)
+            name = self._kernel(0, group[0]).name
+            found.append(Meeting(name, begin, length, waits, int(np.argmax(own))))
+        return tuple(found)
+
+    def exposed(self, rank: int, start: Floats, end: Floats) -> float:
+        """Return the time in which a rank's device communicates, or waits to, and nothing else."""
+        kernels = np.flatnonzero(self.parts[rank].tasks.having("kernel")) + self.offsets[rank]
+        together = np.array([group[rank] for group in self.groups], np.int64)
+        work = np.setdiff1d(kernels, together)
+        arrived = np.array([_latest(end, waits[rank]) for waits in self.arrivals])
+        begin = np.concatenate([start[work], arrived])
+        return busy_time(begin, end[np.concatenate([work, together])]) - busy_time(
+            start[work], end[work]
+        )
+
+    def tasks(self, order: Ints) -> Tasks:
+        """Return all tasks as columns in an order that serves their waits."""
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        waits = [self.waits[task] for task in order.tolist()]
+        first = np.cumsum([0, *(len(others) for others in waits)])
+        after = place[np.array([other for others in waits for other in others], np.int64)]
+        number = len(self.groups)
+        resource = self._column([p.tasks.resource for p in self.parts], 0, self._sizes("resources"))
+        columns = [
+            self._column([getattr(p.tasks, name) for p in self.parts], -1, sizes)
+            for name, sizes in (("op", self._sizes("ops")), ("kernel", self._sizes("kernels")))
+        ]
+        codes = [self._codes(p.tasks) for p in self.parts]
+        cause = np.concatenate([*codes, np.full(number, len(self.causes) - 1, np.int64)])
+        alone = np.full(len(order), -1, np.int64)
+        op, kernel = (column[order] for column in columns)
+        length = self.length[order]
+        return Tasks(
+            length, first, after, resource[order], cause[order], op, kernel, alone, self.causes
+        )
+
+    def _sizes(self, what: str) -> list[int]:
+        holders = self.ranks if what == "resources" else self.parts
+        return [len(getattr(holder, what)) for holder in holders]
+
+    def _column(self, columns: list[Ints], absent: int, sizes: list[int]) -> Ints:
+        """Join columns of indices, each counted on from the ones before."""
+        offsets = np.cumsum([0, *sizes]).tolist()
+        moved = [
+            np.where(column >= 0, column + offset, -1)
+            for column, offset in zip(columns, offsets, strict=False)
+        ]
+        return np.concatenate([*moved, np.full(len(self.groups), absent, np.int64)])
+
+    def _codes(self, tasks: Tasks) -> Ints:
+        table: NDArray[np.int64] = np.array([self.causes.index(c) for c in tasks.causes], np.int64)
+        return table[tasks.cause] if len(tasks) else tasks.cause
+
+    def timeline(self, tasks: Tasks, start: Floats, end: Floats) -> Timeline:
+        """Return the timeline of all ranks."""
+        ops = [op for part in self.parts for op in part.ops]
+        kernels = [kernel for part in self.parts for kernel in part.kernels]
+        resources = tuple(
+            Resource(r.kind, f"rank {rank} {r.name}")
+            for rank, timeline in enumerate(self.ranks)
+            for r in timeline.resources
+        )
+        first = self.ranks[0]
+        columns = Intervals(tasks, start, end, ops, kernels)
+        return Timeline(columns, resources, first.device, first.host, first.accounting)
+
+
+def _latest(end: Floats, waits: Sequence[int]) -> float:
+    return max((float(end[task]) for task in waits), default=0.0)

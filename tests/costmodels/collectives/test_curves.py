@@ -1,0 +1,115 @@
+"""Collectives: curves, their errors where points are left out, and the ops they price."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from costmodels.collectives.build import measured, rows
+from costmodels.collectives.curve import Form, fit, leave_one_out, table
+from costmodels.collectives.load import find_curve, platforms, traffic
+from costmodels.collectives.ops import message_bytes, with_collectives
+from irgraph.ir.cost import Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.text.diagnostics import IrgraphError
+
+SHIPPED = Path("costmodels/collectives/fitted.json")
+
+
+def test_a_table_interpolates_logarithms() -> None:
+    curve = table([1e6, 1e4], [1000.0, 10.0])
+    assert curve.time(1e5) == pytest.approx(100.0)
+    assert curve.time(100.0) == 10.0
+    assert curve.time(2e6) == pytest.approx(2000.0)
+
+
+def test_a_fit_finds_the_form_that_made_the_points() -> None:
+    made = Form(80.0, 2e-5, 0.01)
+    sizes = [4.0**n for n in range(2, 15)]
+    found = fit(sizes, [made.time(size) for size in sizes])
+    assert found.alpha == pytest.approx(80.0)
+    assert found.per_byte == pytest.approx(2e-5)
+    assert found.per_root == pytest.approx(0.01)
+
+
+def test_no_term_of_a_fit_is_negative() -> None:
+    found = fit([1.0, 100.0, 10000.0], [10.0, 5.0, 20.0])
+    assert min(found.alpha, found.per_byte, found.per_root) >= 0.0
+
+
+def test_left_out_points_are_predicted_from_the_others() -> None:
+    assert leave_one_out([1.0, 2.0, 4.0], [1.0, 2.0, 4.0], table) == [pytest.approx(0.0)]
+
+
+@pytest.mark.data
+def test_curves_predict_the_points_that_are_left_out(data_dir: Path) -> None:
+    for (platform, *_), points, _source in measured(data_dir / "collectives"):
+        errors = leave_one_out(points.sizes, points.times, table)
+        assert statistics.fmean(map(abs, errors)) < 0.05
+        if platform == "v100":
+            errors = leave_one_out(points.sizes, points.times, fit)
+            assert statistics.fmean(map(abs, errors)) < 0.055
+
+
+@pytest.mark.data
+def test_what_ships_is_what_the_measurements_give(data_dir: Path) -> None:
+    found = msgspec.json.decode(SHIPPED.read_bytes())
+    assert [r["collective"] for r in found] == [
+        r["collective"] for r in rows(data_dir / "collectives")
+    ]
+    for record, made in zip(found, rows(data_dir / "collectives"), strict=True):
+        assert record["per_byte"] == pytest.approx(made["per_byte"], rel=1e-4)
+
+
+def test_a_curve_is_found_for_any_number_of_ranks() -> None:
+    four, three = find_curve("all_reduce", 4), find_curve("all_reduce", 3)
+    assert four.time(2**21) == pytest.approx(136.0, rel=0.15)
+    assert three.per_byte == pytest.approx(four.per_byte * (2 / 3) / (3 / 4))
+    assert "scaled from 4 ranks" in three.source
+    assert find_curve("all_to_allv", 8).alpha == 68.0
+    assert find_curve("broadcast", 4) == find_curve("reduce", 4)
+    assert find_curve("all_reduce", 1).time(1e9) == 0.0
+    assert "v100" in platforms()
+
+
+def test_links_carry_what_the_collective_needs() -> None:
+    assert traffic("all_reduce", 4) == 1.5
+    assert traffic("all_to_allv", 4) == 0.75
+    assert traffic("broadcast", 4) == 1.0
+
+
+def test_an_unknown_platform_is_refused_with_the_nearest() -> None:
+    with pytest.raises(IrgraphError, match="no collectives were measured on 'v10'; did you mean"):
+        find_curve("all_reduce", 4, "v10")
+
+
+def test_an_unmeasured_collective_is_refused() -> None:
+    with pytest.raises(IrgraphError, match="nobody measured scatter on v100"):
+        find_curve("scatter", 4)
+
+
+def tensor(name: str, size: int) -> Tensor:
+    return Tensor(name, "f32", (size,), f"b{name}")
+
+
+def test_an_uneven_exchange_counts_the_larger_of_sent_and_received() -> None:
+    sent, received = tensor("i", 100), tensor("o", 300)
+    assert message_bytes(Op("c10d.alltoall_base_", (received, sent))) == 1200
+    assert message_bytes(Op("c10d.alltoall_base_", (sent, received))) == 1200
+
+
+def test_collectives_of_a_step_are_priced() -> None:
+    op = Op("c10d.allreduce_", ((tensor("a", 1000), tensor("b", 24)),))
+    other = Op("strange.op", (tensor("c", 1),))
+    priced = Priced(Graph("g", ops=(op, other)), "v100", {}, (op, other))
+    found = with_collectives(priced, 4)
+    (kernel,) = found.of(op)
+    assert (kernel.family, kernel.name) == ("collective", "all_reduce of 4, 4096 B")
+    assert kernel.time == pytest.approx(find_curve("all_reduce", 4).time(4096))
+    assert 0.0 < kernel.spread < kernel.time
+    assert found.unknown == (other,)

@@ -1,0 +1,87 @@
+"""Ranks together: collectives start with the last to come, and who that is is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.schedule.critical_path import critical_path
+from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks
+from irgraph.schedule.simulate import simulate
+from irgraph.schedule.timeline import Timeline
+from irgraph.text.diagnostics import IrgraphError
+from tests.schedule.graphs import FlatHost, kernel, priced
+from tests.schedule.test_simulate import PLAIN
+
+
+def rank(before: float, transfer: float = 50.0, after: float = 20.0, meetings: int = 1) -> Timeline:
+    calls = [(Op("aten.linear"), [kernel(before)])]
+    exchange = kernel(transfer, "collective")
+    calls += [(Op("c10d.allreduce_"), [exchange]) for _ in range(meetings)]
+    calls.append((Op("aten.sum"), [kernel(after, "reduce")]))
+    return simulate(priced(*calls), FlatHost(), accounting=PLAIN)
+
+
+def test_a_collective_starts_when_the_last_rank_has_come() -> None:
+    found = simulate_ranks([rank(100.0), rank(300.0), rank(200.0)])
+    meeting = found.meetings[0]
+    assert (meeting.start, meeting.transfer, meeting.last) == (307.0, 50.0, 1)
+    assert meeting.waits == (200.0, 0.0, 100.0)
+    assert found.steps == (377.0, 377.0, 377.0)
+    assert found.step_time == 377.0
+    assert found.straggler == 1
+    assert found.waiting == (200.0, 0.0, 100.0)
+    # what is not work of its own until the reduction ends
+    assert found.exposed == (250.0, 50.0, 150.0)
+
+
+def test_ranks_that_need_nothing_of_each_other_keep_their_times() -> None:
+    alone = rank(100.0)
+    found = simulate_ranks([alone])
+    assert found.steps == (alone.step_time,)
+    assert found.timeline.active_time == alone.active_time
+    assert found.waiting == (0.0,)
+
+
+def test_ranks_explain_their_step_by_the_one_that_came_last() -> None:
+    found = simulate_ranks([rank(100.0), rank(300.0)])
+    path = critical_path(found.timeline)
+    assert path.length == pytest.approx(found.step_time)
+    assert path.by_cause()["kernel gemm"] == 300.0
+    assert path.by_cause()["kernel collective"] == 50.0
+    names = {str(found.timeline.resources[i.resource]) for i in path.intervals if i.kernel}
+    assert "gpu0 rank 1 default" in names
+
+
+def test_the_transfer_may_be_the_shortest_that_was_measured() -> None:
+    ranks = [rank(100.0, 250.0), rank(300.0, 50.0)]
+    found = simulate_ranks(ranks, transfer=shortest)
+    assert found.meetings[0].transfer == 50.0
+
+
+def test_a_rank_that_lost_the_race_once_waits_the_next_time() -> None:
+    found = simulate_ranks([rank(100.0, meetings=2), rank(300.0, meetings=2)])
+    assert [m.waits for m in found.meetings] == [(200.0, 0.0), (0.0, 0.0)]
+
+
+def test_ranks_with_different_numbers_of_collectives_are_refused() -> None:
+    with pytest.raises(IrgraphError, match=r"numbers of collectives \(rank 0: 1, rank 1: 2\)"):
+        simulate_ranks([rank(1.0), rank(1.0, meetings=2)])
+
+
+def test_ranks_that_do_different_collectives_are_refused() -> None:
+    def named(name: str) -> Timeline:
+        made = Kernel(f"{name} of 2, 4 B", "collective", 1.0)
+        return simulate(priced((Op("c10d.any"), [made])), FlatHost())
+
+    message = "collective 0 is all_reduce on rank 0 and broadcast on rank 1"
+    with pytest.raises(IrgraphError, match=message):
+        simulate_ranks([named("all_reduce"), named("broadcast")])
+
+
+def test_collectives_are_told_by_family_or_by_their_librarys_name() -> None:
+    assert is_collective(kernel(1.0, "collective"))
+    assert is_collective(Kernel("ncclKernel_SendRecv_RING(ncclWork)", "other", 1.0))
+    assert is_collective(Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "other", 1.0))
+    assert not is_collective(kernel(1.0))
