@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from costmodels.families import rules
-from costmodels.machine import MODES, Machine, Predictor
+from costmodels.machine import MODES, SMALL, Machine, Predictor, traffic
 from costmodels.sheet import DeviceSheet
 from costmodels.software import software_profile
 from irgraph.ir.cost import PROVENANCES, Kernel, Priced
@@ -22,8 +22,12 @@ FREE_AUTOGRAD = (
     "UnsafeViewBackward", "ReshapeAliasBackward", "ExpandBackward", "SqueezeBackward",
     "UnsqueezeBackward", "CatBackward", "SplitBackward", "SelectBackward", "AliasBackward",
     "DetachBackward", "AddBackward", "SubBackward", "ToCopyBackward", "UnbindBackward",
+    "CloneBackward",
 )  # fmt: skip
 """Autograd nodes that may well call nothing: they hand on a gradient, or a view of it."""
+
+
+FLOOR = "no model: its operands and results move once at DRAM bandwidth; a floor, not an estimate"
 
 
 def price(
@@ -117,6 +121,15 @@ class _Pricer:
             self.kernels[id(op)] = ()
         else:
             self.unknown.append(op)
+            self.kernels[id(op)] = (self._guessed(op),)
+
+    def _guessed(self, op: Op) -> Kernel:
+        """Return a floor for an op that no family knows: its bytes must move once."""
+        moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+        time = self.machine.stream(moved) + SMALL
+        return Kernel(
+            f"{op.name}, unknown", "unknown", time, time, "none", outside=True, formula=FLOOR
+        )
 
     def _known(self, op: Op) -> tuple[Kernel, ...] | None:
         rule = rules().get(op.name)

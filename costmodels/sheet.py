@@ -20,6 +20,14 @@ LINK_SHARE, PAGEABLE_SHARE = 0.79, 0.65
 """Share of the raw PCIe rate that a copy from pinned memory reaches, and share of that which one
 from pageable memory reaches, where nobody measured: both as measured on V100-SXM2-16GB."""
 
+PAGEABLE_MOST = 8.1
+"""GB/s of copies from pageable memory that a faster bus does not raise: one host thread stages them
+(the same 8.1 GB/s were measured on V100 and A100, on buses of 15.8 and 31.5 GB/s; a trace of an
+RTX 2080 Ti shows 3 to 4)."""
+
+ARCHITECTURES = ("pascal", "volta", "turing", "ampere", "ada", "hopper", "cpu")
+"""What formulas distinguish; a card of another one takes the nearest of these."""
+
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One property of a card.
@@ -60,6 +68,8 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             host memory, GB/s; the datasheet's is the raw rate of the bus.
         link_gbs: bandwidth to other cards, both directions together, GB/s.
         tf32: whether float32 matrix products use the matrix units' tf32 (torch's default: no).
+        tf32_convolutions: the same of convolutions (torch's default: yes, where there are such
+            units).
     """
 
     name: str
@@ -81,6 +91,7 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     aliases: tuple[str, ...] = ()
     note: str = ""
     tf32: bool = False
+    tf32_convolutions: bool = True
 
     @property
     def clock(self) -> float:
@@ -103,7 +114,15 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the bandwidth of copies between host and device in GB/s."""
         raw = _known(self.pinned_gbs.datasheet or self.pinned_gbs.measured)
         best = self.pinned_gbs.measured or raw * LINK_SHARE
-        return best if pinned else self.pageable_gbs.value or best * PAGEABLE_SHARE
+        if pinned:
+            return best
+        return self.pageable_gbs.value or min(best * PAGEABLE_SHARE, PAGEABLE_MOST)
+
+    @property
+    def convolution_dtype(self) -> str:
+        """The type in which convolutions of float32 compute: ``tf32`` or ``f32``."""
+        units = self.tf32_convolutions and self.tf32_gflops.value is not None
+        return "tf32" if units else "f32"
 
     def peak(self, dtype: str) -> tuple[float, bool]:
         """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.
@@ -147,6 +166,11 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
         hint="`irgraph devices` lists them; a path to a .json file of your own works too",
         exit_code=2,
     )
+
+
+def device_values() -> list[dict[str, object]]:
+    """Return every shipped sheet as plain values, with figures and sources, for programs."""
+    return [msgspec.to_builtins(sheet) for _, sheet in sorted(_shipped().items())]
 
 
 def device_rows() -> list[dict[str, str]]:
@@ -221,6 +245,11 @@ def _check_fields(raw: object, kind: type, where: str, place: Place) -> None:
 
 def _check_values(sheet: DeviceSheet, place: Place) -> None:
     """A rate that a formula divides by must be there, and positive."""
+    if sheet.architecture not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        message = f"device sheet: no architecture {sheet.architecture!r}"
+        guess = near(sheet.architecture.lower(), ARCHITECTURES)
+        raise fail(message + guess, place, hint=f"known: {known}")
     for name in ("clock_mhz", "fp32_gflops", "dram_gbs"):
         figure: Figure = getattr(sheet, name)
         if figure.datasheet is None:

@@ -21,7 +21,8 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
     depth = int(math.prod(weight.shape[1:]))
     groups = max(int(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
     pixels = result.numel // max(channels, 1)
-    product = Product(groups, pixels, max(channels // groups, 1), depth, data.dtype, "nn")
+    dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
+    product = Product(groups, pixels, max(channels // groups, 1), depth, dtype, "nn")
     memory = machine.stream(traffic(data) + traffic(weight) + traffic(result))
     time = max(tiled_time(product, machine)[0], memory) + SMALL
     return work("conv", f"{name} {shape_text(data)} * {shape_text(weight)}", time, ERROR, FORMULA)

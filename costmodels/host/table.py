@@ -135,7 +135,13 @@ def load_host(name_or_path: str) -> HostTable:
     raise fail(
         f"no host table or file {name_or_path!r}{near(name_or_path, list_hosts())}",
         hint=f"tables that ship: {known}",
+        exit_code=2,
     )
+
+
+def host_values() -> list[dict[str, object]]:
+    """Return every table that ships as plain values, for programs."""
+    return [msgspec.to_builtins(load_host(name).file) for name in list_hosts()]
 
 
 def host_rows() -> list[dict[str, str]]:

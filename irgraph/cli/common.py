@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from irgraph.capture.result import Capture
     from irgraph.ir.graph import Graph
 
+PIPED_WIDTH = 160
+"""Characters in a line of a table that no terminal shows."""
+
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
 OutputOption = Annotated[
     str | None, typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not.")
@@ -82,11 +85,15 @@ def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console for tables; wide and plain where the output is piped."""
+    """Return a console for tables; in a pipe plain and wide, wider if ``COLUMNS`` says so."""
+    import os
+
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
-    width = None if stream.isatty() else 120
+    columns = os.environ.get("COLUMNS", "")
+    piped = max(int(columns) if columns.isdecimal() else 0, PIPED_WIDTH)
+    width = None if stream.isatty() else piped
     return Console(stderr=error, width=width, highlight=False, soft_wrap=False)
 
 

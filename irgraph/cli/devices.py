@@ -6,26 +6,36 @@ from irgraph.cli.common import JsonOption, console, write_json
 
 
 def devices(json: JsonOption = False) -> None:
-    """List the shipped device sheets, one for each variant of a card."""
-    from costmodels.sheet import device_rows
+    """List the shipped device sheets, one for each variant of a card.
 
-    _print("devices", device_rows(), json)
+    Figures read datasheet / measured; --json gives whole sheets with their sources.
+    """
+    from costmodels.sheet import device_rows, device_values
+
+    if json:
+        write_json(device_values())
+    else:
+        _print("devices (datasheet / measured)", device_rows())
 
 
 def hosts(json: JsonOption = False) -> None:
-    """List the shipped tables of host overheads."""
-    from costmodels.host import host_rows
+    """List the shipped tables of host overheads; --json gives whole tables."""
+    from costmodels.host import host_rows, host_values
 
-    _print("hosts", host_rows(), json)
+    if json:
+        write_json(host_values())
+    else:
+        _print("hosts", host_rows())
 
 
-def _print(title: str, rows: list[dict[str, str]], as_json: bool) -> None:
-    if as_json:
-        write_json(rows)
-        return
+def _print(title: str, rows: list[dict[str, str]]) -> None:
     from rich.table import Table
 
-    table = Table(*rows[0], title=title, title_justify="left")
+    first, *others = rows[0]
+    table = Table(title=title, title_justify="left")
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name)
     for row in rows:
         table.add_row(*row.values())
     console().print(table)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from costmodels.sheet import UNMEASURED_SHARE, device_rows, list_devices, load_device
+from costmodels.sheet import PAGEABLE_MOST, UNMEASURED_SHARE, device_rows, list_devices, load_device
 from irgraph.text.diagnostics import IrgraphError
 
 NAMED = (
@@ -173,3 +173,21 @@ def test_sheets_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         load_device("v100").sms = 81  # type: ignore[misc]
     assert msgspec.structs.replace(load_device("v100"), sms=81).sms == 81
+
+
+def test_an_architecture_that_no_formula_knows_is_named(tmp_path: Path) -> None:
+    sheet = msgspec.to_builtins(load_device("v100"))
+    path = tmp_path / "mine.json"
+    path.write_bytes(msgspec.json.encode({**sheet, "architecture": "Volta"}))
+    with pytest.raises(IrgraphError, match="no architecture 'Volta'; did you mean 'volta'"):
+        load_device(path)
+
+
+def test_convolutions_use_tf32_where_there_are_units_for_it() -> None:
+    assert load_device("a100").convolution_dtype == "tf32"
+    assert load_device("v100").convolution_dtype == "f32"
+
+
+def test_pageable_copies_do_not_gain_from_a_faster_bus() -> None:
+    h100 = load_device("h100")
+    assert h100.host_bandwidth(pinned=False) == PAGEABLE_MOST < h100.host_bandwidth(pinned=True)

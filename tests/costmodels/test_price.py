@@ -61,10 +61,12 @@ def test_views_launch_nothing_and_are_not_unknown() -> None:
     assert priced.unknown == ()
 
 
-def test_an_op_that_nobody_knows_is_listed() -> None:
+def test_an_op_that_nobody_knows_is_listed_and_gets_a_floor() -> None:
     priced = _price("%y = mylib.magic(%x) : f32[B, 32] in $b9\n")
     assert [op.name for op in priced.unknown] == ["mylib.magic"]
-    assert priced.kernels == {}
+    (kernel,) = priced.of(priced.graph.ops[0])
+    assert (kernel.by, kernel.outside, kernel.spread) == ("none", True, kernel.time)
+    assert kernel.time > 0
 
 
 def test_an_op_that_its_family_cannot_price_is_listed() -> None:
