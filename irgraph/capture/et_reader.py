@@ -53,11 +53,13 @@ class _Node(msgspec.Struct):
     scope: int = 0
     tid: int = 0
     op_schema: str = ""
+    rf_id: int = 0
 
 
 class _File(msgspec.Struct):
     nodes: list[_Node] | None = None
     schema: str = ""
+    pid: int = 0
     traceEvents: msgspec.Raw = msgspec.Raw()  # noqa: N815  (the name in Kineto traces)
 
 
@@ -69,12 +71,14 @@ class Trace(msgspec.Struct):
         schema: its version, as it says.
         nodes: all nodes in order of starts, children attached.
         warnings: one sentence for each oddity.
+        process: number of the recorded process, 0 where the file does not say.
     """
 
     source: str
     schema: str
     nodes: list[Node]
     warnings: list[str]
+    process: int = 0
 
 
 def read_execution_trace(path: str | Path) -> Trace:
@@ -113,7 +117,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
         raise fail("no execution trace: the file has no list of nodes", Place(source))
     if not file.nodes:
         raise fail("the execution trace is empty: it has no nodes", Place(source))
-    return Trace(source, file.schema, _attach(file.nodes), _warnings(file))
+    return Trace(source, file.schema, _attach(file.nodes), _warnings(file), file.pid)
 
 
 def _is_kineto(source: str) -> IrgraphError:
@@ -212,6 +216,7 @@ def _node(raw: _Node) -> Node:
         int(attributes.get("tid", raw.tid)),
         int(attributes.get("scope", raw.scope)) == 1,
         parent or 0,
+        record=int(attributes.get("rf_id", raw.rf_id)),
     )
 
 

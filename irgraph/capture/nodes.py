@@ -54,6 +54,7 @@ class Node:
         backward: whether it is an autograd node.
         parent: id of the range that called it, 0 if none, ``LOST`` if the recording lacks it.
         children: what it called, in order of starts.
+        record: number that a Kineto trace of the same run gives to the call, 0 if unknown.
     """
 
     id: int
@@ -67,6 +68,7 @@ class Node:
     backward: bool = False
     parent: int = 0
     children: list[Node] = field(default_factory=list)
+    record: int = 0
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it, outer before inner."""

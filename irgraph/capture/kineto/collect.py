@@ -30,6 +30,8 @@ CATEGORIES = {
 
 _PLAIN = ("correlation", "record", "sequence", "forward", "nbytes", "wait_record", "wait_stream")
 _LIMIT = 1 << 62
+_PHASES = frozenset("XBEbnesftMCiIPNODSTFpRcv(){}")
+"""Types of events that the trace event format has."""
 
 
 class Interner:
@@ -56,7 +58,7 @@ class Collector:
         self.shapes([None])
         self.parts: list[dict[str, Array]] = []
         self.scales: list[int] = []
-        self.decimals = False
+        self.decimals = self.whole = 0
         self.flows: list[tuple[int, bool, int, int]] = []
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
 
@@ -116,11 +118,13 @@ class Collector:
     def _times(self, values: Sequence[Any]) -> Array:
         """Return whole times as they are, others in thousandths."""
         if type(values[0]) is int:
+            self.whole += len(values)
             if max(values) > _LIMIT or min(values) < -_LIMIT:
                 raise OverflowError
             return np.array(values, "i8")
         text = b",".join(values)
-        self.decimals |= b"." in text
+        self.decimals += text.count(b".")
+        self.whole += text.count(b",") + 1 - text.count(b".")
         self.health.add("K09", text.count(b'"') // 2, "times written as text")
         return thousandths(values)
 
@@ -138,12 +142,16 @@ class Collector:
     def _others(self, events: Iterable[Event | FractionEvent]) -> None:
         skipped = 0
         for event in events:
-            if event.ph in "sf" and event.cat != "ac2g" and event.cat.startswith("fwdbwd"):
+            if not event.ph:
+                self.health.add("K09", 1, "events without a type")
+            elif event.ph in "sf" and event.cat != "ac2g" and event.cat.startswith("fwdbwd"):
                 self._flow(event)
             elif event.ph == "M" and event.args is not None and event.name == "thread_name":
                 self.thread_names[_place(event)] = event.args.name
             elif event.ph in "BE":
                 skipped += 1
+            elif event.ph not in _PHASES:
+                self.health.add("K09", 1, "events of no known type")
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
     def _flow(self, event: Event | FractionEvent) -> None:

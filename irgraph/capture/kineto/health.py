@@ -22,7 +22,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K14": (REPAIR, "device events without a launch (orphans)"),
     "K15": (NOTE, "launches that started several device events (graphs)"),
     "K16": (REPAIR, "exact copies of events, dropped"),
-    "K17": (NOTE, "events of unknown categories, sorted by their ids"),
+    "K17": (REPAIR, "events of unknown categories, sorted by their ids"),
     "K18": (NOTE, "categories spelled as in traces of 2021"),
     "K19": (NOTE, "no synchronisation records: waits are inferred from runtime calls"),
     "K20": (NOTE, "no operand shapes"),
@@ -30,6 +30,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K25": (NOTE, "records of the profiler's own work, left out of all statistics"),
     "K27": (NOTE, "no device events: the host alone was recorded"),
     "K29": (REPAIR, "launches that share a correlation with another call"),
+    "K30": (REPAIR, "steps that seem to be missing: their work lies outside all steps"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
 

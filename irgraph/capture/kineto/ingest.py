@@ -123,8 +123,11 @@ def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> boo
     if base > _MICROSECONDS_SINCE_1970:
         health.add("K07", detail="nanoseconds since 1970, by magnitude")
         return True
-    if collector.decimals:
+    if 0 < collector.decimals < collector.whole:
+        health.add("K09", collector.decimals, "times with decimals among whole ones")
+    elif collector.decimals:
         health.add("K08", detail="microseconds with decimals")
+    if collector.decimals:
         return False
     durations = np.concatenate([part["duration"] for part in collector.parts])
     positive = durations[durations > 0]

@@ -224,6 +224,23 @@ def _assign_steps(tree: Tree) -> None:
     at = np.searchsorted(begins, start, side="right") - 1
     inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
     tree.step = np.where(inside, at, -1)
+    _say_missing_steps(tree)
     device = tree.trace.on_device
     launched = device & (tree.launch >= 0)
     tree.step[launched] = tree.step[tree.launch[launched]]
+
+
+def _say_missing_steps(tree: Tree) -> None:
+    """Count marked steps that are gone: numbers left out, or a step's work outside all steps."""
+    if not tree.steps or tree.steps[0].marked != "ProfilerStep":
+        return
+    numbers = [step.number for step in tree.steps]
+    missing = numbers[-1] - numbers[0] + 1 - len(numbers)
+    if missing > 0:
+        tree.trace.health.add("K30", missing, f"found {', '.join(map(str, numbers))}")
+        return
+    steps = tree.step[tree.top_ops()]
+    inside = np.bincount(steps[steps >= 0], minlength=len(numbers))
+    outside = int((steps < 0).sum())
+    if outside and outside > np.median(inside) / 2:
+        tree.trace.health.add("K30", 1, f"{outside} outermost calls outside all steps")

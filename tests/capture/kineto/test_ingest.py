@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -262,13 +263,33 @@ def test_relative_nanoseconds_are_told_by_the_shortest_event(tmp_path: Path) -> 
 
 
 def test_fractions_are_exact(tmp_path: Path) -> None:
-    data = text(events()).replace(
-        f'"ts": {builder.START + 10},', f'"ts": {builder.START + 10}.123,'
-    )
+    data = re.sub(r'"(ts|dur)": (\d+)', r'"\1": \2.123', text(events()))
     trace = damaged(tmp_path, data)
     assert "K08" in trace.health.counts
+    assert trace.health.exit_code == 0
     first = next(trace.rows(Kind.OP))
-    assert int(trace.columns["start"][first]) == 10_123
+    assert int(trace.columns["start"][first]) == 10_000
+    assert int(trace.columns["duration"][first]) == 50_123
+    assert trace.base == builder.START * 1000 + 123
+
+
+def test_single_fractions_among_whole_times_are_said(tmp_path: Path) -> None:
+    trace = damaged(tmp_path, text(events()).replace('"dur": 1000', '"dur": 0.5', 1))
+    assert trace.health.details["K09"] == "times with decimals among whole ones"
+
+
+def test_a_step_that_is_gone_is_said(tmp_path: Path) -> None:
+    data = text(events()).replace("ProfilerStep#6", "x")
+    trace = damaged(tmp_path, data)
+    build_tree(trace)
+    assert trace.health.details["K30"] == "found 5, 7"
+
+
+def test_work_outside_all_steps_is_said(tmp_path: Path) -> None:
+    data = text(events()).replace("ProfilerStep#7", "x")
+    trace = damaged(tmp_path, data)
+    build_tree(trace)
+    assert trace.health.details["K30"] == "4 outermost calls outside all steps"
 
 
 @pytest.mark.parametrize(("written", "ns"), [("7.5", 7500), ("7.000001", 7000), ("8", 8000)])
