@@ -25,6 +25,9 @@ class HostTable:
 
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
+    _known: dict[tuple[str, int, str], Overheads] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -37,6 +40,14 @@ class HostTable:
         Each time is looked for at every level of ``LEVELS`` in turn; ``level`` of the answer is
         the worst that was needed. T2 and T3 matter only with launches, T5 only with two.
         """
+        entry = self.file.ops.get(op.name)
+        shapes = shape_key(op) if entry is not None and entry.shapes else ""
+        key = (op.name, min(launches, 2), shapes)
+        if key not in self._known:
+            self._known[key] = self._overheads(op, launches)
+        return self._known[key]
+
+    def _overheads(self, op: Op, launches: int) -> Overheads:
         needed = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
         found = {kind: self._find(op, kind) for kind in needed}
         nothing = (Stat(0.0), LEVELS[0])

@@ -3,49 +3,83 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from irgraph.schedule.tasks import Ints, longest_chain, spare
+from irgraph.schedule.tasks import Floats, Ints, longest_chain, spare
 from irgraph.schedule.timeline import Interval, Intervals, Timeline
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CriticalPath:
     """The chain from the start of a step to its end, each interval starting where one ended.
 
     Attributes:
-        intervals: in order of time, those without length left out.
+        columns: all intervals of the step.
+        chain: positions of those on the path in order of time, those without length left out.
         step_time: of the timeline, microseconds; equal to ``length`` up to rounding.
-        slack: by ``id(op)``, how many microseconds later all of an operation could end without
-            moving the end of the step; zero for operations on the path.
     """
 
-    intervals: tuple[Interval, ...]
+    columns: Intervals
+    chain: Ints
     step_time: float
-    slack: Mapping[int, float]
+
+    @cached_property
+    def intervals(self) -> tuple[Interval, ...]:
+        """The intervals on the path in order of time."""
+        return tuple(self.columns[at] for at in self.chain.tolist())
+
+    @cached_property
+    def slack(self) -> Mapping[int, float]:
+        """By ``id(op)``, how much later an operation could end without moving the step's end.
+
+        Microseconds that all of it could end later; zero for operations on the path.
+        """
+        return _op_slack(self.columns, self.chain)
 
     @property
     def length(self) -> float:
         """Summed length of the intervals, microseconds."""
-        return math.fsum(i.length for i in self.intervals)
+        return math.fsum(self._lengths.tolist())
+
+    @property
+    def _lengths(self) -> Floats:
+        return (self.columns.end - self.columns.start)[self.chain]
 
     def by_cause(self) -> dict[str, float]:
         """Return microseconds by cause, kernels by family, longest first."""
-        return self._totals(lambda i: i.label)
+        tasks = self.columns.tasks
+        families = [kernel.family for kernel in self.columns.kernels]
+        names = sorted(set(families))
+        of = np.array([names.index(family) for family in families] or [0], np.int64)
+        kernel = tasks.having("kernel")[self.chain] & (tasks.kernel[self.chain] >= 0)
+        family = np.where(kernel, of[tasks.kernel[self.chain]], -1)
+        labels = [*tasks.causes, *(f"kernel {name}" for name in names)]
+        codes = np.where(family >= 0, len(tasks.causes) + family, tasks.cause[self.chain])
+        return self._totals(codes, labels)
 
     def by_op(self) -> dict[str, float]:
         """Return microseconds by operation's name, longest first."""
-        return self._totals(lambda i: i.op.name if i.op else "")
+        return self._by([op.name for op in self.columns.ops], "")
 
     def by_module(self) -> dict[str, float]:
         """Return microseconds by module's path, ``(none)`` outside of any, longest first."""
-        return self._totals(lambda i: (i.op.module if i.op else "") or "(none)")
+        return self._by([op.module or "(none)" for op in self.columns.ops], "(none)")
 
-    def _totals(self, key: Callable[[Interval], str]) -> dict[str, float]:
-        return _totals((key(i), i.length) for i in self.intervals)
+    def _by(self, names: list[str], absent: str) -> dict[str, float]:
+        codes = self.columns.tasks.op[self.chain]
+        return self._totals(np.where(codes >= 0, codes, len(names)), [*names, absent])
+
+    def _totals(self, codes: Ints, labels: list[str]) -> dict[str, float]:
+        """Sum lengths by label; several codes may have the same."""
+        sums: dict[str, float] = {}
+        times = np.bincount(codes, self._lengths, minlength=len(labels))
+        for code in np.unique(codes).tolist():
+            sums[labels[code]] = sums.get(labels[code], 0.0) + float(times[code])
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
@@ -57,9 +91,7 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     columns = timeline.columns
     chain = longest_chain(columns.tasks, columns.end)
     chain = chain[columns.end[chain] > columns.start[chain]]
-    intervals = timeline.intervals
-    found = tuple(intervals[int(at)] for at in chain)
-    return CriticalPath(found, timeline.step_time, _op_slack(columns, chain))
+    return CriticalPath(columns, chain, timeline.step_time)
 
 
 def slacks(timeline: Timeline) -> list[float]:
@@ -85,10 +117,3 @@ def _op_slack(columns: Intervals, chain: Ints) -> dict[int, float]:
         if value < math.inf:
             found[id(op)] = min(value, found.get(id(op), math.inf))
     return found
-
-
-def _totals(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for key, length in pairs:
-        sums[key] = sums.get(key, 0.0) + length
-    return dict(sorted(sums.items(), key=lambda item: -item[1]))

@@ -43,7 +43,7 @@ def simulate(priced: Priced, host: Host, *, accounting: Accounting = BLOCKING) -
     start, end = run_sharing(tasks)
     return Timeline(
         Intervals(tasks, start, end, step.ops, step.kernels),
-        tuple(step.resources),
+        tuple(Resource(*names) for names in step.resources),
         priced.device,
         host.name,
         accounting.name,
@@ -59,7 +59,8 @@ class _Step:
         self.graph = priced.graph
         self.rules = rules
         self.build = TaskBuilder()
-        self.resources: dict[Resource, int] = {}
+        self.resources: dict[tuple[str, str], int] = {}
+        self.devices: dict[int, str] = {}
         self.ops: list[Op] = []
         self.numbers: dict[int, int] = {}
         self.op = -1
@@ -92,7 +93,10 @@ class _Step:
             self._wait(charge)
 
     def _resource(self, kind: str, name: str) -> int:
-        return self.resources.setdefault(Resource(kind, name), len(self.resources))
+        found = self.resources.get((kind, name))
+        if found is None:
+            found = self.resources[kind, name] = len(self.resources)
+        return found
 
     def _host(
         self,
@@ -178,7 +182,7 @@ class _Step:
             behind = [self._recorded(t.name, charge.node) for t in charge.node.inputs]
         elif name == "sync.device":
             kind = self._device(charge.node)
-            behind = [self.build.last(i) for r, i in self.resources.items() if r.kind == kind]
+            behind = [self.build.last(i) for r, i in self.resources.items() if r[0] == kind]
         else:
             behind = [self.build.last(stream)]
         if name == "sync.wait":
@@ -203,6 +207,11 @@ class _Step:
 
     def _device(self, node: Op) -> str:
         """Return the device an op works on: named, its tensors', or else the graph's first."""
+        if id(node) not in self.devices:
+            self.devices[id(node)] = self._device_of(node)
+        return self.devices[id(node)]
+
+    def _device_of(self, node: Op) -> str:
         named = node.attributes.get("device")
         if isinstance(named, DeviceRef) and named != "cpu":
             return str(named)

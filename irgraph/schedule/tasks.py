@@ -72,7 +72,11 @@ class TaskBuilder:
     """Collects tasks, one at a time, on any number of resources."""
 
     def __init__(self) -> None:
-        self._columns: tuple[list[int], ...] = ([], [], [], [], [])
+        self._resource: list[int] = []
+        self._cause: list[int] = []
+        self._op: list[int] = []
+        self._kernel: list[int] = []
+        self._pool: list[int] = []
         self._length: list[float] = []
         self._first = [0]
         self._after: list[int] = []
@@ -112,18 +116,26 @@ class TaskBuilder:
         self._after.extend(waits)
         self._first.append(len(self._after))
         self._length.append(length)
-        code = self._causes.setdefault(cause, len(self._causes))
-        for column, value in zip(self._columns, (resource, code, op, kernel, pool), strict=True):
-            column.append(value)
+        self._resource.append(resource)
+        self._cause.append(self._causes.setdefault(cause, len(self._causes)))
+        self._op.append(op)
+        self._kernel.append(kernel)
+        self._pool.append(pool)
         return position
 
     def tasks(self) -> Tasks:
         """Return what was collected as columns."""
-        lists = (self._first, self._after, *self._columns)
-        first, after, resource, cause, op, kernel, pool = (np.array(c, np.int64) for c in lists)
-        length = np.array(self._length, np.float64)
-        names = tuple(self._causes)
-        return Tasks(length, first, after, resource, cause, op, kernel, pool, names)
+        return Tasks(
+            np.array(self._length, np.float64),
+            np.array(self._first, np.int64),
+            np.array(self._after, np.int64),
+            np.array(self._resource, np.int64),
+            np.array(self._cause, np.int64),
+            np.array(self._op, np.int64),
+            np.array(self._kernel, np.int64),
+            np.array(self._pool, np.int64),
+            tuple(self._causes),
+        )
 
 
 def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
@@ -166,13 +178,16 @@ def longest_chain(tasks: Tasks, ends: Floats) -> Ints:
 
     Where two that a task waited for ended at the same time, the first is taken: its resource's.
     """
-    if not len(tasks):
-        return np.empty(0, np.int64)
-    chain = [int(np.argmax(ends))]
-    waits = tasks.waits(chain[-1])
-    while len(waits):
-        chain.append(int(waits[np.argmax(ends[waits])]))
-        waits = tasks.waits(chain[-1])
+    chain: list[int] = []
+    known: list[float] = ends.tolist()
+    waits = [int(np.argmax(ends))] if known else []
+    while waits:
+        latest = waits[0]
+        for other in waits[1:]:
+            if known[other] > known[latest]:
+                latest = other
+        chain.append(latest)
+        waits = tasks.waited[latest]
     return np.array(chain[::-1], np.int64)
 
 
