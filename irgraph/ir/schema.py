@@ -244,5 +244,5 @@ def _takes(argument: Argument, value: Value) -> bool:
     if value is None:
         return argument.optional or argument.is_list
     if argument.is_list:
-        return isinstance(value, tuple) or not argument.is_tensor
+        return isinstance(value, tuple) or not (argument.is_tensor or isinstance(value, Tensor))
     return argument.is_tensor == isinstance(value, Tensor) and not isinstance(value, tuple)

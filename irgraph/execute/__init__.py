@@ -1,0 +1,90 @@
+"""Runs a graph with torch on the CPU, and compares two graphs by running both.
+
+Nothing here imports torch before a graph is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from irgraph.execute.records import Compared, Comparison, Result
+from irgraph.ir.graph import Graph
+from irgraph.text.diagnostics import fail
+
+__all__ = ["Compared", "Comparison", "Result", "compare", "execute"]
+
+ROWS = 1000
+"""Rows that large tables are cut to where a model would not fit in memory."""
+
+LIMIT = 2 << 30
+"""Bytes that the tensors of one graph may take together."""
+
+
+def execute(
+    graph: Graph,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+    limit: int = LIMIT,
+) -> Result:
+    """Run the device ops of a graph with torch on the CPU, in launch order.
+
+    Args:
+        graph: the step; copies between host and device stay on the CPU.
+        inputs: values (whatever ``torch.as_tensor`` takes) by tensor name, of what exists before
+            the step or of memory that the program itself filled; the rest is drawn from ``seed``.
+        seed: for the values that are drawn and for random ops.
+        dims: other sizes of the graph's dimensions.
+        limit: bytes that all tensors together may take.
+
+    Raises:
+        IrgraphError: an op cannot be executed (all such ops are named), an op failed, a size is
+            not what the graph says, the graph is too large, or torch is missing (exit code 2).
+    """
+    _need_torch()
+    from irgraph.execute.machine import run
+    from irgraph.execute.sizes import check_memory, resized
+
+    small = resized(graph, dims or {})
+    check_memory((small,), limit)
+    return run(small, inputs or {}, seed)
+
+
+def compare(
+    before: Graph,
+    after: Graph,
+    *,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+    rows: int = ROWS,
+    limit: int = LIMIT,
+) -> Comparison:
+    """Run two graphs on the same values and compare every tensor that leaves the step.
+
+    Args:
+        before: a step.
+        after: what a rewrite made of it; tensors are matched by name.
+        seed: for the values that both start from.
+        dims: sizes of dimensions; those not given are 8, or what they are if that is less.
+        rows: what longer tables are cut to, in both, if a graph would take more than ``limit``.
+        limit: bytes that the tensors of one graph may take together.
+
+    Raises:
+        IrgraphError: as ``execute`` does; or the two do not start from the same tensors.
+    """
+    _need_torch()
+    from irgraph.execute.comparison import compare as run_both
+    from irgraph.execute.sizes import small_sizes
+
+    graphs, notes = small_sizes((before, after), dims or {}, rows, limit)
+    return run_both(graphs[0], graphs[1], seed, notes)
+
+
+def _need_torch() -> None:
+    if find_spec("torch") is None:
+        raise fail(
+            "to execute a graph takes PyTorch", hint="pip install irgraph[torch]", exit_code=2
+        )

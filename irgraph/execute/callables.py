@@ -1,0 +1,130 @@
+"""From an op to what computes it, and to the reason why nothing does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from irgraph.execute.own_ops import OWN
+from irgraph.execute.substitutes import SUBSTITUTES, UNSCHEMED
+from irgraph.execute.torch_values import Torch, literal
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import Schema, bind, resolve
+from irgraph.ir.tensor import Tensor
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place
+
+Lookup = Callable[[Tensor], Torch]
+"""From a tensor of the graph to torch's."""
+
+SHOWN = 10
+"""Kinds of ops that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """How to compute an op: its schema, if it has one, and a function of torch's values."""
+
+    schema: Schema | None
+    call: Callable[..., Torch]
+    named: bool = False
+
+    def __call__(self, op: Op, lookup: Lookup) -> Torch:
+        """Compute an op."""
+        if self.schema is None:
+            return self.call(*(_tensors(value, lookup) for value in op.operands), **op.attributes)
+        pairs = bind(self.schema, op)
+        values = {
+            argument.name: _tensors(value, lookup)
+            if argument.is_tensor
+            else literal(argument, value)
+            for argument, value in pairs
+        }
+        if self.named:
+            return self.call(**values)
+        leading = []
+        for argument in self.schema.arguments:
+            if argument.keyword or argument.name not in values:
+                break
+            leading.append(values.pop(argument.name))
+        return self.call(*leading, **values)
+
+
+def _tensors(value: Value, lookup: Lookup) -> Torch:
+    if isinstance(value, Tensor):
+        return lookup(value)
+    if isinstance(value, tuple):
+        return [_tensors(item, lookup) for item in value]
+    return value
+
+
+def is_label(op: Op) -> bool:
+    """Tell whether a leaf computes nothing: a label, an autograd node, or stream order."""
+    return op.is_scope or op.name.startswith("sync.")
+
+
+def computation(op: Op, graph: Graph) -> Computation | str:
+    """Return how to compute a leaf, or why that cannot be done."""
+    if op.name in UNSCHEMED:
+        return Computation(None, UNSCHEMED[op.name])
+    schema = resolve(op, graph.schemas)
+    if schema is None:
+        return "no schema is known that takes these operands"
+    ours = OWN.get(op.name) or SUBSTITUTES.get(op.name)
+    if ours is not None:
+        return Computation(schema, ours, named=True)
+    library, _, base = op.name.partition(".")
+    packet = getattr(getattr(torch.ops, library), base, None)
+    if packet is None or schema.overload not in ("", *packet.overloads()):
+        if library == "irgraph":
+            return "it has no reference implementation"
+        return f"torch {torch.__version__} has no such operator"
+    overload = getattr(packet, schema.overload or "default")
+    has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
+    if not any(has_kernel(overload.name(), key) for key in ("CPU", "SparseCPU")):
+        return "it has no kernel for the CPU"
+    by_name = any("Dimname" in argument.type for argument in schema.arguments)
+    return Computation(schema, packet if by_name else overload)
+
+
+def computations(graph: Graph) -> dict[int, Computation]:
+    """Return how to compute each leaf, by the id of the op.
+
+    Raises:
+        IrgraphError: names every kind of op that cannot be executed, with its number and place.
+    """
+    found: dict[int, Computation] = {}
+    refused: dict[tuple[str, str], list[Op]] = {}
+    for op in graph.leaves():
+        if not is_label(op):
+            how = computation(op, graph)
+            if isinstance(how, str):
+                refused.setdefault((op.name, how), []).append(op)
+            else:
+                found[id(op)] = how
+    if refused:
+        raise _refusal(graph, refused)
+    return found
+
+
+def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphError:
+    notes = [
+        Diagnostic(f"{name} ({len(ops)}): {why}", place_of(ops[0], graph), severity="note")
+        for (name, why), ops in refused.items()
+    ]
+    count = sum(map(len, refused.values()))
+    more = len(notes) - SHOWN
+    hint = f"{more} more kinds of ops are not executable" if more > 0 else ""
+    verb = "op is" if count == 1 else "ops are"
+    where = Place(graph.source) if graph.source else None
+    return IrgraphError(
+        (Diagnostic(f"{count} {verb} not executable", where, tuple(notes[:SHOWN]), hint),)
+    )
+
+
+def place_of(op: Op, graph: Graph) -> Place:
+    """Return where an op stands: its line, or where it came from."""
+    source = graph.source or graph.name
+    return Place(source, "", op.line) if op.line else Place(op.origin or source)

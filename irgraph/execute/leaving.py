@@ -1,0 +1,66 @@
+"""Which tensors leave a step."""
+
+from __future__ import annotations
+
+from irgraph.execute.callables import is_label
+from irgraph.execute.machine import LOOKUPS, UNFILLED
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
+"""Ops by which the host reads a value."""
+
+
+def leaving(graph: Graph) -> dict[str, str]:
+    """Return by name, in launch order, the kind of every tensor that leaves a step.
+
+    Declared tensors leave it (``param``, ``state``, ``input``); so do ``gradient``, what
+    ``AccumulateGrad`` keeps for a parameter; ``host``, what the host reads or is given as a copy;
+    and ``output``, what no op uses. What a lookup keeps for its own backward does not.
+    """
+    kinds = {declared.tensor.name: declared.role for declared in graph.tensors}
+    for op in graph.walk():
+        if op.name == "autograd.AccumulateGrad":
+            kinds.update((name, "gradient") for name in _kept(op) if name not in kinds)
+    used = _used(graph)
+    for op in graph.leaves():
+        if not is_label(op):
+            for name, kind in _ends(op, used):
+                kinds.setdefault(name, kind)
+    return kinds
+
+
+def _kept(op: Op) -> list[str]:
+    """Return what a parameter's gradient is after this node: what it makes, else what it takes."""
+    leaves = [leaf for leaf in op.leaves() if leaf is not op]
+    if not leaves:
+        return [t.name for t in op.inputs]
+    if any(leaf.written for leaf in leaves):
+        return []
+    return [t.name for t in leaves[-1].outputs]
+
+
+def _used(graph: Graph) -> set[str]:
+    """Return the names that ops with an effect use."""
+    return {
+        tensor.name
+        for op in graph.leaves()
+        if not is_label(op) and (op.outputs or op.written)
+        for tensor in op.inputs
+    }
+
+
+def _ends(op: Op, used: set[str]) -> list[tuple[str, str]]:
+    if op.name in READS:
+        return [(t.name, "host") for t in op.inputs]
+    if op.base in UNFILLED:
+        return []
+    results: list[Tensor] = list(op.outputs)
+    made = results[:1] if op.name in LOOKUPS else results
+    fetched = any(t.device != "cpu" for t in op.inputs)
+    return [
+        (t.name, "host" if fetched and t.device == "cpu" else "output")
+        for t in made
+        if t.name not in used
+    ]

@@ -1,0 +1,227 @@
+"""Runs a graph: real memory for every tensor, torch's own kernels for every op."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from irgraph.execute.callables import computations, is_label, place_of
+from irgraph.execute.draw import Drawer
+from irgraph.execute.records import Result
+from irgraph.execute.torch_values import (
+    DTYPES,
+    Torch,
+    start_of,
+    storage_of,
+    strides_of,
+    view_of,
+)
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
+from irgraph.ir.tensor import Tensor
+from irgraph.text.diagnostics import IrgraphError, Place, fail
+
+LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
+"""Ops whose results after the first are for their own backward; their sizes differ by device."""
+
+UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+"""Ops that give memory without values; what is in it came from the program itself."""
+
+
+def run(graph: Graph, inputs: Mapping[str, Any], seed: int) -> Result:
+    """Run a graph; ``irgraph.execute.execute`` says what is taken and raised."""
+    known = graph.by_name
+    for name in inputs:
+        if name not in known:
+            near = difflib.get_close_matches(name, list(known), 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
+    with _alone():
+        machine = Machine(graph, inputs, seed)
+        machine.run()
+    return Result(machine.values, machine.initial)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Compute on one thread, without autograd, and leave torch's settings as they were."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums over several threads come out differently from run to run
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class Machine:
+    """The state of one execution: the value of every name so far."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[str, Any], seed: int) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.values: dict[str, Torch] = {}
+        self.initial: dict[str, Torch] = {}
+        self._draws: dict[str, int] = {}
+        self._drawer = Drawer(graph, seed)
+        self._how = computations(graph)
+        self._declare()
+
+    def _declare(self) -> None:
+        """Allocate the buffers that exist before the step, views of one buffer together."""
+        buffers: dict[str, int] = {}
+        for declared in self.graph.tensors:
+            tensor = declared.tensor
+            buffers[tensor.buffer] = max(buffers.get(tensor.buffer, 0), tensor.extent[1])
+        storages = {
+            name: torch.zeros(size, dtype=torch.uint8).untyped_storage()
+            for name, size in buffers.items()
+        }
+        for declared in self.graph.tensors:
+            tensor = declared.tensor
+            self.values[tensor.name] = view_of(storages[tensor.buffer], tensor)
+            self._drawer.fill(tensor, self.values[tensor.name], declared.role)
+        for name, storage in storages.items():
+            self._drawer.obey(name, storage)
+        for declared in self.graph.tensors:
+            self._give(declared.tensor)
+        for declared in self.graph.tensors:
+            self.initial[declared.tensor.name] = self.values[declared.tensor.name].clone()
+
+    def _give(self, tensor: Tensor) -> None:
+        """Copy a value that the caller gave into a tensor's memory."""
+        if tensor.name not in self.inputs:
+            return
+        value = torch.as_tensor(self.inputs[tensor.name])
+        view = self.values[tensor.name]
+        if value.shape != view.shape:
+            sizes = f"{list(value.shape)}, not {list(view.shape)}"
+            raise fail(f"the input given for %{tensor.name} is {sizes}", exit_code=2)
+        view.copy_(value)
+
+    def run(self) -> None:
+        """Run every leaf in launch order."""
+        for op in self.graph.leaves():
+            if not is_label(op):
+                self._step(op)
+
+    def _step(self, op: Op) -> None:
+        if any(schema.random for schema in schemas_of(op.name)):
+            self._seed(op)
+        try:
+            made = self._how[id(op)](op, self._value)
+        except IrgraphError:
+            raise
+        except Exception as error:
+            first = str(error).strip().partition("\n")[0]
+            raise self._failed(op, f"{op.name} cannot be executed: {first}") from error
+        outputs = self._outputs(op, made)
+        if len(outputs) < len(op.results):
+            raise self._failed(
+                op, f"{op.name} gave {len(outputs)} results, the model says {len(op.results)}"
+            )
+        for place, (result, value) in enumerate(zip(op.results, outputs, strict=False)):
+            internal = place > 0 and op.name in LOOKUPS
+            if isinstance(result, Tensor):
+                self._bind(op, result, value, internal)
+            elif result is not None:
+                if not isinstance(value, (list, tuple)) or len(value) != len(result):
+                    raise self._failed(op, f"{op.name} gave another number of tensors in a list")
+                for one, item in zip(result, value, strict=True):
+                    self._bind(op, one, item, internal)
+
+    def _seed(self, op: Op) -> None:
+        """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""
+        made = [*(t.name for t in op.outputs), *sorted(op.written)]
+        key = made[0] if made else op.name
+        count = self._draws[key] = self._draws.get(key, 0) + 1
+        torch.manual_seed(self._drawer.generator("random", key, count).initial_seed())
+
+    def _value(self, tensor: Tensor) -> Torch:
+        if tensor.name not in self.values:
+            raise fail(f"%{tensor.name} is used before an op makes it", Place(self.graph.source))
+        return self.values[tensor.name]
+
+    def _outputs(self, op: Op, made: Torch) -> list[Torch]:
+        """Return what a call gave anew: no operands, no numbers."""
+        results = list(made) if isinstance(made, tuple) else [made]
+        if isinstance(made, list):
+            results = [made]
+        if len(results) == 1 and made is None:
+            return []
+        operands = {id(self.values[t.name]) for t in op.inputs}
+        if len(results) > len(op.results):
+            results = [value for value in results if id(value) not in operands]
+        kinds = (torch.Tensor, list, tuple, type(None))
+        return [value for value in results if isinstance(value, kinds)]
+
+    def _bind(self, op: Op, tensor: Tensor, value: Torch, internal: bool) -> None:
+        """Give a value its name, after it was held against what the model says of it."""
+        if not isinstance(value, torch.Tensor):
+            raise self._failed(op, f"{op.name} gave no tensor for %{tensor.name}")
+        if not internal:
+            self._hold(op, tensor, value)
+        if value.layout == torch.strided and value.numel():
+            value = self._placed(op, tensor, value)
+            if op.base in UNFILLED:
+                self._fill(tensor, value)
+        self.values[tensor.name] = value
+
+    def _hold(self, op: Op, tensor: Tensor, value: Torch) -> None:
+        shape = tuple(map(int, tensor.shape))
+        if tuple(value.shape) == shape and value.dtype == DTYPES[tensor.dtype]:
+            return
+        names = {dtype: name for name, dtype in DTYPES.items() if name != "tf32"}
+        given = f"{names.get(value.dtype, value.dtype)}{list(value.shape)}"
+        said = f"{tensor.dtype}{list(shape)}"
+        message = f"{op.name} gave {given} for %{tensor.name}, which the model says is {said}"
+        hint = "where a size depends on values, a step cannot be executed on other values"
+        raise fail(message, place_of(op, self.graph), hint=hint)
+
+    def _placed(self, op: Op, tensor: Tensor, value: Torch) -> Torch:
+        """Return a result in the memory that the model names: an operand's, or its own."""
+        sources = [self.values[t.name] for t in op.inputs]
+        shares = storage_of(value) in {storage_of(source) for source in sources}
+        holders = [t for t in op.inputs if t.buffer == tensor.buffer]
+        if shares:
+            return value if holders else value.clone()
+        if not holders:
+            return _laid_out(tensor, value)
+        base = self.values[holders[0].name]
+        if base.layout != torch.strided:
+            return value
+        shift = start_of(base) - int(holders[0].offset)
+        view = view_of(base.untyped_storage(), tensor, shift)
+        if not torch.equal(view, value):
+            message = (
+                f"%{tensor.name} is not what lies in ${tensor.buffer}, where the model puts it"
+            )
+            raise self._failed(op, message)
+        return view
+
+    def _fill(self, tensor: Tensor, value: Torch) -> None:
+        """Put values in memory that no op has filled: the program did, before or in the step."""
+        self._drawer.fill(tensor, value, "input")
+        self._drawer.obey(tensor.buffer, value.untyped_storage(), start_of(value) - tensor.offset)
+        self.values[tensor.name] = value
+        self._give(tensor)
+        self.initial[tensor.name] = value.clone()
+
+    def _failed(self, op: Op, message: str) -> IrgraphError:
+        return fail(message, place_of(op, self.graph))
+
+
+def _laid_out(tensor: Tensor, value: Torch) -> Torch:
+    """Return a fresh result with the strides that the model gives it."""
+    if tuple(value.shape) != tuple(map(int, tensor.shape)):
+        return value
+    said = strides_of(tensor)
+    axes = zip(value.shape, value.stride(), said, strict=True)
+    if all(size <= 1 or real == step for size, real, step in axes) or 0 in said:
+        return value
+    return torch.empty_strided(tuple(value.shape), said, dtype=value.dtype).copy_(value)

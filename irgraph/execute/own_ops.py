@@ -1,0 +1,110 @@
+"""What the fused ops of our own mean, in plain torch. Slow, but easy to check by reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from irgraph.execute.torch_values import Torch
+
+Tensors = Sequence[torch.Tensor]
+MEAN = 1
+
+
+def batched_embedding(
+    weights: Tensors,
+    indices: Tensors,
+    offsets: Tensors,
+    mode: int = 0,
+    per_sample_weights: Tensors = (),
+    include_last_offset: bool = False,
+) -> list[Torch]:
+    """Look up bags in several tables: a sum, mean or maximum [bags, D] for each table."""
+    given = per_sample_weights or (None,) * len(weights)
+    return [
+        torch.ops.aten._embedding_bag(w, i, o, False, mode, False, p, include_last_offset)[0]
+        for w, i, o, p in zip(weights, indices, offsets, given, strict=True)
+    ]
+
+
+def batched_embedding_backward(
+    grads: Tensors,
+    indices: Tensors,
+    offsets: Tensors,
+    num_weights: Sequence[int],
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensors = (),
+) -> list[Torch]:
+    """Return the gradients [rows, D] of several tables from those of their bags [bags, D]."""
+    rows = _row_gradients(grads, indices, offsets, mode, per_sample_weights)
+    gradients = []
+    for count, index, row in zip(num_weights, indices, rows, strict=True):
+        size = (count, row.shape[1])
+        if sparse:
+            gradients.append(torch.sparse_coo_tensor(index.long().unsqueeze(0), row, size))
+        else:
+            gradients.append(row.new_zeros(size).index_add_(0, index, row))
+    return gradients
+
+
+def batched_embedding_sgd(
+    weights: Tensors,
+    grads: Tensors,
+    indices: Tensors,
+    offsets: Tensors,
+    alpha: float,
+    mode: int = 0,
+    per_sample_weights: Tensors = (),
+) -> None:
+    """Add ``alpha`` times their gradients to several tables, where they lie."""
+    rows = _row_gradients(grads, indices, offsets, mode, per_sample_weights)
+    for weight, index, row in zip(weights, indices, rows, strict=True):
+        weight.index_add_(0, index, row, alpha=alpha)
+
+
+def _row_gradients(
+    grads: Tensors, indices: Tensors, offsets: Tensors, mode: int, given: Tensors
+) -> list[Torch]:
+    """Return for each table the gradient [indices, D] of the row that each index names."""
+    if mode > MEAN:
+        raise NotImplementedError("the gradient of a maximum needs the rows that were largest")
+    found = []
+    for k, (grad, index, offset) in enumerate(zip(grads, indices, offsets, strict=True)):
+        starts = offset[: grad.shape[0]]
+        ends = torch.cat([starts[1:], starts.new_tensor([index.numel()])])
+        sizes = ends - starts
+        scale = 1 / sizes.clamp(min=1) if mode == MEAN else torch.ones_like(sizes)
+        rows = (grad * scale.to(grad.dtype).unsqueeze(1)).repeat_interleave(sizes.long(), 0)
+        found.append(rows * given[k].unsqueeze(1) if given else rows)
+    return found
+
+
+def addmm_relu(
+    self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, beta: float = 1, alpha: float = 1
+) -> Torch:
+    """Return ``relu(beta * self + alpha * mat1 @ mat2)``."""
+    return torch.addmm(self, mat1, mat2, beta=beta, alpha=alpha).relu()
+
+
+def linear_relu(
+    input: torch.Tensor,  # noqa: A002  (the schema's name)
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+) -> Torch:
+    """Return ``relu(input @ weight.T + bias)``."""
+    return torch.nn.functional.linear(input, weight, bias).relu()
+
+
+OWN: Mapping[str, Callable[..., Torch]] = {
+    f"irgraph.{function.__name__}": function
+    for function in (
+        batched_embedding,
+        batched_embedding_backward,
+        batched_embedding_sgd,
+        addmm_relu,
+        linear_relu,
+    )
+}
+"""Reference implementation of each of our ops; arguments go by the schema's names."""

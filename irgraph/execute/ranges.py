@@ -1,0 +1,151 @@
+"""What integers of a step must be: row numbers within their tables, offsets that increase.
+
+The rules go by the names of a schema's arguments, which are the same for all lookups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from irgraph.ir.dim import Dim
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+
+COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Elements of ``tensor`` are at least 0 and below ``below``."""
+
+    tensor: Tensor
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Elements of ``tensor`` are where bags of ``total`` indices start, the first one 0.
+
+    ``closed`` if the last one is the end.
+    """
+
+    tensor: Tensor
+    total: int
+    closed: bool = False
+
+
+def integer_rules(graph: Graph) -> dict[str, list[Range | Starts]]:
+    """Return, by buffer, what the ops of a graph ask of integers, copies seen through."""
+    copies: dict[str, tuple[Tensor, Tensor]] = {}
+    found: dict[str, list[Range | Starts]] = {}
+    for op in graph.leaves():
+        if op.name.startswith("aten.") and op.base in COPIES:
+            pair = _copied(op)
+            if pair is not None:
+                copies[pair[0].buffer] = pair
+        for rule in _rules(op, graph):
+            source = _source(rule.tensor, copies)
+            found.setdefault(source.buffer, []).append(replace(rule, tensor=source))
+    return found
+
+
+def _copied(op: Op) -> tuple[Tensor, Tensor] | None:
+    """Return the copy and what it is a copy of."""
+    made = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
+    read = [t for t in op.inputs if t.name not in op.written]
+    if len(made) != 1 or len(read) != 1 or made[0].buffer == read[0].buffer:
+        return None
+    return made[0], read[0]
+
+
+def _source(tensor: Tensor, copies: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the tensor whose values a copy has; all of the source where it is not clear where."""
+    seen = set()
+    while tensor.buffer in copies and tensor.buffer not in seen:
+        seen.add(tensor.buffer)
+        copy, source = copies[tensor.buffer]
+        if copy.contiguous and source.contiguous and copy.shape == source.shape:
+            elements = (tensor.offset - copy.offset) // copy.itemsize
+            offset = source.offset + elements * source.itemsize
+            moved = replace(tensor, buffer=source.buffer, offset=offset, dtype=source.dtype)
+            tensor = replace(moved, name=source.name)
+        else:
+            tensor = source
+    return tensor
+
+
+def _rules(op: Op, graph: Graph) -> Iterator[Range | Starts]:
+    schema = resolve(op, graph.schemas) if not op.is_scope else None
+    if schema is None:
+        return
+    given = {argument.name: value for argument, value in bind(schema, op)}
+    indices, below = given.get("indices"), _rows(given)
+    if below is not None:
+        yield from _bags(
+            indices, given.get("offsets"), below, bool(given.get("include_last_offset"))
+        )
+    elif isinstance(indices, tuple) and isinstance(given.get("self"), Tensor):
+        for index, size in zip(indices, given["self"].shape, strict=False):  # type: ignore[union-attr]
+            if isinstance(index, Tensor):
+                yield Range(index, size)
+    yield from _along(given)
+    yield from _classes(given)
+
+
+def _rows(given: Mapping[str, Value]) -> Value:
+    """Return the rows of the table, or of each table, that a lookup reads or updates."""
+    if "num_weights" in given:
+        return given["num_weights"]
+    tables = given.get("weight", given.get("weights"))
+    if isinstance(tables, Tensor):
+        return tables.shape[0] if tables.rank else None
+    if isinstance(tables, tuple):
+        return tuple(t.shape[0] for t in tables if isinstance(t, Tensor))
+    return None
+
+
+def _bags(indices: Value, offsets: Value, rows: Value, closed: bool) -> Iterator[Range | Starts]:
+    if isinstance(indices, tuple) and isinstance(rows, tuple):
+        lists = offsets if isinstance(offsets, tuple) else (None,) * len(indices)
+        for index, start, below in zip(indices, lists, rows, strict=False):
+            yield from _bags(index, start, below, closed)
+    elif isinstance(indices, Tensor) and isinstance(rows, int):
+        yield Range(indices, rows)
+        if isinstance(offsets, Tensor):
+            yield Starts(offsets, indices.numel, closed)
+
+
+def _along(given: Mapping[str, Value]) -> Iterator[Range]:
+    """Indices along one axis, as ``gather`` and ``index_select`` take them."""
+    source, dim, index = given.get("self"), given.get("dim"), given.get("index")
+    if not isinstance(source, Tensor) or not source.rank:
+        return
+    if isinstance(dim, int) and isinstance(index, Tensor):
+        yield Range(index, source.shape[dim])
+
+
+def _classes(given: Mapping[str, Value]) -> Iterator[Range]:
+    """Class numbers, as ``nll_loss`` and ``cross_entropy_loss`` take them."""
+    scores, target = given.get("self"), given.get("target")
+    if not isinstance(scores, Tensor) or not scores.rank:
+        return
+    if isinstance(target, Tensor) and target.dtype.startswith(("i", "u")):
+        yield Range(target, scores.shape[min(1, scores.rank - 1)])
+    classes = given.get("num_classes")
+    if isinstance(classes, int):
+        yield Range(scores, classes)
+
+
+def table_rows(graph: Graph) -> set[int]:
+    """Return the numbers of rows of the tables that lookups read, where they are constants."""
+    found: set[int] = set()
+    for op in graph.leaves():
+        schema = resolve(op, graph.schemas) if not op.is_scope else None
+        given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+        rows = _rows(given) if "indices" in given else None
+        listed = rows if isinstance(rows, tuple) else (rows,)
+        found.update(n for n in listed if isinstance(n, int) and not isinstance(n, Dim))
+    return found

@@ -1,0 +1,164 @@
+"""What an execution and a comparison give back; no torch is needed to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+SHOWN = 6
+"""Names that a line of text lists before it counts the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a step left.
+
+    Attributes:
+        values: every tensor by name, as it was at the end of the step.
+        initial: what the step started from: declared tensors, and memory that no op fills.
+    """
+
+    values: Mapping[str, Any]
+    initial: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401  (a torch tensor)
+        """Return a tensor's value at the end of the step."""
+        return self.values[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One tensor in both graphs.
+
+    Attributes:
+        name: of the tensor, without ``%``.
+        kind: ``param``, ``state``, ``input``, ``gradient``, ``host`` (read by the host) or
+            ``output`` (used by no op).
+        label: the parameter's own name, if it has one.
+        type: dtype and shape, as in ``f32[8, 64]``.
+        absolute: largest absolute difference.
+        relative: the same over the largest change that the step makes to the tensor (over the
+            largest value where the step makes the tensor itself).
+        allowed: largest absolute difference that counts as the same.
+        changed: whether the step changes it in the first graph.
+        problem: why it differs whatever the figures, such as other sizes; else empty.
+    """
+
+    name: str
+    kind: str
+    label: str
+    type: str
+    absolute: float = 0.0
+    relative: float = 0.0
+    allowed: float = 0.0
+    changed: bool = True
+    problem: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether the two agree."""
+        return not self.problem and self.absolute <= self.allowed
+
+    def __str__(self) -> str:
+        """Return one line: the tensor and by how much it differs."""
+        label = f' "{self.label}"' if self.label else ""
+        return f"{self.kind} %{self.name}{label} : {self.type}: {self.problem or self._figures()}"
+
+    def _figures(self) -> str:
+        figures = f"differs by {self.absolute:.3g}, {self.relative:.3g} of its "
+        return (
+            figures
+            + f"{'change' if self.kind in DECLARED else 'size'}; {self.allowed:.3g} is allowed"
+        )
+
+
+DECLARED = ("param", "state", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two graphs, executed on the same values.
+
+    Attributes:
+        compared: every tensor that leaves the step in both, in the order of the first graph.
+        only_before: kind and name of tensors that leave the step in the first graph only.
+        only_after: the same of the second graph.
+        exact: whether equality to the bit was asked, as no op of the second graph is new.
+        precision: the element type that sets the tolerance, and that relative tolerance.
+        notes: sizes and other facts about this run.
+    """
+
+    compared: Sequence[Compared]
+    only_before: Sequence[tuple[str, str]] = ()
+    only_after: Sequence[tuple[str, str]] = ()
+    exact: bool = True
+    precision: tuple[str, float] = ("f32", 0.0)
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def different(self) -> list[Compared]:
+        """The tensors that differ, the worst first."""
+        found = [one for one in self.compared if not one.same]
+        return sorted(found, key=lambda one: (not one.problem, -one.relative))
+
+    @property
+    def lost(self) -> list[str]:
+        """Values that the host reads in the first graph and that the second does not make."""
+        return [name for kind, name in self.only_before if kind == "host"]
+
+    @property
+    def same(self) -> bool:
+        """Whether all that both make agrees, and the host gets all that it got."""
+        return not self.different and not self.lost
+
+    def lines(self) -> list[str]:
+        """Return the verdict, what differs, what only one graph has, and the notes, as text."""
+        return [line for line in self._lines() if line]
+
+    def _lines(self) -> Iterator[str]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in _counts(self.compared))
+        total = f"{len(self.compared)} tensors ({kinds})"
+        if self.same:
+            yield f"same: {total} {self._agreement()}"
+        else:
+            yield f"different: {len(self.different)} of {total} differ{self._bound()}"
+        yield from (f"  {one}" for one in self.different)
+        yield from (f"  host %{name}: no longer made, and the host reads it" for name in self.lost)
+        yield from _only("before", self.only_before)
+        yield from _only("after", self.only_after)
+        unchanged = [one.name for one in self.compared if not one.changed]
+        if unchanged:
+            yield f"written, but not changed by these values: {_names(unchanged)}"
+        yield from self.notes
+
+    def _agreement(self) -> str:
+        if self.exact:
+            return "equal to the bit"
+        shares = (one.absolute / one.allowed for one in self.compared if one.allowed)
+        return f"agree{self._bound()}; at most {max(shares, default=0.0):.1%} of that is used"
+
+    def _bound(self) -> str:
+        name, tolerance = self.precision
+        return "" if self.exact else f" within {tolerance:g} of their change and rounding ({name})"
+
+    def __str__(self) -> str:
+        """Return the lines as text."""
+        return "\n".join(self.lines())
+
+
+def _counts(compared: Sequence[Compared]) -> list[tuple[str, int]]:
+    kinds = [one.kind for one in compared]
+    return [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
+
+
+def _only(where: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for kind, group in groupby(sorted(found, key=lambda pair: pair[0]), lambda pair: pair[0]):
+        names = [name for _, name in group]
+        yield f"only {where}: {len(names)} {kind}: {_names(names)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f"%{name}" for name in names[:SHOWN]) + more

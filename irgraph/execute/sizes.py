@@ -1,0 +1,121 @@
+"""Sizes at which a graph can be run: small dimensions, short tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from irgraph.execute.ranges import table_rows
+from irgraph.ir.dim import Dim
+from irgraph.ir.edit import map_value
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.resize import with_dims
+from irgraph.ir.tensor import Tensor
+from irgraph.text.diagnostics import Place, fail, near
+
+SMALL = 8
+"""Size of every dimension that is not given and is not smaller anyway."""
+
+COUNTS = ("num_weights", "size", "shape")
+"""Attributes in which the rows of a table stand."""
+
+
+def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
+    """Return a graph at other sizes; an unknown dimension or a bad size is an error."""
+    for name, size in dims.items():
+        if name not in graph.dims:
+            known = ", ".join(graph.dims) or "none"
+            message = f"the model has no dimension {name!r}{near(name, graph.dims)}"
+            raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
+        if size < 1:
+            raise fail(f"dimension {name} cannot be {size}", exit_code=2)
+    return with_dims(graph, dims) if dims else graph
+
+
+def small_sizes(
+    graphs: Sequence[Graph], dims: Mapping[str, int], rows: int, limit: int
+) -> tuple[list[Graph], list[str]]:
+    """Return graphs at small sizes, the same in each, and a sentence for each choice.
+
+    Dimensions that are not given become 8, or stay below that. If a graph would take more than
+    ``limit`` bytes, tables with more than ``rows`` rows are cut to that, with all that bears
+    their number of rows.
+    """
+    known = {name for graph in graphs for name in graph.dims}
+    for name in dims:
+        if name not in known:
+            message = f"no model has a dimension {name!r}{near(name, known)}"
+            raise fail(
+                message, hint=f"dimensions: {', '.join(sorted(known)) or 'none'}", exit_code=2
+            )
+    sizes = {name: min(SMALL, *(g.dims.get(name, SMALL) for g in graphs)) for name in sorted(known)}
+    sizes.update(dims)
+    small = [
+        resized(graph, {name: size for name, size in sizes.items() if name in graph.dims})
+        for graph in graphs
+    ]
+    notes = ["at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())] if sizes else []
+    if max(map(memory, small)) > limit:
+        long = {n for g in small for n in table_rows(g) if n > rows}
+        small = [_cut(graph, long, rows) for graph in small]
+        if long:
+            notes.append(f"tables of more than {rows} rows cut to {rows}: {len(long)} sizes")
+    check_memory(small, limit)
+    return small, notes
+
+
+def check_memory(graphs: Sequence[Graph], limit: int) -> None:
+    """Refuse a graph whose tensors would take more than ``limit`` bytes."""
+    for graph in graphs:
+        total = memory(graph)
+        if total > limit:
+            largest = max(graph.by_name.values(), key=lambda tensor: tensor.nbytes)
+            sizes = "x".join(str(int(n)) for n in largest.shape)
+            raise fail(
+                f"to execute this model takes {total / 2**30:.1f} GiB, more than the limit of "
+                f"{limit / 2**30:.1f} GiB; its largest tensor is %{largest.name}, {sizes}",
+                Place(graph.source or graph.name),
+                hint="give smaller sizes (--dim), shorter tables (--rows) or another --limit",
+            )
+
+
+def memory(graph: Graph) -> int:
+    """Return the bytes of all buffers of a graph together."""
+    ends: dict[str, int] = {}
+    for tensor in graph.by_name.values():
+        ends[tensor.buffer] = max(ends.get(tensor.buffer, 0), tensor.extent[1])
+    return sum(ends.values())
+
+
+def _cut(graph: Graph, long: Collection[int], rows: int) -> Graph:
+    """Return a graph with every constant size among ``long`` replaced by ``rows``."""
+
+    def size(number: int) -> int:
+        return rows if number in long and not isinstance(number, Dim) else number
+
+    def tensor(old: Tensor) -> Tensor:
+        strides = old.strides and tuple(map(size, old.strides))
+        return replace(old, shape=tuple(map(size, old.shape)), strides=strides)
+
+    def count(value: Value) -> Value:
+        if isinstance(value, tuple):
+            return tuple(map(count, value))
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return size(value) if is_number else value  # type: ignore[arg-type]
+
+    def cut(op: Op) -> Op:
+        attributes = {
+            name: count(value) if name in COUNTS else map_value(value, tensor)
+            for name, value in op.attributes.items()
+        }
+        return replace(
+            op,
+            operands=map_value(op.operands, tensor),
+            results=map_value(op.results, tensor),
+            attributes=attributes,
+            body=tuple(map(cut, op.body)),
+        )
+
+    declared = tuple(replace(d, tensor=tensor(d.tensor)) for d in graph.tensors)
+    return replace(graph, tensors=declared, ops=tuple(map(cut, graph.ops)))

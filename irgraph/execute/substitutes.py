@@ -1,0 +1,86 @@
+"""What stands in on the CPU for ops that need another device, or other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from irgraph.execute.torch_values import Torch
+
+RANKS = 2
+"""Processes that collectives act for, all of which hold the same values."""
+
+
+def embedding_bag(
+    weight: Torch,
+    indices: Torch,
+    offsets: Torch,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Torch = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Torch:
+    """Look up bags and keep what a backward pass needs, which torch leaves out without autograd."""
+    padding = -1 if padding_idx is None else padding_idx
+    return torch.ops.aten._embedding_bag(
+        weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+        include_last_offset, padding,
+    )  # fmt: skip
+
+
+def cudnn_convolution(
+    self: Torch,
+    weight: Torch,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    **_: object,
+) -> Torch:
+    """Convolve without a bias."""
+    none = [0] * len(stride)
+    return torch.ops.aten.convolution(
+        self, weight, None, stride, padding, dilation, False, none, groups
+    )
+
+
+def pinned(self: Torch, **_: object) -> Torch:
+    """Return host memory as it is."""
+    return self
+
+
+def allreduce(tensors: Sequence[Torch], *_: object, **options: object) -> None:
+    """Sum over processes that all hold the same values, where the tensors lie."""
+    if "AVG" not in str(options.get("reduce_op", "")).upper():
+        for tensor in tensors:
+            tensor.mul_(RANKS)
+
+
+def functional_allreduce(input: Torch, reduce_op: str = "sum", **_: object) -> Torch:  # noqa: A002
+    """Return the sum over processes that all hold the same values."""
+    return input.clone() if reduce_op == "avg" else input * RANKS
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
+    "aten.embedding_bag": embedding_bag,
+    "aten.cudnn_convolution": cudnn_convolution,
+    "aten.pin_memory": pinned,
+    "aten._pin_memory": pinned,
+    "aten.record_stream": nothing,
+    "_c10d_functional.all_reduce": functional_allreduce,
+}
+"""Called with arguments by the schema's names."""
+
+UNSCHEMED: Mapping[str, Callable[..., Torch]] = {
+    "c10d.allreduce_": allreduce,
+    "c10d.broadcast_": nothing,
+    "c10d.barrier": nothing,
+}
+"""Called with the operands as they stand: what they also take is no value."""

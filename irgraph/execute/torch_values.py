@@ -1,0 +1,66 @@
+"""The IR's values as torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from irgraph.ir.op import Value
+from irgraph.ir.schema import Argument
+from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
+
+Torch: TypeAlias = Any
+"""An object of torch's: a tensor, a list of tensors, an operator."""
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "f64": torch.float64, "f32": torch.float32, "tf32": torch.float32, "f16": torch.float16,
+    "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
+    "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8,
+    "u8": torch.uint8, "bool": torch.bool, "c64": torch.complex64, "c128": torch.complex128,
+}  # fmt: skip
+"""Torch's element type for each of the IR's; the CPU computes tf32 as f32."""
+
+
+def literal(argument: Argument, value: Value) -> Torch:
+    """Return an argument that holds no tensor as torch takes it."""
+    kind = argument.type.rstrip("?")
+    if isinstance(value, DType):
+        return DTYPES[value]
+    if isinstance(value, DeviceRef):
+        return torch.device("cpu")
+    if kind in ("Layout", "MemoryFormat") and isinstance(value, str):
+        return getattr(torch, value)
+    if argument.name == "pin_memory":
+        return False
+    if isinstance(value, tuple):
+        return [literal(argument, item) for item in value]
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    return int(value)
+
+
+def strides_of(tensor: Tensor) -> tuple[int, ...]:
+    """Return a tensor's strides in elements, as plain numbers."""
+    return tuple(map(int, tensor.strides or row_major(tensor.shape)))
+
+
+def view_of(storage: Torch, tensor: Tensor, shift: int = 0) -> Torch:
+    """Return the typed view of a storage that a tensor describes, ``shift`` bytes further on."""
+    dtype = DTYPES[tensor.dtype]
+    start = (int(tensor.offset) + shift) // tensor.itemsize
+    view = torch.empty(0, dtype=dtype)
+    return view.set_(storage, start, tuple(map(int, tensor.shape)), strides_of(tensor))
+
+
+def start_of(value: Torch) -> int:
+    """Return the byte of its storage at which a tensor's first element lies."""
+    return int(value.storage_offset()) * int(value.element_size())
+
+
+def storage_of(value: Torch) -> int:
+    """Return the address of a tensor's storage, 0 if it has none of its own."""
+    if value.layout != torch.strided or not value.numel():
+        return 0
+    return int(value.untyped_storage().data_ptr())
