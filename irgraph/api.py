@@ -43,10 +43,14 @@ def read_graph(path: str | Path) -> Graph:
     """
     from irgraph.report.files import read_text
 
-    text = read_text(path)
+    return read_graph_text(read_text(path), str(path))
+
+
+def read_graph_text(text: str, source: str) -> Graph:
+    """Return the graph of a model's text; a trace given as a model is told so."""
     if text.lstrip()[:1] in ("{", "["):
-        raise fail(f"this is {_json_kind(text)}", Place(str(path)), hint=f"irgraph lower {path}")
-    return parse(text, str(path))
+        raise fail(f"this is {_json_kind(text)}", Place(source), hint=f"irgraph lower {source}")
+    return parse(text, source)
 
 
 def _json_kind(text: str) -> str:

@@ -4,60 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 
 import passes
 from irgraph.ir.graph import Graph
-from irgraph.language import Pricer, Report, load_pass, load_script, parse_pipeline, run
-from irgraph.language.tree import Script
-from irgraph.report.files import read_text
+from irgraph.language import Pricer, load_pass, run
+from irgraph.language.run import check_script
+from irgraph.manage.stage import Applied, Outcome, Stage, Step, read_step, stages
+from irgraph.manage.watch import Watcher
 from irgraph.text.diagnostics import fail, near
 
-KINDS = ("pass", "text", "script")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to apply.
-
-    Attributes:
-        kind: ``pass`` (a pipeline such as ``a(x=1), b``), ``text`` (statements) or ``script``
-            (a file of statements).
-        text: the pipeline, the statements, or the file's path.
-    """
-
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What one step did: its label, the language's report, and the seconds it took."""
-
-    label: str
-    report: Report
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The graph after all steps, and what each did."""
-
-    graph: Graph
-    applied: tuple[Applied, ...] = ()
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """All that the result rests on without proof."""
-        return tuple(reason for step in self.applied for reason in step.report.assumptions)
-
-    def report_lines(self) -> list[str]:
-        """Return what was done as lines of text."""
-        return [line for step in self.applied for line in str(step.report).splitlines()]
-
-    def __str__(self) -> str:
-        """Return what was done as text."""
-        return "\n".join(self.report_lines())
+__all__ = [
+    "Applied", "Outcome", "Stage", "Step", "Watcher", "describe_passes", "find_pass", "read_step",
+    "run_stages", "run_steps", "shadowed_passes", "stages",
+]  # fmt: skip
 
 
 def run_steps(
@@ -66,29 +26,63 @@ def run_steps(
     *,
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
+    watchers: Sequence[Watcher] = (),
+    verified: bool = True,
 ) -> Outcome:
     """Apply steps in order and return the new graph with reports.
 
     All steps are read before the first is applied, so that an error in a later one costs nothing.
+    Each pass of a pipeline, and each script, is a stage of its own: ``watchers`` see it before
+    and after, and may leave it out. ``verified`` tells whether each result is held against the
+    rules of the IR.
+
     Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for an illegal change.
     """
-    scripts = [(step.text, read_step(step)) for step in steps]
+    return run_stages(
+        graph,
+        stages(steps),
+        pass_path=pass_path,
+        pricer=pricer,
+        watchers=watchers,
+        verified=verified,
+    )
+
+
+def run_stages(
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    *,
+    pass_path: Sequence[str] = (),
+    pricer: Pricer | None = None,
+    watchers: Sequence[Watcher] = (),
+    verified: bool = True,
+) -> Outcome:
+    """Apply stages in order, as ``run_steps`` does."""
+    for stage in pipeline:
+        check_script(stage.script, graph, pass_path)
     applied: list[Applied] = []
-    for label, script in scripts:
+    skipped: list[Stage] = []
+    for stage in pipeline:
+        if not all(watcher.should_run(stage, graph) for watcher in watchers):
+            skipped.append(stage)
+            continue
+        for watcher in watchers:
+            watcher.before(stage, graph)
         start = time.perf_counter()
-        outcome = run(script, graph, pricer=pricer, paths=pass_path)
+        try:
+            outcome = run(stage.script, graph, pricer=pricer, paths=pass_path, verified=verified)
+        except Exception as error:
+            for watcher in watchers:
+                watcher.failed(stage, graph, error)
+            raise
+        seconds = time.perf_counter() - start
+        changed = outcome.graph is not graph
+        done = Applied(stage.label, outcome.report, seconds, stage, changed)
+        for watcher in watchers:
+            watcher.after(done, graph, outcome.graph)
         graph = outcome.graph
-        applied.append(Applied(label, outcome.report, time.perf_counter() - start))
-    return Outcome(graph, tuple(applied))
-
-
-def read_step(step: Step) -> Script:
-    """Return the script of a step; raise ``IrgraphError`` with the place of an error."""
-    if step.kind == "pass":
-        return parse_pipeline(step.text)
-    if step.kind == "text":
-        return load_script(step.text, "-e")
-    return load_script(read_text(step.text), step.text)
+        applied.append(done)
+    return Outcome(graph, tuple(applied), tuple(skipped))
 
 
 def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
@@ -101,10 +95,26 @@ def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
 
 
 def describe_passes(pass_path: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Return name, parameters and description of every pass."""
+    """Return name, parameters, description and file of every pass."""
+    hidden = shadowed_passes(pass_path)
     rows = []
-    for name in passes.names(pass_path):
+    for name, path in sorted(passes.files(pass_path).items()):
         declared = load_pass(name, pass_path)
-        parameters = ", ".join(map(str, declared.parameters))
-        rows.append({"name": name, "parameters": parameters, "description": declared.description})
+        row = {
+            "name": name,
+            "parameters": ", ".join(map(str, declared.parameters)),
+            "description": declared.description,
+            "source": str(path),
+            "hides": ", ".join(map(str, hidden.get(name, ()))),
+        }
+        rows.append(row)
     return rows
+
+
+def shadowed_passes(pass_path: Sequence[str] = ()) -> dict[str, tuple[Path, ...]]:
+    """Return, by name, the files that the file of that name in an earlier folder hides."""
+    found: dict[str, list[Path]] = {}
+    for folder in dict.fromkeys(path.resolve() for path in passes.folders(pass_path)):
+        for path in sorted(folder.glob(f"*{passes.SUFFIX}")):
+            found.setdefault(path.stem, []).append(path)
+    return {name: tuple(paths[1:]) for name, paths in found.items() if len(paths) > 1}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from irgraph.cli.common import (
-    DeviceOption,
     DimOption,
     HostOption,
     JsonOption,
@@ -19,31 +18,60 @@ from irgraph.cli.common import (
 )
 from irgraph.cli.predict import ModeOption, PinnedOption, SoftwareOption
 
+if TYPE_CHECKING:
+    from irgraph.report.structure import Change
+
+NO_DEVICE = "none"
+
 
 def diff(
     before: ModelArgument,
     after: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare with it.")],
-    device: DeviceOption = "v100",
+    device: Annotated[
+        str,
+        typer.Option(
+            "--device", metavar="NAME|FILE|none", help="A device sheet; none: structure alone."
+        ),
+    ] = "v100",
     host: HostOption = "v100",
     dim: DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
     pinned: PinnedOption = None,
+    each: Annotated[bool, typer.Option("--each", help="A row for each op, not for alike.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare two models: ops added and removed, predicted times and critical paths."""
-    from irgraph.predict import predict
-    from irgraph.report.difference import compare, difference_tables
+    """Compare two models: ops added, removed, moved and retyped, and what each is worth."""
+    from irgraph.report.structure import structural_diff
 
     first, second = (with_dim_options(read_model(path), dim) for path in (before, after))
+    if device == NO_DEVICE:
+        _show(structural_diff(first, second), {}, each, json)
+        return
+    from irgraph.predict import predict
+    from irgraph.report.difference import compare
+
     predictions = [
         predict(graph, device, host, mode=mode, software=software, pinned=pinned)
         for graph in (first, second)
     ]
-    result = compare(predictions[0], predictions[1])
-    if json:
-        write_json(result)
+    changes = structural_diff(first, second, (predictions[0].priced, predictions[1].priced))
+    _show(changes, compare(predictions[0], predictions[1]), each, json)
+
+
+def _show(changes: list[Change], figures: dict[str, Any], each: bool, as_json: bool) -> None:
+    """Print the figures, where a device gave any, and the changes of the structure."""
+    from irgraph.report.difference import difference_tables
+    from irgraph.report.structure import Group, grouped
+    from irgraph.report.structure_table import structure_table
+
+    groups = [Group(c.kind, c.op.name, [c]) for c in changes] if each else grouped(changes)
+    if as_json:
+        write_json({**figures, "changes": [group.row() for group in groups]})
         return
     out = console()
-    for table in difference_tables(result):
-        out.print(table)
+    if figures:
+        # the last table counts ops by name, which the structure tells better
+        for table in difference_tables(figures)[:-1]:
+            out.print(table)
+    out.print(structure_table(groups, timed=bool(figures)))

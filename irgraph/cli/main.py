@@ -9,16 +9,19 @@ from typing import Annotated
 
 import typer
 
+from irgraph.cli.bisect import bisect
 from irgraph.cli.capture import capture
 from irgraph.cli.devices import devices, hosts
 from irgraph.cli.diff import diff
 from irgraph.cli.evaluate import evaluate
 from irgraph.cli.lower import lower
 from irgraph.cli.models import fmt, show, verify
-from irgraph.cli.opt import PipelineCommand, opt
+from irgraph.cli.opt import opt
 from irgraph.cli.overheads import overheads
 from irgraph.cli.passes import passes
+from irgraph.cli.pipeline import PipelineCommand
 from irgraph.cli.predict import predict
+from irgraph.cli.reduce import reduce
 from irgraph.cli.replay import replay
 
 app = typer.Typer(
@@ -35,6 +38,8 @@ for command in (capture, lower, show, verify, fmt, predict, diff, passes, device
 app.command()(replay)
 app.command()(overheads)
 app.command(cls=PipelineCommand)(opt)
+app.command(cls=PipelineCommand)(reduce)
+app.command(cls=PipelineCommand)(bisect)
 
 
 @app.callback()

@@ -2,66 +2,130 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from irgraph.cli.common import (
     DimOption,
     ModelArgument,
     OutputOption,
     PassPathOption,
-    read_model,
     say,
     with_dim_options,
     write_result,
 )
+from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, print_table, steps_of
 
-ORDER = "irgraph.order"
-STEPS = {"pass_": "pass", "text": "text", "script": "script"}
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.manager import Step
 
-
-class PipelineCommand(TyperCommand):
-    """A command that remembers the order in which ``--pass``, ``-e`` and ``-s`` were given."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Note the order of options, then parse as usual."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        ctx.meta[ORDER] = [parameter.name for parameter in order]
-        return super().parse_args(ctx, args)
+DEFECT = "irgraph-defect.ir"
+"""Where a reproducer goes if irgraph itself is at fault and no file was named."""
 
 
 def opt(
     ctx: typer.Context,
     model: ModelArgument,
-    pass_: Annotated[
-        list[str] | None,
-        typer.Option("--pass", metavar="PIPELINE", help="Passes: 'a, b(x=1)' (repeatable)."),
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option("-e", metavar="SCRIPT", help="Statements, as text (repeatable)."),
-    ] = None,
-    script: Annotated[
-        list[str] | None,
-        typer.Option("-s", "--script", metavar="FILE", help="A script file (repeatable)."),
-    ] = None,
+    pass_: PassOption = None,
+    text: TextOption = None,
+    script: ScriptOption = None,
     pass_path: PassPathOption = None,
     dim: DimOption = None,
     output: OutputOption = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No report.")] = False,
+    print_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="=PASS|changed|failed",
+            help="Print the model after every step, or after these, to stderr.",
+        ),
+    ] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what each step changed.")] = False,
+    time_passes: Annotated[
+        bool, typer.Option("--time-passes", help="Show how long each step took.")
+    ] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Show what each statement tried and matched.")
+    ] = False,
+    stop_after: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Leave out all steps behind the first N.")
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not hold results against the IR's rules.")
+    ] = False,
+    reproducer: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
+    ] = None,
 ) -> None:
-    """Apply passes and scripts in the order given; print the new model, report what changed."""
-    from irgraph.manager import Step, run_steps
+    """Apply passes and scripts in the order given; print the new model, report what changed.
+
+    A reproducer that an earlier failure left is run again by its own script.
+    """
+    from irgraph.manage import watch
+    from irgraph.manage.reproducer import Reproducer
+    from irgraph.manager import run_stages, stages
     from irgraph.text import print_graph
 
-    graph = with_dim_options(read_model(model), dim)
-    given = {"pass_": iter(pass_ or ()), "text": iter(text or ()), "script": iter(script or ())}
-    order = [name for name in ctx.meta.get(ORDER, ()) if name in given]
-    steps = [Step(STEPS[name], next(given[name])) for name in order]
-    outcome = run_steps(graph, steps, pass_path=tuple(pass_path or ()))
+    folders = tuple(pass_path or ())
+    steps = steps_of(ctx, pass_, text, script)
+    graph, recorded = _read(model, verified=not no_verify)
+    graph = with_dim_options(graph, dim)
+    pipeline = stages(steps or recorded)
+    timing, statistics = watch.Timing(), watch.Statistics()
+    written = Reproducer(reproducer or DEFECT, folders, defects=reproducer is None)
+    watchers: list[watch.Watcher] = [timing, statistics, written]
+    if print_after is not None:
+        _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
+        watchers.append(watch.PrintAfter(print_after, say))
+    if diff:
+        watchers.append(watch.PrintDiff(say))
+    if stop_after is not None:
+        watchers.append(watch.StopAfter(stop_after))
+    try:
+        outcome = run_stages(
+            graph,
+            pipeline,
+            pass_path=folders,
+            watchers=watchers,
+            verified=not no_verify,
+        )
+    finally:
+        if written.written:
+            say(f"note: irgraph opt {written.path} runs what failed again")
     if not quiet:
         for line in outcome.report_lines():
             say(line)
+    for stage in outcome.skipped:
+        say(f"left out: {stage}")
+    if stats:
+        print_table("statements", statistics.rows(), sys.stderr)
+    if time_passes:
+        print_table("time of steps", timing.rows(), sys.stderr)
     write_result(print_graph(outcome.graph), output)
+
+
+def _check_name(given: str, known: set[str]) -> None:
+    from irgraph.text.diagnostics import fail, near
+
+    if given not in known:
+        message = f"--print-after: no step is called {given!r}{near(given, known)}"
+        raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
+
+
+def _read(path: str, *, verified: bool) -> tuple[Graph, list[Step]]:
+    """Return a model and, where it is a reproducer, the steps that it holds."""
+    from irgraph import api
+    from irgraph.manage.reproducer import model_text, recorded_script
+    from irgraph.manager import Step
+    from irgraph.report.files import read_text
+
+    text = read_text(path)
+    graph = api.read_graph_text(model_text(text), path)
+    if verified:
+        graph = api.verified(graph)
+    script = recorded_script(text)
+    return graph, [Step("text", script)] if script else []

@@ -140,6 +140,7 @@ class Matcher:
     def _op(self, pattern: OpPattern, here: int, match: Match) -> Iterator[Match]:
         """Match one op and what nests in it."""
         self.tries += 1
+        self.misses.tried += 1
         if self.tries > MOST_TRIES:
             message = "the pattern is too loose: its ops fit together in too many ways"
             raise fail(message, pattern.place, hint="let its ops share names, as in %h")

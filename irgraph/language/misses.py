@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 
 class Misses:
-    """Keeps the nearest miss of one statement."""
+    """Keeps the nearest miss of one statement, and how many ops it looked at."""
 
     def __init__(self) -> None:
+        self.tried = 0
         self.depth = -1.0
         self.position = -1
         self.reason = ""

@@ -32,6 +32,8 @@ class Entry:
         warnings: what the user should know, such as the nearest miss where nothing matched.
         assumptions: reasons given for dependences that were assumed away.
         done: what was done, where it is no matter of matches.
+        tried: ops that its pattern was held against.
+        seconds: how long it took.
     """
 
     statement: Statement
@@ -46,6 +48,13 @@ class Entry:
     warnings: tuple[Diagnostic, ...] = ()
     assumptions: tuple[str, ...] = ()
     done: str = ""
+    tried: int = 0
+    seconds: float = 0.0
+
+    @property
+    def changed(self) -> bool:
+        """Whether it changed the graph."""
+        return bool(self.replaced or self.made)
 
     def calmed(self) -> Entry:
         """Return the entry with its warnings as mere notes."""
@@ -72,8 +81,10 @@ class Entry:
             return self.done
         matches = counted(self.matched, "match", "es")
         groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
-        if not self.replaced:
+        if not self.changed:
             return f"{matches}, nothing changed"
+        if not self.replaced:
+            return f"{matches}{groups}, {counted(self.made, 'op')} came"
         became = f"became {self.made}" if self.made else "went"
         return f"{matches}{groups}, {counted(self.replaced, 'op')} {became}"
 

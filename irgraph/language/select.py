@@ -113,6 +113,7 @@ def _ops(
         positions = _handled(pattern, index, handles)
     for here in positions:
         match = Match().with_op(Pair(OpPattern(index.ops[here].name), here))
+        misses.tried += 1
         reason = accept(match)
         if reason:
             misses.note(1, here, reason)

@@ -126,7 +126,7 @@ def test_diff_says_what_changed_and_what_it_is_worth(run: Run, fused: Path) -> N
     assert result["ops"]["irgraph.batched_embedding_sgd"] == [0, 1]
     before, after = result["figures"]["step_time_us"]
     assert result["step_time_change_us"] == pytest.approx(after - before)
-    assert "ops added and removed" in run("diff", DLRM, fused).out
+    assert "together they change by" in run("diff", DLRM, fused).out
 
 
 def test_the_lists_list(run: Run) -> None:

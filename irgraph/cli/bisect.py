@@ -1,0 +1,66 @@
+"""``irgraph bisect``: which step of a pipeline breaks something."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import (
+    DeviceOption,
+    DimOption,
+    HostOption,
+    ModelArgument,
+    OutputOption,
+    PassPathOption,
+    read_model,
+    say,
+    with_dim_options,
+    write_result,
+)
+from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, steps_of
+
+
+def bisect(
+    ctx: typer.Context,
+    model: ModelArgument,
+    pass_: PassOption = None,
+    text: TextOption = None,
+    script: ScriptOption = None,
+    pass_path: PassPathOption = None,
+    dim: DimOption = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIGURE=BOUND", help="Broken is a prediction above it: step.time=9ms."
+        ),
+    ] = None,
+    device: DeviceOption = "v100",
+    host: HostOption = "v100",
+    output: OutputOption = None,
+) -> None:
+    """Find the step of a pipeline that breaks a model: its soundness, or a limit.
+
+    Exits with 1 where a step breaks it; ``-o`` writes the model that this step was given.
+    """
+    from irgraph.manage.bisect import bisect as search
+    from irgraph.manage.bisect import unsound
+    from irgraph.manage.predicates import above
+    from irgraph.manager import stages
+    from irgraph.text import print_graph
+    from irgraph.text.diagnostics import fail
+
+    pipeline = stages(steps_of(ctx, pass_, text, script))
+    if not pipeline:
+        raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
+    graph = with_dim_options(read_model(model), dim)
+    broken = above(limit, device, host) if limit else unsound
+    found = search(graph, pipeline, broken, pass_path=tuple(pass_path or ()))
+    if found.stage is None:
+        say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")
+        raise typer.Exit
+    verb = "fails" if found.after is None else "breaks it"
+    say(f"{found.stage} {verb} (asked {found.asked} times):\n{found.reason}")
+    if output is not None:
+        write_result(print_graph(found.before), output)
+    raise typer.Exit(1)

@@ -1,0 +1,79 @@
+"""What the commands that run pipelines share: their options, in the order given."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from irgraph.manager import Step
+
+ORDER = "irgraph.order"
+BARE = "--print-after"
+"""An option that means all steps where it is given without ``=``."""
+
+STEPS = {"pass_": "pass", "text": "text", "script": "script"}
+
+PassOption = Annotated[
+    list[str] | None,
+    typer.Option("--pass", metavar="PIPELINE", help="Passes: 'a, b(x=1)' (repeatable)."),
+]
+TextOption = Annotated[
+    list[str] | None,
+    typer.Option("-e", metavar="SCRIPT", help="Statements, as text (repeatable)."),
+]
+ScriptOption = Annotated[
+    list[str] | None,
+    typer.Option("-s", "--script", metavar="FILE", help="A script file (repeatable)."),
+]
+
+
+class PipelineCommand(TyperCommand):
+    """A command that remembers the order in which ``--pass``, ``-e`` and ``-s`` were given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Note the order of options, then parse as usual."""
+        args = [f"{arg}=all" if arg == BARE else arg for arg in args]
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[ORDER] = [parameter.name for parameter in order]
+        return super().parse_args(ctx, args)
+
+
+def steps_of(
+    ctx: typer.Context,
+    passes: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    scripts: Sequence[str] | None,
+) -> list[Step]:
+    """Return the steps of a command line in the order in which they were given."""
+    from irgraph.manager import Step
+
+    given = {
+        "pass_": iter(passes or ()),
+        "text": iter(texts or ()),
+        "script": iter(scripts or ()),
+    }
+    order = [name for name in ctx.meta.get(ORDER, ()) if name in given]
+    return [Step(STEPS[name], next(given[name])) for name in order]
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -> None:
+    """Print rows as a table; columns of numbers to the right."""
+    from rich.table import Table
+
+    from irgraph.cli.common import console
+
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        numbers = all(row[name].strip("%").replace(".", "").isdecimal() for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    console(error=stream is sys.stderr).print(table)

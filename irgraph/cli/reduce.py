@@ -1,0 +1,64 @@
+"""``irgraph reduce``: a smaller model that a pipeline fails on in the same way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import (
+    DeviceOption,
+    DimOption,
+    HostOption,
+    ModelArgument,
+    OutputOption,
+    PassPathOption,
+    read_model,
+    say,
+    with_dim_options,
+    working,
+    write_result,
+)
+from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, steps_of
+
+
+def reduce(
+    ctx: typer.Context,
+    model: ModelArgument,
+    pass_: PassOption = None,
+    text: TextOption = None,
+    script: ScriptOption = None,
+    pass_path: PassPathOption = None,
+    dim: DimOption = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIGURE=BOUND", help="Stay above it after the steps: step.time=9ms."),
+    ] = None,
+    device: DeviceOption = "v100",
+    host: HostOption = "v100",
+    most: Annotated[int, typer.Option(min=1, help="Smaller models to try.")] = 2000,
+    output: OutputOption = None,
+) -> None:
+    """Shrink a model as long as a pipeline fails on it with the same message."""
+    from irgraph.manage.predicates import above
+    from irgraph.manage.reduce import fails_alike, stays_broken
+    from irgraph.manage.reduce import reduce as shrink
+    from irgraph.manager import stages
+    from irgraph.text import print_graph
+    from irgraph.text.diagnostics import fail
+
+    folders = tuple(pass_path or ())
+    pipeline = stages(steps_of(ctx, pass_, text, script))
+    graph = with_dim_options(read_model(model), dim)
+    found = (
+        stays_broken(graph, pipeline, above(limit, device, host), folders)
+        if limit
+        else fails_alike(graph, pipeline, folders)
+    )
+    if found is None:
+        what = "stay below the limit" if limit else "do not fail"
+        raise fail(f"nothing to reduce: the steps {what} on this model", exit_code=2)
+    with working(f"reducing {model}"):
+        result = shrink(graph, found, most=most)
+    say(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
+    write_result(print_graph(result.graph), output)

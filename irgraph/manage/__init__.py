@@ -1,0 +1,1 @@
+"""What goes with pipelines: watchers, reproducers, bisection, reduction, spaces of parameters."""

@@ -1,0 +1,110 @@
+"""Which stage of a pipeline breaks something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.verify import describe, verify
+from irgraph.language import Pricer
+from irgraph.manage.stage import Applied, Stage
+from irgraph.manage.watch import Watcher
+from irgraph.manager import run_stages
+from irgraph.text.diagnostics import IrgraphError, fail
+
+Predicate = Callable[[Graph], str]
+"""Returns why a graph is broken, or ``""`` where it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """What a bisection found.
+
+    Attributes:
+        stage: the stage that breaks it, ``None`` where none does.
+        reason: what the predicate says of the graph behind it, or why the stage failed.
+        before, after: the graphs around that stage; ``after`` is ``None`` where it failed.
+        asked: how often the predicate was asked.
+    """
+
+    stage: Stage | None
+    reason: str
+    before: Graph
+    after: Graph | None
+    asked: int
+
+
+def unsound(graph: Graph) -> str:
+    """Return the first finding of the verifier, or ``""``: the default predicate."""
+    findings = verify(graph)
+    more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    return describe(graph, findings[0]) + more if findings else ""
+
+
+class _Keep(Watcher):
+    """Keeps the graph behind every stage."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graphs = [graph]
+
+    def after(self, done: Applied, before: Graph, graph: Graph) -> None:
+        """Keep a graph."""
+        self.graphs.append(graph)
+
+
+def bisect(
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    broken: Predicate = unsound,
+    *,
+    pass_path: Sequence[str] = (),
+    pricer: Pricer | None = None,
+) -> Bisection:
+    """Find the stage behind which ``broken`` first holds, or the one that fails.
+
+    The pipeline runs once, unverified; graphs are immutable, so every one in between is at hand
+    and the predicate is asked a logarithmic number of times. Where it does not stay broken, a
+    stage that breaks it is found, not of necessity the first.
+
+    Raises ``IrgraphError`` (exit code 2) where the graph is broken before the first stage.
+    """
+    keep = _Keep(graph)
+    failure = ""
+    try:
+        run_stages(
+            graph,
+            pipeline,
+            pass_path=pass_path,
+            pricer=pricer,
+            watchers=[keep],
+            verified=False,
+        )
+    except IrgraphError as error:
+        failure = str(error)
+    graphs = keep.graphs
+    first = broken(graphs[0])
+    if first:
+        raise fail(f"the model is broken before the first step: {first}", exit_code=2)
+    last = broken(graphs[-1]) if len(graphs) > 1 else ""
+    if not last:
+        return _unbroken(graphs, pipeline, failure)
+    good, bad, reason, asked = 0, len(graphs) - 1, last, 2
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        said = broken(graphs[middle])
+        asked += 1
+        if said:
+            bad, reason = middle, said
+        else:
+            good = middle
+    return Bisection(pipeline[good], reason, graphs[good], graphs[bad], asked)
+
+
+def _unbroken(graphs: Sequence[Graph], pipeline: Sequence[Stage], failure: str) -> Bisection:
+    """Return that nothing broke, or the stage that failed."""
+    asked = min(len(graphs), 2)
+    if failure:
+        stage = pipeline[len(graphs) - 1]
+        return Bisection(stage, failure, graphs[-1], None, asked)
+    return Bisection(None, "", graphs[-1], graphs[-1], asked)

@@ -1,0 +1,20 @@
+"""What can be wrong with a transformed graph, beside what the verifier finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from irgraph.ir.graph import Graph
+from irgraph.manage.bisect import Predicate
+
+
+def above(limits: Sequence[str], device: str = "v100", host: str = "v100") -> Predicate:
+    """Return what tells whether a prediction exceeds limits such as ``step.time=9ms``."""
+    from irgraph.predict import predict
+    from irgraph.report.limits import broken_limits
+
+    def broken(graph: Graph) -> str:
+        summary = predict(graph, device, host).summary()
+        return "; ".join(broken_limits(list(limits), summary, None))
+
+    return broken

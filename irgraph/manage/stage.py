@@ -1,0 +1,111 @@
+"""A pipeline as stages: what is applied as one transaction each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from irgraph.ir.graph import Graph
+from irgraph.language import Report, Script, load_script, parse_pipeline
+from irgraph.language.tree import Apply
+from irgraph.report.files import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to apply, as it was given.
+
+    Attributes:
+        kind: ``pass`` (a pipeline such as ``a(x=1), b``), ``text`` (statements) or ``script``
+            (a file of statements).
+        text: the pipeline, the statements, or the file's path.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One transaction: a pass with its arguments, or a whole script.
+
+    Attributes:
+        number: position in the pipeline, from 1.
+        label: ``fuse-embedding(least = 4)``, the statements, or the script's file.
+        name: name of the pass, or the label.
+        script: what runs.
+    """
+
+    number: int
+    label: str
+    name: str
+    script: Script
+
+    def __str__(self) -> str:
+        """Return how messages call the stage."""
+        return f"step {self.number}, {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one stage did: its label, the language's report, the seconds it took, the change.
+
+    ``changed`` tells whether the graph is another one afterwards.
+    """
+
+    label: str
+    report: Report
+    seconds: float
+    stage: Stage
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The graph after all stages, what each did, and which were left out by a watcher."""
+
+    graph: Graph
+    applied: tuple[Applied, ...] = ()
+    skipped: tuple[Stage, ...] = ()
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """All that the result rests on without proof."""
+        return tuple(reason for step in self.applied for reason in step.report.assumptions)
+
+    def report_lines(self) -> list[str]:
+        """Return what was done as lines of text."""
+        return [line for step in self.applied for line in str(step.report).splitlines()]
+
+    def __str__(self) -> str:
+        """Return what was done as text."""
+        return "\n".join(self.report_lines())
+
+
+def read_step(step: Step) -> Script:
+    """Return the script of a step; raise ``IrgraphError`` with the place of an error."""
+    if step.kind == "pass":
+        return parse_pipeline(step.text)
+    if step.kind == "text":
+        return load_script(step.text, "-e")
+    return load_script(read_text(step.text), step.text)
+
+
+def stages(steps: Sequence[Step]) -> list[Stage]:
+    """Return the stages of steps: each pass of a pipeline is one, and each script.
+
+    Raises ``IrgraphError`` with the place of an error in any of them.
+    """
+    found: list[Stage] = []
+    for step in steps:
+        script = read_step(step)
+        if step.kind != "pass":
+            label = " ".join(step.text.split())
+            found.append(Stage(len(found) + 1, label, label, script))
+            continue
+        for statement in script.body:
+            assert isinstance(statement, Apply)
+            one = Script((), (statement,), place=script.place)
+            call = statement.call
+            found.append(Stage(len(found) + 1, str(call), call.name, one))
+    return found

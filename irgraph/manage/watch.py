@@ -1,0 +1,144 @@
+"""Watchers: small objects that see a pipeline run, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from irgraph.ir.graph import Graph
+from irgraph.manage.stage import Applied, Stage
+from irgraph.report.structure import structure_lines
+from irgraph.text.diagnostics import Diagnostic
+from irgraph.text.printer import print_graph
+
+Write = Callable[[str], None]
+"""Takes a line, or a text of several, to show."""
+
+
+WHICH = ("all", "changed", "failed")
+"""What ``PrintAfter`` takes beside the names of passes."""
+
+
+class Watcher:
+    """Sees every stage of a pipeline; override what you need."""
+
+    def should_run(self, stage: Stage, graph: Graph) -> bool:
+        """Tell whether a stage may run; where any watcher says no, it is left out."""
+        return True
+
+    def before(self, stage: Stage, graph: Graph) -> None:
+        """See the graph that a stage is about to change."""
+
+    def after(self, done: Applied, before: Graph, graph: Graph) -> None:
+        """See what a stage did, and the graphs before and after it."""
+
+    def failed(self, stage: Stage, graph: Graph, error: Exception) -> None:
+        """See the graph that a stage failed on, and why; the error goes on to the caller."""
+
+
+@dataclass
+class PrintAfter(Watcher):
+    """Prints the graph after every stage, or the ones that are asked for.
+
+    ``which`` is ``all``, ``changed`` (where a stage changed it), ``failed`` (the graph that a
+    stage failed on) or the name of a pass.
+    """
+
+    which: str
+    write: Write
+
+    def after(self, done: Applied, before: Graph, graph: Graph) -> None:
+        """Print the graph where it is asked for."""
+        wanted = {"all": True, "changed": done.changed, "failed": False}
+        if wanted.get(self.which, self.which == done.stage.name):
+            self.write(f"# after {done.stage}\n{print_graph(graph)}")
+
+    def failed(self, stage: Stage, graph: Graph, error: Exception) -> None:
+        """Print the graph that a stage failed on."""
+        if self.which == "failed":
+            self.write(f"# before {stage}, which failed\n{print_graph(graph)}")
+
+
+@dataclass
+class PrintDiff(Watcher):
+    """Prints the structural difference that each stage makes."""
+
+    write: Write
+
+    def after(self, done: Applied, before: Graph, graph: Graph) -> None:
+        """Print the difference, grouped."""
+        lines = structure_lines(before, graph) if done.changed else ["  no difference"]
+        self.write("\n".join([f"{done.stage}:", *lines]))
+
+
+@dataclass
+class StopAfter(Watcher):
+    """Leaves out all stages behind the first ``count``."""
+
+    count: int
+
+    def should_run(self, stage: Stage, graph: Graph) -> bool:
+        """Tell whether a stage is one of the first."""
+        return stage.number <= self.count
+
+
+@dataclass
+class Timing(Watcher):
+    """Collects the seconds of every stage."""
+
+    times: list[tuple[str, float]] = field(default_factory=list)
+
+    def after(self, done: Applied, before: Graph, graph: Graph) -> None:
+        """Note how long a stage took."""
+        self.times.append((done.label, done.seconds))
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return a row for each stage and one for their sum, times in milliseconds."""
+        total = sum(seconds for _, seconds in self.times)
+        rows = [*self.times, ("all", total)]
+        return [
+            {
+                "step": label,
+                "ms": f"{seconds * 1e3:.1f}",
+                "share": f"{seconds / total:.1%}" if total else "",
+            }
+            for label, seconds in rows
+        ]
+
+
+@dataclass
+class Statistics(Watcher):
+    """Collects, for each statement, what its pattern was held against and what came of it."""
+
+    done: list[Applied] = field(default_factory=list)
+
+    def after(self, done: Applied, before: Graph, graph: Graph) -> None:
+        """Note what a stage did."""
+        self.done.append(done)
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return a row for each statement that ran, in order; time in milliseconds."""
+        return [
+            {
+                "statement": f"{entry.caller + ': ' if entry.caller else ''}{entry.verb}",
+                "at": f"{entry.place.line}:{entry.place.column}",
+                "tried": str(entry.tried),
+                "matched": str(entry.matched),
+                "went": str(entry.replaced),
+                "came": str(entry.made),
+                "refused": str(len(entry.refused)),
+                "ms": f"{entry.seconds * 1e3:.1f}",
+                "nearest miss": "; ".join(_misses(entry.warnings)),
+            }
+            for done in self.done
+            for entry in done.report.entries
+        ]
+
+
+def _misses(warnings: tuple[Diagnostic, ...]) -> list[str]:
+    """Return the nearest misses that warnings tell of, or why there is none."""
+    return [
+        note.message.removeprefix("nearest miss: ")
+        for warning in warnings
+        for note in warning.notes or (warning,)
+    ]

@@ -1,0 +1,157 @@
+"""Which op of one graph is which op of another."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value, tensors_in
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An op, the position of the op around it (-1 at the top), and one past its last inner op."""
+
+    op: Op
+    parent: int
+    end: int
+
+
+@dataclass
+class Pairing:
+    """Ops of two graphs, outer before inner, and which belong together.
+
+    Attributes:
+        before, after: all ops of either graph.
+        forward: position after, by position before.
+        backward: position before, by position after.
+    """
+
+    before: Sequence[Place]
+    after: Sequence[Place]
+    forward: dict[int, int] = field(default_factory=dict)
+    backward: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Positions of ops that belong together, in the order before."""
+        return sorted(self.forward.items())
+
+    def join(self, i: int, j: int) -> None:
+        """Let two ops belong together."""
+        self.forward[i] = j
+        self.backward[j] = i
+
+
+Key = Callable[[Op], Hashable]
+
+
+def _names(values: Sequence[Value]) -> tuple[str, ...]:
+    return tuple(tensor.name for tensor in tensors_in(values))
+
+
+def _exact(op: Op) -> Hashable:
+    return op.name, op.origin, _names(op.results), _names(op.operands), bool(op.body)
+
+
+def _by_results(op: Op) -> Hashable:
+    results = _names(op.results)
+    return (op.name, results, bool(op.body)) if results else None
+
+
+def _by_origin(op: Op) -> Hashable:
+    return (op.name, op.origin, len(op.results)) if op.origin else None
+
+
+def _by_operands(op: Op) -> Hashable:
+    operands = _names(op.operands)
+    return (op.name, operands, tuple(sorted(op.written)), op.module) if operands else None
+
+
+def _by_label(op: Op) -> Hashable:
+    return (op.name, op.phase) if op.is_annotation else None
+
+
+KEYS: tuple[Key, ...] = (id, _exact, _by_results, _by_origin, _by_operands, _by_label)
+"""What tells that two ops are the same, the surest first."""
+
+
+def places(graph: Graph) -> list[Place]:
+    """Return all ops of a graph, outer before inner, with where they lie."""
+    found: list[Place] = []
+    for op in graph.ops:
+        _place(op, -1, found)
+    return found
+
+
+def _place(op: Op, parent: int, found: list[Place]) -> None:
+    here = len(found)
+    found.append(Place(op, parent, 0))
+    for child in op.body:
+        _place(child, here, found)
+    found[here] = Place(op, parent, len(found))
+
+
+def pair_ops(before: Graph, after: Graph) -> Pairing:
+    """Match the ops of two graphs: by identity, by all they say, by results, origin, operands.
+
+    Ops that a key does not tell apart are matched in launch order where both graphs hold equally
+    many of them.
+    """
+    pairing = Pairing(places(before), places(after))
+    for key in KEYS:
+        left = _by_key(pairing.before, pairing.forward, key)
+        right = _by_key(pairing.after, pairing.backward, key)
+        for found, mine in left.items():
+            its = right.get(found, [])
+            if len(mine) == len(its):
+                for i, j in zip(mine, its, strict=True):
+                    pairing.join(i, j)
+    return pairing
+
+
+def _by_key(found: Sequence[Place], taken: dict[int, int], key: Key) -> dict[Hashable, list[int]]:
+    keyed: dict[Hashable, list[int]] = {}
+    for i, place in enumerate(found):
+        if i not in taken:
+            value = key(place.op)
+            if value is not None:
+                keyed.setdefault(value, []).append(i)
+    return keyed
+
+
+def unmoved(pairing: Pairing) -> set[int]:
+    """Return the positions before of matched ops that kept their place among the others.
+
+    That is a longest run of pairs in the same order in both graphs. An op that lies in one that
+    moved counts as unmoved, unless it left it.
+    """
+    pairs = pairing.pairs
+    steady = {pairs[k][0] for k in _longest_increasing([j for _, j in pairs])}
+    for i, j in pairs:
+        old, new = pairing.before[i].parent, pairing.after[j].parent
+        if old >= 0 and pairing.forward.get(old, -2) == new:
+            steady.add(i)
+    return steady
+
+
+def _longest_increasing(values: Sequence[int]) -> Iterator[int]:
+    """Yield the positions of a longest increasing subsequence, last first."""
+    tails: list[int] = []
+    ends: list[int] = []
+    previous: list[int] = []
+    for k, value in enumerate(values):
+        place = bisect_left(tails, value)
+        previous.append(ends[place - 1] if place else -1)
+        if place == len(tails):
+            tails.append(value)
+            ends.append(k)
+        else:
+            tails[place] = value
+            ends[place] = k
+    here = ends[-1] if ends else -1
+    while here >= 0:
+        yield here
+        here = previous[here]

@@ -1,0 +1,104 @@
+"""What watches a pipeline, by its command line; diff, bisect and reduce."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Ran
+
+Run = Callable[..., Ran]
+DLRM = str(resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir")
+
+
+def test_opt_shows_differences_times_and_statistics(run: Run) -> None:
+    ran = run("opt", "-q", "--diff", "--stats", "--time-passes", "--pass", "fuse-epilogue", DLRM)
+    assert ran.code == 0
+    assert "+    5 irgraph.addmm_relu" in ran.err
+    assert "nearest miss" in ran.err
+    assert "time of steps" in ran.err
+    assert ran.out.startswith("model")
+
+
+def test_opt_prints_models_after_steps(run: Run) -> None:
+    pipeline = ("--pass", "fuse-epilogue, clean-copies")
+    assert run("opt", "-q", "--print-after", *pipeline, DLRM).err.count("# after step") == 2
+    assert run("opt", "-q", "--print-after=changed", *pipeline, DLRM).err.count("# after") == 1
+    ran = run("opt", "-q", "--print-after=fuse-epilog", *pipeline, DLRM)
+    assert ran.code == 2
+    assert "no step is called 'fuse-epilog'; did you mean 'fuse-epilogue'?" in ran.err
+
+
+def test_opt_stops_after_so_many_steps(run: Run) -> None:
+    ran = run("opt", "-q", "--stop-after", 1, "--pass", "fuse-embedding, fuse-epilogue", DLRM)
+    assert "left out: step 2, fuse-epilogue" in ran.err
+    assert "addmm_relu" not in ran.out
+
+
+def test_opt_reads_an_unsound_model_only_unverified(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "m.ir"
+    model.write_text('model "m" { format = 1 }\n\ndevice @gpu0 "v100"\n\naten.relu_(%nowhere!)\n')
+    assert run("opt", model).code == 4
+    # the text itself cannot name what is not there
+    assert run("opt", "--no-verify", model).code in (0, 4)
+
+
+def test_opt_writes_a_reproducer_that_it_runs_again(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "again.ir"
+    ran = run("opt", "-e", "expect 3 aten.relu", "--reproducer", path, DLRM)
+    assert ran.code == 1
+    assert f"irgraph opt {path} runs what failed again" in ran.err
+    assert "expected 3 aten.relu, found 5" in run("opt", path).err
+    assert run("verify", path).code == 0
+
+
+def test_passes_shows_parameters_and_what_is_hidden(run: Run, tmp_path: Path) -> None:
+    out = run("passes", "fuse-embedding").out
+    assert "# parameter least: int, 2 by default" in out
+    assert "pass fuse-embedding" in out
+    (tmp_path / "clean-copies.irg").write_text('pass clean-copies "Mine." {}')
+    assert "# hides " in run("passes", "clean-copies", "--pass-path", tmp_path).out
+    assert "it hides" in run("passes", "--pass-path", tmp_path).err
+    shown = json.loads(run("passes", "fuse-embedding", "--json").out)
+    assert shown["parameters"] == [{"name": "least", "type": "int", "default": "2"}]
+
+
+def test_diff_needs_no_device(run: Run, tmp_path: Path) -> None:
+    fused = tmp_path / "fused.ir"
+    assert run("opt", "-q", "--pass", "fuse-epilogue", DLRM, "-o", fused).code == 0
+    out = run("diff", "--device", "none", DLRM, fused).out
+    assert "10 removed, 5 added" in out
+    changes = json.loads(run("diff", "--device", "none", "--json", DLRM, fused).out)["changes"]
+    assert {change["op"] for change in changes} == {
+        "aten.linear", "aten.relu", "irgraph.addmm_relu",
+    }  # fmt: skip
+    assert "together they change by" in run("diff", DLRM, fused).out
+
+
+def test_bisect_names_the_step(run: Run, tmp_path: Path) -> None:
+    given = tmp_path / "given.ir"
+    steps = ("--pass", "fuse-epilogue", "-e", "resize B = 65536", "--pass", "clean-copies")
+    ran = run("bisect", *steps, "--limit", "step.time=60ms", DLRM, "-o", given)
+    assert ran.code == 1
+    assert "step 2, resize B = 65536 breaks it" in ran.err
+    assert "irgraph.addmm_relu" in given.read_text()
+    assert run("bisect", *steps, DLRM).code == 0
+    assert run("bisect", DLRM).code == 2
+
+
+def test_reduce_prints_a_small_model_that_fails_alike(run: Run) -> None:
+    ran = run("reduce", "-e", "expect no aten.bmm", DLRM)
+    assert ran.code == 0
+    assert ran.out.count("aten.bmm") == 1
+    assert "ops became 1 in" in ran.err
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", "step.time=1s")])
+def test_reduce_needs_something_that_is_wrong(run: Run, limit: tuple[str, ...]) -> None:
+    ran = run("reduce", "-e", "expect 5 aten.relu", *limit, DLRM)
+    assert ran.code == 2
+    assert "nothing to reduce" in ran.err
