@@ -40,6 +40,9 @@ def overheads(
         str | None, typer.Option(metavar="NAME|FILE", help="Put another table beside it.")
     ] = None,
     longest: Annotated[int, typer.Option(min=1, help="Operations to list.")] = 20,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw the most costly overheads here.")
+    ] = None,
     output: OutputOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
@@ -52,6 +55,10 @@ def overheads(
 
     file, code = _table(sources, name, outliers, _cost(profiler), strict, health)
     other = load_host(compare).file if compare is not None else None
+    if plot is not None:
+        from irgraph.analyze.plots import draw_overheads
+
+        draw_overheads(file, plot)
     if output is not None:
         text = msgspec.json.format(msgspec.json.encode(file), indent=1).decode() + "\n"
         write_result(text, output)

@@ -91,3 +91,28 @@ def test_predict_takes_an_extracted_table(run: Run, tmp_path: Path) -> None:
     from costmodels.host import load_host
 
     assert load_host(str(table)).file.ops["aten.relu"].t2 is not None
+
+
+def test_analyze_prints_tables_and_json(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    tables = run("analyze", path)
+    assert tables.code == 0
+    for title in ("steps", "device work by operator", "dominating kernels", "device idle"):
+        assert title in tables.out
+    found = json.loads(run("analyze", path, "--json").out)
+    assert found["steps"][0]["step_us"] == 1000.0
+    assert found["breakdown"]["op"]["aten::linear"]["us"] == 100.0
+    assert found["health"][0][0]["code"] == "K19"
+
+
+def test_health_report_on_request(run: Run, tmp_path: Path) -> None:
+    assert "K19" in run("analyze", write(tmp_path), "--health").err
+
+
+def test_lower_with_a_strange_trace_is_refused(run: Run, tmp_path: Path) -> None:
+    recording = tmp_path / "et.json"
+    node = {"id": 2, "name": "aten::conv2d", "parent": 1, "tid": 1}
+    recording.write_text(json.dumps({"schema": "1.0.1", "pid": 1, "nodes": [node]}))
+    result = run("lower", recording, "--kineto", write(tmp_path))
+    assert result.code == 4
+    assert "does not belong to the execution trace" in result.err

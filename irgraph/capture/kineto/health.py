@@ -30,7 +30,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K25": (NOTE, "records of the profiler's own work, left out of all statistics"),
     "K27": (NOTE, "no device events: the host alone was recorded"),
     "K29": (REPAIR, "launches that share a correlation with another call"),
-    "K30": (REPAIR, "steps that seem to be missing: their work lies outside all steps"),
+    "K30": (REPAIR, "steps whose marks seem to be missing"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
 

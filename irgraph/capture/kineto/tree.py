@@ -242,5 +242,8 @@ def _say_missing_steps(tree: Tree) -> None:
     steps = tree.step[tree.top_ops()]
     inside = np.bincount(steps[steps >= 0], minlength=len(numbers))
     outside = int((steps < 0).sum())
-    if outside and outside > np.median(inside) / 2:
-        tree.trace.health.add("K30", 1, f"{outside} outermost calls outside all steps")
+    launched = int((tree.step[np.flatnonzero(tree.launch >= 0)] < 0).sum())
+    usual = float(np.median(inside))
+    if launched or (usual and outside > 0.02 * usual):
+        detail = f"{outside} outermost calls and {launched} launches lie outside all steps"
+        tree.trace.health.add("K30", 1, detail)

@@ -1,0 +1,205 @@
+"""One trace for each rank, analysed: times, utilisation, breakdowns, communication, idle time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from irgraph.analyze.families import COMMUNICATION, family_of
+from irgraph.analyze.idle import idle_causes
+from irgraph.analyze.intervals import complement, intersection, length, union
+from irgraph.capture.kineto.steps import Step
+from irgraph.capture.kineto.trace import Integers
+from irgraph.capture.kineto.tree import PHASES, Tree
+from irgraph.schedule.replay import Replayer, replayer
+
+US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """One step of one rank; times in microseconds.
+
+    Attributes:
+        rank, step: which one.
+        time: of the step.
+        active: with work on at least one stream.
+        compute, communication: with work of that kind.
+        overlapped: with both at once.
+        slow: whether the step is far longer than the others and left out of all else.
+    """
+
+    rank: int
+    step: int
+    time: float
+    active: float
+    compute: float
+    communication: float
+    overlapped: float
+    slow: bool
+
+    @property
+    def idle(self) -> float:
+        """Time without work on any stream."""
+        return self.time - self.active
+
+    @property
+    def exposed(self) -> float:
+        """Communication that no computation hides."""
+        return self.communication - self.overlapped
+
+    def row(self) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        return {
+            "rank": self.rank,
+            "step": self.step,
+            "step_us": round(self.time, 3),
+            "gpu_active_us": round(self.active, 3),
+            "gpu_idle_us": round(self.idle, 3),
+            "utilization": round(self.active / self.time, 4) if self.time else 0.0,
+            "compute_us": round(self.compute, 3),
+            "communication_us": round(self.communication, 3),
+            "exposed_communication_us": round(self.exposed, 3),
+            "slow": self.slow,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What some traces say.
+
+    Attributes:
+        steps: figures of every complete step of every rank.
+        breakdowns: by ``op``, ``kernel``, ``family``, ``module`` and ``phase``, microseconds of
+            device work a step and events a step, longest first; means over the usual steps of
+            all ranks.
+        idle: by cause, microseconds a step in which no stream works.
+        collectives: waiting told apart from transfer, if there are several ranks.
+        orphans: device events without an operator, by cause.
+    """
+
+    steps: list[StepFigures]
+    breakdowns: dict[str, dict[str, tuple[float, float]]]
+    idle: dict[str, float]
+    collectives: list[dict[str, Any]]
+    orphans: dict[str, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "steps": [step.row() for step in self.steps],
+            "breakdown": {
+                by: {
+                    key: {"us": round(us, 3), "events": round(count, 2)}
+                    for key, (us, count) in rows.items()
+                }
+                for by, rows in self.breakdowns.items()
+            },
+            "idle_us": {cause: round(us, 3) for cause, us in self.idle.items()},
+            "collectives": self.collectives,
+            "orphans": self.orphans,
+        }
+
+
+def analyze(trees: Sequence[Tree]) -> Analysis:
+    """Return what traces say, one for each rank."""
+    replayers = [replayer(tree) for tree in trees]
+    figures = [_figures(one, step) for one in replayers for step in one.tree.steps if step.complete]
+    usual = sum(len(one.usual) for one in replayers) or 1
+    from irgraph.analyze.collectives import matched
+
+    return Analysis(
+        figures,
+        {
+            by: _breakdown(replayers, by, usual)
+            for by in ("op", "kernel", "family", "module", "phase")
+        },
+        idle_causes(replayers),
+        matched(replayers),
+        _orphans(trees),
+    )
+
+
+def work_rows(tree: Tree, step: Step) -> Integers:
+    """Return the device events that run within a step."""
+    trace = tree.trace
+    inside = (trace.columns["start"] < step.end) & (trace.end > step.start)
+    rows: Integers = np.flatnonzero(trace.on_device & inside)
+    return rows
+
+
+def families(tree: Tree, rows: Iterable[int]) -> list[str]:
+    """Return the family of each device event."""
+    kinds = tree.trace.columns["kind"]
+    return [family_of(tree.trace.text(row), int(kinds[row])) for row in rows]
+
+
+def _figures(one: Replayer, step: Step) -> StepFigures:
+    tree = one.tree
+    rows = work_rows(tree, step)
+    starts = np.clip(tree.trace.columns["start"][rows], step.start, step.end)
+    ends = np.clip(tree.trace.end[rows], step.start, step.end)
+    talks = np.array([f == COMMUNICATION for f in families(tree, rows.tolist())], bool)
+    computing = union(starts[~talks], ends[~talks])
+    talking = union(starts[talks], ends[talks])
+    return StepFigures(
+        tree.trace.rank,
+        step.number,
+        step.time,
+        length(union(starts, ends)) / US,
+        length(computing) / US,
+        length(talking) / US,
+        length(intersection(computing, talking)) / US,
+        step not in one.usual,
+    )
+
+
+def idle_stretches(tree: Tree, step: Step) -> Integers:
+    """Return the stretches of a step in which no stream works."""
+    rows = work_rows(tree, step)
+    busy = union(tree.trace.columns["start"][rows], tree.trace.end[rows])
+    return complement(busy, step.start, step.end)
+
+
+def _breakdown(
+    replayers: Sequence[Replayer], by: str, steps: int
+) -> dict[str, tuple[float, float]]:
+    times: dict[str, float] = defaultdict(float)
+    counts: dict[str, int] = defaultdict(int)
+    for one in replayers:
+        tree = one.tree
+        chosen = [i for i, step in enumerate(tree.steps) if step in one.usual]
+        rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, chosen)).tolist()
+        for row, key in zip(rows, _keys(tree, rows, by), strict=True):
+            times[key] += float(tree.trace.columns["duration"][row]) / US
+            counts[key] += 1
+    order = sorted(times, key=lambda key: -times[key])
+    return {key: (times[key] / steps, counts[key] / steps) for key in order}
+
+
+def _keys(tree: Tree, rows: Sequence[int], by: str) -> list[str]:
+    if by == "kernel":
+        return [tree.trace.text(row) for row in rows]
+    if by == "family":
+        return families(tree, rows)
+    if by == "phase":
+        return [PHASES[int(tree.phase[row])] for row in rows]
+    if by == "module":
+        return [tree.modules[int(tree.module[row])] or "(no module)" for row in rows]
+    tops = (int(tree.top[row]) for row in rows)
+    return [tree.trace.text(top) if top >= 0 else "(no operator)" for top in tops]
+
+
+def _orphans(trees: Sequence[Tree]) -> dict[str, int]:
+    found: dict[str, int] = {"attributed": 0, "launched outside operators": 0, "without launch": 0}
+    for tree in trees:
+        device = tree.trace.on_device
+        launched = device & (tree.launch >= 0)
+        found["attributed"] += int((launched & (tree.op >= 0)).sum())
+        found["launched outside operators"] += int((launched & (tree.op < 0)).sum())
+        found["without launch"] += int((device & (tree.launch < 0)).sum())
+    return found

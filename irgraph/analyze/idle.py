@@ -1,0 +1,55 @@
+"""Why the device had nothing to do: what the host spent the time on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from irgraph.analyze.intervals import complement, intersection, length, union
+from irgraph.capture.kineto.steps import Step
+from irgraph.schedule.replay import Lengths, Replayer
+from irgraph.schedule.timeline import CAUSES
+
+US = 1000
+
+
+def idle_causes(replayers: Sequence[Replayer]) -> dict[str, float]:
+    """Return microseconds a step without device work, by what the host did meanwhile.
+
+    The host's time is taken apart by replaying each step with every stretch as it was measured.
+    Where two threads are busy at once, the one whose name comes first counts.
+    """
+    found: dict[str, float] = defaultdict(float)
+    steps = 0
+    for one in replayers:
+        for step in one.usual:
+            steps += 1
+            for cause, time in _of_step(one, step).items():
+                found[cause] += time
+    order = sorted(found, key=lambda cause: -found[cause])
+    return {cause: found[cause] / max(1, steps) for cause in order}
+
+
+def _of_step(one: Replayer, step: Step) -> dict[str, float]:
+    timeline = one.replay(step, Lengths()).timeline
+    trace = one.tree.trace
+    rows = np.flatnonzero(trace.on_device)
+    busy = union(trace.columns["start"][rows], trace.end[rows])
+    left = complement(
+        busy[(busy[:, 1] > step.start) & (busy[:, 0] < step.end)], step.start, step.end
+    )
+    found: dict[str, float] = {}
+    for cause in ("T4", "T2", "T5", "T3", "sync", "T1"):
+        spans = [
+            (step.start + round(i.start * US), step.start + round(i.end * US))
+            for i in timeline.intervals
+            if i.cause == cause and timeline.on_host(i)
+        ]
+        pairs = np.array(spans, "i8").reshape(-1, 2)
+        mine = union(pairs[:, 0], pairs[:, 1])
+        found[f"{cause}: {CAUSES[cause]}"] = length(intersection(left, mine)) / US
+        left = intersection(left, complement(mine, step.start, step.end))
+    found["waiting for the device, or unexplained"] = length(left) / US
+    return found

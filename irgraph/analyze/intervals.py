@@ -1,0 +1,47 @@
+"""Sets of time stretches as sorted, disjoint intervals in nanoseconds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from irgraph.capture.kineto.trace import Integers
+
+
+def union(starts: Integers, ends: Integers) -> Integers:
+    """Return stretches joined where they touch, as rows of (start, end)."""
+    keep = ends > starts
+    order = np.argsort(starts[keep], kind="stable")
+    begin, end = starts[keep][order], ends[keep][order]
+    if not len(begin):
+        return np.zeros((0, 2), "i8")
+    reached = np.maximum.accumulate(end)
+    first = np.concatenate([[True], begin[1:] > reached[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return np.stack([begin[first], reached[last]], axis=1)
+
+
+def length(stretches: Integers) -> int:
+    """Return the nanoseconds that stretches cover."""
+    return int((stretches[:, 1] - stretches[:, 0]).sum())
+
+
+def intersection(a: Integers, b: Integers) -> Integers:
+    """Return what two sets of stretches share."""
+    found = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        start, end = max(a[i, 0], b[j, 0]), min(a[i, 1], b[j, 1])
+        if start < end:
+            found.append((start, end))
+        if a[i, 1] < b[j, 1]:
+            i += 1
+        else:
+            j += 1
+    return np.array(found, "i8").reshape(-1, 2)
+
+
+def complement(stretches: Integers, start: int, end: int) -> Integers:
+    """Return what lies between ``start`` and ``end`` outside the stretches."""
+    borders = np.concatenate([[start], np.clip(stretches, start, end).ravel(), [end]])
+    pairs = borders.reshape(-1, 2)
+    return pairs[pairs[:, 1] > pairs[:, 0]]

@@ -1,0 +1,149 @@
+"""Analyses of made-up and of published traces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from irgraph.analyze import Analysis, analyze
+from irgraph.analyze.families import family_of
+from irgraph.capture.kineto import Kind, read_kineto
+from irgraph.capture.kineto.tree import Tree, build_tree
+from tests.capture.kineto.builder import START, Event, write
+
+
+def tree(folder: Path, change: Callable[[list[Event]], Any] | None = None, **header: Any) -> Tree:
+    name = f"{header.get('distributedInfo', {}).get('rank', 0)}.json"
+    return build_tree(read_kineto(write(folder, change, name, **header)))
+
+
+def collective(start: int, duration: int) -> Callable[[list[Event]], None]:
+    """Make the second kernel of the first step a collective."""
+
+    def change(found: list[Event]) -> None:
+        kernels = [e for e in found if e["cat"] == "kernel" and e["ts"] < START + 1000]
+        kernels[1].update(name="ncclDevKernel_AllReduce_Sum", ts=START + start, dur=duration)
+        kernels[1]["args"]["stream"] = 20
+
+    return change
+
+
+def test_figures_of_a_step(tmp_path: Path) -> None:
+    step = analyze([tree(tmp_path)]).steps[0]
+    assert (step.time, step.active, step.idle) == (1000.0, 400.0, 600.0)
+    assert (step.compute, step.communication, step.exposed) == (400.0, 0.0, 0.0)
+
+
+def test_exposed_communication(tmp_path: Path) -> None:
+    # the first kernel runs from 110 to 210
+    step = analyze([tree(tmp_path, collective(160 + 70, 100))]).steps[0]
+    assert (step.communication, step.overlapped, step.exposed) == (100.0, 0.0, 100.0)
+    later = analyze([tree(tmp_path, collective(230, 300))]).steps[0]
+    assert later.communication == 300.0
+    assert later.overlapped == pytest.approx(60.0, abs=60.0)
+    assert later.active == later.compute + later.exposed
+
+
+def test_breakdowns_add_up(tmp_path: Path) -> None:
+    found = analyze([tree(tmp_path)])
+    for by in ("op", "kernel", "family", "phase", "module"):
+        assert sum(us for us, _ in found.breakdowns[by].values()) == pytest.approx(400.0)
+    assert found.breakdowns["phase"] == {"forward": (300.0, 3.0), "backward": (100.0, 1.0)}
+
+
+def test_idle_causes_add_up(tmp_path: Path) -> None:
+    assert sum(analyze([tree(tmp_path)]).idle.values()) == pytest.approx(600.0, abs=0.5)
+
+
+def test_module_paths_reach_backward(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if event["name"] == "aten::linear":
+                event["args"]["Module Hierarchy"] = "top.0"
+
+    rows = analyze([tree(tmp_path, change)]).breakdowns["module"]
+    assert rows == {"top.0": (200.0, 2.0), "(no module)": (200.0, 2.0)}
+
+
+def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
+    trees = [
+        tree(tmp_path, collective(230, duration), distributedInfo={"rank": rank})
+        for rank, duration in enumerate((150, 50))
+    ]
+    (row,) = analyze(trees).collectives
+    assert row["collective"] == "AllReduce"
+    assert (row["transfer_us"], row["waiting_max_us"], row["last_rank"]) == (50.0, 100.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("ncclDevKernel_SendRecv(ncclDevComm*)", "communication"),
+        ("volta_sgemm_128x32_nn", "gemm"),
+        ("void cudnn::bn_fw_tr_1C11", "normalization"),
+        ("void at::native::vectorized_elementwise_kernel<4>", "elementwise"),
+        ("void split_embedding_codegen_forward", "embedding"),
+        ("triton_red_fused", "compiled"),
+        ("what", "other"),
+    ],
+)
+def test_families(name: str, family: str) -> None:
+    assert family_of(name, Kind.KERNEL) == family
+
+
+def test_copies_go_by_kind() -> None:
+    assert family_of("Memcpy HtoD", Kind.MEMCPY) == "copy"
+    assert family_of("Memset (Device)", Kind.MEMSET) == "fill"
+
+
+def test_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from irgraph.analyze.plots import draw
+
+    draw(analyze([tree(tmp_path)]), str(tmp_path / "plot.png"))
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_values_are_plain(tmp_path: Path) -> None:
+    found = analyze([tree(tmp_path)]).as_json()
+    assert json.loads(json.dumps(found)) == found
+    assert found["orphans"]["attributed"] == 12
+
+
+# published traces
+
+
+@pytest.fixture(scope="module")
+def dlrm(data_dir: Path) -> Analysis:
+    folder = data_dir / "traces" / "dlrm_8xV100"
+    paths = [folder / f"kineto_rank{rank}.json.gz" for rank in range(8)]
+    return analyze([build_tree(read_kineto(path)) for path in paths])
+
+
+@pytest.mark.data
+def test_dlrm_is_bound_by_the_host(dlrm: Analysis) -> None:
+    assert all(1050 <= step.compute <= 1270 for step in dlrm.steps)
+    assert all(1700 <= step.communication <= 11_400 for step in dlrm.steps)
+    assert all(7500 <= step.idle <= 10_600 for step in dlrm.steps)
+
+
+@pytest.mark.data
+def test_dlrm_collectives_mostly_wait(dlrm: Analysis) -> None:
+    transfer = sum(row["transfer_us"] for row in dlrm.collectives)
+    waiting = sum(row["waiting_mean_us"] for row in dlrm.collectives)
+    assert waiting > 10 * transfer
+
+
+@pytest.mark.data
+def test_every_device_event_is_accounted_for(data_dir: Path) -> None:
+    for path in sorted((data_dir / "traces").glob("*/kineto*.json.gz")):
+        found = build_tree(read_kineto(path))
+        events = int(found.trace.on_device.sum())
+        if events:
+            assert sum(analyze([found]).orphans.values()) == events
+            orphans = found.trace.health.counts.get("K14", 0)
+            assert int((found.launch[found.trace.on_device] < 0).sum()) == orphans
