@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from irgraph.cli.analyze import analyze
 from irgraph.cli.bisect import bisect
 from irgraph.cli.capture import capture
 from irgraph.cli.devices import devices, hosts
@@ -37,6 +38,7 @@ for command in (capture, lower, show, verify, fmt, predict, diff, passes, device
     app.command()(command)
 app.command()(replay)
 app.command()(overheads)
+app.command()(analyze)
 app.command(cls=PipelineCommand)(opt)
 app.command(cls=PipelineCommand)(reduce)
 app.command(cls=PipelineCommand)(bisect)
