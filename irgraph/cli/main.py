@@ -12,6 +12,7 @@ import typer
 from irgraph.cli.analyze import analyze
 from irgraph.cli.bisect import bisect
 from irgraph.cli.capture import capture
+from irgraph.cli.check import check
 from irgraph.cli.devices import devices, hosts
 from irgraph.cli.diff import diff
 from irgraph.cli.evaluate import evaluate
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 for command in (capture, lower, show, verify, fmt, predict, diff, passes, devices, hosts, evaluate):
     app.command()(command)
+app.command()(check)
 app.command()(replay)
 app.command()(overheads)
 app.command()(analyze)

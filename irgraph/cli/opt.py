@@ -60,6 +60,9 @@ def opt(
         str | None,
         typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Run both models with torch and compare the results.")
+    ] = False,
 ) -> None:
     """Apply passes and scripts in the order given; print the new model, report what changed.
 
@@ -106,6 +109,19 @@ def opt(
     if time_passes:
         print_table("time of steps", timing.rows(), sys.stderr)
     write_result(print_graph(outcome.graph), output)
+    if check:
+        _check(graph, outcome.graph)
+
+
+def _check(before: Graph, after: Graph) -> None:
+    """Execute both models and say how the results compare; exit code 1 where they differ."""
+    from irgraph.execute import compare
+
+    result = compare(before, after)
+    for line in result.lines():
+        say(line)
+    if not result.same:
+        raise typer.Exit(1)
 
 
 def _check_name(given: str, known: set[str]) -> None:

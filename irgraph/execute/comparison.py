@@ -22,8 +22,11 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "tf32": 1e-2, "f16": 1e-2, "bf16": 5e-2,
              "f8e4m3": 0.25, "f8e5m2": 0.5}  # fmt: skip
 """Difference that counts as the same, over the largest change that a step makes to a tensor."""
 
-ROUNDING = 8
+ROUNDING = 4
 """Units in the last place of the largest value that are allowed besides."""
+
+TELLING = 10
+"""A change must be so many times what is allowed for the comparison to say much."""
 
 
 def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Comparison:
@@ -48,7 +51,7 @@ def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Com
         [(kind, name) for name, kind in others.items() if name not in first.values],
         exact,
         precision,
-        [f"seed {seed}", *notes],
+        (*notes, f"seed {seed}"),
     )
 
 
@@ -136,7 +139,7 @@ class _Pair:
         exact = not tolerance or not (first.is_floating_point() or first.is_complex())
         allowed = 0.0 if exact else tolerance * change + ROUNDING * self._step() * size
         relative = worst / change if change else float("inf") if worst else 0.0
-        return Compared(*about, worst, relative, allowed, change > 0)
+        return Compared(*about, worst, relative, allowed, change > TELLING * allowed)
 
     def _unusual(self, about: tuple[str, str, str, str]) -> Compared:
         """Compare tensors with nan or infinity: they must have the same, at the same places."""

@@ -59,9 +59,12 @@ def batched_embedding_sgd(
     per_sample_weights: Tensors = (),
 ) -> None:
     """Add ``alpha`` times their gradients to several tables, where they lie."""
-    rows = _row_gradients(grads, indices, offsets, mode, per_sample_weights)
-    for weight, index, row in zip(weights, indices, rows, strict=True):
-        weight.index_add_(0, index, row, alpha=alpha)
+    counts = [len(weight) for weight in weights]
+    gradients = batched_embedding_backward(
+        grads, indices, offsets, counts, mode, per_sample_weights=per_sample_weights
+    )
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight.add_(gradient, alpha=alpha)
 
 
 def _row_gradients(

@@ -42,7 +42,7 @@ class Compared:
         relative: the same over the largest change that the step makes to the tensor (over the
             largest value where the step makes the tensor itself).
         allowed: largest absolute difference that counts as the same.
-        changed: whether the step changes it in the first graph.
+        changed: whether the step changes it enough, in the first graph, for a mistake to show.
         problem: why it differs whatever the figures, such as other sizes; else empty.
     """
 
@@ -123,25 +123,28 @@ class Comparison:
         if self.same:
             yield f"same: {total} {self._agreement()}"
         else:
-            yield f"different: {len(self.different)} of {total} differ{self._bound()}"
+            rule = "" if self.exact else f" by more than {self._bound()}"
+            yield f"different: {len(self.different)} of {total} differ{rule}"
         yield from (f"  {one}" for one in self.different)
         yield from (f"  host %{name}: no longer made, and the host reads it" for name in self.lost)
         yield from _only("before", self.only_before)
         yield from _only("after", self.only_after)
         unchanged = [one.name for one in self.compared if not one.changed]
         if unchanged:
-            yield f"written, but not changed by these values: {_names(unchanged)}"
-        yield from self.notes
+            yield f"changed too little by these values to say much: {_names(unchanged)}"
+        yield ", ".join(self.notes)
 
     def _agreement(self) -> str:
         if self.exact:
             return "equal to the bit"
         shares = (one.absolute / one.allowed for one in self.compared if one.allowed)
-        return f"agree{self._bound()}; at most {max(shares, default=0.0):.1%} of that is used"
+        return (
+            f"agree within {self._bound()}; at most {max(shares, default=0.0):.1%} of that is used"
+        )
 
     def _bound(self) -> str:
         name, tolerance = self.precision
-        return "" if self.exact else f" within {tolerance:g} of their change and rounding ({name})"
+        return f"{tolerance:g} of their change and rounding ({name})"
 
     def __str__(self) -> str:
         """Return the lines as text."""
