@@ -53,7 +53,7 @@ class Ranks:
     Attributes:
         timeline: of all ranks, on one clock; resources are named ``rank 0 main`` and so on.
         meetings: the collectives in the order of the first rank.
-        steps: when each rank is done.
+        steps: from each rank's start to the end of all its work.
         exposed: how long each rank's device does nothing but communicate or wait for ranks.
     """
 
@@ -64,8 +64,8 @@ class Ranks:
 
     @property
     def step_time(self) -> float:
-        """When the last rank is done."""
-        return max(self.steps)
+        """From the start of the first rank to the end of the last."""
+        return self.timeline.step_time
 
     @property
     def waiting(self) -> tuple[float, ...]:
@@ -94,6 +94,7 @@ def shortest(kernels: Sequence[Kernel]) -> float:
 def simulate_ranks(
     timelines: Sequence[Timeline],
     *,
+    starts: Sequence[float] = (),
     transfer: Callable[[Sequence[Kernel]], float] = longest,
     collective: Callable[[Kernel], bool] = is_collective,
 ) -> Ranks:
@@ -101,6 +102,7 @@ def simulate_ranks(
 
     Args:
         timelines: of each rank alone; their lengths and waits count, not their times.
+        starts: how much later than the first each rank begins, microseconds (default: together).
         transfer: microseconds of a collective from its kernel on each rank. The longest suits
             modelled times; of measured ones, which contain waiting, the shortest comes nearest.
         collective: tells collectives from other kernels.
@@ -108,7 +110,8 @@ def simulate_ranks(
     Raises:
         IrgraphError: ranks have different numbers of collectives, or different ones.
     """
-    joined = _Joined(timelines, _matched([t.columns for t in timelines], collective))
+    begins = starts or [0.0] * len(timelines)
+    joined = _Joined(timelines, _matched([t.columns for t in timelines], collective), begins)
     joined.meet(transfer)
     order = np.array(in_order(joined.waits), np.int64)
     tasks = joined.tasks(order)
@@ -116,7 +119,8 @@ def simulate_ranks(
     start[order], end[order] = times = run(tasks)
     meetings = joined.meetings(start, end)
     ranges = [slice(a, b) for a, b in pairwise(joined.offsets)]
-    steps = tuple(float(end[mine].max(initial=0.0)) for mine in ranges)
+    ends = [float(end[mine].max(initial=0.0)) for mine in ranges]
+    steps = tuple(max(0.0, at - begin) for at, begin in zip(ends, begins, strict=True))
     exposed = tuple(joined.exposed(rank, start, end) for rank in range(len(ranges)))
     return Ranks(joined.timeline(tasks, *times), meetings, steps, exposed)
 
@@ -157,10 +161,11 @@ def _name(kernel: Kernel) -> str:
 
 @dataclass
 class _Joined:
-    """The tasks of all ranks, one rank's behind the other's, then one for each meeting."""
+    """The tasks of all ranks, one rank's behind the other's; a start for each; the meetings."""
 
     ranks: Sequence[Timeline]
     matched: Sequence[tuple[int, ...]]
+    starts: Sequence[float]
     waits: list[list[int]] = field(init=False)
     arrivals: list[list[list[int]]] = field(default_factory=list)
 
@@ -176,10 +181,14 @@ class _Joined:
             for part, offset in zip(self.parts, self.offsets, strict=False)
             for waits in part.tasks.waited
         ]
+        for rank, (first, end) in enumerate(pairwise(self.offsets)):
+            begin = self.offsets[-1] + rank
+            self.waits[first:end] = [waits or [begin] for waits in self.waits[first:end]]
+        self.waits += [[] for _ in self.parts]
         lengths = [part.tasks.length for part in self.parts]
-        self.length = np.concatenate([*lengths, np.zeros(len(self.groups))])
+        self.length = np.concatenate([*lengths, self.starts, np.zeros(len(self.groups))])
         names = dict.fromkeys(c for part in self.parts for c in part.tasks.causes)
-        self.causes = (*names, "arrival")
+        self.causes = (*names, "start", "arrival")
 
     def meet(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
         """Let collectives start behind a task of no length that is behind all ranks' arrivals."""
@@ -224,14 +233,15 @@ class _Joined:
         waits = [self.waits[task] for task in order.tolist()]
         first = np.cumsum([0, *(len(others) for others in waits)])
         after = place[np.array([other for others in waits for other in others], np.int64)]
-        number = len(self.groups)
         resource = self._column([p.tasks.resource for p in self.parts], 0, self._sizes("resources"))
         columns = [
             self._column([getattr(p.tasks, name) for p in self.parts], -1, sizes)
             for name, sizes in (("op", self._sizes("ops")), ("kernel", self._sizes("kernels")))
         ]
         codes = [self._codes(p.tasks) for p in self.parts]
-        cause = np.concatenate([*codes, np.full(number, len(self.causes) - 1, np.int64)])
+        known = len(self.causes)
+        added = [[known - 2] * len(self.parts), [known - 1] * len(self.groups)]
+        cause = np.concatenate([*codes, *(np.array(code, np.int64) for code in added)])
         alone = np.full(len(order), -1, np.int64)
         op, kernel = (column[order] for column in columns)
         length = self.length[order]
@@ -250,7 +260,8 @@ class _Joined:
             np.where(column >= 0, column + offset, -1)
             for column, offset in zip(columns, offsets, strict=False)
         ]
-        return np.concatenate([*moved, np.full(len(self.groups), absent, np.int64)])
+        added = len(self.parts) + len(self.groups)
+        return np.concatenate([*moved, np.full(added, absent, np.int64)])
 
     def _codes(self, tasks: Tasks) -> Ints:
         table: NDArray[np.int64] = np.array([self.causes.index(c) for c in tasks.causes], np.int64)

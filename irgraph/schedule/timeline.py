@@ -29,6 +29,7 @@ CAUSES = {
     "kernel": "work of the device",
     "sync": "from the end of the awaited work to the host's return",
     "event": "none: work of a stream that has to wait for that of another",
+    "start": "until a rank begins its step",
     "arrival": "none: a rank has come to a collective",
 }
 """What an interval may be spent on (T1-T5: section III-C of the paper)."""
@@ -172,7 +173,7 @@ class Timeline:
         resources: the host threads and device streams.
         device, host, accounting: names of what it was computed from.
         levels: how many operations found their overheads at each level of the host table.
-        unknown: leaves whose device work no cost model knows: they took no device time.
+        unknown: leaves whose device work no cost model knows: a floor stands for it.
     """
 
     intervals: Sequence[Interval]

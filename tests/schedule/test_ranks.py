@@ -36,6 +36,15 @@ def test_a_collective_starts_when_the_last_rank_has_come() -> None:
     assert found.exposed == (250.0, 50.0, 150.0)
 
 
+def test_a_rank_that_begins_later_is_waited_for() -> None:
+    found = simulate_ranks([rank(100.0), rank(100.0)], starts=[0.0, 500.0])
+    assert found.meetings[0].waits == (500.0, 0.0)
+    assert found.straggler == 1
+    assert found.steps == (677.0, 177.0)
+    assert found.step_time == 677.0
+    assert critical_path(found.timeline).by_cause()["start"] == 500.0
+
+
 def test_ranks_that_need_nothing_of_each_other_keep_their_times() -> None:
     alone = rank(100.0)
     found = simulate_ranks([alone])
