@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from irgraph.language.check_patterns import PatternCheck
 from irgraph.language.expressions import Expression, ListOf, Splat, Variable, parts
@@ -13,24 +13,31 @@ from irgraph.language.patterns import (
     Bound,
     Found,
     Given,
+    NewOp,
     Selection,
     Series,
+    Template,
     nested,
+    result_parts,
     template_parts,
 )
 from irgraph.language.tree import (
+    Anchor,
     Apply,
     Call,
     Expect,
     Find,
     Fuse,
+    Insert,
     Let,
     Pass,
     Remove,
     Repeat,
+    Replace,
     Resize,
     Script,
     Statement,
+    Swap,
     walk,
 )
 from irgraph.text.diagnostics import Diagnostic, Place, near
@@ -136,6 +143,10 @@ class Check:
             self._fuse(statement, scope)
         elif isinstance(statement, Remove):
             self._remove(statement, scope)
+        elif isinstance(statement, Replace):
+            self._replace(statement, scope)
+        elif isinstance(statement, Insert):
+            self._insert(statement, scope)
         elif isinstance(statement, Resize) and statement.dimension:
             self._resize(statement, scope)
         else:
@@ -227,9 +238,10 @@ class Check:
         for key in statement.keys:
             kinds.of(key)
         self._columns(statement)
-        self._given(statement, kinds)
+        self._given(new, kinds)
         self._having(statement, scope)
-        self._unused(statement, bound)
+        conditions = (*statement.keys, statement.having)
+        self._unused(statement.selection, statement.template, bound, conditions)
         if statement.named:
             self._handle(statement.named, statement.place, scope)
 
@@ -245,8 +257,8 @@ class Check:
             message = "a group becomes one op: take its columns, as in [*%w]"
             self.note(message, statement.template.place)
 
-    def _given(self, statement: Fuse, kinds: Kinds) -> None:
-        for part in template_parts(statement.template.ops[0]):
+    def _given(self, new: NewOp, kinds: Kinds) -> None:
+        for part in template_parts(new):
             if not isinstance(part, Given):
                 continue
             items = part.value.items if isinstance(part.value, ListOf) else (part.value,)
@@ -263,23 +275,72 @@ class Check:
         keys = frozenset(map(str, statement.keys))
         Kinds(names, frozenset(), self.problems, keys).truth(statement.having)
 
-    def _unused(self, statement: Fuse, bound: Mapping[str, int]) -> None:
+    def _unused(
+        self,
+        selection: Selection,
+        template: Template,
+        bound: Mapping[str, int],
+        others: Sequence[Expression | None] = (),
+        swaps: Sequence[Swap] = (),
+    ) -> None:
         """What a pattern names and nobody uses is a slip, or would be lost unnoticed."""
         used = {name for name, times in bound.items() if times > 1}
-        values = [
-            p.value for p in template_parts(statement.template.ops[0]) if isinstance(p, Given)
-        ]
-        conditions = [c for c in (statement.selection.where, statement.having) if c is not None]
-        for expression in (*values, *statement.keys, *conditions):
+        used.update(name for swap in swaps for name in (swap.new, swap.old))
+        conditions = [c for c in (selection.where, *others) if c is not None]
+        for new in template.ops:
+            parts_ = [*template_parts(new), *result_parts(new)]
+            conditions += [part.value for part in parts_ if isinstance(part, Given)]
+            used.update(p.name for p in parts_ if isinstance(p, (Bound, Splat)))
+        for expression in conditions:
             named = [p for p in parts(expression) if isinstance(p, (Variable, Splat))]
             used.update(part.name for part in named)
-        new = statement.template.ops[0]
-        parts_ = [*template_parts(new), *new.results]
-        used.update(p.name for p in _opened(parts_) if isinstance(p, (Bound, Splat)))
         for name in bound:
             if name not in used:
                 message = f"%{name} is bound and never used; write _ where it does not matter"
-                self.note(message, statement.selection.place)
+                self.note(message, selection.place)
+
+    def _sequence(self, template: Template, kinds: Kinds, bound: Mapping[str, int]) -> set[str]:
+        """Check the ops of a template, whose results later ones may use; return its names."""
+        known = set(bound)
+        for new in template.ops:
+            for part in (p for p in template_parts(new) if isinstance(p, Splat)):
+                message = "'*' takes all matches of a group: only 'fuse' makes groups"
+                self.note(message, part.place)
+            results = {p.name for p in result_parts(new) if isinstance(p, Bound)}
+            self.patterns.template(new, known | results, taken=known)
+            self._given(new, replace(kinds, variables=frozenset(known)))
+            known |= results
+        return known
+
+    def _replace(self, statement: Replace, scope: _Scope) -> None:
+        kinds = self._selection(statement.selection, scope)
+        bound = dict(self.patterns.names)
+        self._sequence(statement.template, kinds, bound)
+        self._unused(statement.selection, statement.template, bound)
+        if statement.named:
+            self._handle(statement.named, statement.place, scope)
+
+    def _insert(self, statement: Insert, scope: _Scope) -> None:
+        selection = statement.anchor.selection
+        kinds = self._selection(selection, scope)
+        bound = dict(self.patterns.names)
+        self._nth(statement.anchor)
+        known = self._sequence(statement.template, kinds, bound)
+        for part in (p for new in statement.template.ops for p in result_parts(new)):
+            if isinstance(part, Bound) and part.name in bound:
+                message = f"%{part.name} is there already; give what is new a name of its own"
+                self.note(message, part.place)
+        for swap in statement.swaps:
+            for name in (swap.new, swap.old):
+                if name not in known:
+                    self.note(f"nothing binds %{name}{near(name, known)}", swap.place)
+        self._unused(selection, statement.template, bound, (), statement.swaps)
+        if statement.named:
+            self._handle(statement.named, statement.place, scope)
+
+    def _nth(self, anchor: Anchor) -> None:
+        if anchor.nth and anchor.selection.many:
+            self.note(f"'{anchor.nth}' picks one match: drop 'many'", anchor.place)
 
     def _remove(self, statement: Remove, scope: _Scope) -> None:
         self._selection(statement.selection, scope)
@@ -297,7 +358,3 @@ class Check:
         kind = self._kinds(scope).of(statement.size)
         if kind not in ("number", *OPEN):
             self.note(f"a size is a number, not {CALLED[kind]}", statement.size.place)
-
-
-def _opened(found: Sequence[object]) -> list[object]:
-    return [inner for part in found for inner in getattr(part, "items", (part,))]

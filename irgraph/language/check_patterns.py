@@ -129,11 +129,21 @@ class PatternCheck:
                 message = f"{pattern.op} never writes its argument {argument.name!r} in place"
                 self.note(message, hole.place)
 
-    def template(self, new: NewOp, bound: Iterable[str]) -> None:
-        """Check a new op: its schema, and that the pattern binds what it uses."""
+    def template(
+        self, new: NewOp, bound: Iterable[str], taken: Iterable[str] | None = None
+    ) -> None:
+        """Check a new op: its schema, and that the pattern binds what it uses.
+
+        ``bound`` are names that its results may bear; ``taken`` those that its operands may, where
+        that is not the same.
+        """
         known = set(bound)
-        for part in [*template_parts(new), *result_parts(new)]:
-            if isinstance(part, (Bound, Splat)) and part.name not in known:
+        before = known if taken is None else set(taken)
+        for part, names in [
+            *((part, before) for part in template_parts(new)),
+            *((part, known) for part in result_parts(new)),
+        ]:
+            if isinstance(part, (Bound, Splat)) and part.name not in names:
                 hint = near(part.name, known)
                 self.note(f"the pattern does not bind %{part.name}{hint}", part.place)
         found = schemas_for(new.op, self.schemas)

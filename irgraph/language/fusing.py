@@ -98,7 +98,7 @@ class _Fusing:
     def _is_sound(self, match: Match) -> bool:
         try:
             made = Filler([self.scope_of(match)], [()]).results(self.new)
-            check_losses(self.selected.index, match, self.new, made, self.state.kept)
+            check_losses(self.selected.index, match, (self.new,), made, self.state.kept)
         except RefusedError as error:
             self.refuse(error, match)
             return False

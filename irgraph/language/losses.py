@@ -19,11 +19,15 @@ from irgraph.verbs.refusal import RefusedError
 
 
 def check_losses(
-    index: Index, match: Match, new: NewOp, made: Collection[Tensor], kept: Collection[str]
+    index: Index,
+    match: Match,
+    news: Sequence[NewOp],
+    made: Collection[Tensor],
+    kept: Collection[str],
 ) -> None:
-    """Refuse a match whose effects or arguments the new op would not have.
+    """Refuse a match whose effects or arguments the new ops would not have.
 
-    ``made`` are the results of the new op; ``kept`` names results that others need in the end.
+    ``made`` are the results of the new ops; ``kept`` names results that others need in the end.
     """
     members = [index.ops[here] for here in match.ops]
     produced = {t.name for op in members for inner in op.walk() for t in inner.outputs}
@@ -41,7 +45,7 @@ def check_losses(
             f"its result %{lost[0]}, which the new op does not make, is still in use",
             [(op, f"{op.name} uses %{lost[0]}") for op in users[-1:]],
         )
-    carries = any(isinstance(part, Rest) for part in new.parts)
+    carries = any(isinstance(part, Rest) for new in news for part in new.parts)
     for pair in match.pairs:
         hidden = unsaid(index.ops[pair.here], pair.laid.hidden)
         if hidden and not (carries and pair.here == match.root):
@@ -52,7 +56,7 @@ def check_losses(
                 [(index.ops[pair.here], "has it")],
             )
     declared = frozenset(parse_schema(text).name for text in index.graph.schemas)
-    check_cover(members, _named(match), _written(match, new), declared)
+    check_cover(members, _named(match), _written(match, news), declared)
 
 
 def rest_of(match: Match) -> Sequence[Passed]:
@@ -70,10 +74,11 @@ def _named(match: Match) -> list[Tensor]:
     return found
 
 
-def _written(match: Match, new: NewOp) -> list[Tensor]:
+def _written(match: Match, news: Sequence[NewOp]) -> list[Tensor]:
     names = {
         part.name
+        for new in news
         for part in template_parts(new)
-        if isinstance(part, (Bound, Splat)) and part.written
+        if isinstance(part, (Bound, Splat)) and part.written and part.name in match.values
     }
     return list(tensors_in(match.values[name] for name in names))

@@ -51,6 +51,11 @@ class Entry:
     tried: int = 0
     seconds: float = 0.0
 
+    @property
+    def changed(self) -> bool:
+        """Whether it changed the graph."""
+        return bool(self.replaced or self.made)
+
     def calmed(self) -> Entry:
         """Return the entry with its warnings as mere notes."""
         return replace(self, warnings=tuple(replace(w, severity="note") for w in self.warnings))
@@ -76,8 +81,10 @@ class Entry:
             return self.done
         matches = counted(self.matched, "match", "es")
         groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
-        if not self.replaced:
+        if not self.changed:
             return f"{matches}, nothing changed"
+        if not self.replaced:
+            return f"{matches}{groups}, {counted(self.made, 'op')} came"
         became = f"became {self.made}" if self.made else "went"
         return f"{matches}{groups}, {counted(self.replaced, 'op')} {became}"
 

@@ -17,18 +17,21 @@ from irgraph.language.evaluate import Pricer
 from irgraph.language.expressions import Literal
 from irgraph.language.fusing import run_fuse
 from irgraph.language.library import gather
+from irgraph.language.replacing import run_insert, run_replace
 from irgraph.language.report import Outcome, Report, op_place
-from irgraph.language.state import ILLEGAL, Frame, State, call_of
+from irgraph.language.state import ILLEGAL, Dropping, Frame, State, call_of
 from irgraph.language.tree import (
     Apply,
     Call,
     Expect,
     Find,
     Fuse,
+    Insert,
     Let,
     Pass,
     Remove,
     Repeat,
+    Replace,
     Resize,
     Script,
     Statement,
@@ -119,7 +122,7 @@ def _run_apply(statement: Apply, state: State, frame: Frame) -> None:
     called, inner = frame_of(statement, state, frame)
     start = len(state.entries)
     _run_block(called.body, state, inner)
-    if any(entry.replaced for entry in state.entries[start:]):
+    if any(entry.changed for entry in state.entries[start:]):
         # the statements of a pass are alternatives: some need not match
         state.entries[start:] = [entry.calmed() for entry in state.entries[start:]]
 
@@ -144,6 +147,8 @@ _RUNNERS: Mapping[type, Callable[[Any, State, Frame], None]] = {
     Repeat: _run_repeat,
     Fuse: run_fuse,
     Remove: run_remove,
+    Replace: run_replace,
+    Insert: run_insert,
     Resize: run_resize,
 }
 
@@ -178,9 +183,9 @@ def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[s
 
 def _by_statement(
     missing: Sequence[tuple[str, Op]], state: State
-) -> Iterator[tuple[Fuse | Remove | None, list[tuple[str, Op]]]]:
+) -> Iterator[tuple[Dropping | None, list[tuple[str, Op]]]]:
     grouped: dict[int, list[tuple[str, Op]]] = {}
-    statements: dict[int, Fuse | Remove | None] = {}
+    statements: dict[int, Dropping | None] = {}
     for name, op in missing:
         statement = state.dropped.get(name)
         grouped.setdefault(id(statement), []).append((name, op))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
@@ -13,9 +14,12 @@ from irgraph.language.index import Index
 from irgraph.language.patterns import Found, Module, Selection, Series
 from irgraph.language.report import Entry, op_place
 from irgraph.language.select import Handle, Selected, select
-from irgraph.language.tree import Find, Fuse, Pass, Remove, Statement
+from irgraph.language.tree import Find, Fuse, Pass, Remove, Replace, Statement
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 from irgraph.verbs.refusal import RefusedError
+
+Dropping: TypeAlias = Fuse | Remove | Replace
+"""Statements that take results away."""
 
 ILLEGAL = 1
 """Exit code where the answer is no."""
@@ -47,7 +51,7 @@ class State:
     passes: Mapping[str, Pass]
     pricer: Pricer | None = None
     kept: Collection[str] = ()
-    dropped: dict[str, Fuse | Remove] = field(default_factory=dict)
+    dropped: dict[str, Dropping] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     _index: Index | None = None
 
@@ -73,7 +77,7 @@ class State:
         except NoValueError as error:
             raise fail(str(error), expression.place) from None
 
-    def drop(self, members: Iterable[Op], made: Iterable[str], by: Fuse | Remove) -> None:
+    def drop(self, members: Iterable[Op], made: Iterable[str], by: Dropping) -> None:
         """Note the results of ops that went and that nothing defines any more."""
         results = {t.name for op in members for inner in op.walk() for t in inner.outputs}
         self.dropped.update(dict.fromkeys(results - set(made), by))
@@ -136,7 +140,7 @@ def entry(statement: Statement, frame: Frame) -> Entry:
     return Entry(statement, statement.place, frame.caller)
 
 
-def entry_of(statement: Find | Fuse | Remove, frame: Frame, selected: Selected) -> Entry:
+def entry_of(statement: Find | Dropping, frame: Frame, selected: Selected) -> Entry:
     """Return an entry about what a statement selected; nothing matched is a warning."""
     made = replace(entry(statement, frame), matched=selected.total, tried=selected.misses.tried)
     if selected.total:

@@ -1,7 +1,20 @@
 """The verbs of the transformation language as functions over graphs: one file a verb."""
 
 from irgraph.verbs.fuse import Fusion, fuse
+from irgraph.verbs.insert import Insertion, check_insertion, insert
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.remove import remove
+from irgraph.verbs.remove import Removal, check_removal, remove
+from irgraph.verbs.replace import replace
 
-__all__ = ["Fusion", "RefusedError", "fuse", "remove"]
+__all__ = [
+    "Fusion",
+    "Insertion",
+    "RefusedError",
+    "Removal",
+    "check_insertion",
+    "check_removal",
+    "fuse",
+    "insert",
+    "remove",
+    "replace",
+]

@@ -22,17 +22,22 @@ class Fusion:
 
     Attributes:
         graph: the graph after it; results that the new op does not make may still be in use.
-        op: the new op.
-        moved: ops that had to move behind it.
+        ops: the new ops; ``fuse`` makes one.
+        moved: ops that had to move behind them.
         legal: why it was legal, as a sentence.
         assumed: the op whose dependences were assumed away, if any.
     """
 
     graph: Graph
-    op: Op
+    ops: tuple[Op, ...]
     moved: tuple[Op, ...]
     legal: str
     assumed: Op | None = None
+
+    @property
+    def op(self) -> Op:
+        """The new op."""
+        return self.ops[0]
 
 
 def fuse(
@@ -54,17 +59,37 @@ def fuse(
 
     Raises ``RefusedError`` with the path that leaves and returns.
     """
+    return put_in_place(graph, groups, (new,), by=by, assuming=assuming, known=known)
+
+
+def put_in_place(
+    graph: Graph,
+    groups: Sequence[Sequence[Op]],
+    new: Sequence[Op],
+    *,
+    by: str,
+    assuming: str = "",
+    known: Stretch | None = None,
+) -> Fusion:
+    """Put several ops, one behind the other, in the place of all ops in ``groups``.
+
+    As ``fuse``, whose conditions hold; nothing else may come between the new ops.
+    """
     s = known or stretch(graph, groups)
     assumed, place = _place(graph, groups, s, assuming)
     members = [op for group in groups for op in group]
-    notes = {**new.notes, "assuming": assuming} if assumed else new.notes
-    made = replace(_set_like(new, members), origin=_origin(by, members), notes=notes)
+    origin = _origin(by, members)
+    said = {"assuming": assuming} if assumed else {}
+    made = tuple(
+        replace(_set_like(op, members), origin=origin, notes={**op.notes, **said}) for op in new
+    )
     edit = Edit(graph)
     removed = {id(member) for member in members}
     for member in members:
         edit.remove(member)
     beside = {"after": place.unit} if place.after else {"before": place.unit}
-    edit.put(made, **beside)
+    for op in made:
+        edit.put(op, **beside)
     for unit in place.moved:
         edit.remove(unit)
         for left in _without(unit, removed):

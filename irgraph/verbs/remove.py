@@ -62,7 +62,7 @@ def check_removal(graph: Graph, removal: Removal) -> None:
         if old.name not in made or new.name in made:
             name, what = (old, "stays") if old.name not in made else (new, "goes as well")
             raise RefusedError(f"%{name.name} {what}", at)
-        _check_type(old, new, at)
+        check_type(old, new, at)
         if (old.buffer, old.offset) == (new.buffer, new.offset):
             continue
         if old.buffer in {t.buffer for op in removal.ops for t in op.inputs}:
@@ -71,14 +71,18 @@ def check_removal(graph: Graph, removal: Removal) -> None:
         _check_writes(graph, removal, old, new)
 
 
-def _check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
+def check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
+    """Refuse to let a tensor stand for one of another type; ``at`` is shown."""
     for what in ("dtype", "shape", "device", "strides"):
         before, after = getattr(old, what), getattr(new, what)
         if before != after:
-            reason = (
-                f"%{new.name} cannot stand for %{old.name}: its {what} is {after}, not {before}"
-            )
+            is_ = f"its {what} is {_plain(after)}, not {_plain(before)}"
+            reason = f"%{new.name} cannot stand for %{old.name}: {is_}"
             raise RefusedError(reason, at)
+
+
+def _plain(value: object) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:

@@ -14,6 +14,9 @@ from irgraph.text import IrgraphError, parse, print_graph
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
 BLOCK = re.compile(r"^```([a-z ]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STATEMENTS = (
+    "let", "find", "expect", "apply", "repeat", "resize", "fuse", "remove", "replace", "insert",
+)  # fmt: skip
 SOURCE = "what-if.irg"
 
 
@@ -72,5 +75,5 @@ def test_the_example_in_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_every_statement_has_an_example() -> None:
     text = PAGE.read_text(encoding="utf-8")
     scripts = " ".join(b for kind, b in (m.groups() for m in BLOCK.finditer(text)) if kind == "irg")
-    for verb in ("let", "find", "expect", "apply", "repeat", "resize", "fuse", "remove"):
+    for verb in STATEMENTS:
         assert re.search(rf"\b{verb}\b", scripts), verb

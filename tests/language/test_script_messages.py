@@ -162,10 +162,25 @@ MESSAGES = {
     BAG + "into [*%y] = irgraph.batched_embedding([*%w], [*%i], [*%o])": (
         "1:6: error: %m is bound and never used; write _ where it does not matter"
     ),
+    # replace, insert
+    "replace aten.t(%x) with { %y = aten.t(%q) }": "1:39: error: the pattern does not bind %q",
+    "replace aten.t(%x) with { %y = aten.t(%x) %z = aten.t(%yy) }": (
+        "1:55: error: the pattern does not bind %yy; did you mean 'y'?"
+    ),
+    "replace many aten.t(%x) with aten._foreach_neg_([*%x!])": (
+        "1:50: error: '*' takes all matches of a group: only 'fuse' makes groups"
+    ),
+    "insert %x = aten.neg(%x) after aten.t(%x)": (
+        "1:8: error: %x is there already; give what is new a name of its own"
+    ),
+    "insert %z = aten.neg(%x) after first many aten.t(%x)": (
+        "1:26: error: 'first' picks one match: drop 'many'"
+    ),
+    "insert %z = aten.neg(%x) after aten.t(%x) using %zz for %x": (
+        "1:49: error: nothing binds %zz; did you mean 'z'?"
+    ),
     # what is not there yet
     "reorder aten.bmm(%x, _) earliest": "1:1: error: 'reorder' is not available yet",
-    "replace aten.t(%x) with aten.t(%x)": "1:1: error: 'replace' is not available yet",
-    "insert aten.relu_(%g!) after aten.t": "1:1: error: 'insert' is not available yet",
     "parallelize aten.t over 2 streams": "1:1: error: 'parallelize' is not available yet",
     "cast aten.mm to bf16": "1:1: error: 'cast' is not available yet",
     "shard aten.mm over [@gpu0] by table": "1:1: error: 'shard' is not available yet",

@@ -53,7 +53,9 @@ def test_remove_takes_the_subtree_and_empty_scopes_with_it() -> None:
         "input %x : f32[4] in $x\n"
         '"a label"() {\n  aten.neg_(%x!)\n}\n%y = aten.neg(%x) : f32[4] in $y\n'
     )
-    assert ops(done('remove many aten.neg_ assuming "nobody looks at it"', graph).graph) == ["aten.neg"]
+    assert ops(done('remove many aten.neg_ assuming "nobody looks at it"', graph).graph) == [
+        "aten.neg"
+    ]
 
 
 def test_one_of_several_removals_that_is_illegal_stays() -> None:

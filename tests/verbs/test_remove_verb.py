@@ -56,9 +56,9 @@ def test_views_of_what_went_become_views_of_the_substitute() -> None:
     ("result", "reason"),
     [
         ("f16[4]", "%x cannot stand for %y: its dtype is f32, not f16"),
-        ("f32[2, 2]", "%x cannot stand for %y: its shape is (4,), not (2, 2)"),
+        ("f32[2, 2]", "%x cannot stand for %y: its shape is [4], not [2, 2]"),
         ("f32[4] @cpu", "%x cannot stand for %y: its device is gpu0, not cpu"),
-        ("f32[4; 0]", "%x cannot stand for %y: its strides is None, not (0,)"),
+        ("f32[4; 0]", "%x cannot stand for %y: its strides is None, not [0]"),
     ],
 )
 def test_types_must_agree(result: str, reason: str) -> None:

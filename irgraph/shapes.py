@@ -1,0 +1,228 @@
+"""Types of what ops return, asked of torch's meta device: no data, no device, only shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from irgraph.ir.dim import Dim, evaluate, make, rebind
+from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
+from irgraph.ir.schema import Schema, bind, resolve
+from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
+
+TORCH_TYPES = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
+    "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "i64": "int64", "i32": "int32",
+    "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool", "c64": "complex64",
+    "c128": "complex128",
+}  # fmt: skip
+"""Names of element types in torch."""
+
+STANDING_FOR = {"irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
+"""Our own ops whose results are typed as those of an op of torch."""
+
+
+class ShapeError(Exception):
+    """The types of an op's results cannot be told; the message says why."""
+
+
+PROBE = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
+"""Sizes that dimensions are given to see which results follow them."""
+
+
+def infer(
+    op: Op,
+    schemas: Sequence[str] = (),
+    dims: Mapping[str, int] = EMPTY,
+    device: str = "gpu0",
+) -> tuple[Result, ...]:
+    """Return what an op returns: tensors without names, in no buffer or in that of an operand.
+
+    ``schemas`` are those that the model declares, ``dims`` its dimensions: sizes that follow from
+    them are expressions again. ``device`` is where results lie that no operand places.
+    Raises ``ShapeError`` where torch does not know the op, refuses its operands, or a size follows
+    from the dimensions in no plain way; ``ImportError`` where there is no torch.
+    """
+    found = plain_sizes(op, schemas, dims, device)
+    known = list(_dims_of(op))
+    if not known:
+        return found
+    probe = dict(zip(dims, PROBE, strict=False))
+    try:
+        other = plain_sizes(op, schemas, {**dims, **probe}, device)
+    except ShapeError:
+        sizes = ", ".join(f"{name} = {size}" for name, size in dims.items())
+        raise ShapeError(f"its arguments fit only while {sizes}") from None
+    fit = _Sizes(known, dims, {**dims, **probe})
+    return tuple(fit.result(a, b) for a, b in zip(found, other, strict=True))
+
+
+def plain_sizes(
+    op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str = "gpu0"
+) -> tuple[Result, ...]:
+    """Return what an op returns under some dimensions, all sizes as plain numbers."""
+    schema = resolve(op, schemas)
+    if schema is None:
+        raise ShapeError(f"{op.name} has no schema that takes these operands")
+    if not schema.fresh_returns:
+        return ()
+    call = _Call(op, {t: _meta(t, dims) for t in op.inputs}, dims, _device(op, device))
+    returned = call.run(schema)
+    values = returned if isinstance(returned, tuple) else (returned,)
+    pairs = zip(values, schema.returns, strict=False)
+    return tuple(call.result(value) for value, said in pairs if not said.written)
+
+
+def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)
+    """Return torch's element type of a name."""
+    import torch
+
+    return getattr(torch, TORCH_TYPES[name])
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call on the meta device: operands beside what stands for them."""
+
+    op: Op
+    metas: Mapping[Tensor, Any]
+    dims: Mapping[str, int]
+    device: str
+
+    def run(self, schema: Schema) -> Any:  # noqa: ANN401  (whatever torch returns)
+        import torch
+
+        library, _, base = STANDING_FOR.get(self.op.name, self.op.name).partition(".")
+        packet = getattr(getattr(torch.ops, library, None), base, None)
+        if packet is None:
+            raise ShapeError(f"torch has no {self.op.name}")
+        called = getattr(packet, schema.overload or "default", packet)
+        pairs = bind(schema, self.op)
+        named = {argument.name: self._value(value) for argument, value in pairs}
+        places = []
+        for argument in schema.arguments:
+            if argument.keyword or argument.name not in named:
+                break
+            places.append(named.pop(argument.name))
+        try:
+            with torch.no_grad():
+                return called(*places, **named)
+        except Exception as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise ShapeError(f"torch refuses it: {first}") from None
+
+    def _value(self, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
+        if isinstance(value, Tensor):
+            return self.metas[value]
+        if isinstance(value, tuple):
+            return [self._value(item) for item in value]
+        if isinstance(value, DType):
+            return torch_type(value)
+        if isinstance(value, DeviceRef):
+            return "meta"
+        return int(rebind(value, self.dims)) if isinstance(value, Dim) else value
+
+    def result(self, value: Any) -> Result:  # noqa: ANN401  (what torch returned)
+        import torch
+
+        if value is None:
+            return None
+        if isinstance(value, (list, tuple)):
+            made = map(self.result, value)
+            return tuple(tensor for tensor in made if isinstance(tensor, Tensor))
+        held = (t for t, meta in self.metas.items() if torch._C._is_alias_of(value, meta))
+        base = next(held, None)
+        names = {torch_type(name): name for name in TORCH_TYPES}
+        shape, strides = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
+        start = int(value.storage_offset()) * value.element_size()
+        return Tensor(
+            "",
+            names[value.dtype],
+            shape,
+            base.buffer if base is not None else "",
+            None if strides == row_major(shape) else strides,
+            base.offset + start if base is not None else 0,
+            base.device if base is not None else self.device,
+        )
+
+
+def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a torch.Tensor)
+    import torch
+
+    shape = tuple(int(rebind(size, dims)) for size in tensor.shape)
+    given = tensor.strides
+    strides = row_major(shape) if given is None else tuple(int(rebind(n, dims)) for n in given)
+    if tensor.dtype not in TORCH_TYPES:
+        raise ShapeError(f"torch has no element type {tensor.dtype}")
+    return torch.empty_strided(shape, strides, dtype=torch_type(tensor.dtype), device="meta")
+
+
+def _device(op: Op, default: str) -> str:
+    """Return where results lie: as the call says, or with the first operand."""
+    named = op.attributes.get("device")
+    if isinstance(named, DeviceRef):
+        return str(named)
+    return next((tensor.device for tensor in op.inputs), default)
+
+
+def _dims_of(op: Op) -> Iterator[Dim]:
+    """Yield the sizes in an op's operands and attributes that follow from dimensions."""
+    for tensor in op.inputs:
+        sizes = (*tensor.shape, *(tensor.strides or ()), tensor.offset)
+        yield from (size for size in sizes if isinstance(size, Dim))
+    yield from _in_values(tuple(op.attributes.values()))
+
+
+def _in_values(values: tuple[Value, ...]) -> Iterator[Dim]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _in_values(value)
+        elif isinstance(value, Dim):
+            yield value
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Finds the expressions that give a size under two settings of the dimensions."""
+
+    known: Sequence[Dim]
+    dims: Mapping[str, int]
+    probe: Mapping[str, int]
+
+    def result(self, now: Result, then: Result) -> Result:
+        if isinstance(now, tuple) and isinstance(then, tuple):
+            pairs = zip(now, then, strict=True)
+            return tuple(tensors_in(self.result(a, b) for a, b in pairs))
+        if not isinstance(now, Tensor) or not isinstance(then, Tensor):
+            return now
+        shape = tuple(map(self.size, now.shape, then.shape))
+        strides = None
+        if now.strides is not None and then.strides is not None:
+            strides = tuple(map(self.size, now.strides, then.strides))
+        return replace(now, shape=shape, strides=strides)
+
+    def size(self, now: int, then: int) -> int:
+        """Return an expression that is ``now`` and would be ``then``."""
+        if now == then:
+            return now
+        for known in self.known:
+            value = evaluate(known.terms, self.probe)
+            for factor, rest in ((1, now - known), (now // max(known, 1), 0)):
+                if factor * known + rest == now and factor * value + rest == then:
+                    terms = [(names, factor * count) for names, count in known.terms]
+                    return make([*terms, ((), rest)], self.dims)
+        return self._product(now, then)
+
+    def _product(self, now: int, then: int) -> int:
+        for a in self.known:
+            for b in self.known:
+                terms = [(x + y, m * n) for x, m in a.terms for y, n in b.terms]
+                whole, probed = (
+                    evaluate(tuple(terms), self.dims),
+                    evaluate(tuple(terms), self.probe),
+                )
+                factor = now // max(whole, 1)
+                if factor * whole == now and factor * probed == then:
+                    return make([(names, factor * n) for names, n in terms], self.dims)
+        raise ShapeError(f"the size {now} follows from the dimensions in no plain way")

@@ -1,0 +1,156 @@
+"""``insert``: new ops beside others; who comes later may use what they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.edit import Edit, map_tensors
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.remove import check_type
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """New ops that stand beside one of the graph's.
+
+    Attributes:
+        ops: the new ops, in launch order.
+        at: the op beside which they stand; where another op called it, beside that one.
+        after: whether behind it.
+        swaps: pairs of tensors: who comes later and used the first uses the second.
+    """
+
+    ops: tuple[Op, ...]
+    at: Op
+    after: bool = True
+    swaps: tuple[tuple[Tensor, Tensor], ...] = ()
+
+
+def insert(graph: Graph, insertions: Sequence[Insertion]) -> tuple[Graph, tuple[Op, ...]]:
+    """Put new ops in, and return them as they stand there.
+
+    Check each insertion with ``check_insertion`` first.
+    """
+    edit = Edit(graph)
+    swaps: dict[int, tuple[tuple[Tensor, Tensor], ...]] = {}
+    new: list[Op] = []
+    for insertion in insertions:
+        at = outermost_call(graph, insertion.at)
+        made = [_like(op, insertion.at) for op in insertion.ops]
+        for op in made:
+            edit.put(op, after=at) if insertion.after else edit.put(op, before=at)
+        swaps[id(made[-1])] = insertion.swaps
+        new += made
+    whole = edit.commit()
+    if not any(swaps.values()):
+        return whole, tuple(new)
+    swapping = _Swapping(swaps, {d.tensor.name for d in whole.tensors}, {id(op) for op in new})
+    ops = tuple(map(swapping.rebuild, whole.ops))
+    return replace(whole, ops=ops), tuple(swapping.found)
+
+
+def _like(new: Op, at: Op) -> Op:
+    return replace(new, thread=at.thread, stream=at.stream, module=at.module, phase=at.phase)
+
+
+def outermost_call(graph: Graph, op: Op) -> Op:
+    """Return the outermost op that called an op, labels and autograd nodes apart, or the op."""
+    for outer in _around(graph.ops, op):
+        if not outer.is_annotation and not outer.is_autograd:
+            return outer
+    return op
+
+
+def _around(ops: Sequence[Op], op: Op) -> Iterator[Op]:
+    for outer in ops:
+        if any(inner is op for inner in outer.walk()):
+            yield outer
+            yield from _around(outer.body, op)
+
+
+@dataclass
+class _Swapping:
+    """Walks a graph in launch order and changes what comes behind each insertion."""
+
+    swaps: Mapping[int, tuple[tuple[Tensor, Tensor], ...]]
+    defined: set[str]
+    new: set[int]
+    found: list[Op] = field(default_factory=list)
+    names: dict[str, Tensor] = field(default_factory=dict)
+    buffers: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def rebuild(self, op: Op) -> Op:
+        body, swaps = op.body, self.swaps.get(id(op), ())
+        inside = tuple(map(self.rebuild, body))
+        changed = map_tensors(replace(op, body=()), self._tensor) if self.names else op
+        self.defined.update(t.name for t in op.outputs)
+        for old, new in swaps:
+            self.names[old.name] = new
+            if old.buffer != new.buffer:
+                self.buffers[old.buffer] = (old, new)
+        if id(op) in self.new:
+            self.found.append(changed)
+        return replace(changed, body=inside) if body else changed
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        if tensor.name in self.names:
+            return self.names[tensor.name]
+        if tensor.buffer in self.buffers and tensor.name not in self.defined:
+            old, new = self.buffers[tensor.buffer]
+            offset = tensor.offset + new.offset - old.offset
+            self.names[tensor.name] = replace(tensor, buffer=new.buffer, offset=offset)
+            return self.names[tensor.name]
+        return tensor
+
+
+def check_insertion(graph: Graph, insertion: Insertion) -> None:
+    """Refuse what uses a tensor that is not there yet, or a swap that would not hold.
+
+    A substitute must have the same type; the first of a pair must not be read or written through
+    another view that is older than the insertion, nor written where it outlives the step.
+    """
+    before, later = _parted(graph, insertion)
+    defined = {d.tensor.name for d in graph.tensors}
+    defined |= {t.name for op in before for t in op.outputs}
+    for op in insertion.ops:
+        for tensor in op.inputs:
+            if tensor.name not in defined:
+                makers = [leaf for leaf in later if tensor in leaf.outputs]
+                at = [(leaf, f"{leaf.name} defines it") for leaf in makers[:1]]
+                raise RefusedError(f"%{tensor.name} is not defined yet where it would stand", at)
+        defined |= {t.name for t in op.outputs}
+    for old, new in insertion.swaps:
+        check_type(old, new, [(insertion.at, "")])
+        _check_views(old, new, graph, later, defined)
+
+
+def _parted(graph: Graph, insertion: Insertion) -> tuple[list[Op], list[Op]]:
+    """Return the leaves before and behind an insertion."""
+    at = outermost_call(graph, insertion.at)
+    inside = {id(leaf) for leaf in at.leaves()}
+    leaves = list(graph.leaves())
+    first = next(i for i, leaf in enumerate(leaves) if id(leaf) in inside)
+    cut = first + len(inside) if insertion.after else first
+    return leaves[:cut], leaves[cut:]
+
+
+def _check_views(
+    old: Tensor, new: Tensor, graph: Graph, later: Sequence[Op], defined: set[str]
+) -> None:
+    if old.buffer == new.buffer:
+        return
+    lasting = any(d.tensor.buffer == old.buffer for d in graph.tensors)
+    for leaf in later:
+        for tensor in (t for t in leaf.inputs if t.buffer == old.buffer):
+            if tensor.name != old.name and tensor.name in defined:
+                told = [(leaf, f"{leaf.name} uses %{tensor.name}")]
+                reason = f"%{tensor.name} holds the same bytes as %{old.name} and stays in use"
+                raise RefusedError(reason, told)
+            if lasting and tensor.name in leaf.written:
+                told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+                reason = f"%{old.name} outlives the step, and %{new.name} would be written instead"
+                raise RefusedError(reason, told)

@@ -1,0 +1,41 @@
+"""``replace``: several ops become others that give the same tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.verbs.fuse import Fusion, put_in_place
+from irgraph.verbs.refusal import RefusedError
+
+SHOWN = 3
+
+
+def replace(
+    graph: Graph, members: Sequence[Op], new: Sequence[Op], *, by: str = "", assuming: str = ""
+) -> Fusion:
+    """Put ``new`` in the place of ``members``, as one piece.
+
+    As in ``fuse``, no path of dependences may leave the members and come back. Raises
+    ``RefusedError``: with that path, or with the users of a result that no new op makes.
+    """
+    check_users(graph, members, new)
+    return put_in_place(graph, [members], new, by=by or "replace", assuming=assuming)
+
+
+def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
+    """Refuse where what others use is not made any more, or is made of another type."""
+    gone = {id(inner) for op in members for inner in op.walk()}
+    lost = {t.name: t for op in members for inner in op.walk() for t in inner.outputs}
+    for tensor in (t for op in new for t in op.outputs):
+        if lost.pop(tensor.name, tensor) != tensor:
+            raise RefusedError(f"%{tensor.name} would have another type", [(members[0], "")])
+    users = [
+        (leaf, f"{leaf.name} uses %{tensor.name}")
+        for leaf in graph.leaves()
+        for tensor in leaf.inputs
+        if id(leaf) not in gone and tensor.name in lost
+    ]
+    if users:
+        raise RefusedError("what it takes away is still in use", users[:SHOWN])
