@@ -83,38 +83,65 @@ def frame_of(statement: Apply, state: State, frame: Frame) -> tuple[Pass, Frame]
 
 
 def run_remove(statement: Remove, state: State, frame: Frame) -> None:
-    """Take out what matches; users of a result may use another tensor instead."""
+    """Take out what matches; users of a result may use another tensor instead.
+
+    Removals that swap tensors of the same buffers are made one after the other, each checked
+    against the graph that those before it left.
+    """
     selected = state.select(statement.selection, frame)
-    removals: list[Removal] = []
+    first, refused, assumptions, done = selected, [], [], []
+    while True:
+        batch, waiting, refused = _batch(statement, selected, state)
+        state.graph = remove(state.graph, [removal for removal, _ in batch])
+        for removal, assumed in batch:
+            state.drop(removal.ops, [old.name for old, _ in removal.swaps], statement)
+            assumptions += assumed
+            done.append(len(removal.ops))
+        if not (batch and waiting):
+            break
+        selected = state.select(statement.selection, frame)
+    swapped = "users read a tensor of the same type instead"
+    legal = swapped if statement.swaps else "no result is in use"
+    state.entries.append(
+        replace(
+            entry_of(statement, frame, first),
+            groups=len(done),
+            replaced=sum(done),
+            legal=(legal,) if done else (),
+            refused=tuple(refused),
+            assumptions=tuple(assumptions),
+        )
+    )
+
+
+Checked = tuple[Removal, list[str]]
+
+
+def _batch(
+    statement: Remove, selected: Selected, state: State
+) -> tuple[list[Checked], bool, list[Diagnostic]]:
+    """Return removals of different buffers, whether others must wait, and what is refused."""
+    batch: list[Checked] = []
     refused: list[Diagnostic] = []
-    assumptions: list[str] = []
+    taken: set[str] = set()
+    waiting = False
     for match in selected.matches:
         removal = _removal(statement, selected, match)
+        buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
+        if buffers & taken:
+            waiting = True
+            continue
         try:
             _check_kept(removal, state, selected)
-            assumptions += _check(removal, statement, state)
-            removals.append(removal)
+            batch.append((removal, _check(removal, statement, state)))
+            taken |= buffers
         except RefusedError as error:
             what = f"{call_of(removal.ops[0])} is not removed"
             diagnostic = refusal(error, what, statement.place, state.graph)
             if not statement.selection.many:
                 raise illegal(diagnostic) from None
             refused.append(diagnostic)
-    state.graph = remove(state.graph, removals)
-    for removal in removals:
-        state.drop(removal.ops, [old.name for old, _ in removal.swaps], statement)
-    swapped = "users read a tensor of the same type instead"
-    legal = swapped if statement.swaps else "no result is in use"
-    state.entries.append(
-        replace(
-            entry_of(statement, frame, selected),
-            groups=len(removals),
-            replaced=sum(len(removal.ops) for removal in removals),
-            legal=(legal,) if removals else (),
-            refused=tuple(refused),
-            assumptions=tuple(assumptions),
-        )
-    )
+    return batch, waiting, refused
 
 
 def _removal(statement: Remove, selected: Selected, match: Match) -> Removal:

@@ -62,7 +62,7 @@ def test_one_of_several_removals_that_is_illegal_stays() -> None:
     outcome = done("remove many %y = aten.{clone,to}(%x, ...) using %x for %y", model(COPIES))
     assert ops(outcome.graph) == ["aten.to", "aten.neg"]
     assert [d.message for d in outcome.report.refused] == [
-        "aten.to (%c) is not removed: %b cannot stand for %c: its dtype is f32, not f16"
+        "aten.to (%c) is not removed: %x cannot stand for %c: its dtype is f32, not f16"
     ]
 
 
