@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,42 @@ from irgraph.schedule.timeline import CAUSES, Interval, Timeline
 
 Event = dict[str, Any]
 
+PROCESSES = 100
+"""Numbers kept for the tracks of one timeline where several share a file."""
+
 
 def write_timeline(timeline: Timeline, path: str | Path) -> None:
     """Write a timeline in Chrome's trace event format, whole or not at all.
 
     Tracks: the critical path; each host thread with its operations and what they spend their time
-    on; each device stream with its kernels. Arrows lead from launches to kernels.
+    on; each device stream with its kernels; counters of launches that wait for the device and of
+    kernels that run. Arrows lead from launches to kernels.
     """
     write_atomic(path, msgspec.json.encode(trace_events(timeline)))
 
 
-def trace_events(timeline: Timeline) -> dict[str, Any]:
-    """Return a timeline as a trace: times in microseconds, facts about operations in ``args``."""
+def write_side_by_side(timelines: Mapping[str, Timeline], path: str | Path) -> None:
+    """Write several timelines, by what they are called, as tracks of one file.
+
+    For predicted and measured, or before and after; all start at zero.
+    """
+    events: list[Event] = []
+    facts = {}
+    for number, (name, timeline) in enumerate(timelines.items()):
+        found = trace_events(timeline, name, PROCESSES * number)
+        events += found["traceEvents"]
+        facts[name] = found["otherData"]
+    whole = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}
+    write_atomic(path, msgspec.json.encode(whole))
+
+
+def trace_events(timeline: Timeline, name: str = "", first: int = 0) -> dict[str, Any]:
+    """Return a timeline as a trace: times in microseconds, facts about operations in ``args``.
+
+    ``name`` stands before the names of its tracks, whose numbers count from ``first``.
+    """
     chain = critical_path(timeline)
-    tracks = _Tracks(timeline)
+    tracks = _Tracks(timeline, name, first)
     facts = {
         "device": timeline.device,
         "host": timeline.host,
@@ -40,7 +63,7 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
     }
     events = [*tracks.names(), *tracks.path(chain), *tracks.ops(), *tracks.intervals()]
     return {
-        "traceEvents": [*events, *tracks.arrows()],
+        "traceEvents": [*events, *tracks.arrows(), *tracks.counters()],
         "displayTimeUnit": "ms",
         "otherData": facts,
     }
@@ -49,20 +72,23 @@ def trace_events(timeline: Timeline) -> dict[str, Any]:
 class _Tracks:
     """The events of a timeline: a process for each kind of resource, a thread for each one."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, name: str, first: int) -> None:
         self.timeline = timeline
+        self.name = name
+        self.first = first
         kinds = list(dict.fromkeys(r.kind for r in timeline.resources))
         self.where = [
-            {"pid": kinds.index(resource.kind) + 1, "tid": number + 1}
+            {"pid": first + kinds.index(resource.kind) + 1, "tid": number + 1}
             for number, resource in enumerate(timeline.resources)
         ]
-        self.path_track = {"pid": 0, "tid": 0}
+        self.path_track = {"pid": first, "tid": 0}
 
     def names(self) -> Iterator[Event]:
         tracks = [(self.path_track, "critical path", "critical path")]
         resources = zip(self.where, self.timeline.resources, strict=True)
         tracks += [(where, resource.kind, resource.name) for where, resource in resources]
-        for where, process, thread in tracks:
+        for where, kind, thread in tracks:
+            process = f"{self.name}: {kind}" if self.name else kind
             yield {"ph": "M", **where, "name": "process_name", "args": {"name": process}}
             yield {"ph": "M", **where, "name": "thread_name", "args": {"name": thread}}
             order = {"sort_index": where["pid"]}
@@ -100,9 +126,40 @@ class _Tracks:
                 launches[key] = i
             elif i.cause == "kernel" and key in launches:
                 launch = launches.pop(key)
-                same = {"name": "launch", "cat": "launch", "id": number}
+                same = {"name": "launch", "cat": "launch", "id": f"{self.first}.{number}"}
                 yield {"ph": "s", **self.where[launch.resource], **same, "ts": launch.start}
                 yield {"ph": "f", "bp": "e", **self.where[i.resource], **same, "ts": i.start}
+
+    def counters(self) -> Iterator[Event]:
+        """Count, for each device, launches that wait for it and kernels that run on it."""
+        waiting: dict[int, Counter[float]] = defaultdict(Counter)
+        running: dict[int, Counter[float]] = defaultdict(Counter)
+        ends = self.timeline.columns.end
+        for i in self.timeline.intervals:
+            if i.cause == "kernel":
+                process = self.where[i.resource]["pid"]
+                launch = [p for p in i.after if self._is_launch(p)]
+                if launch:
+                    waiting[process][float(ends[launch[-1]])] += 1
+                    waiting[process][i.start] -= 1
+                running[process][i.start] += 1
+                running[process][i.end] -= 1
+        for name, found in (("launches waiting", waiting), ("kernels running", running)):
+            for process, changes in found.items():
+                yield from _counted(process, name, changes)
+
+    def _is_launch(self, position: int) -> bool:
+        tasks = self.timeline.columns.tasks
+        return tasks.causes[tasks.cause[position]] in ("T4", "latency")
+
+
+def _counted(process: int, name: str, changes: Mapping[float, int]) -> Iterator[Event]:
+    """Yield a counter's values at the times it changes."""
+    value = 0
+    for time, change in sorted(changes.items()):
+        value += change
+        if change:
+            yield {"ph": "C", "pid": process, "name": name, "ts": time, "args": {name: value}}
 
 
 def _slice(

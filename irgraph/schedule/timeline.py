@@ -150,6 +150,17 @@ class Intervals(Sequence[Interval]):
             return [self._interval(position) for position in range(len(self))[at]]
         return self._interval(range(len(self))[at])
 
+    def __iter__(self) -> Iterator[Interval]:
+        """Yield every interval in order."""
+        tasks = self.tasks
+        ops = [*self.ops, None]
+        kernels = [*self.kernels, None]
+        columns = (tasks.resource, tasks.cause, self.start, self.end, tasks.op, tasks.kernel)
+        rows = zip(*(column.tolist() for column in columns), tasks.waited, strict=True)
+        for resource, cause, start, end, op, kernel, waits in rows:
+            found = (tuple(waits), ops[op], kernels[kernel])
+            yield Interval(resource, tasks.causes[cause], start, end, *found)
+
     def _interval(self, at: int) -> Interval:
         tasks = self.tasks
         op, kernel = int(tasks.op[at]), int(tasks.kernel[at])

@@ -11,7 +11,8 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.schedule.accounting import BLOCKING
 from irgraph.schedule.algorithm1 import algorithm1
-from irgraph.schedule.perfetto import trace_events, write_timeline
+from irgraph.schedule.perfetto import trace_events, write_side_by_side, write_timeline
+from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FlatHost, kernel, priced
 
@@ -69,3 +70,33 @@ def test_a_file_is_written_that_json_can_read(timeline: Timeline, tmp_path: Path
     write_timeline(timeline, path)
     assert json.loads(path.read_text()) == json.loads(json.dumps(trace_events(timeline)))
     assert [p.name for p in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_counters_follow_the_queue_and_the_device(timeline: Timeline) -> None:
+    events = trace_events(timeline)["traceEvents"]
+    counts = [(e["name"], e["args"][e["name"]]) for e in events if e["ph"] == "C"]
+    running = [value for name, value in counts if name == "kernels running"]
+    assert running == [1, 0, 1, 0]
+    waiting = [value for name, value in counts if name == "launches waiting"]
+    assert (max(waiting, default=0), waiting[-1:]) in [(1, [0]), (0, [])]
+
+
+def test_launches_that_the_device_has_no_time_for_are_counted() -> None:
+    calls = [(Op("aten.linear"), [kernel(100.0)]) for _ in range(3)]
+    events = trace_events(simulate(priced(*calls), FlatHost()))["traceEvents"]
+    waiting = [e["args"]["launches waiting"] for e in events if "launches waiting" in e["name"]]
+    assert max(waiting) == 2
+    assert waiting[-1] == 0
+
+
+def test_timelines_stand_side_by_side(timeline: Timeline, tmp_path: Path) -> None:
+    path = tmp_path / "both.json"
+    write_side_by_side({"before": timeline, "after": timeline}, path)
+    whole = json.loads(path.read_text())
+    events = whole["traceEvents"]
+    processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    assert processes[0] == "before: critical path"
+    assert processes[-1] == "after: gpu0"
+    ids = [e["id"] for e in events if e["ph"] == "s"]
+    assert len(ids) == len(set(ids)) == 4
+    assert set(whole["otherData"]) == {"before", "after"}

@@ -9,15 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costmodels.price import price
+from costmodels.sheet import load_device
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.verify import verify
 from irgraph.schedule.accounting import ACCOUNTINGS, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
+from irgraph.text import parse, print_graph
 from irgraph.text.diagnostics import IrgraphError
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
 
@@ -157,3 +161,29 @@ def test_one_launch_starts_all_kernels_of_a_graph() -> None:
     assert [end - start for start, end in spans(timeline, "T4")] == [4.0, 4.0]
     assert spans(timeline, "kernel", "default") == [(7.0, 17.0), (17.0, 27.0), (27.0, 28.0)]
     assert spans(timeline, "kernel", "gpu0 s") == [(7.0, 17.0)]
+
+
+MODEL = """model "m" { format = 1  dims = {B = 4096} }
+
+device @gpu0 "v100"
+stream side @gpu0
+input %x : f32[B, 1024] in $b1
+
+%a = aten.relu(%x) : f32[B, 1024] in $b2 on main/side
+%e = sync.record() : u8[] @cpu in $e on main/side
+sync.wait(%e)
+%b = aten.relu(%a) : f32[B, 1024] in $b3
+sync.stream()
+"""
+
+
+def test_events_and_waits_have_a_text_form() -> None:
+    graph = parse(MODEL)
+    assert verify(graph) == []
+    assert print_graph(graph) == MODEL
+    step = price(graph, load_device("v100"))
+    assert step.unknown == ()
+    timeline = simulate(step, FlatHost(), accounting=PLAIN)
+    (_, first), (second, last) = spans(timeline, "kernel")
+    assert second >= first
+    assert timeline.step_time == last

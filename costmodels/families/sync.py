@@ -1,0 +1,16 @@
+"""Order among streams and host: events and waits launch no work of their own."""
+
+from __future__ import annotations
+
+from costmodels.machine import Machine, Rule
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+
+
+def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    return ()
+
+
+RULES: dict[str, Rule] = dict.fromkeys(
+    ("sync.record", "sync.wait", "sync.event", "sync.stream", "sync.device"), _nothing
+)
