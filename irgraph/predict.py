@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from costmodels.host import load_host
+from costmodels.learned.predictors import predictors
 from costmodels.price import price
 from costmodels.sheet import DeviceSheet, load_device
 from irgraph.ir.cost import PROVENANCES, Host, Kernel, Priced
@@ -127,12 +128,14 @@ def predict(
     ``device`` and ``host`` are shipped names or paths of the user's own files; ``mode`` is
     ``paper`` (its formulas as they stand) or ``corrected``; ``software`` names what the ops of
     that era launch; ``pinned`` says whether host tensors lie in pinned memory (by default the
-    model's setting ``pinned``, or else pageable).
+    model's setting ``pinned``, or else pageable). Trained models price what they were trained
+    for (``costmodels.learned.predictors``), formulas the rest.
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
     sheet = load_device(device)
     table = load_host(host)
-    priced = price(graph, sheet, mode=mode, software=software, pinned=pinned)
+    learned = predictors(sheet, software) if mode == "corrected" else {}
+    priced = price(graph, sheet, mode=mode, software=software, pinned=pinned, learned=learned)
     schedule = simulate if accounting.simulated else algorithm1
     timeline = schedule(priced, table, accounting=accounting)
     return Prediction(priced, timeline, critical_path(timeline), sheet, table, software)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, console, write_json
+from irgraph.cli.common import JsonOption, console, working, write_json
 
 
 def evaluate(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="dlrm-v100")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="dlrm-v100, kernels or models")],
     json: JsonOption = False,
 ) -> None:
     """Put predictions beside published measurements, with signed errors."""
@@ -20,7 +20,8 @@ def evaluate(
     if what not in EVALUATIONS:
         message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
-    result = EVALUATIONS[what]()
+    with working(f"evaluating {what}"):
+        result = EVALUATIONS[what]()
     if json:
         write_json(result.as_json())
         return

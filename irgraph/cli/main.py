@@ -17,7 +17,9 @@ from irgraph.cli.devices import devices, hosts
 from irgraph.cli.diff import diff
 from irgraph.cli.evaluate import evaluate
 from irgraph.cli.lower import lower
+from irgraph.cli.measure import calibrate, measure
 from irgraph.cli.models import fmt, show, verify
+from irgraph.cli.models_list import models
 from irgraph.cli.opt import opt
 from irgraph.cli.overheads import overheads
 from irgraph.cli.passes import passes
@@ -25,6 +27,7 @@ from irgraph.cli.pipeline import PipelineCommand
 from irgraph.cli.predict import predict
 from irgraph.cli.reduce import reduce
 from irgraph.cli.replay import replay
+from irgraph.cli.train import train
 
 app = typer.Typer(
     name="irgraph",
@@ -37,13 +40,17 @@ app = typer.Typer(
 )
 for command in (capture, lower, show, verify, fmt, predict, diff, passes, devices, hosts, evaluate):
     app.command()(command)
+app.command()(train)
 app.command()(check)
+app.command()(measure)
+app.command()(calibrate)
+app.command()(models)
 app.command()(replay)
 app.command()(overheads)
 app.command()(analyze)
 app.command(cls=PipelineCommand)(opt)
-app.command(cls=PipelineCommand)(reduce)
 app.command(cls=PipelineCommand)(bisect)
+app.command(cls=PipelineCommand)(reduce)
 
 
 @app.callback()
@@ -62,21 +69,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; no error reaches the user as a traceback."""
     from irgraph.text.diagnostics import IrgraphError
 
+    _open_streams()
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code = app(args=list(given), standalone_mode=False)
+        sys.stdout.flush()
     except IrgraphError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  (the reader has gone)
+        _drop_output()
         return 0
+    except OSError as error:
+        sys.stderr.write(f"irgraph: {error.filename or 'output'}: {error.strerror or error}\n")
+        _drop_output()
+        return 4
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
     except Exception as error:
         return usage_error(error)
     return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Stand in for standard streams that the caller closed."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+
+
+def _drop_output() -> None:
+    """Let nothing more be written to an output that takes no more."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def usage_error(error: Exception) -> int:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from irgraph.evaluate.comparison import Comparison
+from irgraph.evaluate.comparison import Comparison, Evaluation
 from irgraph.evaluate.dlrm_v100 import evaluate_dlrm_v100
+from irgraph.evaluate.kernels import evaluate_kernels
+from irgraph.evaluate.models import evaluate_models
 
-EVALUATIONS: dict[str, Callable[[], Comparison]] = {"dlrm-v100": evaluate_dlrm_v100}
+EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "dlrm-v100": evaluate_dlrm_v100,
+    "kernels": evaluate_kernels,
+    "models": evaluate_models,
+}
 """What can be evaluated, by the name the command takes."""
 
-__all__ = ["EVALUATIONS", "Comparison", "evaluate_dlrm_v100"]
+__all__ = [
+    "EVALUATIONS",
+    "Comparison",
+    "Evaluation",
+    "evaluate_dlrm_v100",
+    "evaluate_kernels",
+    "evaluate_models",
+]

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import RenderableType
 from rich.table import Table
 
 from irgraph.evaluate.errors import Errors, error, summarize
+
+
+class Evaluation(Protocol):
+    """What an evaluation returns: tables to print, and the same figures as plain values."""
+
+    def render(self) -> list[RenderableType]:
+        """Return the tables and lines to print."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,33 @@
+"""What trained models are shipped, for lists of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from costmodels.learned.weights import load_shipped, parameters, shipped
+
+
+def model_rows() -> list[dict[str, Any]]:
+    """Return one row for each held-out op and device of each shipped model; errors in percent."""
+    rows: list[dict[str, Any]] = []
+    for family in shipped():
+        weights = load_shipped(family)
+        for what, parts in weights.made["held_out_pct"].items():
+            op, _, device = what.partition(" ")
+            long = parts.get("long", {})
+            rows.append(
+                {
+                    "family": family,
+                    "op": op,
+                    "device": device,
+                    "rows": parts["all"]["count"],
+                    "GMAE %": parts["all"]["gmae"],
+                    "MAPE %": parts["all"]["mape"],
+                    "long GMAE %": long.get("gmae", "-"),
+                    "coverage %": parts["all"]["coverage"],
+                    "unseen": f"{weights.unseen:.0%}",
+                    "parameters": parameters(weights),
+                    "trained by": weights.made["command"],
+                }
+            )
+    return rows

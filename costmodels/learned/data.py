@@ -1,0 +1,101 @@
+"""Measured kernels: the tables of a folder of measurements as columns, and their split."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.learned.features import Family
+from costmodels.learned.hardware import Floats
+from irgraph.text.diagnostics import Place, fail
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Kernels measured one at a time, one row each.
+
+    Attributes:
+        family: what they belong to.
+        sizes: columns by name, and ``op``, the index in ``family.ops``.
+        devices: names of devices.
+        device: index in ``devices``.
+        times: microseconds as measured, the host's launch included.
+        dev: whether the row is held out of training.
+        kernels: name of the kernel that ran, for what the name tells of it.
+        sha256: of the file they were read from.
+    """
+
+    family: Family
+    sizes: dict[str, Floats]
+    devices: tuple[str, ...]
+    device: NDArray[np.intp]
+    times: Floats
+    dev: NDArray[np.bool_]
+    kernels: NDArray[np.str_]
+    sha256: str = ""
+
+    def where(self, keep: NDArray[np.bool_]) -> Measurements:
+        """Return the rows for which ``keep`` holds."""
+        sizes = {name: column[keep] for name, column in self.sizes.items()}
+        rows = (self.device[keep], self.times[keep], self.dev[keep], self.kernels[keep])
+        return Measurements(self.family, sizes, self.devices, *rows, self.sha256)
+
+    def of(self, device: str) -> NDArray[np.bool_]:
+        """Return which rows were measured on a device."""
+        return np.asarray(self.device == self.devices.index(device))
+
+    @property
+    def op(self) -> NDArray[np.intp]:
+        """Index of the op in ``family.ops`` by row."""
+        return self.sizes["op"].astype(np.intp)
+
+
+def read_measurements(folder: str | Path, family: Family) -> Measurements:
+    """Read ``kernels/<table>.csv.gz`` of a folder of measurements.
+
+    Columns: ``op``, ``device``, the family's sizes, ``latency_ms``, ``split`` (``train`` or
+    ``dev``). Raises ``IrgraphError`` where the file or a column is missing, or a value is bad.
+    """
+    path = Path(folder) / "kernels" / f"{family.table}.csv.gz"
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw).decode("utf-8")
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None
+    rows = list(csv.DictReader(io.StringIO(text)))
+    place = Place(str(path))
+    wanted = {"op", "device", "latency_ms", "split", *family.sizes}
+    missing = sorted(wanted - set(rows[0] if rows else ()))
+    if missing:
+        raise fail(f"measurements have no column {missing[0]!r}", place)
+    names = tuple(sorted({row["device"] for row in rows}))
+    sizes = {name: _numbers(rows, name, place) for name in family.sizes}
+    ops = [row["op"] for row in rows]
+    strange = sorted(set(ops) - set(family.ops))
+    if strange:
+        raise fail(f"{family.name} has no op {strange[0]!r}", place)
+    sizes["op"] = np.asarray([family.ops.index(op) for op in ops], np.float32)
+    return Measurements(
+        family,
+        sizes,
+        names,
+        np.asarray([names.index(row["device"]) for row in rows], np.intp),
+        _numbers(rows, "latency_ms", place) * np.float32(1e3),
+        np.asarray([row["split"] == "dev" for row in rows]),
+        np.asarray([row.get("kernel") or "" for row in rows]),
+        hashlib.sha256(raw).hexdigest(),
+    )
+
+
+def _numbers(rows: list[dict[str, str]], name: str, place: Place) -> Floats:
+    try:
+        return np.asarray([float(row[name]) for row in rows], np.float32)
+    except ValueError as error:
+        raise fail(f"column {name!r}: {error}", place) from None

@@ -1,0 +1,92 @@
+"""Predictions of trained models with numpy alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.learned.features import Sizes
+from costmodels.learned.hardware import KNOWN, Floats, Hardware
+from costmodels.learned.weights import Layers, Weights
+
+CHUNK = 4096
+"""Rows that are worked on together, so that they stay in cache."""
+SLACK = 0.05
+"""Octaves beyond the range of training that do not count as outside."""
+LOG_SCALE = 3.5
+"""The network's second output is the logarithm of the scale of errors plus this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """Predictions of many kernels; times in microseconds, one value a row.
+
+    Attributes:
+        time: of the kernel, without the host's launch.
+        spread: half a 90 % interval around it.
+        outside: whether the sizes or the device lie outside what training has seen; the
+            prediction then grows with the roofline bound.
+        width: half the 90 % interval of the logarithm (base e) of the time.
+        beyond: octaves by which the furthest input lies outside the range of training.
+        floor: logarithm (base e) of the shortest measurable time over the usual floor of the op.
+    """
+
+    time: Floats
+    spread: Floats
+    outside: NDArray[np.bool_]
+    width: Floats
+    beyond: Floats
+    floor: Floats
+
+
+def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
+    """Return the times of a family's kernels on one device, or on a device a row.
+
+    ``sizes`` holds the columns that ``weights.family.sizes`` names, and ``op``.
+    """
+    inputs = weights.family.inputs(sizes, device)
+    matrix = inputs.matrix()
+    seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
+    beyond = np.abs(matrix - seen)[: -len(KNOWN)].max(0)
+    least, most = weights.extent
+    beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
+    unseen = matrix[-len(KNOWN) :].max(0) == 0
+    seen -= weights.mean[:, None]
+    seen /= weights.scale[:, None]
+    if unseen.any():
+        seen[-len(inputs.personal) :, unseen] = 0
+    ratio, scale, floor = combine(forward(weights.layers, seen))
+    width = np.hypot(scale * np.float32(weights.stretch), unseen * np.float32(weights.unseen))
+    width += beyond * np.float32(weights.octave)
+    time = inputs.base * np.exp(ratio)
+    outside = unseen | (beyond > SLACK)
+    return Estimates(time, time * np.sinh(width), outside, width, beyond, floor)
+
+
+def forward(layers: Layers, inputs: Floats) -> Floats:
+    """Return the outputs of every member, (members, outputs, rows), of inputs (inputs, rows)."""
+    members = layers[0][0].shape[0]
+    outputs = np.empty((members, layers[-1][0].shape[1], inputs.shape[1]), np.float32)
+    for start in range(0, inputs.shape[1], CHUNK):
+        for member in range(members):
+            values = inputs[:, start : start + CHUNK]
+            for weights, bias in layers[:-1]:
+                values = weights[member] @ values
+                values += bias[member][:, None]
+                np.maximum(values, 0, out=values)
+            weights, bias = layers[-1]
+            out = weights[member] @ values + bias[member][:, None]
+            outputs[member, :, start : start + CHUNK] = out
+    return outputs
+
+
+def combine(outputs: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return log ratio, its scale, and log floor over the members; rows in the last axis.
+
+    The scale joins what members expect of themselves and how far they disagree.
+    """
+    mean = outputs.mean(0)
+    own = np.exp(np.clip(mean[1] - np.float32(LOG_SCALE), -7, 1))
+    return mean[0], np.hypot(own, outputs[:, 0].std(0)), mean[2]

@@ -1,0 +1,1 @@
+"""Microbenchmarks: the same sweep on any torch device, and device sheets from measurements."""

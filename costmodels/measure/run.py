@@ -1,0 +1,169 @@
+"""Running a sweep: within a time budget, resumable, and safe against running out of memory.
+
+The file is JSON lines: first what was measured on, then one line a case. A line is written as soon
+as its case is done, so a run that is cut off resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from costmodels.measure.ops import OPS, Bench
+from costmodels.measure.sweep import SWEEPS, Case, plan
+from costmodels.measure.timer import RUNS, measure_call
+from irgraph.text.diagnostics import Place, fail, near
+
+FORMAT = 1
+
+
+def measure(
+    families: Iterable[str],
+    device: str,
+    path: str | Path,
+    *,
+    count: int = 100,
+    budget: float = 600.0,
+    seed: int = 0,
+    dtypes: tuple[str, ...] = ("f32",),
+    runs: int = RUNS,
+    progress: Callable[[Case], None] | None = None,
+) -> int:
+    """Measure cases of families on a torch device, appending to a file; return how many are new.
+
+    Args:
+        families: keys of ``SWEEPS``.
+        device: a torch device, such as ``cpu`` or ``cuda``.
+        path: the file to write or to continue.
+        count: cases of each family.
+        budget: seconds after which no new case starts.
+        seed: of sizes and values.
+        dtypes: data types, as in ``Case``.
+        runs: timed calls of each case.
+        progress: told each case before it runs.
+
+    Raises:
+        IrgraphError: a family is unknown, torch or the device is missing, or the file was written
+            on another device or is no file of measurements.
+    """
+    cases = [case for family in families for case in plan(_known(family), count, seed, dtypes)]
+    torch = torch_for(device)
+    path = Path(path)
+    done = _resume(path, describe(torch, device, seed))
+    end = time.monotonic() + budget
+    new = 0
+    with path.open("a", encoding="utf-8") as file:
+        for case in cases:
+            if case.key in done or time.monotonic() > end:
+                continue
+            if progress is not None:
+                progress(case)
+            row = {**asdict(case), "key": case.key, **_timed(torch, device, case, seed, runs)}
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+            file.flush()
+            new += 1
+    return new
+
+
+def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN401  (the module)
+    """Return what a file of measurements was made on."""
+    found: dict[str, Any] = {"format": FORMAT, "device": device, "seed": seed}
+    found |= {"torch": torch.__version__, "python": platform.python_version()}
+    if device.startswith("cuda"):
+        card = torch.cuda.get_device_properties(device)
+        found |= {"name": card.name, "cuda": torch.version.cuda, "driver": _driver()}
+    else:
+        found |= {"name": platform.processor() or platform.machine()}
+        found |= {"threads": torch.get_num_threads()}
+    return found
+
+
+def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the head and the rows of a file of measurements; a half-written last line is left out.
+
+    Raises:
+        IrgraphError: the file is no file of measurements.
+    """
+    rows: list[dict[str, Any]] = []
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            if number == len(lines):
+                break
+            raise fail("not a line of measurements", Place(str(path), "", number)) from None
+    if not rows or rows[0].get("format") != FORMAT:
+        raise fail(f"not a file of measurements of format {FORMAT}", Place(str(path)))
+    return rows[0], rows[1:]
+
+
+def _resume(path: Path, head: Mapping[str, Any]) -> set[str]:
+    """Return the keys of the cases that a file holds; start the file if there is none."""
+    if not path.exists() or not path.read_bytes().strip():
+        path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+        return set()
+    before, rows = read_rows(path)
+    for name in ("device", "name", "torch", "seed"):
+        was, now = before.get(name), head.get(name)
+        if was != now:
+            raise fail(
+                f"cannot continue: the file's {name} is {was!r}, not {now!r}",
+                Place(str(path)),
+                hint="give another file with -o",
+                exit_code=2,
+            )
+    whole = [before, *rows]
+    path.write_text("".join(json.dumps(r, separators=(",", ":")) + "\n" for r in whole), "utf-8")
+    return {row["key"] for row in rows}
+
+
+def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[str, Any]:  # noqa: ANN401
+    """Return a case's timing, or the error that it ended with."""
+    try:
+        call = OPS[case.op](Bench(torch, device, case, seed))
+        return asdict(measure_call(torch, device, call, runs))
+    except (RuntimeError, MemoryError) as error:
+        if device.startswith("cuda"):
+            torch.cuda.empty_cache()
+        return {"error": str(error).splitlines()[0][:200] if str(error) else type(error).__name__}
+
+
+def _known(family: str) -> str:
+    if family not in SWEEPS:
+        raise fail(
+            f"nothing to measure is called {family!r}{near(family, SWEEPS)}",
+            hint=f"known: {', '.join(SWEEPS)}",
+            exit_code=2,
+        )
+    return family
+
+
+def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
+    """Return torch. Raises ``IrgraphError`` where it, or the device, is missing."""
+    try:
+        import torch
+    except ImportError:
+        hint = "pip install 'irgraph[torch]'"
+        raise fail(
+            "measuring needs torch, which is not installed", hint=hint, exit_code=2
+        ) from None
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda") or (kind == "cuda" and not torch.cuda.is_available()):
+        raise fail(f"torch has no device {device!r} here", hint="cpu always works", exit_code=2)
+    return torch
+
+
+def _driver() -> str:
+    import subprocess
+
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return ""

@@ -1,0 +1,74 @@
+"""``irgraph measure`` and ``irgraph calibrate``: microbenchmarks on a torch device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import say, write_result
+
+Device = Annotated[str, typer.Option("--device", help="A torch device: cpu, cuda, cuda:1.")]
+
+
+def measure(
+    families: Annotated[
+        list[str] | None, typer.Argument(metavar="[FAMILY]…", help="All by default.")
+    ] = None,
+    device: Device = "cuda",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="Written or continued.")
+    ] = "measurements.jsonl",
+    count: Annotated[int, typer.Option("--count", min=1, help="Cases of each family.")] = 100,
+    budget: Annotated[float, typer.Option("--budget", help="Seconds to spend.")] = 600.0,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cases.")] = 0,
+    dtype: Annotated[
+        list[str] | None, typer.Option("--dtype", help="f32, f16, bf16, f64 (repeatable).")
+    ] = None,
+) -> None:
+    """Measure kernels over a sweep of sizes; a run that is cut off continues where it stopped."""
+    from rich.progress import Progress
+
+    from costmodels.measure.ops import DTYPES
+    from costmodels.measure.run import measure as run
+    from costmodels.measure.sweep import SWEEPS
+    from irgraph.cli.common import console
+    from irgraph.text.diagnostics import fail, near
+
+    chosen = families or list(SWEEPS)
+    kinds = tuple(dtype or ("f32",))
+    for kind in kinds:
+        if kind not in DTYPES:
+            hint = f"known: {', '.join(DTYPES)}"
+            raise fail(f"no data type {kind!r}{near(kind, DTYPES)}", hint=hint, exit_code=2)
+    out = console(error=True)
+    with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
+        task = bar.add_task("measuring", total=len(chosen) * count)
+        new = run(
+            chosen,
+            device,
+            output,
+            count=count,
+            budget=budget,
+            seed=seed,
+            dtypes=kinds,
+            progress=lambda case: bar.update(task, advance=1, description=case.key),
+        )
+    say(f"{new} new measurements in {output}")
+
+
+def calibrate(
+    device: Device = "cuda",
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FILE", help="The sheet; - prints it.")
+    ] = "-",
+    scale: Annotated[
+        float, typer.Option("--scale", min=0.001, max=1.0, help="Below 1: a quick look.")
+    ] = 1.0,
+) -> None:
+    """Measure a device and write its sheet, for ``--device FILE``."""
+    from costmodels.measure.calibrate import calibrate as run
+    from costmodels.measure.calibrate import to_json
+    from costmodels.measure.run import torch_for
+
+    write_result(to_json(run(torch_for(device), device, scale=scale)), output)

@@ -1,0 +1,69 @@
+"""What models see of kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costmodels.learned.features import FAMILIES, START, Family
+from costmodels.learned.hardware import KNOWN, datasheet_only, figures, hardware
+from costmodels.sheet import load_device
+
+SIDE = st.integers(1, 4096)
+
+
+def inputs(family: Family, values: list[int], unseen: bool = False) -> np.ndarray:
+    sizes = {n: np.asarray([v], np.float32) for n, v in zip(family.sizes, values, strict=False)}
+    sizes |= {"op": np.zeros(1, np.float32)}
+    return family.inputs(sizes, hardware(load_device("v100-pcie-32gb"), unseen=unseen)).matrix()
+
+
+@given(st.sampled_from(["gemm", "elementwise", "softmax", "layer_norm"]), st.tuples(*[SIDE] * 4))
+def test_inputs_are_finite(name: str, values: tuple[int, ...]) -> None:
+    matrix = inputs(FAMILIES[name], list(values))
+    assert matrix.dtype == np.float32
+    assert np.isfinite(matrix).all()
+
+
+@given(st.tuples(SIDE, SIDE, SIDE), st.integers(1, 250))
+def test_convolution_inputs_are_finite(channels: tuple[int, int, int], side: int) -> None:
+    assert np.isfinite(inputs(FAMILIES["conv2d"], [*channels, 3, side, 1, 1])).all()
+
+
+@given(st.tuples(*[SIDE] * 4))
+def test_base_is_the_roofline_bound_and_a_start(values: tuple[int, ...]) -> None:
+    sheet = load_device("v100-pcie-32gb")
+    batch, m, n, k = values
+    names = ("batch", "m", "n", "k")
+    sizes = {name: np.asarray([v], np.float32) for name, v in zip(names, values, strict=True)}
+    sizes["op"] = np.ones(1, np.float32)
+    base = FAMILIES["gemm"].inputs(sizes, hardware(sheet)).base[0]
+    compute = 2 * batch * m * n * k / sheet.peak("f32")[0] / 1e3
+    memory = 4 * batch * (m * k + k * n + m * n) / sheet.bandwidth / 1e3
+    assert base == pytest.approx(max(compute, memory) + START, rel=1e-5)
+
+
+def test_very_large_products_look_alike() -> None:
+    """Inputs settle, so that a model trained on smaller products knows what to say."""
+    one = inputs(FAMILIES["gemm"], [1, 2**14, 2**14, 2**14])
+    two = inputs(FAMILIES["gemm"], [1, 2**15, 2**15, 2**15])
+    balance = 2
+    assert np.delete(np.abs(one - two), balance, 0).max() < 0.11
+
+
+def test_an_unseen_device_has_no_name() -> None:
+    flags = inputs(FAMILIES["softmax"], [8, 8], unseen=True)[-len(KNOWN) :]
+    assert not flags.any()
+    assert inputs(FAMILIES["softmax"], [8, 8])[-len(KNOWN) :].sum() == 1
+
+
+def test_variants_of_a_card_count_as_the_card() -> None:
+    assert hardware(load_device("v100-sxm2-16gb")).known[KNOWN.index("V100-PCIE-32GB")] == 1
+
+
+def test_a_datasheet_alone_holds_no_measurement() -> None:
+    sheet = datasheet_only(load_device("p100"))
+    assert sheet.dram_gbs.measured is None
+    assert figures(sheet)["dram_gbs"] == pytest.approx(732 * 0.9)

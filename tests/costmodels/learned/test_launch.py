@@ -1,0 +1,46 @@
+"""Telling the host's launch from the kernel's time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from costmodels.learned.features import FAMILIES
+from costmodels.learned.launch import Launch, borrowed_launches, elementwise_launches
+from costmodels.learned.recipe import launches, read
+
+
+def test_the_launch_of_made_up_ops_is_found(made_up: Path) -> None:
+    found = launches("elementwise", made_up)
+    assert set(found) == {("add", "A100-PCIE-40GB"), ("add", "V100-PCIE-32GB")}
+    for launch in found.values():
+        assert launch.floor == pytest.approx(35.0, abs=0.1)
+        assert launch.before == pytest.approx(20.0, abs=0.6)
+
+
+def test_an_op_without_a_law_hides_what_others_hide(made_up: Path) -> None:
+    data, device = read("softmax", made_up)
+    base = FAMILIES["softmax"].inputs(data.sizes, device).base
+    similar = {("add", name): Launch(5.0, 12.0) for name in data.devices}
+    for launch in borrowed_launches(data, base, similar).values():
+        assert launch.hidden == pytest.approx(12.0)
+        assert launch.floor == pytest.approx(35.0, abs=0.1)
+
+
+def test_held_out_rows_do_not_count(made_up: Path) -> None:
+    data, device = read("elementwise", made_up)
+    base = FAMILIES["elementwise"].inputs(data.sizes, device).base
+    before = elementwise_launches(data, base)
+    data.times[data.dev] = np.float32(1e6)
+    assert elementwise_launches(data, base) == before
+
+
+@pytest.mark.data
+def test_launches_of_real_products_fit_the_floor(data_dir: Path) -> None:
+    found = launches("gemm", data_dir)
+    assert len(found) == 8
+    for launch in found.values():
+        assert 10 < launch.before < 80
+        assert 30 < launch.floor < 110

@@ -1,0 +1,118 @@
+"""Measuring on the CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from costmodels.measure import run as runner
+from costmodels.measure.run import measure, read_rows
+from costmodels.measure.sweep import SWEEPS, Case
+from costmodels.sheet import load_device
+from irgraph.cli.main import main
+from irgraph.text.diagnostics import IrgraphError
+
+pytest.importorskip("torch", reason="measuring needs torch")
+
+SMALL = {
+    "linear": (1, 64, 16, 8), "bmm": (4, 8, 8, 8), "embedding": (64, 16, 32, 2),
+    "index": (64, 9), "conv2d": (2, 8, 8, 8, 3),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every family one small case an op."""
+
+    def plan(family: str, count: int, seed: int, dtypes: tuple[str, ...]) -> list[Case]:
+        sweep = SWEEPS[family]
+        values = SMALL.get(family, (8,) * len(sweep.ranges))
+        sizes = dict(zip(sweep.ranges, values, strict=True))
+        kinds = sweep.indices
+        return [Case(family, o, dtypes[0], sizes, kind) for o in sweep.ops for kind in kinds][
+            :count
+        ]
+
+    monkeypatch.setattr(runner, "plan", plan)
+
+
+def test_every_op_runs(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    new = measure(SWEEPS, "cpu", path, runs=3)
+    head, rows = read_rows(path)
+    assert len(rows) == new > 30
+    assert head["device"] == "cpu" and head["torch"] and head["seed"] == 0
+    assert not [row for row in rows if "error" in row]
+    assert all(row["op"] > 0 and row["kernel"] is None for row in rows)
+
+
+def test_a_run_resumes(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    assert measure(["softmax"], "cpu", path, count=1, runs=3) == 1
+    path.write_text(path.read_text() + '{"half": ')
+    assert measure(["softmax"], "cpu", path, runs=3) == 1
+    assert measure(["softmax"], "cpu", path, runs=3) == 0
+    assert len(read_rows(path)[1]) == 2
+
+
+def test_a_budget_is_kept(tmp_path: Path) -> None:
+    assert measure(["elementwise"], "cpu", tmp_path / "m.jsonl", budget=0.0) == 0
+
+
+def test_running_out_of_memory_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(runner, "measure_call", full)
+    measure(["softmax"], "cpu", tmp_path / "m.jsonl")
+    assert {row["error"] for row in read_rows(tmp_path / "m.jsonl")[1]} == {"MemoryError"}
+
+
+def test_a_file_of_another_seed_is_not_continued(tmp_path: Path) -> None:
+    measure(["softmax"], "cpu", tmp_path / "m.jsonl", count=1, runs=3)
+    with pytest.raises(IrgraphError, match="the file's seed is 0, not 1"):
+        measure(["softmax"], "cpu", tmp_path / "m.jsonl", seed=1)
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"format":1}\nnonsense\n{}\n')
+    with pytest.raises(IrgraphError, match=r"m.jsonl:2:1: error: not a line of measurements"):
+        read_rows(path)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text("{}\n")
+    with pytest.raises(IrgraphError, match="not a file of measurements of format 1"):
+        read_rows(path)
+
+
+def test_an_unknown_family_gets_a_near_word(tmp_path: Path) -> None:
+    with pytest.raises(IrgraphError, match="did you mean 'softmax'"):
+        measure(["softmix"], "cpu", tmp_path / "m.jsonl")
+
+
+def test_an_absent_device_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(IrgraphError, match="torch has no device 'tpu'"):
+        measure(["softmax"], "tpu", tmp_path / "m.jsonl")
+
+
+def test_the_command_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.jsonl"
+    arguments = ["--device", "cpu", "-o", str(path), "--count", "1"]
+    assert main(["measure", "softmax", *arguments]) == 0
+    assert "1 new measurements" in capsys.readouterr().err
+    assert main(["measure", "softmax", "--dtype", "f31", *arguments]) == 2
+
+
+def test_calibrate_writes_a_sheet_that_loads(tmp_path: Path) -> None:
+    path = tmp_path / "here.json"
+    assert main(["calibrate", "--device", "cpu", "--scale", "0.01", "-o", str(path)]) == 0
+    sheet = load_device(path)
+    assert sheet.bandwidth > 0.1
+    assert sheet.peak("f32")[0] > 0.1
+    assert sheet.host_bandwidth(pinned=False) > 0.1
+    assert "launch" in json.loads(path.read_text())["note"]
