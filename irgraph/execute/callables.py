@@ -22,6 +22,8 @@ Lookup = Callable[[Tensor], Torch]
 SHOWN = 10
 """Kinds of ops that an error lists."""
 
+NOTHING_KNOWN = "what it called is not known"
+
 
 @dataclass(frozen=True, slots=True)
 class Computation:
@@ -98,12 +100,13 @@ def computations(graph: Graph) -> dict[int, Computation]:
     found: dict[int, Computation] = {}
     refused: dict[tuple[str, str], list[Op]] = {}
     for op in graph.leaves():
-        if not is_label(op):
+        how: Computation | str = NOTHING_KNOWN if op.is_autograd and op.outputs else ""
+        if not how and not is_label(op):
             how = computation(op, graph)
-            if isinstance(how, str):
-                refused.setdefault((op.name, how), []).append(op)
-            else:
-                found[id(op)] = how
+        if isinstance(how, Computation):
+            found[id(op)] = how
+        elif how:
+            refused.setdefault((op.name, how), []).append(op)
     if refused:
         raise _refusal(graph, refused)
     return found

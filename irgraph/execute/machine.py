@@ -24,7 +24,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.text.diagnostics import IrgraphError, Place, fail
+from irgraph.text.diagnostics import IrgraphError, fail
 
 LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 """Ops whose results after the first are for their own backward; their sizes differ by device."""
@@ -115,8 +115,6 @@ class Machine:
             self._seed(op)
         try:
             made = self._how[id(op)](op, self._value)
-        except IrgraphError:
-            raise
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._failed(op, f"{op.name} cannot be executed: {first}") from error
@@ -143,8 +141,6 @@ class Machine:
         torch.manual_seed(self._drawer.generator("random", key, count).initial_seed())
 
     def _value(self, tensor: Tensor) -> Torch:
-        if tensor.name not in self.values:
-            raise fail(f"%{tensor.name} is used before an op makes it", Place(self.graph.source))
         return self.values[tensor.name]
 
     def _outputs(self, op: Op, made: Torch) -> list[Torch]:

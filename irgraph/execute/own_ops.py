@@ -43,7 +43,8 @@ def batched_embedding_backward(
     for count, index, row in zip(num_weights, indices, rows, strict=True):
         size = (count, row.shape[1])
         if sparse:
-            gradients.append(torch.sparse_coo_tensor(index.long().unsqueeze(0), row, size))
+            where = index.long().unsqueeze(0)
+            gradients.append(torch.sparse_coo_tensor(where, row, size, check_invariants=True))
         else:
             gradients.append(row.new_zeros(size).index_add_(0, index, row))
     return gradients

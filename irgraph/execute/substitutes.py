@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from irgraph.execute.attention import efficient_attention, efficient_attention_backward
 from irgraph.execute.torch_values import Torch
 
 RANKS = 2
@@ -71,6 +72,8 @@ def nothing(*_: object, **__: object) -> None:
 SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.embedding_bag": embedding_bag,
     "aten.cudnn_convolution": cudnn_convolution,
+    "aten._scaled_dot_product_efficient_attention": efficient_attention,
+    "aten._scaled_dot_product_efficient_attention_backward": efficient_attention_backward,
     "aten.pin_memory": pinned,
     "aten._pin_memory": pinned,
     "aten.record_stream": nothing,

@@ -1,0 +1,87 @@
+"""Fused attention of CUDA devices in plain torch: Vaswani et al. (2017), equation 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from irgraph.execute.torch_values import Torch
+
+ALIGNED = 32
+"""Queries are counted up to a multiple of this in the kernel's log-sum-exp."""
+
+
+def efficient_attention(
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    attn_bias: Torch,
+    compute_log_sumexp: bool,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Torch, Torch, Torch, Torch]:
+    """Return softmax(q k^T scale + bias) v, its log-sum-exp, and what dropout was drawn from.
+
+    ``query`` is [batch, heads, length, width], ``key`` and ``value`` alike with their own length.
+    """
+    scores = _scores(query, key, attn_bias, is_causal, scale)
+    seed = torch.randint(2**62, ())
+    kept = _kept(scores, dropout_p, seed)
+    out = (scores.softmax(-1) * kept) @ value
+    sums = scores.logsumexp(-1).float()
+    missing = -sums.shape[-1] % ALIGNED
+    sums = torch.nn.functional.pad(sums, (0, missing)) if compute_log_sumexp else sums[..., :0]
+    return out, sums, seed, torch.zeros((), dtype=torch.int64)
+
+
+def efficient_attention_backward(
+    grad_out_: Torch,
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    attn_bias: Torch,
+    philox_seed: Torch,
+    dropout_p: float,
+    grad_input_mask: Sequence[bool],
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: object,
+) -> tuple[Torch, Torch, Torch, Torch]:
+    """Return the gradients of query, key, value and bias, ``None`` where not asked for."""
+    scores = _scores(query, key, attn_bias, is_causal, scale)
+    kept = _kept(scores, dropout_p, philox_seed)
+    shares = scores.softmax(-1)
+    grad_shares = (grad_out_ @ value.mT) * kept
+    grad_scores = shares * (grad_shares - (grad_shares * shares).sum(-1, keepdim=True))
+    factor = _factor(query, scale)
+    found = (
+        grad_scores @ key * factor,
+        grad_scores.mT @ query * factor,
+        (shares * kept).mT @ grad_out_,
+        grad_scores,
+    )
+    return tuple(g if asked else None for g, asked in zip(found, grad_input_mask, strict=True))  # type: ignore[return-value]
+
+
+def _factor(query: Torch, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def _scores(query: Torch, key: Torch, bias: Torch, causal: bool, scale: float | None) -> Torch:
+    scores = query @ key.mT * _factor(query, scale)
+    if bias is not None:
+        scores = scores + bias
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    return scores
+
+
+def _kept(scores: Torch, dropout: float, seed: Torch) -> Torch:
+    """Return what dropout multiplies each share with: 0, or one over the share that is kept."""
+    source = torch.Generator().manual_seed(int(seed))
+    drawn = torch.rand(scores.shape, generator=source)
+    return (drawn >= dropout).to(scores.dtype) / (1 - dropout)

@@ -1,0 +1,105 @@
+"""Training steps to capture, and what each starts from by the names of its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from irgraph.ir.graph import Graph
+
+
+class Step:
+    """One step of a model on fixed data: forward, loss, backward, optimizer."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Sequence[torch.Tensor],
+        optimizer: Callable[..., torch.optim.Optimizer],
+    ) -> None:
+        self.model = model
+        self.inputs = tuple(data)
+        self.optimizer = optimizer(model.parameters())
+
+    def __call__(self) -> torch.Tensor:
+        """Train once and return the loss."""
+        self.optimizer.zero_grad()
+        *given, target = (tensor.to(next(self.model.parameters()).device) for tensor in self.inputs)
+        loss = nn.functional.cross_entropy(self.model(*given), target)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
+
+
+def conv_step(batch: int, device: str) -> Step:
+    """Return a small convolutional network with batch norm and pooling."""
+    with torch.device(device):
+        model = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True),
+            nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, bias=False), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5),
+        )  # fmt: skip
+    return Step(model, (torch.rand(batch, 3, 8, 8), torch.arange(batch) % 5), sgd)
+
+
+class Block(nn.Module):
+    """Token and position embeddings, one attention block, and class scores."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(11, 16)
+        self.block = nn.TransformerEncoderLayer(
+            16, 2, 32, dropout=dropout, batch_first=True, activation="gelu"
+        )
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.block(self.tokens(tokens)).mean(1))
+
+
+def transformer_step(batch: int, device: str, dropout: float = 0.0) -> Step:
+    """Return a small transformer block trained by AdamW."""
+    with torch.device(device):
+        model = Block(dropout)
+    tokens = torch.arange(batch * 6).view(batch, 6) % 11
+    return Step(model, (tokens, torch.arange(batch) % 5), torch.optim.AdamW)
+
+
+def values_of(graph: Graph, step: Any) -> dict[str, torch.Tensor]:
+    """Return the present values of what a graph starts from, in the step it was captured from.
+
+    Parameters, buffers and gradients go by their labels, data by the order of first use, and the
+    optimizer's state by its order.
+    """
+    labelled = _labelled(step.model)
+    state = iter(_state(step.optimizer))
+    data = iter(step.inputs)
+    found = {}
+    for declared in graph.tensors:
+        if declared.label:
+            value = labelled[declared.label]
+        else:
+            value = next(data if declared.role == "input" else state)
+        found[declared.tensor.name] = value.detach().clone()
+    return found
+
+
+def _labelled(model: nn.Module) -> Mapping[str, torch.Tensor]:
+    found = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    grads = {f"{name}.grad": p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {**found, **grads}
+
+
+def _state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [
+        value
+        for parameter in optimizer.param_groups[0]["params"]
+        for value in optimizer.state[parameter].values()
+    ]

@@ -1,0 +1,299 @@
+"""Rewrites proven by execution: the library's passes are right, wrong rewrites are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from examples import dlrm, mlp  # noqa: E402
+from irgraph.api import rewrite  # noqa: E402
+from irgraph.capture.live import capture  # noqa: E402
+from irgraph.execute import Comparison, compare  # noqa: E402
+from irgraph.ir.edit import Edit  # noqa: E402
+from irgraph.ir.graph import Graph  # noqa: E402
+from irgraph.ir.op import Op  # noqa: E402
+from irgraph.ir.resize import with_dims  # noqa: E402
+from irgraph.text import IrgraphError  # noqa: E402
+from tests.execute.models import Step, conv_step, sgd, transformer_step  # noqa: E402
+from tests.language.models import model, training  # noqa: E402
+
+
+@cache
+def dlrm_graph(name: str, device: str = "meta", sparse: bool = False) -> Graph:
+    """Return a captured small step of the example."""
+    step = getattr(dlrm, name)(4, device, sparse=sparse, max_rows=40, lookups=3)
+    return capture(step, device=device).graph
+
+
+@cache
+def mlp_graph(device: str = "meta") -> Graph:
+    """Return a captured step of the small example."""
+    return capture(mlp.train(4, device, width=16), device=device).graph
+
+
+def changed(graph: Graph, name: str, change: Callable[[Op], Op | None]) -> Graph:
+    """Return a graph with the first op of a name replaced, or taken out."""
+    old = next(op for op in graph.walk() if op.name == name)
+    edit = Edit(graph)
+    new = change(old)
+    if new is not None:
+        edit.put(new, after=old)
+    edit.remove(old)
+    return edit.commit()
+
+
+def names(result: Comparison) -> list[str]:
+    """Return the tensors that differ."""
+    return sorted(one.name for one in result.different)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "sparse"),
+    [
+        ("default", "meta", False),
+        ("default", "cpu", True),
+        ("default", "meta", True),
+        ("mlperf", "cpu", False),
+        ("mlperf", "meta", True),
+        ("ddp", "meta", False),
+    ],
+)
+def test_fused_lookups_and_epilogues_leave_the_same(name: str, device: str, sparse: bool) -> None:
+    before = dlrm_graph(name, device, sparse)
+    after = rewrite(before, "fuse-embedding, fuse-epilogue").graph
+    fused = {op.name for op in after.walk()}
+    assert {"irgraph.batched_embedding", "irgraph.batched_embedding_sgd"} <= fused
+    result = compare(before, after)
+    assert result.same, str(result)
+    assert not result.exact
+    assert {kind for kind, _ in result.only_before} >= {"gradient"}
+    assert result.only_after == []
+    assert sum(one.kind == "param" for one in result.compared) == sum(
+        d.role == "param" for d in before.tensors
+    )
+
+
+def test_a_backward_pass_alone_is_fused_to_the_same() -> None:
+    before = training(3)
+    kept = [op for op in before.ops if not op.is_annotation]
+    before = replace(before, ops=tuple(kept))
+    after = rewrite(before, "fuse-embedding").graph
+    assert "irgraph.batched_embedding_backward" in {op.name for op in after.walk()}
+    assert compare(before, after).same
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_fused_epilogues_of_an_mlp_leave_the_same(device: str) -> None:
+    before = mlp_graph(device)
+    result = compare(before, rewrite(before, "fuse-epilogue").graph)
+    assert result.same, str(result)
+    assert [kind for kind, _ in result.only_before] == []
+
+
+def test_an_epilogue_in_place_leaves_the_same() -> None:
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(6, 7), torch.nn.ReLU(inplace=True), torch.nn.Linear(7, 5)
+    )
+    step = Step(layers, (torch.rand(4, 6), torch.arange(4)), sgd)
+    before = capture(step, device="cpu").graph
+    after = rewrite(before, "fuse-epilogue").graph
+    assert "irgraph.addmm_relu" in {op.name for op in after.walk()}
+    assert compare(before, after).same
+
+
+def test_copies_that_change_nothing_leave_exactly_the_same() -> None:
+    before = model(
+        "param %w : f32[3, 4] in $w\n%c = aten.clone(%w) : f32[3, 4] in $c\n"
+        "%y = aten.neg(%c) : f32[3, 4] in $y\n"
+    )
+    after = rewrite(before, "clean-copies").graph
+    result = compare(before, after)
+    assert [op.name for op in after.ops] == ["aten.neg"]
+    assert (result.same, result.exact) == (True, True)
+
+
+def dropout(keep: float) -> Graph:
+    """Return a captured block whose dropout layers keep this share of values."""
+    graph = capture(transformer_step(2, "cpu", dropout=0.25), device="cpu").graph
+
+    def set_share(op: Op) -> Op:
+        body = tuple(map(set_share, op.body))
+        given = {"aten.bernoulli_": "p", "aten.div_": "other"}.get(op.name)
+        known = dict(op.attributes)
+        if given and known.get(given) == 0.75:
+            known[given] = keep
+        return replace(op, attributes=known, body=body)
+
+    return replace(graph, ops=tuple(map(set_share, graph.ops)))
+
+
+def test_dropout_that_drops_nothing_may_go() -> None:
+    before = dropout(1.0)
+    after = rewrite(before, "drop-dropout").graph
+    assert "aten.bernoulli_" not in {op.name for op in after.walk()}
+    result = compare(before, after)
+    assert (result.same, result.exact) == (True, True), str(result)
+
+
+def test_dropout_that_drops_something_is_another_step() -> None:
+    before = dropout(0.75)
+    assert compare(before, before).same
+    assert not compare(before, rewrite(before, "drop-dropout").graph).same
+
+
+@pytest.mark.parametrize("make", [conv_step, transformer_step])
+def test_a_graph_is_the_same_as_itself(make: Callable[..., Step]) -> None:
+    graph = capture(make(2, "meta"), device="meta").graph
+    result = compare(graph, graph, seed=3)
+    assert (result.same, result.exact) == (True, True)
+    assert {one.kind for one in result.compared} == {"param", "state", "gradient", "output"}
+    assert any(one.changed for one in result.compared if one.kind == "param")
+
+
+def fused() -> Graph:
+    """Return the fused small step."""
+    return rewrite(dlrm_graph("default"), "fuse-embedding").graph
+
+
+def test_a_wrong_rate_is_caught() -> None:
+    wrong = changed(
+        fused(),
+        "irgraph.batched_embedding_sgd",
+        lambda op: replace(op, attributes={**op.attributes, "alpha": -0.101}),
+    )
+    result = compare(dlrm_graph("default"), wrong)
+    assert names(result) == [f"tables_{k}_weight" for k in range(8)]
+    assert all(0.005 < one.relative < 0.02 for one in result.different)
+
+
+def test_two_tables_mixed_up_are_caught() -> None:
+    def swap(op: Op) -> Op:
+        first, second, *rest = op.operands[1]  # type: ignore[misc,union-attr]
+        mixed = (op.operands[0], (second, first, *rest), *op.operands[2:])
+        return replace(op, operands=mixed)
+
+    wrong = changed(fused(), "irgraph.batched_embedding_sgd", swap)
+    assert names(compare(dlrm_graph("default"), wrong)) == ["tables_6_weight", "tables_7_weight"]
+
+
+def test_operands_that_are_swapped_are_caught() -> None:
+    before = model("input %x : f32[9] in $x\ninput %y : f32[9] in $y\n"
+                   "%z = aten.sub(%x, %y) : f32[9] in $z\n")  # fmt: skip
+    wrong = changed(before, "aten.sub", lambda op: replace(op, operands=op.operands[::-1]))
+    result = compare(before, wrong)
+    assert (names(result), result.exact) == (["z"], True)
+
+
+def test_an_update_that_is_left_out_is_caught() -> None:
+    graph = mlp_graph("cpu")
+    assert names(compare(graph, changed(graph, "aten.addcdiv_", lambda op: None))) == ["t_0_weight"]
+
+
+def test_a_move_across_a_dependence_is_caught() -> None:
+    graph = dlrm_graph("default")
+    zeroed = next(op for op in graph.walk() if op.name == "aten.zero_")
+    edit = Edit(graph)
+    edit.remove(zeroed)
+    edit.put(replace(zeroed, phase="forward"))
+    result = compare(graph, edit.commit())
+    assert names(result) == [zeroed.inputs[0].name, "bot_mlp_0_weight"][:1] or result.exact
+    assert not result.same
+
+
+def test_a_loss_that_the_host_no_longer_gets_is_caught() -> None:
+    graph = dlrm_graph("default")
+    last = [op for op in graph.walk() if op.outputs and op.outputs[0].device == "cpu"][-1]
+    edit = Edit(graph)
+    edit.remove(next(op for op in graph.ops if any(inner is last for inner in op.walk())))
+    result = compare(graph, edit.commit())
+    assert result.lost == [last.outputs[0].name]
+    assert f"  host %{result.lost[0]}: no longer made, and the host reads it" in result.lines()
+
+
+def test_what_only_one_graph_makes_is_reported() -> None:
+    before = model("input %x : f32[9] in $x\n%y = aten.neg(%x) : f32[9] in $y\n")
+    after = model("input %x : f32[9] in $x\n%z = aten.neg(%x) : f32[9] in $z\n")
+    result = compare(before, after)
+    assert result.same
+    assert (result.only_before, result.only_after) == ([("output", "y")], [("output", "z")])
+    assert result.lines()[1:3] == ["only before: 1 output: %y", "only after: 1 output: %z"]
+
+
+def test_nan_where_there_were_numbers_is_caught() -> None:
+    before = model("input %x : f32[9] in $x\n%y = aten.abs(%x) : f32[9] in $y\n")
+    after = model(
+        "input %x : f32[9] in $x\n%n = aten.neg(%x) : f32[9] in $n\n"
+        "%y = aten.log(%n) : f32[9] in $y\n"
+    )
+    assert [one.problem for one in compare(before, after).different] == [
+        "it holds nan or infinity, and is not equal"
+    ]
+
+
+def test_coarser_types_allow_more() -> None:
+    head = "input %x : f32[40, 30] in $x\nparam %w : f32[30, 30] in $w\n"
+    before = model(head + "%y = aten.mm(%x, %w) : f32[40, 30] in $y\n")
+    after = model(
+        head + "%a = aten._to_copy(%x, dtype = bf16) : bf16[40, 30] in $a\n"
+        "%b = aten._to_copy(%w, dtype = bf16) : bf16[30, 30] in $b\n"
+        "%c = aten.mm(%a, %b) : bf16[40, 30] in $c\n"
+        "%y = aten._to_copy(%c, dtype = f32) : f32[40, 30] in $y\n"
+    )
+    result = compare(before, after)
+    assert result.same
+    assert result.precision == ("bf16", 0.05)
+    assert result.compared[0].absolute > 1e-3
+
+
+def test_what_hardly_changes_is_said_to_say_little() -> None:
+    text = "param %w : f32[9] in $w\ninput %g : f32[9] in $g\naten.add_(%w!, %g, alpha = 1e-09)\n"
+    result = compare(
+        model(text), model(text.replace("1e-09", "2e-09") + "%n = aten.neg(%w) : f32[9] in $n\n")
+    )
+    assert "changed too little by these values to say much: %w" in result.lines()
+
+
+def test_long_tables_are_cut_in_both() -> None:
+    before = with_dims(training(2), {"B": 4})
+    rows = 3_000_000
+
+    def long(graph: Graph) -> Graph:
+        from irgraph.text import parse, print_graph
+
+        text = print_graph(graph).replace("f32[100, 8]", f"f32[{rows}, 8]")
+        return parse(text.replace("num_weights = 100", f"num_weights = {rows}"), "m.ir")
+
+    one, two = long(before), long(rewrite(before, "fuse-embedding").graph)
+    result = compare(one, two, limit=1 << 20)
+    assert result.same
+    assert result.compared[0].type == "f32[1000, 8]"
+    assert "tables of more than 1000 rows cut to 1000: 1 sizes" in result.notes
+
+
+def test_sizes_become_small_in_both() -> None:
+    text = "input %x : f32[B] in $x\n%y = aten.neg(%x) : f32[B] in $y\n"
+    one, two = (with_dims(model(text), {"B": size}) for size in (2048, 4096))
+    assert compare(one, two).compared[0].type == "f32[8]"
+    assert compare(one, two, dims={"B": 16}).compared[0].type == "f32[16]"
+
+
+def test_an_unknown_dimension_is_told() -> None:
+    graph = model("input %x : f32[B] in $x\n")
+    with pytest.raises(IrgraphError, match="no model has a dimension 'C'"):
+        compare(graph, graph, dims={"C": 1})
+
+
+def test_graphs_that_start_from_other_sizes_are_refused() -> None:
+    one, two = (model(f"input %x : f32[{size}] in $x\n") for size in (9, 10))
+    with pytest.raises(IrgraphError) as caught:
+        compare(one, two)
+    assert str(caught.value).splitlines() == [
+        "m.ir: error: %x is f32[9] in one model and f32[10] in the other",
+        "m.ir: note: the other model",
+        "hint: graphs are compared at the same sizes: --dim gives a dimension its size",
+    ]

@@ -1,0 +1,88 @@
+"""The values that a step starts from when none are given."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from irgraph.execute import execute  # noqa: E402
+from tests.language.models import bag, model, table  # noqa: E402
+
+
+def test_row_numbers_stay_within_their_tables() -> None:
+    text = (
+        "param %w0 : f32[3, 8] in $w0\nparam %w1 : f32[500, 8] in $w1\n"
+        "input %i : i32[2, 20] in $i\ninput %o0 : i32[B] in $o0\ninput %o1 : i32[B] in $o1\n"
+        "%i0 = aten.select(%i, dim = 0, index = 0) : i32[20] in $i\n"
+        "%i1 = aten.select(%i, dim = 0, index = 1) : i32[20] in $i+80\n"
+    )
+    looked_up = "".join(bag(k, indices=f"%i{k}") for k in range(2)).replace("i64", "i32")
+    rows = execute(model(text + looked_up.replace("i32[20] in $a", "i32[0] in $a")))["i"]
+    assert rows[0].min() >= 0 and rows[0].max() < 3
+    assert 3 <= rows[1].max() < 500
+
+
+def test_rules_are_followed_through_copies_to_the_device() -> None:
+    text = (
+        "input %h : i64[2, 3] @cpu in $h\nparam %w : f32[9, 2] in $w\n"
+        "%d = aten._to_copy(%h, device = @gpu0) : i64[2, 3] in $d\n"
+        "%s = aten.select(%d, dim = 0, index = 1) : i64[3] in $d+24\n"
+        "%y = aten.embedding(%w, %s) : f32[3, 2] in $y\n"
+    )
+    rows = execute(model(text))["h"]
+    assert rows[0].max() <= 1
+    assert rows[1].max() < 9
+
+
+def test_bags_start_at_zero_and_increase() -> None:
+    starts = execute(model(table(0) + bag(0)))["o0"]
+    assert starts[0] == 0
+    assert (starts.diff() >= 0).all()
+    assert starts[-1] <= 20
+
+
+def test_the_last_offset_is_the_end_where_it_is_included() -> None:
+    closed = bag(0, ", include_last_offset = true").replace("[B, 8]", "[3, 8]")
+    assert execute(model(table(0) + closed))["o0"][-1] == 20
+
+
+def test_classes_stay_below_their_number() -> None:
+    text = (
+        "input %s : f32[50, 3] in $s\ninput %t : i64[50] in $t\n"
+        "%l, %n = aten.nll_loss_forward(%s, %t, weight = none, reduction = 1, ignore_index = -100)"
+        " : f32[] in $l, f32[] in $n\n"
+    )
+    assert set(execute(model(text))["t"].tolist()) == {0, 1, 2}
+
+
+def test_memory_that_the_program_filled_is_drawn_too() -> None:
+    text = (
+        "input %x : f32[5, 7] in $x\n"
+        "%e = aten.empty(size = [30], dtype = i64, device = @gpu0) : i64[30] in $e\n"
+        "%y = aten.index(%x, [none, %e]) : f32[5, 30] in $y\n"
+    )
+    left = execute(model(text))
+    assert set(left["e"].tolist()) == set(range(7))
+    assert torch.equal(left.initial["e"], left["e"])
+    given = execute(model(text), {"e": torch.full((30,), 6)})
+    assert torch.equal(given["y"], given["x"][:, 6:].expand(5, 30))
+
+
+def test_values_go_by_role() -> None:
+    text = (
+        "param %w : f32[9, 4] in $w\nstate %m : f32[40] in $m\ninput %b : bool[40] in $b\n"
+        "input %c : c64[40] in $c\ninput %n : i32[40] in $n\n"
+    )
+    left = execute(model(text))
+    assert left["w"].abs().max() <= 0.5 and left["w"].min() < 0
+    assert left["m"].min() >= 0 and left["m"].max() < 1
+    assert set(left["n"].tolist()) == {0, 1}
+    assert 0 < left["b"].sum() < 40
+    assert left["c"].real.min() >= 0
+
+
+def test_equal_names_get_equal_values() -> None:
+    one, two = model("input %x : f32[9] in $x\n"), model("input %x : f32[9] in $other\n")
+    assert torch.equal(execute(one)["x"], execute(two)["x"])
+    assert not torch.equal(execute(one)["x"], execute(one, seed=1)["x"])

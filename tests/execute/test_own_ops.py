@@ -1,0 +1,133 @@
+"""Our fused ops against torch's autograd."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from irgraph.execute.attention import (  # noqa: E402
+    efficient_attention,
+    efficient_attention_backward,
+)
+from irgraph.execute.own_ops import (  # noqa: E402
+    OWN,
+    addmm_relu,
+    batched_embedding,
+    batched_embedding_backward,
+    batched_embedding_sgd,
+    linear_relu,
+)
+from irgraph.ir.schema import OWN_SCHEMAS, parse_schema  # noqa: E402
+
+
+def tables() -> tuple[list, list, list, list]:
+    """Return two tables, their indices, offsets (an empty bag among them) and index weights."""
+    made = torch.Generator().manual_seed(0)
+    weights = [torch.rand(rows, 4, generator=made, dtype=torch.float64) for rows in (5, 7)]
+    indices = [torch.randint(rows, (9,), generator=made) for rows in (5, 7)]
+    offsets = [torch.tensor([0, 2, 2, 8]), torch.tensor([0, 1, 5, 6])]
+    shares = [torch.rand(9, generator=made, dtype=torch.float64) for _ in range(2)]
+    return weights, indices, offsets, shares
+
+
+def test_every_op_of_ours_has_a_reference_that_takes_its_arguments() -> None:
+    ours = [schema for schema in map(parse_schema, OWN_SCHEMAS) if schema.name.startswith("irg")]
+    for schema in ours:
+        code = OWN[schema.name].__code__
+        names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        assert {argument.name for argument in schema.arguments} <= names
+
+
+@pytest.mark.parametrize(("mode", "shared"), [(0, False), (1, False), (0, True)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_lookups_and_gradients_are_those_of_embedding_bag(
+    mode: int, shared: bool, sparse: bool
+) -> None:
+    weights, indices, offsets, shares = tables()
+    given = shares if shared else []
+    found = batched_embedding(weights, indices, offsets, mode, given)
+    grads = [torch.rand_like(y) for y in found]
+    counts = [len(w) for w in weights]
+    back = batched_embedding_backward(grads, indices, offsets, counts, mode, sparse, given)
+    for k, weight in enumerate(weights):
+        leaf = weight.clone().requires_grad_()
+        y = torch.nn.functional.embedding_bag(
+            indices[k], leaf, offsets[k], mode=("sum", "mean")[mode],
+            per_sample_weights=shares[k] if shared else None,
+        )  # fmt: skip
+        y.backward(grads[k])
+        torch.testing.assert_close(found[k], y.detach())
+        torch.testing.assert_close(back[k].to_dense(), leaf.grad)
+        assert back[k].is_sparse == sparse
+
+
+def test_the_last_offset_may_be_included() -> None:
+    weights, indices, offsets, _ = tables()
+    closed = [torch.cat([o, torch.tensor([9])]) for o in offsets]
+    one = batched_embedding(weights, indices, offsets)
+    two = batched_embedding(weights, indices, closed, include_last_offset=True)
+    counts, grads = [5, 7], [torch.rand(4, 4) for _ in range(2)]
+    for a, b in zip(one, two, strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(
+        batched_embedding_backward(grads, indices, offsets, counts),
+        batched_embedding_backward(grads, indices, closed, counts),
+        strict=True,
+    ):
+        assert torch.equal(a, b)
+
+
+def test_the_update_adds_gradients_where_tables_lie() -> None:
+    weights, indices, offsets, _ = tables()
+    before = [w.clone() for w in weights]
+    grads = [torch.rand(4, 4, dtype=torch.float64) for _ in range(2)]
+    batched_embedding_sgd(weights, grads, indices, offsets, alpha=-0.5)
+    steps = batched_embedding_backward(grads, indices, offsets, [5, 7])
+    for old, new, step in zip(before, weights, steps, strict=True):
+        torch.testing.assert_close(new, old - 0.5 * step)
+
+
+def test_a_maximum_has_no_gradient_here() -> None:
+    weights, indices, offsets, _ = tables()
+    with pytest.raises(NotImplementedError, match="maximum"):
+        batched_embedding_backward(weights, indices, offsets, [5, 7], mode=2)
+
+
+def test_products_are_cut_off_at_zero() -> None:
+    x, w, c = torch.randn(3, 4), torch.randn(5, 4), torch.randn(5)
+    expected = torch.nn.functional.linear(x, w, c).relu()
+    torch.testing.assert_close(linear_relu(x, w, c), expected)
+    torch.testing.assert_close(addmm_relu(c, x, w.t()), expected)
+    assert (addmm_relu(c, x, w.t(), beta=0, alpha=-1) == (-x @ w.t()).relu()).all()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_is_that_of_torch(causal: bool) -> None:
+    made = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.rand(2, 3, 5, 4, generator=made, requires_grad=True) for _ in range(3)
+    )
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    grad = torch.rand(expected.shape, generator=made)
+    expected.backward(grad)
+    with torch.no_grad():
+        out, sums, seed, _ = efficient_attention(query, key, value, None, True, is_causal=causal)
+        grads = efficient_attention_backward(
+            grad, query, key, value, None, seed, 0.0, [True, True, True, False], causal
+        )
+    torch.testing.assert_close(out, expected.detach())
+    assert sums.shape == (2, 3, 32)
+    assert grads[3] is None
+    for found, tensor in zip(grads, (query, key, value), strict=False):
+        torch.testing.assert_close(found, tensor.grad)
+
+
+def test_fused_attention_drops_the_same_backward() -> None:
+    one = torch.ones(1, 1, 4, 4)
+    out, _, seed, _ = efficient_attention(one, one, one, None, False, dropout_p=0.5)
+    grads = efficient_attention_backward(
+        one, one, one, one, None, seed, 0.5, [False, False, True, False]
+    )
+    assert out.sum() > 0 and not torch.equal(out, one)
+    torch.testing.assert_close(grads[2].sum(), out.sum())
