@@ -104,11 +104,11 @@ class _Lives:
                 self._name(tensor.buffer, ROLES.get(declared.role, "state"))
         kept = set(self.dead)
         for at, leaf in enumerate(self.leaves):
-            for tensor in (*leaf.inputs, *leaf.outputs):
-                if tensor.device == device:
-                    self._seen(tensor.buffer, tensor.extent[1], at)
-                    if tensor.buffer not in kept:
-                        self._touch(tensor.buffer, leaf, at, last)
+            mine = [t for t in (*leaf.inputs, *leaf.outputs) if t.device == device]
+            for tensor in mine:
+                self._seen(tensor.buffer, tensor.extent[1], at)
+                if tensor.buffer not in kept:
+                    self._touch(tensor.buffer, leaf, at, last)
 
     def _seen(self, buffer: str, size: int, at: int) -> None:
         self.sizes[buffer] = max(size, self.sizes.get(buffer, 0))

@@ -7,68 +7,28 @@ to zero, has no holes: its lengths add up to the step time (``irgraph.schedule.c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.schedule.tasks import Floats, TaskBuilder, Tasks
+from irgraph.schedule.intervals import CAUSES, IDLE_CAUSES, Interval, Intervals
+from irgraph.schedule.tasks import Floats
 
-CAUSES = {
-    "T1": "between two top-level operations",
-    "T2": "from an operation's start to its first launch",
-    "T3": "from an operation's last launch to its end",
-    "T4": "in the driver, for one launch",
-    "T5": "between two launches, or all of an operation that launches nothing",
-    "latency": "from the end of a launch to the start of its kernel on an idle device",
-    "gap": "between two kernels of a busy stream",
-    "kernel": "work of the device",
-    "sync": "from the end of the awaited work to the host's return",
-    "event": "none: work of a stream that has to wait for that of another",
-    "start": "until a rank begins its step",
-    "arrival": "none: a rank has come to a collective",
-}
-"""What an interval may be spent on (T1-T5: section III-C of the paper)."""
-
-IDLE_CAUSES = frozenset({"latency", "gap"})
-"""Causes that lie on a stream but are no work of the device."""
-
-
-class Interval(NamedTuple):
-    """A stretch of time of one resource, in microseconds from the start of the step.
-
-    Attributes:
-        resource: index into ``Timeline.resources``.
-        cause: a key of ``CAUSES``.
-        start, end: microseconds.
-        after: positions of the intervals it waited for; it starts when the last of them ends.
-        op: on whose behalf; ``None`` for none.
-        kernel: what ran, or what was launched.
-    """
-
-    resource: int
-    cause: str
-    start: float
-    end: float
-    after: tuple[int, ...]
-    op: Op | None = None
-    kernel: Kernel | None = None
-
-    @property
-    def length(self) -> float:
-        """Microseconds from start to end."""
-        return self.end - self.start
-
-    @property
-    def label(self) -> str:
-        """The cause, with the family where it is a kernel: ``T2``, ``kernel gemm``."""
-        if self.cause == "kernel" and self.kernel is not None:
-            return f"kernel {self.kernel.family}"
-        return self.cause
+__all__ = [
+    "CAUSES",
+    "IDLE_CAUSES",
+    "Interval",
+    "Intervals",
+    "Recorder",
+    "Resource",
+    "Timeline",
+    "busy_time",
+]
 
 
 class Resource(NamedTuple):
@@ -80,99 +40,6 @@ class Resource(NamedTuple):
     def __str__(self) -> str:
         """Return both, as in ``host main`` or ``gpu0 default``."""
         return f"{self.kind} {self.name}"
-
-
-class Intervals(Sequence[Interval]):
-    """Intervals kept as columns; an ``Interval`` is made where one is looked at.
-
-    Attributes:
-        tasks: lengths and waits; with shared resources an interval may be longer than its task.
-        start, end: microseconds, ``float64[n]``.
-        ops, kernels: what the tasks' indices refer to.
-    """
-
-    def __init__(
-        self,
-        tasks: Tasks,
-        start: Floats,
-        end: Floats,
-        ops: Sequence[Op] = (),
-        kernels: Sequence[Kernel] = (),
-    ) -> None:
-        self.tasks = tasks
-        self.start = start
-        self.end = end
-        self.ops = ops
-        self.kernels = kernels
-
-    @classmethod
-    def of(cls, intervals: Sequence[Interval]) -> Intervals:
-        """Return intervals as columns."""
-        if isinstance(intervals, cls):
-            return intervals
-        builder = TaskBuilder()
-        ops: dict[int, tuple[int, Op]] = {}
-        kernels: dict[int, tuple[int, Kernel]] = {}
-        for i in intervals:
-            op = -1 if i.op is None else ops.setdefault(id(i.op), (len(ops), i.op))[0]
-            known = (len(kernels), i.kernel) if i.kernel is not None else None
-            kernel = -1 if known is None else kernels.setdefault(id(i.kernel), known)[0]
-            builder.add(
-                i.resource,
-                i.cause,
-                i.end - i.start,
-                op=op,
-                kernel=kernel,
-                waits=i.after,
-                ordered=False,
-            )
-        return cls(
-            builder.tasks(),
-            np.array([i.start for i in intervals], np.float64),
-            np.array([i.end for i in intervals], np.float64),
-            [op for _, op in ops.values()],
-            [kernel for _, kernel in kernels.values()],
-        )
-
-    def __len__(self) -> int:
-        """Return the number of intervals."""
-        return len(self.tasks)
-
-    @overload
-    def __getitem__(self, at: int) -> Interval: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[Interval]: ...
-
-    def __getitem__(self, at: int | slice) -> Interval | list[Interval]:
-        """Return one interval, or those of a slice."""
-        if isinstance(at, slice):
-            return [self._interval(position) for position in range(len(self))[at]]
-        return self._interval(range(len(self))[at])
-
-    def __iter__(self) -> Iterator[Interval]:
-        """Yield every interval in order."""
-        tasks = self.tasks
-        ops = [*self.ops, None]
-        kernels = [*self.kernels, None]
-        columns = (tasks.resource, tasks.cause, self.start, self.end, tasks.op, tasks.kernel)
-        rows = zip(*(column.tolist() for column in columns), tasks.waited, strict=True)
-        for resource, cause, start, end, op, kernel, waits in rows:
-            found = (tuple(waits), ops[op], kernels[kernel])
-            yield Interval(resource, tasks.causes[cause], start, end, *found)
-
-    def _interval(self, at: int) -> Interval:
-        tasks = self.tasks
-        op, kernel = int(tasks.op[at]), int(tasks.kernel[at])
-        return Interval(
-            int(tasks.resource[at]),
-            tasks.causes[tasks.cause[at]],
-            float(self.start[at]),
-            float(self.end[at]),
-            tuple(tasks.waits(at).tolist()),
-            self.ops[op] if op >= 0 else None,
-            self.kernels[kernel] if kernel >= 0 else None,
-        )
 
 
 @dataclass(frozen=True)
@@ -254,17 +121,6 @@ def busy_time(start: Floats, end: Floats) -> float:
     start, end = start[order], end[order]
     before = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
     return float(np.maximum(end - np.maximum(start, before), 0.0).sum())
-
-
-def _merged(stretches: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Join stretches that touch or overlap."""
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(stretches):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
 
 
 class Recorder:
