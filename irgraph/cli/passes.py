@@ -14,13 +14,25 @@ def passes(
     name: Annotated[
         str | None, typer.Argument(help="Show the parameters and source of this pass.")
     ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            "--space", metavar="MODEL", help="List the legal parameter values on this model."
+        ),
+    ] = None,
     pass_path: PassPathOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the passes, or show one: its parameters, where it lies, and its source."""
     from irgraph.manager import describe_passes
+    from irgraph.text.diagnostics import fail
 
     folders = tuple(pass_path or ())
+    if space is not None:
+        if name is None:
+            raise fail("--space: name the pass", exit_code=2)
+        _space(name, space, folders, json)
+        return
     if name is not None:
         _show(name, folders, json)
         return
@@ -37,6 +49,25 @@ def passes(
     for row in rows:
         if row["hides"]:
             say(f"note: {row['name']} is that of {row['source']}; it hides {row['hides']}")
+
+
+def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:
+    """Print the instances of a pass that change a model, each in another way."""
+    from irgraph.cli.common import read_model, working
+    from irgraph.manage.space import space
+    from irgraph.manager import find_pass
+
+    find_pass(name, folders)
+    graph = read_model(model)
+    with working(f"trying {name}"):
+        found = space(name, graph, pass_path=folders)
+    calls = [str(instance) for instance in found.instances]
+    if as_json:
+        write_json(calls)
+        return
+    sys.stdout.write("".join(f"{call}\n" for call in calls))
+    if not calls:
+        say(f"{name} changes nothing in {model}")
 
 
 def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:

@@ -68,7 +68,7 @@ class _Scan:
             self._write(here, tensor)
         for tensor in op.outputs:
             self.names[tensor.name] = here
-        for inner in op.walk():
+        for inner in op.walk() if op.body else ():
             for tensor in inner.outputs:
                 self.names.setdefault(tensor.name, here)
 
@@ -111,6 +111,9 @@ def _inside(tensor: Tensor, start: int, end: int) -> bool:
 
 
 def _used_names(op: Op) -> Iterable[Tensor]:
+    if not op.body:
+        yield from op.inputs
+        return
     own: set[str] = set()
     for inner in op.walk():
         for tensor in inner.inputs:
@@ -132,13 +135,16 @@ def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> li
     return scan.found
 
 
-def shortest_chain(found: Iterable[Dependence], start: int, end: int) -> list[Dependence]:
-    """Return the shortest chain of dependences from ``start`` to ``end``; empty if none."""
+def shortest_chain(
+    found: Iterable[Dependence], start: int | Iterable[int], end: int
+) -> list[Dependence]:
+    """Return the shortest chain of dependences to ``end`` from ``start``, or one of several."""
     after: dict[int, list[Dependence]] = {}
     for dependence in found:
         after.setdefault(dependence.before, []).append(dependence)
-    reached: dict[int, Dependence | None] = {start: None}
-    queue = deque([start])
+    starts = [start] if isinstance(start, int) else list(start)
+    reached: dict[int, Dependence | None] = dict.fromkeys(starts)
+    queue = deque(starts)
     while queue and end not in reached:
         for dependence in after.get(queue.popleft(), ()):
             if dependence.after not in reached:

@@ -94,10 +94,14 @@ def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
     ops = list(ops)
     defined = {d.tensor.name for d in graph.tensors}
     for op in ops:
-        for inner in op.walk():
-            if not inner.body:
-                defined.update(t.name for t in inner.outputs)
-    return [new for op in ops for new in _tidy_scope(op, defined)]
+        for leaf in op.leaves():
+            defined.update([t.name for t in leaf.outputs])
+    kept = {id(op) for op in graph.ops}
+    tidy: list[Op] = []
+    for op in ops:
+        same = id(op) in kept and all(t.name in defined for i in op.walk() for t in i.inputs)
+        tidy += [op] if same or not op.body else _tidy_scope(op, defined)
+    return tidy
 
 
 def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:

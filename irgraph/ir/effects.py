@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
+
+
+REMEMBERED = 1 << 15
+"""Ops whose effects are remembered: variants of a step share most of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
     )
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     if op.is_scope:
         return Effects()

@@ -60,12 +60,15 @@ class Op:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Every tensor among operands and attributes, lists opened, in order."""
-        return (*tensors_in(self.operands), *tensors_in(self.attributes.values()))
+        found = _opened(self.operands)
+        if self.attributes:
+            found += _opened(self.attributes.values())
+        return tuple(found)
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """Every tensor among the results, lists opened, in order."""
-        return tuple(tensors_in(self.results))
+        return tuple(_opened(self.results))
 
     @property
     def base(self) -> str:
@@ -109,8 +112,14 @@ def is_call_name(name: str) -> bool:
 
 def tensors_in(values: Iterable[Value]) -> Iterator[Tensor]:
     """Yield the tensors among values, lists opened."""
+    yield from _opened(values)
+
+
+def _opened(values: Iterable[Value]) -> list[Tensor]:
+    found: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, tuple):
-            yield from tensors_in(value)
+            found += _opened(value)
+    return found

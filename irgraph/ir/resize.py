@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from irgraph.ir.dim import rebind
+from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
@@ -20,47 +20,73 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
         raise KeyError(min(lacking))
-    sizes = {**graph.dims, **dims}
+    change = _Resizing({**graph.dims, **dims})
     return replace(
         graph,
-        dims=sizes,
-        tensors=tuple(replace(d, tensor=_tensor(d.tensor, sizes)) for d in graph.tensors),
-        ops=tuple(_op(op, sizes) for op in graph.ops),
+        dims=change.dims,
+        tensors=tuple(replace(d, tensor=change.tensor(d.tensor)) for d in graph.tensors),
+        ops=tuple(map(change.op, graph.ops)),
     )
 
 
-def _op(op: Op, dims: Mapping[str, int]) -> Op:
-    return replace(
-        op,
-        operands=tuple(_value(v, dims) for v in op.operands),
-        results=tuple(_result(r, dims) for r in op.results),
-        attributes={name: _value(v, dims) for name, v in op.attributes.items()},
-        body=tuple(_op(child, dims) for child in op.body),
-        notes={},
-    )
+class _Resizing:
+    """Rebinds sizes; what does not change stays the same object, and so shares memory."""
 
+    def __init__(self, dims: Mapping[str, int]) -> None:
+        self.dims = dims
+        self._seen: dict[int, Tensor] = {}
 
-def _value(value: Value, dims: Mapping[str, int]) -> Value:
-    if isinstance(value, Tensor):
-        return _tensor(value, dims)
-    if isinstance(value, tuple):
-        return tuple(_value(item, dims) for item in value)
-    if type(value) is not bool and isinstance(value, int):
-        return rebind(value, dims)
-    return value
+    def op(self, op: Op) -> Op:
+        """Return an op under the new dimensions, without its notes."""
+        operands = tuple(map(self.value, op.operands))
+        results = tuple(map(self.result, op.results))
+        attributes = {name: self.value(v) for name, v in op.attributes.items()}
+        body = tuple(map(self.op, op.body))
+        pairs = (
+            *zip(operands, op.operands, strict=True),
+            *zip(results, op.results, strict=True),
+            *zip(attributes.values(), op.attributes.values(), strict=True),
+            *zip(body, op.body, strict=True),
+        )
+        if not op.notes and all(a is b for a, b in pairs):
+            return op
+        return replace(
+            op, operands=operands, results=results, attributes=attributes, body=body, notes={}
+        )
 
+    def value(self, value: Value) -> Value:
+        """Return an operand or attribute; the same object where nothing changes."""
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        if isinstance(value, tuple):
+            items = tuple(map(self.value, value))
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        if type(value) is Dim:
+            return rebind(value, self.dims)
+        return value
 
-def _result(result: Result, dims: Mapping[str, int]) -> Result:
-    if isinstance(result, tuple):
-        return tuple(_tensor(t, dims) for t in result)
-    return None if result is None else _tensor(result, dims)
+    def result(self, result: Result) -> Result:
+        """Return a result; the same object where nothing changes."""
+        if isinstance(result, tuple):
+            tensors = tuple(map(self.tensor, result))
+            return result if all(a is b for a, b in zip(tensors, result, strict=True)) else tensors
+        return None if result is None else self.tensor(result)
 
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Return a tensor under the new dimensions; each is looked at once."""
+        found = self._seen.get(id(tensor))
+        if found is None:
+            found = self._seen[id(tensor)] = self._tensor(tensor)
+        return found
 
-def _tensor(tensor: Tensor, dims: Mapping[str, int]) -> Tensor:
-    strides = tensor.strides
-    return replace(
-        tensor,
-        shape=tuple(rebind(n, dims) for n in tensor.shape),
-        strides=None if strides is None else tuple(rebind(n, dims) for n in strides),
-        offset=rebind(tensor.offset, dims),
-    )
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        strides = tensor.strides
+        sizes = (*tensor.shape, *(strides or ()), tensor.offset)
+        if Dim not in map(type, sizes):
+            return tensor
+        return replace(
+            tensor,
+            shape=tuple(rebind(n, self.dims) for n in tensor.shape),
+            strides=None if strides is None else tuple(rebind(n, self.dims) for n in strides),
+            offset=rebind(tensor.offset, self.dims),
+        )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import cast
 
+from irgraph.ir.effects import REMEMBERED
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Argument, resolve, schemas_of
 from irgraph.language.values import same_value
@@ -25,7 +26,8 @@ class Passed:
     given: bool = True
 
 
-def arguments(op: Op, extra: Sequence[str] = ()) -> list[Passed]:
+@lru_cache(maxsize=REMEMBERED)
+def arguments(op: Op, extra: tuple[str, ...] = ()) -> Sequence[Passed]:
     """Return all arguments of an op in schema order; operands without names where none is known.
 
     ``extra`` are the schemas that the model declares.
@@ -33,7 +35,7 @@ def arguments(op: Op, extra: Sequence[str] = ()) -> list[Passed]:
     schema = resolve(op, extra)
     if schema is None:
         loose = [Passed("", value) for value in op.operands]
-        return loose + [Passed(name, value) for name, value in op.attributes.items()]
+        return (*loose, *(Passed(name, value) for name, value in op.attributes.items()))
     passed = []
     for i, argument in enumerate(schema.arguments):
         if i < len(op.operands):
@@ -42,7 +44,7 @@ def arguments(op: Op, extra: Sequence[str] = ()) -> list[Passed]:
             passed.append(Passed(argument.name, op.attributes[argument.name]))
         else:
             passed.append(Passed(argument.name, default_of(argument), False))
-    return passed
+    return tuple(passed)
 
 
 def default_of(argument: Argument) -> Value:

@@ -108,8 +108,9 @@ class _Fusing:
         """Return matches by the values of the group's keys, in order of first appearance."""
         found: dict[str, list[Match]] = {}
         for match in matches:
+            scope = self.scope_of(match)
             try:
-                values = [evaluate(key, self.scope_of(match)) for key in self.statement.keys]
+                values = [evaluate(key, scope) for key in self.statement.keys]
             except NoValueError as error:
                 self.refuse(RefusedError(str(error)), match)
                 continue

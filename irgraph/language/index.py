@@ -24,7 +24,6 @@ class Index:
         self.definers: dict[str, list[int]] = {}
         self.users: dict[str, list[int]] = {}
         self.writes: dict[str, list[tuple[int, Tensor]]] = {}
-        self._arguments: dict[int, list[Passed]] = {}
         for op in graph.ops:
             self._add(op, -1)
         self.position = {id(op): i for i, op in enumerate(self.ops)}
@@ -38,7 +37,9 @@ class Index:
         for tensor in op.outputs:
             self.definers.setdefault(tensor.name, []).append(here)
         for tensor in op.inputs:
-            users = self.users.setdefault(tensor.name, [])
+            users = self.users.get(tensor.name)
+            if users is None:
+                users = self.users[tensor.name] = []
             if not users or users[-1] != here:
                 users.append(here)
             if tensor.name in op.written and not op.body:
@@ -62,11 +63,9 @@ class Index:
         found = self.users.get(name, [])
         yield from found[bisect_left(found, after) :]
 
-    def arguments(self, here: int) -> list[Passed]:
+    def arguments(self, here: int) -> Sequence[Passed]:
         """Return the arguments of an op in schema order."""
-        if here not in self._arguments:
-            self._arguments[here] = arguments(self.ops[here], self.graph.schemas)
-        return self._arguments[here]
+        return arguments(self.ops[here], self.graph.schemas)
 
     def results(self, here: int) -> Sequence[Value]:
         """Return an op's results; an autograd scope without any hands on what leaves it.

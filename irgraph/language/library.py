@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import passes as shipped
@@ -22,13 +23,19 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
         raise fail(f"the pass {name!r} cannot be read: {error}", place) from None
     if file is None:
         raise fail(f"no pass is called {name!r}{near(name, shipped.names(paths))}", place)
-    script = parse_script(file.text, file.source)
+    script = _parsed(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
         message = (
             f"a library file holds one pass that bears its name; this one should hold {name!r}"
         )
         raise fail(message, Place(file.source))
     return script.passes[0]
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, source: str) -> Script:
+    """Return the script of a file; the same text is read once."""
+    return parse_script(text, source)
 
 
 def gather(

@@ -99,8 +99,7 @@ def _chain(s: Stretch, last: Dependence, mask: int) -> list[Dependence]:
         return [last]
     outside = [tie for tie in s.found if s.owner[tie.after] < 0]
     starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
-    chains = [shortest_chain(outside, start, last.before) for start in starts]
-    return [*min(filter(None, chains), key=len), last]
+    return [*shortest_chain(outside, starts, last.before), last]
 
 
 @dataclass(frozen=True)

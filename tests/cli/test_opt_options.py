@@ -102,3 +102,10 @@ def test_reduce_needs_something_that_is_wrong(run: Run, limit: tuple[str, ...]) 
     ran = run("reduce", "-e", "expect 5 aten.relu", *limit, DLRM)
     assert ran.code == 2
     assert "nothing to reduce" in ran.err
+
+
+def test_passes_lists_what_a_pass_can_do_to_a_model(run: Run) -> None:
+    ran = run("passes", "fuse-embedding", "--space", DLRM)
+    assert ran.out == "fuse-embedding(least = 2)\n"
+    assert json.loads(run("passes", "drop-dropout", "--space", DLRM, "--json").out) == []
+    assert run("passes", "--space", DLRM).code == 2

@@ -1,0 +1,133 @@
+"""What a pass can do to a graph: the values of its parameters that are legal and differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Value
+from irgraph.ir.quantity import Quantity
+from irgraph.ir.tensor import DeviceRef, DType
+from irgraph.language import Pass, Pricer, Script, check_script, load_pass, run
+from irgraph.language.expressions import Literal
+from irgraph.language.tree import Apply, Call, Parameter
+from irgraph.text.diagnostics import IrgraphError
+from irgraph.text.printer import print_graph
+
+MOST = 256
+"""Instances of a pass that are tried."""
+
+INTEGERS = (*range(1, 9), *(2**k for k in range(4, 15)))
+
+CANDIDATES: Mapping[str, tuple[Value | Quantity, ...]] = {
+    "int": INTEGERS,
+    "bool": (False, True),
+    "float": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "fraction": tuple(Quantity(n, "%") for n in (1, 5, 10, 25, 50, 100)),
+    "time": tuple(Quantity(n, "us") for n in (1, 2, 5, 10, 20, 50, 100, 1000)),
+    "bytes": tuple(Quantity(4**n, "KiB") for n in range(11)),
+    "dtype": tuple(map(DType, ("f32", "tf32", "f16", "bf16"))),
+}
+"""Values that are tried for a parameter by its type, beside its default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A pass with arguments; ``str`` gives the call, as in ``fuse-embedding(least = 4)``.
+
+    Attributes:
+        name: of the pass.
+        arguments: value of every parameter.
+        graph: what it makes of the graph that the space is of.
+    """
+
+    name: str
+    arguments: Mapping[str, Value | Quantity]
+    graph: Graph
+
+    @property
+    def call(self) -> Call:
+        """The call, for scripts that are built as objects."""
+        return call_of(self.name, self.arguments)
+
+    def __str__(self) -> str:
+        """Return the call's text."""
+        return str(self.call)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All instances of a pass that change a graph, each in another way."""
+
+    instances: tuple[Instance, ...]
+
+    @property
+    def values(self) -> dict[str, tuple[Value | Quantity, ...]]:
+        """By parameter, its legal values in the order in which they were tried."""
+        found: dict[str, list[Value | Quantity]] = {}
+        for instance in self.instances:
+            for name, value in instance.arguments.items():
+                known = found.setdefault(name, [])
+                if value not in known:
+                    known.append(value)
+        return {name: tuple(values) for name, values in found.items()}
+
+
+def call_of(name: str, arguments: Mapping[str, Value | Quantity]) -> Call:
+    """Return the call of a pass with these arguments."""
+    return Call(name, tuple((key, Literal(value)) for key, value in arguments.items()))
+
+
+def space(
+    called: str | Pass,
+    graph: Graph,
+    *,
+    values: Mapping[str, Sequence[Value | Quantity]] | None = None,
+    pricer: Pricer | None = None,
+    pass_path: Sequence[str] = (),
+    most: int = MOST,
+) -> Space:
+    """Return what a pass can do to a graph: every legal instance with a result of its own.
+
+    Each parameter takes its default, then the values that suit its type (``CANDIDATES``, the
+    graph's devices and modules) or those in ``values``; instances are tried, at most ``most``, and
+    dropped where they fail, change nothing or repeat another's result.
+
+    Raises ``IrgraphError`` where the pass is unknown or unsound.
+    """
+    declared = load_pass(called, pass_path) if isinstance(called, str) else called
+    own = () if isinstance(called, str) else (declared,)
+    check_script(Script((declared,)), graph, pass_path)
+    choices = [
+        tuple((values or {}).get(parameter.name) or _candidates(parameter, graph))
+        for parameter in declared.parameters
+    ]
+    names = [parameter.name for parameter in declared.parameters]
+    found: dict[str, Instance] = {}
+    for chosen in islice(product(*choices), most):
+        arguments = dict(zip(names, chosen, strict=True))
+        script = Script(own, (Apply(call_of(declared.name, arguments)),))
+        try:
+            made = run(script, graph, pricer=pricer, paths=pass_path).graph
+        except IrgraphError:
+            continue
+        if made is not graph:
+            found.setdefault(print_graph(made), Instance(declared.name, arguments, made))
+    return Space(tuple(found.values()))
+
+
+def _candidates(parameter: Parameter, graph: Graph) -> Iterator[Value | Quantity]:
+    """Yield a parameter's default, then the values that suit its type."""
+    default = parameter.default
+    if isinstance(default, Literal):
+        yield default.value
+    known: Sequence[Value | Quantity] = CANDIDATES.get(parameter.type, ())
+    if parameter.type == "device":
+        known = [DeviceRef(device.name) for device in graph.devices]
+    elif parameter.type == "string" and default is None:
+        known = sorted({op.module for op in graph.walk() if op.module})
+    for value in known:
+        if not isinstance(default, Literal) or value != default.value:
+            yield value
