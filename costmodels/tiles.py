@@ -108,6 +108,8 @@ take as long as four (V100's training split)."""
 
 def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     """Return microseconds on the fastest tile and split, and which these are."""
+    if 0 in (product.batch, product.rows, product.columns, product.depth):
+        return 0.0, "nothing to do"
     best, chosen = math.inf, ""
     for x, y, share in menu(product, machine):
         grid = product.batch * -(-product.columns // x) * -(-product.rows // y)

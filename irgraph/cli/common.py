@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 160
 """Characters in a line of a table that no terminal shows."""
 
+DIGITS = 18
+"""Digits of a size that still fits into 64 bits."""
+
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
 OutputOption = Annotated[
     str | None, typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not.")
@@ -60,7 +63,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
             known = ", ".join(graph.dims) or "none"
             message = f"--dim: the model has no dimension {name!r}{near(name, graph.dims)}"
             raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
-        if not size.isdecimal() or int(size) < 1:
+        if not (size.isdecimal() and len(size) <= DIGITS and int(size) >= 1):
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
@@ -88,13 +91,13 @@ def console(*, error: bool = False) -> Console:
     """Return a console for tables; in a pipe plain and wide, wider if ``COLUMNS`` says so."""
     import os
 
-    from rich.console import Console
+    from irgraph.report.console import PlainConsole
 
     stream = sys.stderr if error else sys.stdout
     columns = os.environ.get("COLUMNS", "")
     piped = max(int(columns) if columns.isdecimal() else 0, PIPED_WIDTH)
     width = None if stream.isatty() else piped
-    return Console(stderr=error, width=width, highlight=False, soft_wrap=False)
+    return PlainConsole(stderr=error, width=width, highlight=False, soft_wrap=False)
 
 
 @contextmanager

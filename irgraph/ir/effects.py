@@ -9,7 +9,6 @@ from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
-
 REMEMBERED = 1 << 15
 """Ops whose effects are remembered: variants of a step share most of theirs."""
 
@@ -60,7 +59,8 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     if is_view(op):
         return Effects()
     held = {t.buffer for t in inputs}
-    fresh = tuple(t for t in outputs if t.buffer not in held)
+    shares = may_alias(op.name)
+    fresh = tuple(t for t in outputs if t.buffer not in held or not shares)
     if fresh and _always_alias(op.name):
         fresh = ()  # the parts of a sparse tensor lie elsewhere than what is recorded of it
     written = tuple(t for t in inputs if t.name in op.written)
@@ -70,10 +70,22 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
 def is_view(op: Op) -> bool:
     """Tell whether a leaf only gives other names to bytes that its operands hold."""
     outputs = op.outputs
-    if not outputs or op.written:
+    if not outputs or op.written or not may_alias(op.name):
         return False
     held = {t.buffer for t in op.inputs}
     return all(t.buffer in held for t in outputs)
+
+
+UNSAID_VIEWS = frozenset({"aten._unsafe_view"})
+"""Ops that return a view although their schema does not say so."""
+
+
+@cache
+def may_alias(name: str) -> bool:
+    """Tell whether results may share bytes with operands: by schema, or because nobody knows."""
+    schemas = schemas_of(name)
+    said = any(s.composite or any(r.alias for r in s.fresh_returns) for s in schemas)
+    return said or not schemas or name in UNSAID_VIEWS
 
 
 @cache

@@ -89,7 +89,10 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
     against the graph that those before it left.
     """
     selected = state.select(statement.selection, frame)
-    first, refused, assumptions, done = selected, [], [], []
+    first = selected
+    refused: list[Diagnostic] = []
+    assumptions: list[str] = []
+    done: list[int] = []
     while True:
         batch, waiting, refused = _batch(statement, selected, state)
         state.graph = remove(state.graph, [removal for removal, _ in batch])

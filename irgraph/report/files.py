@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import stat
 import sys
 import tempfile
 import zlib
@@ -16,18 +17,29 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
-    """Write a file whole or not at all; an existing one stays until the new one is complete."""
+    """Write a file whole or not at all; an existing one stays until the new one is complete.
+
+    A name that ends in ``.gz`` is packed; a link is followed, a mode kept; what is no regular file
+    (a device, a pipe) is written to as it is.
+    """
     target = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
+    if target.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        target = target.resolve()
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+            return
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
+        handle, name = tempfile.mkstemp(prefix=".irgraph-", dir=target.parent)
     except OSError as error:
-        raise _io_error(target, error) from None
+        raise _io_error(Path(path), error) from None
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(mode)
         temporary.replace(target)
     except OSError as error:
         raise _io_error(target, error) from None

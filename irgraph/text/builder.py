@@ -22,6 +22,12 @@ class BuildError(ValueError):
         self.word = word
 
 
+LARGEST = 2**63 - 1
+"""No size, offset or literal is larger: torch counts in 64 bits."""
+
+DEEPEST = 100
+"""Levels of nesting that a model may have."""
+
 _TERM = re.compile(r"\s*([+-]?)\s*(\w+(?:\s*\*\s*\w+)*)")
 _FLOAT = re.compile(r"-?(?:\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|inf|nan)")
 _WORDS: Mapping[str, Value] = {"true": True, "false": False, "none": None}
@@ -50,6 +56,8 @@ class Builder:
         return self.sizes[text]
 
     def _size(self, text: str) -> int:
+        if not text:
+            raise BuildError("a size is missing")
         terms: list[Term] = []
         position = 0
         while position < len(text):
@@ -59,17 +67,43 @@ class Builder:
             terms.append(_term(match[1], match[2]))
             position = match.end()
         try:
-            return make(terms, self.dims)
+            value = make(terms, self.dims)
         except KeyError as missing:
             name = missing.args[0]
             hint = near(name, self.dims)
             raise BuildError(f"the model has no dimension {name!r}{hint}", name) from None
+        if abs(value) > LARGEST:
+            raise BuildError(f"the size {shorten(text)} is too large", text)
+        return value
+
+    def dim(self, name: str, size: str) -> None:
+        """Take one dimension of the header."""
+        if name in self.dims:
+            raise BuildError(f"the dimension {name} is there twice", name)
+        value = self.size(size)
+        if value < 1:
+            raise BuildError(f"the dimension {name} must be at least 1", size)
+        self.dims[name] = value
+
+    def device(self, name: str, sheet: str) -> None:
+        """Take a device that the step uses."""
+        if any(device.name == name for device in self.devices):
+            raise BuildError(f"the device @{name} is declared twice", f"@{name}")
+        self.devices.append(Device(name, sheet))
+
+    def stream(self, name: str, device: str) -> None:
+        """Take a stream beside the default ones."""
+        if any(stream.name == name for stream in self.streams):
+            raise BuildError(f"the stream {name} is declared twice", name)
+        self.streams.append(Stream(name, device))
 
     def literal(self, text: str) -> Value:
         """Return the value of a literal's text."""
         if text[0] == '"':
             return unquote(text)
         if text[0] == "@":
+            if len(text) < 2:
+                raise BuildError("a device needs a name", text)
             return DeviceRef(text[1:])
         if text in _WORDS:
             return _WORDS[text]
@@ -120,19 +154,23 @@ class Builder:
         shape = self._sizes(sizes)
         if not semicolon:
             return shape, None
+        if not shape:
+            raise BuildError("a scalar has no strides", strides.strip())
         steps = self._sizes(strides)
         if len(steps) != len(shape):
             raise BuildError("give one stride an axis", strides.strip())
         return shape, None if steps == row_major(shape) else steps
 
     def _sizes(self, text: str) -> tuple[int, ...]:
-        return tuple(self.size(part.strip()) for part in text.split(",") if part.strip())
+        return tuple(self.size(part.strip()) for part in text.split(",")) if text.strip() else ()
 
     def setting(self, name: str, value: Value) -> None:
         """Take one setting of the header; a newer format is refused by name."""
         if name != "format":
             self.settings[name] = value
-        elif not isinstance(value, int) or value > FORMAT:
+        elif type(value) is not int or value < 1:
+            raise BuildError("the format must be a whole number of at least 1", str(value))
+        elif value > FORMAT:
             message = f"format {value} of model.ir is newer than this irgraph reads ({FORMAT})"
             raise BuildError(message, str(value))
 
@@ -171,12 +209,21 @@ def _integer(word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        raise BuildError(f"not a number: {word!r}", word) from None
+        raise BuildError(f"not a number: {shorten(word)!r}", word) from None
 
 
 def unquote(text: str) -> str:
     """Return the value of a string literal."""
     try:
-        return str(json.loads(text))
+        value = str(json.loads(text))
+        value.encode("utf-8")
     except json.JSONDecodeError as error:
         raise BuildError(f"not a string: {error.msg}", text) from None
+    except UnicodeEncodeError:
+        raise BuildError("a string with half a character (a lone surrogate)", text) from None
+    return value
+
+
+def shorten(text: str) -> str:
+    """Return a text of at most 40 characters for messages."""
+    return text if len(text) <= 40 else f"{text[:40]}…"

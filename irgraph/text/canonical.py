@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from irgraph.ir.graph import Device, Graph, Stream
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
-from irgraph.text.builder import Builder, BuildError, unquote
+from irgraph.text.builder import DEEPEST, Builder, unquote
+from irgraph.text.printer import INDENT, print_graph
 
 
 class NotCanonicalError(ValueError):
@@ -22,39 +23,51 @@ class NotCanonicalError(ValueError):
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _INNER = rf"(?:[^\"\[\]]|{_TEXT})"
+_UNIT = r"(?:ns|us|ms|s|B|KiB|MiB|GiB|TiB|%)"
+_COUNT = r"\d[\d.]*(?:e[+-]?\d+)?"
 _HEADER = re.compile(rf"model ({_TEXT}) \{{ (.*) \}}$")
-_SETTING = re.compile(rf"(\w+) = (\{{[^}}]*\}}|{_TEXT}|[^\s\"{{]+)(?:  |$)")
+_SETTING = re.compile(rf"(\w+) = (\{{[^}}]*\}}|{_TEXT}|[^\s\"{{]+)(?:  |$)", re.ASCII)
 _CALL = re.compile(
-    rf"( *)(?:([%\w\[\], ]+) = )?({_TEXT}|[A-Za-z_]\w*(?:\.\w+)+)\(((?:[^\"()]|{_TEXT})*)\)"
+    rf"( *)(?:([%\w\[\], ]+) = )?({_TEXT}|[A-Za-z_]\w*(?:\.\w+)+)\(((?:[^\"()]|{_TEXT})*)\)",
+    re.ASCII,
 )
-_PLACED = re.compile(r"(\w+)\[([^\]]*)\](?: @(\w+))? in \$(\w+(?:\+[\w*+-]+)?)")
+_PLACED = re.compile(r"(\w+)\[([^\]]*)\](?: @(\w+))? in \$(\w+(?:\+[\w*+-]+)?)", re.ASCII)
 _SUFFIX = re.compile(
     rf"(?: on (\w+)(?:/(\w+))?)?(?: in module ({_TEXT}))?(?: phase (\w+))?"
-    rf"(?: \[((?:[^\"\]]|{_TEXT})*)\])?(?: from ({_TEXT}))?( \{{)?$"
+    rf"(?: \[((?:[^\"\]]|{_TEXT})*)\])?(?: from ({_TEXT}))?( \{{)?$",
+    re.ASCII,
 )
 _ARGUMENT = re.compile(
     rf"(?:([A-Za-z_]\w*) = )?"
-    rf"(?:%(\w+)(!)?|\[((?:{_INNER}|\[{_INNER}*\])*)\]|({_TEXT}|[\w.@+*-]+))(?:, |$)"
+    rf"(?:%(\w+)(!)?|\[((?:{_INNER}|\[{_INNER}*\])*)\]|({_TEXT}|[\w.@+*-]+))(?:, |$)",
+    re.ASCII,
 )
 _NOTE = re.compile(
-    rf"(\w+) = (?:(-?[\d.]+(?:e[+-]?\d+)?)([a-zA-Z%]+)(?: \+- ([\d.e+-]+)\w+)?"
-    rf"|({_TEXT}|[\w.+-]+))(?:, |$)"
+    rf"(\w+) = (?:({_COUNT})({_UNIT})(?: \+- ({_COUNT}){_UNIT})?|({_TEXT}|[\w.+-]+))(?:, |$)",
+    re.ASCII,
 )
-_DECLARED = re.compile(rf"(input|param|state) %(\w+)(?: ({_TEXT}))? : ")
-_OTHER = re.compile(rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$")
+_RESULT = re.compile(r"%\w+|_", re.ASCII)
+_DECLARED = re.compile(rf"(input|param|state) %(\w+)(?: ({_TEXT}))? : ", re.ASCII)
+_OTHER = re.compile(rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$", re.ASCII)
 
 Context = tuple[str, str, str, str]
 
 
 def read_canonical(text: str, source: str = "") -> Graph:
-    """Return the graph of a canonical text, or raise ``NotCanonicalError``."""
+    """Return the graph of a canonical text, or raise ``NotCanonicalError``.
+
+    Whether the text was canonical is decided by printing what was read.
+    """
     reader = _Reader(Builder(source), text.split("\n"))
     try:
         reader.header()
         reader.declarations()
-        return reader.builder.graph(tuple(reader.ops(("main", "", "", "forward"))))
-    except (BuildError, IndexError) as error:
+        graph = reader.builder.graph(tuple(reader.ops(("main", "", "", "forward"))))
+    except (ValueError, IndexError) as error:
         raise NotCanonicalError(str(error)) from error
+    if print_graph(graph) != text:
+        raise NotCanonicalError("the layout is another one")
+    return graph
 
 
 class _Reader:
@@ -74,7 +87,7 @@ class _Reader:
                 continue
             for item in filter(None, value[1:-1].split(", ")):
                 dim, _, size = item.partition(" = ")
-                self.builder.dims[dim] = self.builder.size(size)
+                self.builder.dim(dim, size)
         self.at = 2
 
     def declarations(self) -> None:
@@ -100,9 +113,9 @@ class _Reader:
             raise NotCanonicalError("declaration")
         device, sheet, stream, on, schema = match.groups()
         if device:
-            self.builder.devices.append(Device(device, unquote(sheet)))
+            self.builder.device(device, unquote(sheet))
         elif stream:
-            self.builder.streams.append(Stream(stream, on))
+            self.builder.stream(stream, on)
         else:
             self.builder.schemas.append(unquote(schema))
 
@@ -120,7 +133,7 @@ class _Reader:
     def op(self, line: str, outer: Context) -> Op:
         number = self.at + 1
         call = _CALL.match(line)
-        if call is None:
+        if call is None or len(call[1]) > DEEPEST * len(INDENT):
             raise NotCanonicalError(line)
         results, end = self.results(call[2], line, call.end()) if call[2] else ((), call.end())
         suffix = _SUFFIX.match(line, end)
@@ -205,6 +218,8 @@ class _Reader:
             else:
                 value = self.arguments(items, written)[0] if items else ()
             if key:
+                if key in attributes:
+                    raise NotCanonicalError(f"{key} is given twice")
                 attributes[key] = value
             elif attributes:
                 raise NotCanonicalError("an operand behind attributes")
@@ -242,7 +257,10 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, ...]]:
 
 def _grouped(names: str) -> list[str | list[str]]:
     if "[" not in names:
-        return list(names.split(", "))
+        plain = names.split(", ")
+        if not all(map(_RESULT.fullmatch, plain)):
+            raise NotCanonicalError(names)
+        return list(plain)
     groups: list[str | list[str]] = []
     for match in re.finditer(r"\[([^\]]*)\]|%\w+|_", names):
         groups.append([n for n in match[1].split(", ") if n] if match[1] is not None else match[0])

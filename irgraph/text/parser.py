@@ -8,11 +8,11 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 import grammars
-from irgraph.ir.graph import Device, Graph, Stream
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
-from irgraph.text.builder import Builder, BuildError, unquote
+from irgraph.text.builder import DEEPEST, Builder, BuildError, unquote
 from irgraph.text.canonical import NotCanonicalError, read_canonical, word
 from irgraph.text.diagnostics import IrgraphError, Place, fail
 from irgraph.text.syntax import syntax_error
@@ -36,9 +36,11 @@ def parse_any(text: str, source: str = "model.ir") -> Graph:
     """Return the graph of a text in any layout, through the grammar."""
     try:
         tree = grammars.load("model").parse(text)
+        return _Reader(text, source).graph(tree)
     except UnexpectedInput as error:
         raise syntax_error(error, text, source) from None
-    return _Reader(text, source).graph(tree)
+    except RecursionError:
+        raise fail("the text is nested too deeply to read", Place(source, text, 1)) from None
 
 
 class _Reader:
@@ -48,6 +50,7 @@ class _Reader:
         self.text = text
         self.source = source
         self.builder = Builder(source)
+        self.depth = 0
 
     def graph(self, tree: Tree[Token]) -> Graph:
         ops = []
@@ -84,7 +87,7 @@ class _Reader:
             if isinstance(value, Tree):
                 pairs = [str(t) for t in value.children if t is not None]
                 for name, size in zip(pairs[::2], pairs[1::2], strict=True):
-                    self.builder.dims[name] = self.builder.size(size)
+                    self.builder.dim(name, size)
         for setting in settings:
             key, value = setting.children
             if not isinstance(value, Tree):
@@ -92,11 +95,11 @@ class _Reader:
 
     def _device(self, node: Tree[Token]) -> None:
         name, sheet = map(str, node.children)
-        self.builder.devices.append(Device(name[1:], unquote(sheet)))
+        self.builder.device(name[1:], unquote(sheet))
 
     def _stream(self, node: Tree[Token]) -> None:
         name, device = node.children
-        self.builder.streams.append(Stream(_word(name), str(device)[1:]))
+        self.builder.stream(_word(name), str(device)[1:])
 
     def _schema(self, node: Tree[Token]) -> None:
         self.builder.schemas.append(unquote(str(node.children[0])))
@@ -127,7 +130,11 @@ class _Reader:
         context = _context(parts, outer)
         body = parts["body"].children if "body" in parts else []
         origin = parts["origin"].children[0] if "origin" in parts else None
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise BuildError(f"more than {DEEPEST} levels of ops in ops")
         ops = tuple(self.op(child, context) for child in body if isinstance(child, Tree))
+        self.depth -= 1
         return Op(
             unquote(name) if name[0] == '"' else name,
             operands,
@@ -152,10 +159,11 @@ class _Reader:
     def result(self, name: Node, kind: Node) -> Result:
         if isinstance(name, Tree):
             names = [str(child)[1:] for child in name.children if child is not None]
-            kinds = kind.children if isinstance(kind, Tree) and kind.data == "type_list" else []
-            kinds = [child for child in kinds if child is not None]
-            if len(names) != len(kinds):
-                raise BuildError("a list of results needs a list of as many types", names[0])
+            listed = isinstance(kind, Tree) and kind.data == "type_list"
+            kinds = [c for c in kind.children if c is not None] if isinstance(kind, Tree) else []
+            if not listed or len(names) != len(kinds):
+                word = names[0] if names else str(next(_tokens(kind), ""))
+                raise BuildError("a list of results needs a list of as many types", word)
             return tuple(self.placed(n, k) for n, k in zip(names, kinds, strict=True))
         assert isinstance(kind, Tree)
         if name == "_" or kind.data != "placed":
@@ -172,6 +180,8 @@ class _Reader:
         for child in node.children:
             if isinstance(child, Tree) and child.data == "named":
                 key, value = child.children
+                if str(key) in attributes:
+                    raise BuildError(f"{key} is given twice", str(key))
                 attributes[str(key)] = self.operand(value, written)
             elif isinstance(child, Token) or (
                 isinstance(child, Tree) and child.data in ("written", "list")

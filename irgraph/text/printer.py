@@ -72,7 +72,11 @@ def literal(value: Value) -> str:
         return f"%{value.name}"
     if isinstance(value, tuple):
         return f"[{', '.join(map(literal, value))}]"
-    return _LITERALS[type(value)](value)
+    return _plain(value)
+
+
+def _plain(value: Value) -> str:
+    return _LITERALS.get(type(value), str)(value)
 
 
 _LITERALS: dict[type, Callable[..., str]] = {
@@ -141,7 +145,7 @@ class _Writer:
             return f"%{value.name}!" if value.name in written else f"%{value.name}"
         if isinstance(value, tuple):
             return f"[{', '.join([self.operand(item, written) for item in value])}]"
-        return _LITERALS[type(value)](value) if type(value) in _LITERALS else str(value)
+        return _plain(value)
 
     def result(self, result: Result) -> str:
         """Return one result's name, a list of names, or ``_``."""

@@ -64,3 +64,23 @@ def test_bytes_that_are_no_text_name_their_line(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(IrgraphError, match=r"gone.ir: error: No such file or directory"):
         read_text(tmp_path / "gone.ir")
+
+
+def test_a_pipe_and_a_link_stay_what_they_are(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.ir", tmp_path / "link.ir"
+    real.write_text("old")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    write_atomic(link, "new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o600
+    write_atomic("/dev/null", "gone")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_packed_file_stays_packed(tmp_path: Path) -> None:
+    path = tmp_path / "a.ir.gz"
+    write_atomic(path, "hello")
+    assert gzip.decompress(path.read_bytes()) == b"hello"
+    assert read_text(path) == "hello"
