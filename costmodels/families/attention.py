@@ -18,7 +18,7 @@ FORMULA = "max(4 B H S T D flop / share of peak, bytes / DRAM bandwidth) [Dao 20
 
 
 def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one pass over query [B, H, S, D] and key [B, H, T, D]."""
+    """Price one pass over query [B, H, S, D] and key [B, H, T, D]; a causal one does half."""
     tensors = [t for t in op.operands if isinstance(t, Tensor) and t.rank == 4]
     backward = op.base.endswith("_backward")
     if len(tensors) < (4 if backward else 3) or (op.body and not backward):
@@ -26,6 +26,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     query, key = tensors[1:3] if backward else tensors[:2]
     peak = machine.sheet.peak(query.dtype)[0] * SHARE
     flops = 4.0 * query.numel * int(key.shape[-2]) * (BACKWARD if backward else 1.0)
+    flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
     moved = sum(map(traffic, (*tensors, *op.outputs)))
     time = max(flops / peak / 1e3, machine.stream(moved)) + SMALL
     name = f"{op.base.strip('_')} {shape_text(query)}"

@@ -19,12 +19,19 @@ DEVICE_SHARE = 0.8
 HOST_LINK = "bytes / PCIe bandwidth of the kind of host memory (paper, III-B-1b), plus its start"
 
 
-def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> Kernel:
-    """Return a copy between host and device; ``waits`` says whether the host stays for it.
+STAGED = 65536
+"""Most bytes from pageable memory that are staged at once and run at the pinned rate."""
 
-    Copies of at most 64 KiB from pageable memory are staged at once and run at the pinned rate.
+
+def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> Kernel:
+    """Return a copy between host and device; ``waits`` says whether the program waits for it.
+
+    The host waits in any case for what must be staged: pageable memory beyond 64 KiB, and any
+    that is written from the device (CUDA, API synchronization behavior).
     """
-    pinned = machine.pinned or not waits or tensor.nbytes <= 65536
+    small = tensor.nbytes <= STAGED
+    pinned = machine.pinned or small
+    waits = waits or not (machine.pinned or (small and not to_host))
     if machine.paper:
         time = tensor.nbytes / machine.sheet.host_bandwidth(False) / 1e3
     else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from irgraph.capture.discover import compiled_parts, fast_paths
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
@@ -19,6 +20,10 @@ FORMS: Mapping[str, str] = {
         "aten._scaled_dot_product_flash_attention_backward"
     ),
     "aten._scaled_dot_product_attention_math": "a fused attention kernel, where one fits",
+    **dict.fromkeys(
+        ("aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"),
+        "aten._cudnn_rnn, one call for all steps and layers",
+    ),
     "aten.mkldnn_rnn_layer": "aten._cudnn_rnn",
     "aten.lstm_cell": "aten._thnn_fused_lstm_cell",
     "aten.gru_cell": "aten._thnn_fused_gru_cell",
@@ -30,7 +35,7 @@ FORMS: Mapping[str, str] = {
 
 def accelerator_forms(graph: Graph) -> tuple[str, ...]:
     """Return one line for each kind of op whose accelerator form is another, with its count."""
-    seen = Counter(op.name for op in graph.leaves() if op.name in FORMS)
+    seen = Counter(op.name for op in _outermost(graph.ops))
     lines = [f"{name} ({count}): {FORMS[name]}" for name, count in sorted(seen.items())]
     adds = sum(_is_copying_add(scope, op) for scope in graph.walk() for op in scope.body)
     if adds:
@@ -38,6 +43,28 @@ def accelerator_forms(graph: Graph) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _outermost(ops: Sequence[Op]) -> Iterator[Op]:
+    """Yield the ops that have another form on a device, without those below one of them."""
+    for op in ops:
+        if op.name in FORMS:
+            yield op
+        else:
+            yield from _outermost(op.body)
+
+
 def _is_copying_add(scope: Op, op: Op) -> bool:
     """Tell whether torch would add in place here if no dispatch mode watched."""
     return op.name == "aten.add" and (scope.is_autograd or scope.name == "aten.linear")
+
+
+def program_forms(step: Callable[[], object], model: object) -> tuple[str, ...]:
+    """Return one line for each part of a program that an accelerator would run in another form."""
+    lines = []
+    compiled = compiled_parts(step, model)
+    if compiled:
+        names = ", ".join(compiled)
+        lines.append(f"torch.compile ({names}): fused kernels; captured as without it")
+    fast = fast_paths(model)
+    if fast:
+        lines.append(f"torch.nn {', '.join(fast)}: one call without gradients")
+    return tuple(lines)

@@ -5,26 +5,31 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from irgraph.capture import recorder
 from irgraph.capture.accelerator import as_accelerator
 from irgraph.capture.assemble import Assembler
-from irgraph.capture.batch import DifferentStructureError, with_batch
+from irgraph.capture.discover import model_of
 from irgraph.capture.et_reader import read_execution_trace
 from irgraph.capture.forest import lost, roots
-from irgraph.capture.forms import accelerator_forms
+from irgraph.capture.forms import accelerator_forms, program_forms
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
+from irgraph.capture.made_up import Torch
 from irgraph.capture.marks import join, unmarked
 from irgraph.capture.nodes import Node
+from irgraph.capture.pinned import pinned_memory
 from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
+from irgraph.capture.stand_in import standing_in
+from irgraph.capture.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.target import load_target, user_error
+from irgraph.capture.warned import warnings_as_notes, without_stderr
 from irgraph.ir.graph import Graph
-from irgraph.text.diagnostics import IrgraphError, Place, fail
+from irgraph.text.diagnostics import Place, fail
 
 CPU_NOTES = (
     "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
@@ -39,9 +44,10 @@ def capture(
     *,
     name: str = "step",
     device: str = "meta",
-    model: recorder.Torch = None,
+    model: Torch = None,
     dims: Mapping[str, int] | None = None,
     source: str = "",
+    pinned: bool = False,
 ) -> Capture:
     """Run a step twice, once to warm up, and return its calls as a graph.
 
@@ -50,42 +56,68 @@ def capture(
         name: the graph's name.
         device: where the step's tensors lie. ``meta`` stands for the accelerator: nothing is
             computed, and tensors on the CPU are host tensors.
-        model: names parameters and modules; without it ``step.model`` is used, if there is one.
+        model: names parameters and modules; without it ``step.model`` is used, or else the
+            modules that the step reaches.
         dims: symbolic sizes to declare.
         source: the file the step comes from; errors name their line in it.
+        pinned: whether host tensors lie in pinned memory although the program does not pin them.
 
     Raises:
         IrgraphError: the step raised, or torch is missing.
     """
-    model = model if model is not None else getattr(step, "model", None)
     _import_torch()
-    with recorder.foreach_on_meta():
-        with recorder.dispatch_mode(None, {}):
-            _call(step, name, "warming up", source)
-        nodes, recording = _record(step, name, model, source)
+    words = _Words(name, device, dict(dims or {}), source, pinned)
+    told: dict[str, None] = {}
+    with warnings_as_notes(told), standing_in(device) as stand_in:
+        captured = _capture(step, model, words)
+    return replace(captured, notes=(*told, *stand_in.told, *captured.notes))
+
+
+def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture:
+    """Capture a step while the device already stands for an accelerator."""
+    device = words.device
+    model = model if model is not None else model_of(step)
+    with recorder.dispatch_mode(None, {}):
+        _call(step, words, "warming up")
+    nodes, recording = _record(step, words, model)
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
     resolver = Resolver(identities)
     records = join(nodes, recording)
     forest = unmarked(roots(nodes))
     if not forest:
-        raise fail(f"{name} called no operator", Place(source) if source else None)
+        source = words.source
+        raise fail(f"{words.name} called no operator", Place(source) if source else None)
     threads = thread_names(nodes, forest[0].thread)
     lowering = Lowering("live", resolver, records, threads, renumber=True)
     calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
     assembler = Assembler(calls)
+    settings = {"source": "live", "captured_on": device, "torch": _torch_version()}
+    is_pinned, notes = pinned_memory(recording.copies, words.pinned)
     graph = Graph(
-        name,
-        dims=dict(dims or {}),
-        settings={"source": "live", "captured_on": device, "torch": _torch_version()},
+        words.name,
+        dims=words.dims,
+        settings={**settings, "pinned": True} if is_pinned else settings,
         schemas=tuple(lowering.schemas),
         tensors=assembler.tensors,
         ops=assembler.ops,
     )
-    notes = [*dict.fromkeys(recording.repaired), *changes, *(CPU_NOTES if device == "cpu" else ())]
-    notes += [*resolver.notes(), *lost(nodes)]
-    return Capture(graph, tuple(notes), accelerator_forms(graph), tuple(lowering.links))
+    notes += [*dict.fromkeys(recording.repaired), *changes]
+    notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *lost(nodes)]
+    differing = (*accelerator_forms(graph), *program_forms(step, model))
+    return Capture(graph, tuple(notes), differing, tuple(lowering.links))
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What is said about a capture: see ``capture``."""
+
+    name: str
+    device: str
+    dims: dict[str, int]
+    source: str
+    pinned: bool
 
 
 def capture_file(
@@ -95,6 +127,7 @@ def capture_file(
     device: str = "meta",
     symbolic: bool = True,
     batches: Sequence[int] = (),
+    pinned: bool = False,
 ) -> Capture:
     """Capture the step that ``FILE.py:NAME`` makes, with its batch size as the dimension ``B``.
 
@@ -105,39 +138,25 @@ def capture_file(
         device: ``meta``, or ``cpu`` to really run it.
         symbolic: whether to capture at other batch sizes too, to find what depends on it.
         batches: those other sizes; chosen if empty.
+        pinned: whether host tensors lie in pinned memory although the program does not pin them.
 
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
     _import_torch()
-    found = load_target(target)
-    name = f"{Path(found.path).stem}_{found.name}"
+    told: dict[str, None] = {}
+    with warnings_as_notes(told), standing_in(device) as stand_in:
+        found = load_target(target)
+        name = f"{Path(found.path).stem}_{found.name}"
+        words = _Words(name, device, {}, found.path, pinned)
 
-    def at(size: int) -> Capture:
-        step = found.step(size, device)
-        return capture(step, name=name, device=device, source=found.path)
+        def at(size: int) -> Capture:
+            return _capture(found.step(size, device), None, words)
 
-    first = at(batch)
-    if not symbolic:
-        return first
-    try:
-        sizes = batches or other_sizes(batch)
-        others = {size: at(size).graph for size in sizes if size != batch}
-        graph, odd = with_batch({batch: first.graph, **others}, batch)
-    except DifferentStructureError as error:
-        return _without_batch(first, f"the calls depend on it: {error}")
-    except IrgraphError as error:
-        return _without_batch(first, f"other sizes fail: {error.diagnostics[0].message}")
-    return replace(first, graph=graph, notes=(*first.notes, *odd))
-
-
-def _without_batch(captured: Capture, reason: str) -> Capture:
-    return replace(captured, notes=(*captured.notes, f"no batch dimension: {reason}"))
-
-
-def other_sizes(batch: int) -> tuple[int, ...]:
-    """Return two more batch sizes to compare with: smaller ones where there is room."""
-    return (batch // 2, batch // 4) if batch >= 16 else (2 * batch, 3 * batch)
+        captured = at(batch)
+        if symbolic:
+            captured = with_symbolic_batch(captured, batch, at, batches or other_sizes(batch))
+    return replace(captured, notes=(*told, *stand_in.told, *captured.notes))
 
 
 def _import_torch() -> None:
@@ -153,7 +172,7 @@ def _torch_version() -> str:
 
 
 def _record(
-    step: Callable[[], object], name: str, model: recorder.Torch, source: str
+    step: Callable[[], object], words: _Words, model: Torch
 ) -> tuple[list[Node], recorder.Recording]:
     from torch.profiler import ExecutionTraceObserver
 
@@ -161,19 +180,22 @@ def _record(
     hints = recorder.hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
-        observer = ExecutionTraceObserver().register_callback(str(file))
-        observer.start()
+        with without_stderr():
+            observer = ExecutionTraceObserver().register_callback(str(file))
+            observer.start()
         try:
             with recorder.module_ranges(model), recorder.dispatch_mode(recording, hints):
-                _call(step, name, "capturing", source)
+                _call(step, words, "capturing")
         finally:
-            observer.stop()
-            observer.unregister_callback()
+            with without_stderr():
+                observer.stop()
+                observer.unregister_callback()
         return read_execution_trace(file).nodes, recording
 
 
-def _call(step: Callable[[], object], name: str, doing: str, source: str) -> None:
+def _call(step: Callable[[], object], words: _Words, doing: str) -> None:
     try:
         step()
     except Exception as error:
-        raise user_error(f"{name} failed while {doing} it", error, source) from error
+        message = f"{words.name} failed while {doing} it"
+        raise user_error(message, error, words.source) from error

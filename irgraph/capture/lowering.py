@@ -64,6 +64,8 @@ class Lowering:
             return self.calls(node.children, around)
         if node.name.startswith(EVALUATE) or node.backward:
             return self._autograd(node)
+        if _is_casting(node):
+            return self.calls(node.children, around)
         if node.name.startswith(MODULES):
             return self.calls(node.children, replace(around, module=_path(node.name)))
         around = self._on_thread(node, around)
@@ -160,6 +162,13 @@ class Lowering:
         fill(call, schema, inputs, resolver.identities.device)
         set_results(call, schema, inputs, outputs)
         return call
+
+
+def _is_casting(node: Node) -> bool:
+    """Tell whether a call is autocast's: it casts operands and calls the same operator on them."""
+    if not node.schema or not node.children or node.children[-1].schema != node.schema:
+        return False
+    return all(child.name == "aten::to" for child in node.children[:-1])
 
 
 def _path(name: str) -> str:

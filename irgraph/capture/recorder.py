@@ -10,20 +10,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from irgraph.capture.identity import Exact, tight
 from irgraph.capture.lowering import MODULE
+from irgraph.capture.made_up import Torch, on_device, run
+from irgraph.capture.nodes import BY_SIZE
 from irgraph.ir.tensor import ITEMSIZE, DType
 
 if TYPE_CHECKING:
     import torch
 
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
-
 MARK = "irgraph#"
 """Prefix of the numbered range around each recorded call."""
+
+COPIES = ("aten::_to_copy", "aten::copy_")
+"""Calls that copy between host and device."""
 
 Hints = Mapping[int, tuple[str, str]]
 """Role and label of a tensor by the address of its storage."""
@@ -47,11 +49,14 @@ class Recording:
         calls: every device call.
         alive: storages that calls touched, kept so that no address is used again.
         repaired: calls that the device cannot run and that got a made-up result.
+        copies: of each copy from the host to the device, whether its memory is pinned and
+            whether the host asked not to wait.
     """
 
     calls: dict[int, CallRecord] = field(default_factory=dict)
     alive: dict[int, Any] = field(default_factory=dict)
     repaired: list[str] = field(default_factory=list)
+    copies: list[tuple[bool, bool]] = field(default_factory=list)
 
 
 def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
@@ -68,7 +73,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
             if _is_composite(func):
                 return _decomposed(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
-                return _run(func, args, kwargs, [])
+                return run(func, args, kwargs, [])
             return _record(recording, hints, func, args, kwargs)
 
     return Watch()
@@ -83,7 +88,13 @@ def _is_composite(func: Torch) -> bool:
 
 def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
     """Run a composite call, which reaches a mode whole only under inference mode."""
+    import torch
+
+    own = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutogradMeta")
     with mode:
+        if own and on_device(args, "meta"):
+            key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradMeta)
+            return func.redispatch(key, *args, **kwargs)
         return func.decompose(*args, **kwargs)
 
 
@@ -91,15 +102,26 @@ def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs
     from torch.autograd.profiler import record_function
 
     number = len(recording.calls) + 1
-    inputs = _describe(_in_schema_order(func._schema, args, kwargs), recording, hints)
+    given = _in_schema_order(func._schema, args, kwargs)
+    inputs = _describe(given, recording, hints)
     call = CallRecord(str(func._schema), func._schema.name, inputs, [])
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
-        result = _run(func, args, kwargs, recording.repaired)
+        result = run(func, args, kwargs, recording.repaired)
     many = len(func._schema.returns) != 1
     results = list(result or ()) if many else [result]
     call.outputs = _describe(results, recording, hints)
+    if call.name in COPIES:
+        _note_copy(recording, func._schema, given, result)
     return result
+
+
+def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:
+    source = given[1] if schema.name == "aten::copy_" else given[0]
+    if source.device.type == "cpu" and result.device.type != "cpu":
+        names = [argument.name for argument in schema.arguments]
+        asked = given[names.index("non_blocking")]
+        recording.copies.append((bool(source.is_pinned()), bool(asked)))
 
 
 def _in_schema_order(schema: Torch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -135,7 +157,7 @@ def _literal(value: Torch) -> Torch:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, torch.dtype):
-        return DType(_dtypes()[value])
+        return DType(_element(value))
     if isinstance(value, torch.SymInt):
         return int(value)
     return str(value).removeprefix("torch.")
@@ -145,7 +167,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
     storage = _storage(tensor)
     address = int(storage._cdata) if storage is not None else int(tensor._cdata)
     recording.alive.setdefault(address, storage if storage is not None else tensor)
-    dtype = _dtypes()[tensor.dtype]
+    dtype = _element(tensor.dtype)
     shape = tuple(map(int, tensor.shape))
     dense = storage is not None and not tensor.is_sparse
     return Exact(
@@ -173,6 +195,11 @@ def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
     return ("param", "") if tensor.requires_grad and tensor.is_leaf else ("", "")
 
 
+def _element(dtype: Torch) -> str:
+    """Return the IR's word for an element type; one that it lacks is known by its size."""
+    return _dtypes().get(dtype) or BY_SIZE.get(dtype.itemsize, "u8")
+
+
 def _dtypes() -> Mapping[Any, str]:
     import torch
 
@@ -188,61 +215,6 @@ def _dtypes() -> Mapping[Any, str]:
 
 
 _DTYPES: dict[Any, str] = {}
-
-
-def _run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str]) -> Torch:
-    """Run a call; one that needs values the meta device has not gets a stand-in."""
-    import torch
-
-    base = func._schema.name.partition("::")[2]
-    first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-    on_meta = first is not None and first.device.type == "meta"
-    if on_meta and base == "_local_scalar_dense":
-        repaired.append("aten.item: a meta tensor has no value, 1 was returned")
-        return torch.ones((), dtype=first.dtype).item()  # type: ignore[union-attr]
-    target = kwargs.get("device")
-    if on_meta and base == "_to_copy" and target is not None and torch.device(target).type == "cpu":
-        repaired.append("aten.to to the host: a meta tensor has no value, ones were returned")
-        return torch.ones(first.shape, dtype=kwargs.get("dtype") or first.dtype)  # type: ignore[union-attr]
-    try:
-        return func(*args, **kwargs)
-    except NotImplementedError:
-        written = _only_writes(func, args)
-        if written is None:
-            raise
-        repaired.append(f"{func._schema.name}: does not run on sparse meta tensors, was skipped")
-        return written
-
-
-def _only_writes(func: Torch, args: Sequence[Any]) -> Torch:
-    """Return the tensor that an in-place call with a sparse operand gives back."""
-    import torch
-
-    sparse = any(isinstance(arg, torch.Tensor) and arg.is_sparse for arg in args)
-    returns = func._schema.returns
-    in_place = len(returns) == 1 and returns[0].alias_info and returns[0].alias_info.is_write
-    return args[0] if sparse and in_place else None
-
-
-@contextlib.contextmanager
-def foreach_on_meta() -> Iterator[None]:
-    """Let optimizers choose, while it lasts, for meta tensors as they do for an accelerator's.
-
-    Unless told otherwise they update all parameters by one call on a device that is known to
-    have such kernels.
-    """
-    from torch.optim import optimizer
-    from torch.utils import _foreach_utils
-
-    name = "_get_foreach_kernels_supported_devices"
-    known = getattr(_foreach_utils, name)
-    for module in (optimizer, _foreach_utils):
-        setattr(module, name, lambda: [*known(), "meta"])
-    try:
-        yield
-    finally:
-        for module in (optimizer, _foreach_utils):
-            setattr(module, name, known)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,10 @@ def capture(
     symbolic: Annotated[
         bool, typer.Option(help="Capture other batch sizes too, to find what depends on it.")
     ] = True,
+    pinned: Annotated[
+        bool,
+        typer.Option("--pinned", help="Host tensors lie in pinned memory in the real program."),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels."""
@@ -32,6 +36,8 @@ def capture(
     from irgraph.text import print_graph
 
     with working(f"capturing {target}"):
-        captured = capture_file(target, batch=batch, device=device, symbolic=symbolic)
+        captured = capture_file(
+            target, batch=batch, device=device, symbolic=symbolic, pinned=pinned
+        )
     tell(captured)
     write_result(print_graph(captured.graph), output)

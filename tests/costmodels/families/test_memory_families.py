@@ -95,6 +95,30 @@ def test_a_non_blocking_copy_lets_the_host_go_on() -> None:
     assert not kernels(op, machine())[0].blocking
 
 
+def test_a_non_blocking_copy_of_much_pageable_memory_blocks_all_the_same() -> None:
+    op = Op(
+        "aten.copy_",
+        (tensor("d", 1_638_400), tensor("h", 1_638_400, device="cpu")),
+        (),
+        {"non_blocking": True},
+        frozenset({"d"}),
+    )
+    (pageable,) = kernels(op, machine())
+    (pinned,) = kernels(op, replace(machine(), pinned=True))
+    assert pageable.blocking and "pageable" in pageable.name
+    assert not pinned.blocking and pinned.time < pageable.time
+
+
+def test_a_non_blocking_copy_to_pageable_memory_blocks() -> None:
+    op = Op(
+        "aten._to_copy",
+        (tensor("d", 1024),),
+        (tensor("h", 1024, device="cpu"),),
+        {"non_blocking": True},
+    )
+    assert kernels(op, machine())[0].blocking
+
+
 def test_reading_a_value_on_the_host_blocks() -> None:
     op = Op("aten._local_scalar_dense", (tensor("loss"),))
     assert kernels(op, machine())[0].blocking

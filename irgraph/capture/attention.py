@@ -1,0 +1,141 @@
+"""Scaled dot-product attention on meta tensors in the form that a CUDA device runs it in.
+
+Torch takes a meta tensor's attention apart into products and a softmax over the whole matrix of
+scores, because it chooses a fused kernel by the device. Here the choice is that of a CUDA device
+(``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``), and the fused operator is called around
+its own meta kernel and derivative.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+Torch: TypeAlias = Any
+"""An object of torch's: a tensor, an operator; or what a call takes and gives."""
+
+NAME = "aten::scaled_dot_product_attention"
+
+MOST_FLASH = 256
+"""Most features of a head that the flash kernel takes."""
+
+
+@contextlib.contextmanager
+def fused_on_meta(told: dict[str, None]) -> Iterator[None]:
+    """Let attention over meta tensors run fused while it lasts; ``told`` gets a sentence."""
+    from torch.library import Library
+
+    def kernel(*args: Torch, **kwargs: Torch) -> Torch:
+        return attention(told, *args, **kwargs)
+
+    library = Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.impl("scaled_dot_product_attention", kernel, "AutogradMeta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def attention(
+    told: dict[str, None],
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    attn_mask: Torch = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Torch:
+    """Compute attention over query [B, H, S, D] and key [B, H, T, D] by the fused op that fits."""
+    import torch
+
+    ops = torch.ops.aten
+    form = _choose(query, key, value, attn_mask, is_causal, enable_gqa)
+    told[_TOLD[form]] = None
+    if form == "flash":
+        size = query.shape[-1]
+        scale = 1 / math.sqrt(size) if scale is None else scale
+        padded = [_padded(tensor) for tensor in (query, key, value)]
+        result = ops._scaled_dot_product_flash_attention(
+            *padded, dropout_p, is_causal, False, scale=scale
+        )[0]
+        return result if result.shape[-1] == size else result[..., :size]
+    mask = _added(attn_mask, query)
+    if form == "efficient":
+        tensors = (query, key, value)
+        keeps = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        mask = None if mask is None else _aligned(mask, query, key)
+        return ops._scaled_dot_product_efficient_attention(
+            *tensors, mask, keeps, dropout_p, is_causal, scale=scale
+        )[0]
+    return ops._scaled_dot_product_attention_math(
+        query, key, value, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )[0]
+
+
+_TOLD: Mapping[str, str] = {
+    "flash": "aten.scaled_dot_product_attention runs the flash kernel, which CUDA devices since "
+    "Ampere have; older ones run the memory-efficient one",
+    "efficient": "aten.scaled_dot_product_attention runs the memory-efficient kernel, which a "
+    "CUDA device would choose",
+    "math": "aten.scaled_dot_product_attention fits no fused kernel: it is taken apart, as on a "
+    "CUDA device",
+}
+
+
+def _choose(
+    query: Torch, key: Torch, value: Torch, mask: Torch, causal: bool, grouped: bool
+) -> str:
+    """Return ``flash``, ``efficient`` or ``math``, in this order of preference."""
+    import torch
+
+    alike = query.dim() == key.dim() == value.dim() == 4 and 0 not in (*query.shape, *key.shape)
+    if not alike or len({t.shape[0] for t in (query, key, value)}) > 1:
+        return "math"
+    enabled = torch.backends.cuda
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    widths = {tensor.shape[-1] for tensor in (query, key, value)}
+    square = not causal or query.shape[2] == key.shape[2]
+    same = len({t.shape[1] for t in (query, key, value)}) == 1
+    flash = half and mask is None and len(widths) == 1 and max(widths) <= MOST_FLASH and square
+    if flash and (same or grouped) and enabled.flash_sdp_enabled():
+        return "flash"
+    step = 8 if half else 4
+    fits = (half or query.dtype == torch.float32) and not any(width % step for width in widths)
+    return "efficient" if fits and same and enabled.mem_efficient_sdp_enabled() else "math"
+
+
+def _padded(tensor: Torch) -> Torch:
+    """Return a tensor whose heads have a multiple of 8 features."""
+    import torch
+
+    rest = -tensor.shape[-1] % 8
+    return torch.constant_pad_nd(tensor, (0, rest)) if rest else tensor
+
+
+def _added(mask: Torch, query: Torch) -> Torch:
+    """Return a mask to add to the scores, made of one that says which of them count."""
+    import torch
+
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    nothing = torch.scalar_tensor(-math.inf, dtype=query.dtype, device=mask.device)
+    return torch.where(mask, 0.0, nothing)
+
+
+def _aligned(mask: Torch, query: Torch, key: Torch) -> Torch:
+    """Return a mask [B, H, S, T] whose rows begin at multiples of 16 elements."""
+    import torch
+
+    columns = key.shape[2]
+    rest = -mask.shape[-1] % 16
+    if rest:
+        mask = torch.constant_pad_nd(mask, (0, rest))[..., : mask.shape[-1]]
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], columns)

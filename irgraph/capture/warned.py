@@ -1,0 +1,56 @@
+"""Warnings that torch raises during a capture, kept as notes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+
+QUIET = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings for those who write the program, not for those who read its capture."""
+
+LONGEST = 300
+
+AUTOCAST = "Disabling autocast"
+NO_AUTOCAST = (
+    "autocast was not in effect: torch disables it for CUDA where there is none, and the model "
+    "ran in its own types; capture with device meta, where it works"
+)
+
+
+@contextlib.contextmanager
+def warnings_as_notes(told: dict[str, None]) -> Iterator[None]:
+    """Add a sentence to ``told`` for each different warning raised while it lasts."""
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            for warning in raised:
+                if not issubclass(warning.category, QUIET):
+                    told[_sentence(str(warning.message))] = None
+
+
+def _sentence(message: str) -> str:
+    if AUTOCAST in message:
+        return NO_AUTOCAST
+    lines = message.strip().splitlines()
+    text = lines[0] if lines else "(no message)"
+    return "torch warned: " + (text if len(text) <= LONGEST else text[:LONGEST] + "…")
+
+
+@contextlib.contextmanager
+def without_stderr() -> Iterator[None]:
+    """Drop what C++ code writes to standard error while it lasts: the observer's own log lines."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
