@@ -10,6 +10,9 @@ from irgraph.ir.effects import Effects, effects
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 
+EVENTS = frozenset({"sync.record", "sync.wait", "sync.event"})
+"""Ops about events, which say something about the other ops of their stream."""
+
 KINDS = {
     "def": "uses the name it defines",
     "raw": "read after write",
@@ -17,6 +20,7 @@ KINDS = {
     "waw": "write after write",
     "random": "order of random numbers",
     "barrier": "an opaque op",
+    "event": "order of events on a stream",
 }
 """Kinds of dependence and how they read in messages."""
 
@@ -53,12 +57,15 @@ class _Scan:
         self.random = -1
         self.barrier = -1
         self.count = 0
+        self.syncs: dict[str, int] = {}
+        self.since: dict[str, list[int]] = {}
 
     def add(self, op: Op, effect: Effects) -> None:
         """Depend the next op on earlier ones, then record what it touches."""
         here = self.count
         self.count += 1
         self._order(here, effect)
+        self._events(here, op)
         for used in _used_names(op):
             if used.name in self.names:
                 self.found.append(Dependence(self.names[used.name], here, "def", used))
@@ -83,6 +90,21 @@ class _Scan:
             if self.random >= 0:
                 self.found.append(Dependence(self.random, here, "random"))
             self.random = here
+
+    def _events(self, here: int, op: Op) -> None:
+        """Keep the ops of a stream on their side of its events."""
+        leaves = list(op.leaves())
+        recorded = {leaf.stream for leaf in leaves if leaf.name in EVENTS}
+        for stream in {leaf.stream for leaf in leaves}:
+            earlier = self.since.setdefault(stream, [])
+            if stream in self.syncs:
+                self.found.append(Dependence(self.syncs[stream], here, "event"))
+            if stream in recorded:
+                self.found.extend(Dependence(i, here, "event") for i in earlier)
+                self.syncs[stream] = here
+                earlier.clear()
+            else:
+                earlier.append(here)
 
     def _read(self, here: int, tensor: Tensor) -> None:
         buffer = self.buffers.setdefault(tensor.buffer, _Buffer())

@@ -171,8 +171,12 @@ OWN_SCHEMAS = (
     "irgraph::addmm_relu(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
     " Scalar alpha=1) -> Tensor",
     "irgraph::linear_relu(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    "sync::record() -> Tensor",
+    "sync::wait(Tensor event) -> ()",
+    "sync::event(Tensor event) -> ()",
 )
-"""Schemas of the fused ops that irgraph's own passes make."""
+"""Schemas of the fused ops that irgraph's own passes make, and of events: one is recorded on a
+stream; a stream, or the host, waits for it."""
 
 
 @cache

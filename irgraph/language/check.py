@@ -30,8 +30,10 @@ from irgraph.language.tree import (
     Fuse,
     Insert,
     Let,
+    Parallelize,
     Pass,
     Remove,
+    Reorder,
     Repeat,
     Replace,
     Resize,
@@ -147,6 +149,10 @@ class Check:
             self._replace(statement, scope)
         elif isinstance(statement, Insert):
             self._insert(statement, scope)
+        elif isinstance(statement, Reorder):
+            self._reorder(statement, scope)
+        elif isinstance(statement, Parallelize):
+            self._parallelize(statement, scope)
         elif isinstance(statement, Resize) and statement.dimension:
             self._resize(statement, scope)
         else:
@@ -337,6 +343,19 @@ class Check:
         self._unused(selection, statement.template, bound, (), statement.swaps)
         if statement.named:
             self._handle(statement.named, statement.place, scope)
+
+    def _reorder(self, statement: Reorder, scope: _Scope) -> None:
+        self._selection(statement.selection, scope)
+        if isinstance(statement.to, Anchor):
+            self._selection(statement.to.selection, scope)
+            self._nth(statement.to)
+
+    def _parallelize(self, statement: Parallelize, scope: _Scope) -> None:
+        for selection in statement.selections:
+            self._selection(selection, scope)
+        kind = self._kinds(scope).of(statement.streams)
+        if kind not in ("number", *OPEN):
+            self.note(f"a number of streams is needed, not {CALLED[kind]}", statement.streams.place)
 
     def _nth(self, anchor: Anchor) -> None:
         if anchor.nth and anchor.selection.many:

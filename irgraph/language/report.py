@@ -27,6 +27,7 @@ class Entry:
         groups: groups that those formed.
         replaced: ops that went.
         made: ops that came.
+        moved: ops that moved, or run on another stream now.
         legal: why each change was legal, a sentence each.
         refused: changes that were not made, each with why and the places that matter.
         warnings: what the user should know, such as the nearest miss where nothing matched.
@@ -43,6 +44,7 @@ class Entry:
     groups: int = 0
     replaced: int = 0
     made: int = 0
+    moved: int = 0
     legal: tuple[str, ...] = ()
     refused: tuple[Diagnostic, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
@@ -54,7 +56,7 @@ class Entry:
     @property
     def changed(self) -> bool:
         """Whether it changed the graph."""
-        return bool(self.replaced or self.made)
+        return bool(self.replaced or self.made or self.moved)
 
     def calmed(self) -> Entry:
         """Return the entry with its warnings as mere notes."""

@@ -17,6 +17,7 @@ from irgraph.language.evaluate import Pricer
 from irgraph.language.expressions import Literal
 from irgraph.language.fusing import run_fuse
 from irgraph.language.library import gather
+from irgraph.language.moving import run_parallelize, run_reorder
 from irgraph.language.replacing import run_insert, run_replace
 from irgraph.language.report import Outcome, Report, op_place
 from irgraph.language.state import ILLEGAL, Dropping, Frame, State, call_of
@@ -28,8 +29,10 @@ from irgraph.language.tree import (
     Fuse,
     Insert,
     Let,
+    Parallelize,
     Pass,
     Remove,
+    Reorder,
     Repeat,
     Replace,
     Resize,
@@ -149,6 +152,8 @@ _RUNNERS: Mapping[type, Callable[[Any, State, Frame], None]] = {
     Remove: run_remove,
     Replace: run_replace,
     Insert: run_insert,
+    Reorder: run_reorder,
+    Parallelize: run_parallelize,
     Resize: run_resize,
 }
 

@@ -2,19 +2,24 @@
 
 from irgraph.verbs.fuse import Fusion, fuse
 from irgraph.verbs.insert import Insertion, check_insertion, insert
+from irgraph.verbs.parallelize import parallelize
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove
+from irgraph.verbs.reorder import Move, reorder
 from irgraph.verbs.replace import replace
 
 __all__ = [
     "Fusion",
     "Insertion",
+    "Move",
     "RefusedError",
     "Removal",
     "check_insertion",
     "check_removal",
     "fuse",
     "insert",
+    "parallelize",
     "remove",
+    "reorder",
     "replace",
 ]

@@ -180,8 +180,14 @@ MESSAGES = {
         "1:49: error: nothing binds %zz; did you mean 'z'?"
     ),
     # what is not there yet
-    "reorder aten.bmm(%x, _) earliest": "1:1: error: 'reorder' is not available yet",
-    "parallelize aten.t over 2 streams": "1:1: error: 'parallelize' is not available yet",
+    # reorder, parallelize
+    "parallelize aten.t, aten.mm over 2us streams": (
+        "1:34: error: a number of streams is needed, not a time"
+    ),
+    "parallelize aten.t, aten.mm over 1 streams": (
+        "1:34: error: a number of streams from 2 to 128 is needed, not 1"
+    ),
+    "reorder aten.t before last many aten.mm": "1:16: error: 'last' picks one match: drop 'many'",
     "cast aten.mm to bf16": "1:1: error: 'cast' is not available yet",
     "shard aten.mm over [@gpu0] by table": "1:1: error: 'shard' is not available yet",
     "place aten.mm in host": "1:1: error: 'place' is not available yet",

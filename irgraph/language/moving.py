@@ -1,0 +1,122 @@
+"""Runs ``reorder`` and ``parallelize``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from irgraph.ir.op import Op
+from irgraph.language.patterns import Module, Selection
+from irgraph.language.report import Entry
+from irgraph.language.select import Selected
+from irgraph.language.state import (
+    Frame,
+    State,
+    call_of,
+    entry,
+    illegal,
+    members_of,
+    nothing_matched,
+    refusal,
+)
+from irgraph.language.tree import Anchor, Parallelize, Reorder
+from irgraph.language.values import counted, spell
+from irgraph.text.diagnostics import Diagnostic, fail
+from irgraph.verbs.parallelize import parallelize
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.reorder import reorder
+from irgraph.verbs.streams import RECORD
+
+MOST_STREAMS = 128
+
+
+def whole(selection: Selection, state: State, frame: Frame) -> Selected:
+    """Return what a selection matches; a module stands for all its ops."""
+    return state.select(selection, frame, all_=isinstance(selection.pattern, Module))
+
+
+def run_reorder(statement: Reorder, state: State, frame: Frame) -> None:
+    """Move what matches in the launch order, one by one where all matches are meant."""
+    selected = whole(statement.selection, state, frame)
+    made = replace(entry(statement, frame), matched=selected.total, tried=selected.misses.tried)
+    ops = [op for match in selected.matches for op in members_of(selected, match.ops)]
+    warnings = [] if ops else [nothing_matched(selected, statement.selection)]
+    anchor = None
+    if isinstance(statement.to, Anchor) and ops:
+        anchor = _anchor(statement.to, state, frame, warnings)
+    if not ops or (anchor is None and isinstance(statement.to, Anchor)):
+        state.entries.append(replace(made, warnings=tuple(warnings)))
+        return
+    state.entries.append(_move(statement, state, ops, anchor, made))
+
+
+def _anchor(anchor: Anchor, state: State, frame: Frame, warnings: list[Diagnostic]) -> Op | None:
+    """Return the op beside which others shall stand."""
+    found = state.select(anchor.selection, frame, all_=True)
+    if not found.matches:
+        warnings.append(nothing_matched(found, anchor.selection))
+        return None
+    match = found.matches[-1 if anchor.nth == "last" else 0]
+    return found.op(match.ops[-1] if anchor.side == "after" else match.ops[0])
+
+
+def _move(
+    statement: Reorder, state: State, ops: Sequence[Op], anchor: Op | None, made: Entry
+) -> Entry:
+    to = statement.to.side if isinstance(statement.to, Anchor) else statement.to
+    graph, stream, reason = state.graph, statement.stream, statement.assuming
+    try:
+        done = reorder(graph, ops, to, anchor, stream=stream, assuming=reason)
+    except RefusedError as error:
+        what = f"{call_of(ops[0])} is not moved"
+        raise illegal(refusal(error, what, statement.place, graph)) from None
+    state.graph = done.graph
+    told = f"{counted(len(ops), 'op')} of which {len(done.moved)} moved"
+    if stream:
+        events = _events(state) - sum(op.name == RECORD for op in graph.walk())
+        told += f", on stream {stream} with {counted(events, 'event')}"
+    assumed = () if done.assumed is None else (f"{call_of(done.assumed)}: {reason}",)
+    legal = ("no dependence is crossed",)
+    return replace(made, done=told, legal=legal, assumptions=assumed, moved=len(done.moved))
+
+
+def _events(state: State) -> int:
+    return sum(op.name == RECORD for op in state.graph.walk())
+
+
+def run_parallelize(statement: Parallelize, state: State, frame: Frame) -> None:
+    """Spread independent groups over streams."""
+    streams = state.value(statement.streams, frame)
+    if not isinstance(streams, int) or isinstance(streams, bool) or not 1 < streams <= MOST_STREAMS:
+        message = f"a number of streams from 2 to {MOST_STREAMS} is needed, not {spell(streams)}"
+        raise fail(message, statement.streams.place)
+    found = [(selection, whole(selection, state, frame)) for selection in statement.selections]
+    total = sum(selected.total for _, selected in found)
+    made = replace(entry(statement, frame), matched=total)
+    lacking = [nothing_matched(selected, s) for s, selected in found if not selected.total]
+    groups = _groups([selected for _, selected in found if selected.total])
+    if len(groups) < 2:
+        if groups:
+            message = "one group alone runs beside nothing"
+            lacking.append(Diagnostic(message, statement.place, severity="warning"))
+        state.entries.append(replace(made, warnings=tuple(lacking)))
+        return
+    graph = state.graph
+    try:
+        state.graph = parallelize(graph, groups, streams)
+    except RefusedError as error:
+        raise illegal(refusal(error, "nothing runs side by side", statement.place, graph)) from None
+    events = _events(state) - sum(op.name == RECORD for op in graph.walk())
+    used = min(streams, len(groups))
+    told = f"{len(groups)} groups over {used} streams with {counted(events, 'event')}"
+    legal = ("no group depends on another",)
+    state.entries.append(
+        replace(made, done=told, legal=legal, warnings=tuple(lacking), moved=total)
+    )
+
+
+def _groups(found: Sequence[Selected]) -> list[list[Op]]:
+    """Return the ops of each selection, or, of a single one, those of each match."""
+    if len(found) == 1:
+        return [members_of(found[0], match.ops) for match in found[0].matches]
+    return [[op for match in s.matches for op in members_of(s, match.ops)] for s in found]

@@ -1,0 +1,72 @@
+"""``reorder``: ops move in the launch order, if no dependence is turned round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.ir.edit import Edit
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.verbs.order import beside, extreme, line
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.streams import on_streams
+
+EXTREMES = ("earliest", "latest")
+SIDES = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a reordering did: the new graph, the ops that moved, and what was assumed away."""
+
+    graph: Graph
+    moved: tuple[Op, ...]
+    assumed: Op | None = None
+
+
+def reorder(
+    graph: Graph,
+    ops: Sequence[Op],
+    to: str,
+    anchor: Op | None = None,
+    *,
+    stream: str = "",
+    assuming: str = "",
+) -> Move:
+    """Move ops, whose order among themselves stays, ``before`` or ``after`` an anchor.
+
+    Those that stand on the right side already stay. ``earliest`` and ``latest`` need no anchor:
+    each op goes as far as what it needs, or what needs it, lets it. On a stream, events order what
+    depends on each other across streams. ``assuming`` says why the dependences of one other op do
+    not count.
+
+    Raises ``RefusedError`` with the shortest chain of dependences that a move would cross.
+    """
+    s = line(graph, ops)
+    if anchor is None:
+        order, at = extreme(s, to == "earliest"), -1
+    else:
+        at = s.position(anchor)
+        if at in s.members:
+            raise RefusedError("it would move beside itself", [(s.ops[at], "")])
+        order = beside(s, at, to == "after")
+    assumed = s.check(order, at, assuming)
+    moved = tuple(s.ops[i] for i in s.moved(order))
+    changed = s.arranged(order, to in ("after", "earliest")) if moved else graph
+    members = [s.ops[i] for i in s.members]
+    if assumed is not None:
+        changed, members = _noted(changed, members, assuming)
+    if stream:
+        changed, _ = on_streams(changed, [(op, stream) for op in members])
+    return Move(changed, moved, assumed)
+
+
+def _noted(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, list[Op]]:
+    """Let the moved ops remember what their place rests on."""
+    edit = Edit(graph)
+    noted = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]
+    for old, new in zip(members, noted, strict=True):
+        edit.put(new, before=old)
+        edit.remove(old)
+    return edit.commit(), noted

@@ -1,0 +1,123 @@
+"""Ops on streams of their own: events where one stream needs what another one did."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.dependence import Dependence
+from irgraph.ir.edit import Edit
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph, Stream
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.order import line
+
+RECORD = "sync.record"
+WAIT = "sync.wait"
+
+
+@dataclass(frozen=True)
+class Join:
+    """One stream waits for what another did: recorded behind one op, waited for before another."""
+
+    behind: Op
+    before: Op
+
+
+def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, tuple[Op, ...]]:
+    """Let ops run on streams, with an event at each join; return the ops as they stand there.
+
+    A stream that the graph does not have is added to its first device. The launch order stays.
+    """
+    known = {stream.name for stream in graph.streams}
+    names = [name for name in dict.fromkeys(name for _, name in streams) if name]
+    fresh = tuple(Stream(name, graph.device) for name in names if name not in known)
+    edit = Edit(graph)
+    made: list[Op] = []
+    for op, name in streams:
+        made.append(moved_to(op, name))
+        edit.put(made[-1], before=op)
+        edit.remove(op)
+    changed = replace(edit.commit(), streams=(*graph.streams, *fresh))
+    return with_events(changed, made), tuple(made)
+
+
+def moved_to(op: Op, stream: str) -> Op:
+    """Return an op, and all below it, on a stream; notes of measured times are gone."""
+    body = tuple(moved_to(child, stream) for child in op.body)
+    return replace(op, stream=stream, body=body)
+
+
+def with_events(graph: Graph, members: Collection[Op]) -> Graph:
+    """Record and wait for events wherever members need other streams, or others need them."""
+    ordered = line(graph, members, nodes=True)
+    joins = _joins(ordered.ops, ordered.found, set(ordered.members))
+    edit = Edit(graph)
+    taken = set(graph.by_name) | {t.buffer for t in graph.by_name.values()}
+    for join in joins:
+        event = _event(taken)
+        record = Op(RECORD, results=(event,))
+        edit.put(_like(record, join.behind), after=join.behind)
+        edit.put(_like(Op(WAIT, (event,)), join.before), before=join.before)
+    return edit.commit()
+
+
+def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) -> Iterator[Join]:
+    """Yield the joins that are needed; one wait serves all that came before its event."""
+    needs: dict[int, list[int]] = {}
+    for tie in found:
+        if tie.before in members or tie.after in members:
+            needs.setdefault(tie.after, []).append(tie.before)
+    waited: dict[tuple[str, str], int] = {}
+    working = [_works(op) for op in ops]
+    for here in sorted(needs):
+        if not working[here]:
+            continue
+        mine = _stream(ops[here])
+        for there in sorted(needs[here], reverse=True):
+            pair = (mine, _stream(ops[there]))
+            if not working[there] or pair[0] == pair[1] or waited.get(pair, -1) >= there:
+                continue
+            waited[pair] = there
+            yield Join(ops[there], ops[here])
+
+
+def _works(op: Op) -> bool:
+    """Tell whether an op gives a device work: no view, no event, not all on the host."""
+    for leaf in op.leaves():
+        on_device = any(t.device != "cpu" for t in (*leaf.inputs, *leaf.outputs))
+        if on_device and not is_view(leaf) and not leaf.name.startswith("sync."):
+            return True
+    return False
+
+
+def _stream(op: Op) -> str:
+    """Return the stream on which an op's work runs last."""
+    working = [leaf for leaf in op.leaves() if not is_view(leaf)]
+    return working[-1].stream if working else op.stream
+
+
+def _event(taken: set[str]) -> Tensor:
+    name = next(f"event{i}" for i in range(1, 10**9) if f"event{i}" not in taken)
+    taken.add(name)
+    return Tensor(name, "u8", (), name, device="cpu")
+
+
+def _like(new: Op, op: Op) -> Op:
+    return replace(new, thread=op.thread, stream=_stream(op), module=op.module, phase=op.phase)
+
+
+@dataclass
+class Free:
+    """Names for new streams that the graph does not use yet."""
+
+    graph: Graph
+    made: list[str] = field(default_factory=list)
+
+    def name(self, base: str) -> str:
+        """Return a free name that begins with ``base``."""
+        known = {stream.name for stream in self.graph.streams} | set(self.made)
+        found = next(f"{base}{i}" for i in range(1, 10**9) if f"{base}{i}" not in known)
+        self.made.append(found)
+        return found
