@@ -58,7 +58,9 @@ class Trainer:
 
 
 @pytest.mark.parametrize(
-    "step", [Trainer(), Trainer().train, functools.partial(Trainer().train, times=2)], ids=repr
+    "step",
+    [Trainer(), Trainer().train, functools.partial(Trainer().train, times=2)],
+    ids=["callable", "method", "partial"],
 )
 def test_modules_of_the_steps_object_are_found(step: Callable[[], object]) -> None:
     assert labels(step) == ["weight"]
