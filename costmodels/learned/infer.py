@@ -11,8 +11,8 @@ from costmodels.learned.features import Sizes
 from costmodels.learned.hardware import KNOWN, Floats, Hardware
 from costmodels.learned.weights import Layers, Weights
 
-CHUNK = 4096
-"""Rows that are worked on together, so that they stay in cache."""
+CHUNK = 2048
+"""Rows that are worked on together, so that they and all that comes of them stay in cache."""
 SLACK = 0.05
 """Octaves beyond the range of training that do not count as outside."""
 LOG_SCALE = 3.5
@@ -46,18 +46,40 @@ def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
 
     ``sizes`` holds the columns that ``weights.family.sizes`` names, and ``op``.
     """
+    layers = _from_raw(weights)
+    rows = len(sizes["op"])
+    parts = []
+    for start in range(0, max(rows, 1), CHUNK):
+        chosen = slice(start, start + CHUNK)
+        some = {name: column[chosen] for name, column in sizes.items()}
+        here = device if len(device.peak) == 1 else device.rows(np.arange(rows)[chosen])
+        parts.append(_estimate(weights, layers, some, here))
+    columns = ([getattr(part, name) for part in parts] for name in Estimates.__slots__)
+    return Estimates(*(np.concatenate(column) for column in columns))
+
+
+def _from_raw(weights: Weights) -> Layers:
+    """Return layers that take inputs as they are: the first does the scaling too."""
+    matrix, bias = weights.layers[0]
+    scaled = matrix / weights.scale
+    shifted = np.asarray(bias - scaled @ weights.mean, np.float32)
+    return ((scaled, shifted), *weights.layers[1:])
+
+
+def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) -> Estimates:
     inputs = weights.family.inputs(sizes, device)
     matrix = inputs.matrix()
     seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
-    beyond = np.abs(matrix - seen)[: -len(KNOWN)].max(0)
+    matrix -= seen
+    named = slice(-len(KNOWN), None)
+    beyond = np.abs(matrix[: named.start], out=matrix[: named.start]).max(0)
     least, most = weights.extent
     beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
-    unseen = matrix[-len(KNOWN) :].max(0) == 0
-    seen -= weights.mean[:, None]
-    seen /= weights.scale[:, None]
+    unseen = ~np.broadcast_to(np.any(device.known, axis=0), beyond.shape)
     if unseen.any():
-        seen[-len(inputs.personal) :, unseen] = 0
-    ratio, scale, floor = combine(forward(weights.layers, seen))
+        personal = slice(-len(inputs.personal), None)
+        seen[personal, unseen] = weights.mean[personal, None]
+    ratio, scale, floor = combine(forward(layers, seen))
     width = np.hypot(scale * np.float32(weights.stretch), unseen * np.float32(weights.unseen))
     width += beyond * np.float32(weights.octave)
     time = inputs.base * np.exp(ratio)
@@ -69,16 +91,15 @@ def forward(layers: Layers, inputs: Floats) -> Floats:
     """Return the outputs of every member, (members, outputs, rows), of inputs (inputs, rows)."""
     members = layers[0][0].shape[0]
     outputs = np.empty((members, layers[-1][0].shape[1], inputs.shape[1]), np.float32)
-    for start in range(0, inputs.shape[1], CHUNK):
-        for member in range(members):
-            values = inputs[:, start : start + CHUNK]
-            for weights, bias in layers[:-1]:
-                values = weights[member] @ values
-                values += bias[member][:, None]
-                np.maximum(values, 0, out=values)
-            weights, bias = layers[-1]
-            out = weights[member] @ values + bias[member][:, None]
-            outputs[member, :, start : start + CHUNK] = out
+    for member in range(members):
+        values = inputs
+        for weights, bias in layers[:-1]:
+            values = weights[member] @ values
+            values += bias[member][:, None]
+            np.maximum(values, 0, out=values)
+        weights, bias = layers[-1]
+        np.matmul(weights[member], values, out=outputs[member])
+        outputs[member] += bias[member][:, None]
     return outputs
 
 
