@@ -108,21 +108,25 @@ def _copies(trace: KinetoTrace) -> None:
 
 def _early(trace: KinetoTrace) -> None:
     """Shift a device clock that runs ahead of the host's; set single early events right."""
-    moved = [_device_early(trace, device) for device in np.unique(trace.columns["device"])]
-    if any(moved):
-        _order(trace)
-
-
-def _device_early(trace: KinetoTrace, device: int) -> bool:
-    """Set one device's early events right; a consistent lead is that of its clock."""
     launch = launch_rows(trace)
+    work = np.flatnonzero(trace.on_device & (launch >= 0))
+    start = trace.columns["start"]
+    if not (start[launch[work]] - start[work] > 2 * MICROSECOND).any():
+        return
+    for device in np.unique(trace.columns["device"][work]).tolist():
+        _device_early(trace, device, launch)
+    _order(trace)
+
+
+def _device_early(trace: KinetoTrace, device: int, launch: Integers) -> None:
+    """Set one device's early events right; a consistent lead is that of its clock."""
     on_device = trace.on_device & (trace.columns["device"] == device)
     rows = np.flatnonzero(on_device & (launch >= 0))
     start = trace.columns["start"]
     lead = start[launch[rows]] - start[rows]
     early = lead > 2 * MICROSECOND
     if not early.any():
-        return False
+        return
     # host and device clocks part by up to a millisecond; single records can be off by any amount
     usual = float(np.median(lead[early]))
     consistent = early & (lead <= 4 * usual)
@@ -136,7 +140,6 @@ def _device_early(trace: KinetoTrace, device: int) -> bool:
     start[late] = np.maximum(start[late], start[launch[late]])
     detail = f"by up to {lead.max() / 1000:,.0f} us: moved to their launch"
     trace.health.add("K13", len(late), detail)
-    return True
 
 
 def launch_rows(trace: KinetoTrace) -> Integers:
@@ -172,12 +175,12 @@ def _overlaps(trace: KinetoTrace) -> None:
 def _correlations(trace: KinetoTrace) -> None:
     """Count launches of many kernels, calls that share an id, and device events without launch."""
     correlation, kind = trace.columns["correlation"], trace.columns["kind"]
-    calls = correlation[(kind == Kind.RUNTIME) & (correlation > 0)]
-    trace.health.add("K29", len(calls) - len(np.unique(calls)))
+    calls = np.sort(correlation[(kind == Kind.RUNTIME) & (correlation > 0)])
+    trace.health.add("K29", int((calls[1:] == calls[:-1]).sum()))
     device = trace.on_device
     launches = launch_rows(trace)
     used = launches[device & (launches >= 0)]
-    _, counts = np.unique(used, return_counts=True)
+    counts = np.bincount(used)
     trace.health.add("K15", int((counts > 1).sum()), f"up to {counts.max(initial=0)} events each")
     orphans = device & (launches < 0)
     trace.health.add("K14", int(orphans.sum()), _orphan_causes(trace, orphans))

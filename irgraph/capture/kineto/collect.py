@@ -28,22 +28,33 @@ CATEGORIES = {
 }  # fmt: skip
 """Kinds by category, spelled in small letters."""
 
-_PLAIN = ("correlation", "record", "sequence", "forward", "nbytes", "wait_record", "wait_stream")
+_OPERATORS = frozenset(("cpu_op", "Operator", "user_annotation", "python_function"))
+_OF_OPERATORS = ("external", "record", "sequence", "forward")
+_OF_OTHERS = (
+    "external", "correlation", "stream", "device", "nbytes", "wait_record", "wait_stream"
+)  # fmt: skip
 _LIMIT = 1 << 62
 _PHASES = frozenset("XBEbnesftMCiIPNODSTFpRcv(){}")
 """Types of events that the trace event format has."""
+
+
+class _Numbers(dict[Any, int]):
+    """Gives a number to whatever is asked for first."""
+
+    def __missing__(self, key: object) -> int:
+        number = self[key] = len(self)
+        return number
 
 
 class Interner:
     """Numbers distinct values in order of first use."""
 
     def __init__(self) -> None:
-        self.table: dict[Any, int] = {}
+        self.table: dict[Any, int] = _Numbers()
 
     def __call__(self, values: Iterable[Hashable]) -> list[int]:
         """Return the number of each value."""
-        table = self.table
-        return [table.setdefault(value, len(table)) for value in values]
+        return list(map(self.table.__getitem__, values))
 
 
 class Collector:
@@ -66,74 +77,91 @@ class Collector:
         """Take a piece's events: complete ones into columns, names and flows apart."""
         complete: Sequence[Any] = [e for e in events if e.ph == "X"]
         if len(complete) < len(events):
-            self._others(e for e in events if e.ph != "X")
+            # the other events are mostly arrows that repeat what correlations say
+            self._others([e for e in events if e.ph != "X" and e.cat != "ac2g"])
         if not complete:
             return
-        try:
-            part = self._columns(complete)
-        except (OverflowError, ValueError):
-            complete = self._bounded(complete)
-            if not complete:
-                return
-            part = self._columns(complete)
-        self.parts.append(part)
-        self.scales.append(1 if isinstance(complete[0].ts, int) else 1000)
+        # operators and the rest have different arguments: each is asked for its own only
+        operators = [e for e in complete if e.cat in _OPERATORS]
+        others = [e for e in complete if e.cat not in _OPERATORS]
+        for some, keys in ((operators, _OF_OPERATORS), (others, _OF_OTHERS)):
+            self._add(some, keys)
 
-    def _columns(self, events: Sequence[Event | FractionEvent]) -> dict[str, Array]:
+    def _add(self, events: Sequence[Any], keys: tuple[str, ...]) -> None:
+        if not events:
+            return
+        try:
+            part = self._columns(events, keys)
+        except (OverflowError, ValueError):
+            events = self._bounded(events, keys)
+            if not events:
+                return
+            part = self._columns(events, keys)
+        self.parts.append(part)
+        self.scales.append(1 if isinstance(events[0].ts, int) else 1000)
+
+    def _columns(self, events: Sequence[Any], keys: tuple[str, ...]) -> dict[str, Array]:
         args = [e.args or NO_ARGS for e in events]
         found: dict[str, Array] = {}
-        found["start"], found["duration"] = (
-            self._times([getattr(e, key) for e in events]) for key in ("ts", "dur")
-        )
-        categories = np.array(self.categories(map(attrgetter("cat"), events)), "i4")
-        found["category"] = categories
+        found["start"], found["duration"] = (self._times(events, key) for key in ("ts", "dur"))
+        found["category"] = np.array(self.categories(map(attrgetter("cat"), events)), "i4")
         found["name"] = np.array(self.names(map(attrgetter("name"), events)), "i4")
-        for key in _PLAIN:
-            found[key] = _narrow(np.array(list(map(attrgetter(key), args)), "i8"), COLUMNS[key])
-        external = np.array([a.external if a.external >= 0 else a.external_old for a in args], "i8")
-        found["external"] = external
-        streams, devices = (
-            [v if type(v) is int else _integer(v) for v in map(attrgetter(key), args)]
-            for key in ("stream", "device")
-        )
-        found["stream"], found["device"] = (
-            _narrow(np.array(v, "i8"), t) for v, t in ((streams, "i4"), (devices, "i2"))
-        )
-        places = [(e.pid, e.tid) for e in events]
-        found["thread"] = np.array(self.threads(places), "i4")
-        self._texts(args, found)
+        for key in keys:
+            found[key] = _narrow(_integers(args, key), COLUMNS[key])
+        if keys is _OF_OTHERS:
+            older = _integers(args, "external_old")
+            found["external"] = np.where(found["external"] >= 0, found["external"], older)
+        found["thread"] = np.array(self.threads(map(attrgetter("pid", "tid"), events)), "i4")
+        self._texts(args, found, keys)
+        for key, kind in COLUMNS.items():
+            if key not in found and key != "kind":
+                found[key] = np.full(len(events), -1, kind)
         return found
 
-    def _texts(self, args: Sequence[Any], found: dict[str, Array]) -> None:
-        dims = [a.dims or a.dims_old for a in args]
-        pairs = [(bytes(d), bytes(a.types)) if d else None for d, a in zip(dims, args, strict=True)]
-        found["shape"] = np.array(self.shapes(pairs), "i4")
-        found["module"] = np.array(self.modules(map(attrgetter("hierarchy"), args)), "i4")
-        if any(map(attrgetter("collective"), args)):
-            texts = [_collective(a) for a in args]
-            found["collective"] = np.array(self.collectives(texts), "i4")
-        else:
-            found["collective"] = np.zeros(len(args), "i4")
+    def _texts(self, args: Sequence[Any], found: dict[str, Array], keys: tuple[str, ...]) -> None:
+        found["shape"] = found["module"] = found["collective"] = np.zeros(len(args), "i4")
+        if keys is _OF_OTHERS:
+            if any(map(attrgetter("collective"), args)):
+                found["collective"] = np.array(self.collectives(map(_collective, args)), "i4")
+            return
+        found["shape"] = self._shapes(args)
+        if any(map(attrgetter("hierarchy"), args)):
+            modules = self.modules(map(attrgetter("hierarchy"), args))
+            found["module"] = np.array(modules, "i4")
 
-    def _times(self, values: Sequence[Any]) -> Array:
+    def _shapes(self, args: Sequence[Any]) -> Array:
+        """Return the numbers of operand shapes and types; 0 where an event has none."""
+        dims = list(map(attrgetter("dims"), args))
+        if not any(map(len, dims)):
+            dims = list(map(attrgetter("dims_old"), args))
+        if not any(map(len, dims)):
+            return np.zeros(len(args), "i4")
+        rows = [i for i, text in enumerate(dims) if len(text)]
+        shapes = np.zeros(len(args), "i4")
+        shapes[rows] = self.shapes((bytes(dims[i]), bytes(args[i].types)) for i in rows)
+        return shapes
+
+    def _times(self, events: Sequence[Any], key: str) -> Array:
         """Return whole times as they are, others in thousandths."""
-        if type(values[0]) is int:
-            self.whole += len(values)
-            if max(values) > _LIMIT or min(values) < -_LIMIT:
+        values = map(attrgetter(key), events)
+        if isinstance(events[0], Event):
+            self.whole += len(events)
+            times = np.fromiter(values, "i8", len(events))
+            if times.max() > _LIMIT or times.min() < -_LIMIT:
                 raise OverflowError
-            return np.array(values, "i8")
+            return times
         text = b",".join(values)
         self.decimals += text.count(b".")
         self.whole += text.count(b",") + 1 - text.count(b".")
         self.health.add("K09", text.count(b'"') // 2, "times written as text")
-        return thousandths(values)
+        return thousandths(list(map(attrgetter(key), events)))
 
-    def _bounded(self, events: Sequence[Any]) -> list[FractionEvent]:
+    def _bounded(self, events: Sequence[Any], keys: tuple[str, ...]) -> list[FractionEvent]:
         """Drop events with a number that no real trace holds."""
         kept: list[Any] = []
         for event in events:
             try:
-                self._columns([event])
+                self._columns([event], keys)
                 kept.append(event)
             except (OverflowError, ValueError):
                 self.health.add("K09")
@@ -168,6 +196,14 @@ class Collector:
 
 def _place(event: Event | FractionEvent) -> tuple[int | str, int | str]:
     return (event.pid if event.pid is not None else -1, event.tid if event.tid is not None else -1)
+
+
+def _integers(args: Sequence[Any], key: str) -> Array:
+    """Return one argument of each event as integers; old traces name streams in words."""
+    try:
+        return np.fromiter(map(attrgetter(key), args), "i8", len(args))
+    except (TypeError, ValueError):
+        return np.fromiter(map(_integer, map(attrgetter(key), args)), "i8", len(args))
 
 
 def _integer(value: object) -> int:

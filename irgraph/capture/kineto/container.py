@@ -16,7 +16,7 @@ from typing import IO
 from irgraph.capture.kineto.health import Health
 from irgraph.text.diagnostics import IrgraphError, Place, fail
 
-BLOCK = 2 << 20
+BLOCK = 1 << 20
 """Bytes read at once; a few times this is all the text that is held."""
 
 _GZIP, _ZIP, _BOM = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"

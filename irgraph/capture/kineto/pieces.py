@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -89,7 +90,7 @@ class Pieces:
         """Yield the events up to the last border in the text; keep the rest."""
         cuts = _cuts(data)
         for cut in cuts:
-            events = self._decode(data[:cut])
+            events = self._decode(memoryview(data)[:cut])
             if events is not None:
                 yield self._taken(events, cut)
                 self._rest = _after_comma(data, cut)
@@ -125,10 +126,10 @@ class Pieces:
         self.events += len(events)
         return events
 
-    def _decode(self, text: bytes) -> Events | None:
+    def _decode(self, text: bytes | memoryview) -> Events | None:
         """Return the events of a comma-separated text, ``None`` where it is no JSON."""
         try:
-            return self._typed(b"[" + text + b"]")
+            return self._typed(b"".join((b"[", text, b"]")))
         except UnicodeDecodeError:
             return None
         except msgspec.DecodeError:
@@ -185,7 +186,7 @@ class Pieces:
         starts = [m.end() for m in _STARTS.finditer(text)]
         if not starts or text[: starts[0]].strip(b" \r\n\t,["):
             self.health.add("K04", detail="text that belongs to no event")
-        for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        for begin, end in pairwise([*starts, len(text)]):
             part = text[begin:end].rstrip(b", \r\n\t")
             try:
                 events.append(records.one.decode(part))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import sys
 import tempfile
@@ -47,7 +48,15 @@ def replace(data: bytearray, rng: random.Random) -> bytes:
     return bytes(data[: start + 2] + rng.choice(VALUES) + data[end:]) if start > 0 else bytes(data)
 
 
-DAMAGES: tuple[Callable[[bytearray, random.Random], bytes], ...] = (flip, cut, duplicate, replace)
+def packed(data: bytearray, rng: random.Random) -> bytes:
+    """Damage the gzipped trace: flip bytes, or cut it off."""
+    whole = bytearray(gzip.compress(bytes(data), mtime=0))
+    return flip(whole, rng) if rng.random() < 0.5 else bytes(whole[: rng.randrange(20, len(whole))])
+
+
+DAMAGES: tuple[Callable[[bytearray, random.Random], bytes], ...] = (
+    flip, cut, duplicate, replace, packed
+)  # fmt: skip
 
 
 @dataclass
