@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from irgraph.evaluate.comparison import Comparison, Evaluation
 from irgraph.evaluate.dlrm_v100 import evaluate_dlrm_v100
+from irgraph.evaluate.e2e import evaluate_e2e
 from irgraph.evaluate.kernels import evaluate_kernels
 from irgraph.evaluate.models import evaluate_models
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "dlrm-v100": evaluate_dlrm_v100,
+    "e2e": evaluate_e2e,
     "kernels": evaluate_kernels,
     "models": evaluate_models,
 }
@@ -21,6 +23,7 @@ __all__ = [
     "Comparison",
     "Evaluation",
     "evaluate_dlrm_v100",
+    "evaluate_e2e",
     "evaluate_kernels",
     "evaluate_models",
 ]
