@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from itertools import chain
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.schedule.tasks import Floats, TaskBuilder, Tasks
+from irgraph.schedule.tasks import Floats, Ints, Tasks
+
+T = TypeVar("T")
 
 CAUSES = {
     "T1": "between two top-level operations",
@@ -92,29 +95,26 @@ class Intervals(Sequence[Interval]):
         """Return intervals as columns."""
         if isinstance(intervals, cls):
             return intervals
-        builder = TaskBuilder()
-        ops: dict[int, tuple[int, Op]] = {}
-        kernels: dict[int, tuple[int, Kernel]] = {}
-        for i in intervals:
-            op = -1 if i.op is None else ops.setdefault(id(i.op), (len(ops), i.op))[0]
-            known = (len(kernels), i.kernel) if i.kernel is not None else None
-            kernel = -1 if known is None else kernels.setdefault(id(i.kernel), known)[0]
-            builder.add(
-                i.resource,
-                i.cause,
-                i.end - i.start,
-                op=op,
-                kernel=kernel,
-                waits=i.after,
-                ordered=False,
-            )
-        return cls(
-            builder.tasks(),
-            np.array([i.start for i in intervals], np.float64),
-            np.array([i.end for i in intervals], np.float64),
-            [op for _, op in ops.values()],
-            [kernel for _, kernel in kernels.values()],
+        resources, causes, starts, ends, waits, ops, kernels = (
+            zip(*intervals, strict=True) if intervals else [()] * 7
         )
+        names = tuple(dict.fromkeys(causes))
+        codes = {name: code for code, name in enumerate(names)}
+        op, known_ops = _numbered(ops)
+        kernel, known_kernels = _numbered(kernels)
+        start, end = np.array(starts, np.float64), np.array(ends, np.float64)
+        tasks = Tasks(
+            end - start,
+            np.cumsum([0, *map(len, waits)]),
+            np.fromiter(chain.from_iterable(waits), np.int64),
+            np.array(resources, np.int64),
+            np.array([codes[cause] for cause in causes], np.int64),
+            op,
+            kernel,
+            np.full(len(start), -1, np.int64),
+            names,
+        )
+        return cls(tasks, start, end, known_ops, known_kernels)
 
     def __len__(self) -> int:
         """Return the number of intervals."""
@@ -155,3 +155,11 @@ class Intervals(Sequence[Interval]):
             self.ops[op] if op >= 0 else None,
             self.kernels[kernel] if kernel >= 0 else None,
         )
+
+
+def _numbered(values: Sequence[T | None]) -> tuple[Ints, list[T]]:
+    """Return a column of indices, -1 for none, and the different objects they refer to."""
+    distinct = {id(value): value for value in values if value is not None}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    column = [numbers.get(id(value), -1) for value in values]
+    return np.array(column, np.int64), list(distinct.values())
