@@ -93,6 +93,8 @@ class _Call:
     def run(self, schema: Schema) -> Any:  # noqa: ANN401  (whatever torch returns)
         import torch
 
+        if any(argument.type.startswith("__torch__") for argument in schema.arguments):
+            raise ShapeError(f"torch has no values for all arguments of {self.op.name}")
         library, _, base = STANDING_FOR.get(self.op.name, self.op.name).partition(".")
         packet = getattr(getattr(torch.ops, library, None), base, None)
         if packet is None:

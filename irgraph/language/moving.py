@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from irgraph.ir.op import Op
-from irgraph.language.patterns import Module, Selection
+from irgraph.language.patterns import Found, Module, Selection
 from irgraph.language.report import Entry
 from irgraph.language.select import Selected
 from irgraph.language.state import (
@@ -31,8 +31,8 @@ MOST_STREAMS = 128
 
 
 def whole(selection: Selection, state: State, frame: Frame) -> Selected:
-    """Return what a selection matches; a module stands for all its ops."""
-    return state.select(selection, frame, all_=isinstance(selection.pattern, Module))
+    """Return what a selection matches; a module or a name stands for all its ops."""
+    return state.select(selection, frame, all_=isinstance(selection.pattern, (Found, Module)))
 
 
 def run_reorder(statement: Reorder, state: State, frame: Frame) -> None:
@@ -71,13 +71,14 @@ def _move(
         what = f"{call_of(ops[0])} is not moved"
         raise illegal(refusal(error, what, statement.place, graph)) from None
     state.graph = done.graph
+    moved = len(ops) if stream else len(done.moved)
     told = f"{counted(len(ops), 'op')} of which {len(done.moved)} moved"
     if stream:
         events = _events(state) - sum(op.name == RECORD for op in graph.walk())
         told += f", on stream {stream} with {counted(events, 'event')}"
     assumed = () if done.assumed is None else (f"{call_of(done.assumed)}: {reason}",)
     legal = ("no dependence is crossed",)
-    return replace(made, done=told, legal=legal, assumptions=assumed, moved=len(done.moved))
+    return replace(made, done=told, legal=legal, assumptions=assumed, moved=moved)
 
 
 def _events(state: State) -> int:

@@ -8,6 +8,7 @@ import pytest
 
 import passes
 from irgraph.language import Script, check_script, load_pass, load_script
+from irgraph.language.expressions import Literal
 from irgraph.language.tree import Apply, Call, Statement
 from tests.language.models import mlp
 
@@ -17,7 +18,8 @@ def test_a_shipped_pass_is_sound_and_bears_its_file_s_name(name: str) -> None:
     found = load_pass(name)
     assert found.name == name
     assert found.description.endswith(".")
-    applied: tuple[Statement, ...] = (Apply(Call(name)),)
+    given = tuple((p.name, Literal(1)) for p in found.parameters if p.default is None)
+    applied: tuple[Statement, ...] = (Apply(Call(name, given)),)
     assert name in check_script(Script((), applied), mlp())
 
 
