@@ -16,7 +16,7 @@ from irgraph.text.diagnostics import fail
 __all__ = ["Compared", "Comparison", "Result", "compare", "execute"]
 
 ROWS = 1000
-"""Rows that large tables are cut to where a model would not fit in memory."""
+"""Rows that long tables are cut to where a graph takes much memory."""
 
 LIMIT = 2 << 30
 """Bytes that the tensors of one graph may take together."""
@@ -69,7 +69,7 @@ def compare(
         after: what a rewrite made of it; tensors are matched by name.
         seed: for the values that both start from.
         dims: sizes of dimensions; those not given are 8, or what they are if that is less.
-        rows: what longer tables are cut to, in both, if a graph would take more than ``limit``.
+        rows: what longer tables are cut to, in both, if a graph would take more than 256 MiB.
         limit: bytes that the tensors of one graph may take together.
 
     Raises:

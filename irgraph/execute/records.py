@@ -110,8 +110,8 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether all that both make agrees, and the host gets all that it got."""
-        return not self.different and not self.lost
+        """Whether all that both make agrees (and there is any), and the host gets all it got."""
+        return bool(self.compared) and not self.different and not self.lost
 
     def lines(self) -> list[str]:
         """Return the verdict, what differs, what only one graph has, and the notes, as text."""
@@ -119,12 +119,15 @@ class Comparison:
 
     def _lines(self) -> Iterator[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in _counts(self.compared))
-        total = f"{len(self.compared)} tensors ({kinds})"
-        if self.same:
+        count = len(self.compared)
+        total = f"{count} tensor{'' if count == 1 else 's'}" + (f" ({kinds})" if kinds else "")
+        if not self.compared:
+            yield "nothing to compare: no tensor leaves the step in both"
+        elif self.same:
             yield f"same: {total} {self._agreement()}"
         else:
             rule = "" if self.exact else f" by more than {self._bound()}"
-            yield f"different: {len(self.different)} of {total} differ{rule}"
+            yield f"different: {len(self.different)} of {total}{rule}"
         yield from (f"  {one}" for one in self.different)
         yield from (f"  host %{name}: no longer made, and the host reads it" for name in self.lost)
         yield from _only("before", self.only_before)
@@ -138,9 +141,8 @@ class Comparison:
         if self.exact:
             return "equal to the bit"
         shares = (one.absolute / one.allowed for one in self.compared if one.allowed)
-        return (
-            f"agree within {self._bound()}; at most {max(shares, default=0.0):.1%} of that is used"
-        )
+        used = f"at most {max(shares, default=0.0):.1%} of that is used"
+        return f"within {self._bound()}; {used}"
 
     def _bound(self) -> str:
         name, tolerance = self.precision

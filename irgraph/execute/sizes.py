@@ -17,6 +17,9 @@ from irgraph.text.diagnostics import Place, fail, near
 SMALL = 8
 """Size of every dimension that is not given and is not smaller anyway."""
 
+AMPLE = 256 << 20
+"""Bytes that a graph may take before its tables are cut, so that it runs in a second or so."""
+
 COUNTS = ("num_weights", "size", "shape")
 """Attributes in which the rows of a table stand."""
 
@@ -39,8 +42,8 @@ def small_sizes(
     """Return graphs at small sizes, the same in each, and a sentence for each choice.
 
     Dimensions that are not given become 8, or stay below that. If a graph would take more than
-    ``limit`` bytes, tables with more than ``rows`` rows are cut to that, with all that bears
-    their number of rows.
+    256 MiB (or ``limit``), tables with more than ``rows`` rows are cut to that, with all that
+    bears their number of rows.
     """
     known = {name for graph in graphs for name in graph.dims}
     for name in dims:
@@ -56,7 +59,7 @@ def small_sizes(
         for graph in graphs
     ]
     notes = ["at " + ", ".join(f"{name} = {size}" for name, size in sizes.items())] if sizes else []
-    if max(map(memory, small)) > limit:
+    if max(map(memory, small)) > min(limit, AMPLE):
         long = {n for g in small for n in table_rows(g) if n > rows}
         small = [_cut(graph, long, rows) for graph in small]
         if long:

@@ -119,9 +119,12 @@ def test_executing_leaves_torch_as_it_was() -> None:
 
 
 def test_stream_order_is_launch_order() -> None:
-    text = X + "sync.record() \n%y = aten.neg(%x) : f32[4, 6] in $y\n"
-    graph = model(text)
-    assert torch.equal(execute(graph)["y"], -execute(graph)["x"])
+    text = (
+        X + "%e = sync.record() : u8[] @cpu in $e\n%y = aten.neg(%x) : f32[4, 6] in $y\n"
+        "sync.wait(%e)\nsync.stream()\n"
+    )
+    left = execute(model(text))
+    assert torch.equal(left["y"], -left["x"])
 
 
 def test_a_sum_over_processes_doubles() -> None:

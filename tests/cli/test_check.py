@@ -1,0 +1,114 @@
+"""``irgraph check`` and ``irgraph opt --check``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+HEAD = 'model "m" { format = 1  dims = {B = 2048} }\ndevice @gpu0 "v100"\n'
+STEP = """\
+input %x : f32[B, 6] in $x
+param %w "top.weight" : f32[6, 5] in $w
+param %c "top.bias" : f32[5] in $c
+%h = aten.addmm(%c, %x, %w) : f32[B, 5] in $h
+%y = aten.relu(%h) : f32[B, 5] in $y
+%g = aten.mm(%t, %y) : f32[6, 5] in $g
+aten.add_(%w!, %g, alpha = -0.1)
+"""
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    """Return the file of a small step."""
+    return write(tmp_path / "a.ir")
+
+
+def write(path: Path, old: str = "", new: str = "") -> Path:
+    """Write the step with one thing changed."""
+    transposed = STEP.replace("%g =", "%t = aten.t(%x) : f32[6, B; 1, 6] in $x\n%g =")
+    path.write_text(HEAD + transposed.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_a_rewrite_that_is_right_is_the_same(run: Callable, step: Path, tmp_path: Path) -> None:
+    after = tmp_path / "b.ir"
+    assert run("opt", "--pass", "fuse-epilogue", step, "-o", after, "-q").code == 0
+    ran = run("check", step, after)
+    assert ran.code == 0
+    first, second, *_ = ran.out.splitlines()
+    assert first.startswith("same: 1 tensor (1 param) within 0.0001 of their")
+    assert second == "at B = 8, seed 0"
+    assert '%w "top.weight"' in ran.out
+
+
+def test_one_that_is_wrong_differs(run: Callable, step: Path, tmp_path: Path) -> None:
+    ran = run("check", step, write(tmp_path / "b.ir", "alpha = -0.1", "alpha = -0.2"))
+    assert ran.code == 1
+    first, second, *_ = ran.out.splitlines()
+    assert first == (
+        "different: 1 of 1 tensor (1 param) by more than 0.0001 of their change and rounding (f32)"
+    )
+    assert second.startswith('  param %w "top.weight" : f32[6, 5]: differs by ')
+    assert second.endswith("is allowed")
+
+
+def test_sizes_and_seed_are_taken(run: Callable, step: Path) -> None:
+    ran = run("check", step, step, "--dim", "B=3", "--seed", "5")
+    assert ran.out.splitlines()[:2] == [
+        "same: 1 tensor (1 param) equal to the bit",
+        "at B = 3, seed 5",
+    ]
+
+
+def test_json_holds_every_figure(run: Callable, step: Path) -> None:
+    found = json.loads(run("check", step, step, "--json").out)
+    assert (found["same"], found["exact"], found["lost"]) == (True, True, [])
+    (one,) = found["compared"]
+    assert (one["name"], one["kind"], one["type"], one["same"]) == ("w", "param", "f32[6, 5]", True)
+
+
+def test_what_cannot_be_executed_is_named(run: Callable, step: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "b.ir", "aten.relu", "lib.relu")
+    ran = run("check", step, other)
+    assert ran.code == 4
+    assert "lib.relu (1): no schema is known that takes these operands" in ran.err
+
+
+def test_a_bad_size_is_told(run: Callable, step: Path) -> None:
+    for given, message in [
+        ("B=x", "error: --dim B: give a whole number of at least 1, not 'x'"),
+        ("C=2", "error: no model has a dimension 'C'"),
+    ]:
+        ran = run("check", step, step, "--dim", given)
+        assert (ran.code, ran.err.splitlines()[0]) == (2, message)
+
+
+def test_too_little_memory_is_told(run: Callable, step: Path) -> None:
+    ran = run("check", step, step, "--limit", "0")
+    assert ran.code == 4
+    assert "more than the limit of 0.0 GiB" in ran.err
+
+
+def test_opt_checks_what_it_wrote(run: Callable, step: Path, tmp_path: Path) -> None:
+    after = tmp_path / "b.ir"
+    ran = run("opt", "--check", "--pass", "fuse-epilogue", step, "-o", after)
+    assert ran.code == 0
+    assert "same: 1 tensor (1 param) within" in ran.err
+    assert after.exists()
+
+
+def test_a_missing_torch_is_told(
+    run: Callable, step: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("irgraph.execute.find_spec", lambda name: None)
+    ran = run("check", step, step)
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        "error: to execute a graph takes PyTorch",
+        "hint: pip install irgraph[torch]",
+    ]
