@@ -33,6 +33,7 @@ POINTWISE = (
     "threshold_backward", "true_divide", "trunc", "where", "xlogy", "tril", "triu", "bernoulli",
     "normal", "uniform", "exponential", "random", "__and__", "__or__", "__xor__",
     "_prelu_kernel", "_prelu_kernel_backward", "_amp_foreach_non_finite_check_and_unscale",
+    "_amp_update_scale",
 )  # fmt: skip
 """Ops whose kernel visits each element once (torch's tag ``pointwise``, and their gradients)."""
 

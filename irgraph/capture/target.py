@@ -16,6 +16,24 @@ from irgraph.text.diagnostics import IrgraphError, Place, fail, near
 
 USAGE = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
 
+_NO_CUDA = "use the device that the function is given: with meta no accelerator is needed"
+_NO_VALUES = "tensors on meta have no values: make data on the host and copy it with .to(device)"
+_NO_SIZE = (
+    "what it returns depends on values, which meta tensors have not: capture with --device cpu"
+)
+
+HINTS: Mapping[str, str] = {
+    "Torch not compiled with CUDA": _NO_CUDA,
+    "NVIDIA driver": _NO_CUDA,
+    "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
+    "register_meta function": _NO_SIZE,
+    "with Meta tensors": _NO_SIZE,
+    "meta device": _NO_VALUES,
+    "meta tensor": _NO_VALUES,
+    "unsupported autocast device_type": "autocast for meta works within a capture with device meta",
+}
+"""Hints by words of torch's error messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -104,11 +122,13 @@ def _load(path: str) -> ModuleType:
 def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
     """Return an error about what the user's code raised, at its line in the user's file."""
     message = f"{doing}: {type(error).__name__}: {_first_line(error)}"
+    hint = next((hint for words, hint in HINTS.items() if words in str(error)), "")
     where = Path(path).resolve() if path else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if where is not None and Path(frame.filename).resolve() == where:
-            return fail(message, Place(path, _text(path), frame.lineno or 0, 1, 200))
-    return fail(message, Place(path) if path else None)
+            place = Place(path, _text(path), frame.lineno or 0, 1, 200)
+            return fail(message, place, hint=hint)
+    return fail(message, Place(path) if path else None, hint=hint)
 
 
 def _first_line(error: BaseException) -> str:

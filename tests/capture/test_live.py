@@ -290,6 +290,23 @@ def test_step_that_raises_names_its_line(tmp_path: Path) -> None:
     assert "mine.py:3:1: error: mine_step failed while warming up it: OSError" in message
 
 
+HINTS = {
+    "x = torch.ones(batch).cuda()": "use the device that the function is given",
+    "x = torch.ones(batch, pin_memory=True)": "leave it out and say --pinned",
+    "x = torch.ones(batch, device=device).numpy()": "tensors on meta have no values",
+    "x = torch.ones(batch, device=device).nonzero()": "depends on values",
+}
+
+
+@pytest.mark.parametrize("line", HINTS)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="these work where there is a CUDA device")
+def test_what_needs_a_real_device_gets_a_hint(line: str, tmp_path: Path) -> None:
+    text = f"import torch\ndef step(batch, device):\n    {line}\n    return lambda: x + 1\n"
+    error = failing(write(tmp_path, text) + ":step")
+    assert "mine.py:3:1: error: step failed" in str(error)
+    assert HINTS[line] in str(error)
+
+
 def test_step_that_calls_nothing(tmp_path: Path) -> None:
     message = str(failing(write(tmp_path, "def step(batch, device):\n    return int\n") + ":step"))
     assert "mine_step called no operator" in message
