@@ -114,7 +114,9 @@ def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:
     dangling = any(t.name not in defined for t in op.inputs)
     if (lost or dangling) and not op.is_autograd and not op.is_annotation:
         return list(body)
-    if len(body) == len(op.body) and all(map(_is, body, op.body)) and not (lost or dangling):
+    handed_back = any(t.name not in inside for t in op.outputs)  # an operand is no result
+    same = len(body) == len(op.body) and all(map(_is, body, op.body))
+    if same and not (lost or dangling or handed_back):
         return [op]
     operands = tuple(v for v in op.operands if _is_defined(v, defined))
     results = tuple(r for r in op.results if _is_defined(r, inside))

@@ -75,3 +75,15 @@ def test_new_ops_stand_in_the_order_in_which_they_were_put() -> None:
     edit.put(Op("label end"))
     names = [op.name for op in edit.commit().ops][2:]
     assert names == ["label 0", "label 1", "label 2", "aten.sigmoid", "label end"]
+
+
+def test_a_scope_that_hands_back_its_operand_has_no_result() -> None:
+    edit, mm = named("aten.mm")
+    edit.put(Op("aten.neg", mm.inputs[:1]), before=mm)
+    edit.remove(mm)
+    edit.rename(mm.outputs[0], mm.inputs[0])
+    graph = edit.commit()
+    assert verify(graph) == []
+    linear = next(op for op in graph.walk() if op.name == "aten.linear")
+    assert linear.results == ()
+    assert "aten.relu(%x)" in print_graph(graph)
