@@ -25,7 +25,7 @@ STEPS = [
         ["opt", "--pass", "fuse-embedding", f"{WORK / 'dlrm.ir'}", "-o", f"{WORK / 'fused.ir'}"],
     ),
     (
-        "What would that change on a V100? Nothing has run yet.",
+        "What would that change on a V100? Nothing has run yet: these are predictions.",
         ["diff", f"{WORK / 'dlrm.ir'}", f"{WORK / 'fused.ir'}", "--device", "v100"],
     ),
     (
@@ -33,7 +33,9 @@ STEPS = [
         ["predict", f"{WORK / 'fused.ir'}", "--timeline", f"{WORK / 'timeline.json'}"],
     ),
     (
-        "How far can this be trusted? The same prediction beside eight measured V100 steps.",
+        "How far can this be trusted? The same method beside eight V100 steps that others measured\n"
+        "in 2022: with the software of that time and inputs in pinned memory, so times differ a\n"
+        "little from those above.",
         ["evaluate", "dlrm-v100"],
     ),
 ]
