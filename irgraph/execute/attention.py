@@ -49,7 +49,7 @@ def efficient_attention_backward(
     is_causal: bool = False,
     scale: float | None = None,
     **_: object,
-) -> tuple[Torch, Torch, Torch, Torch]:
+) -> tuple[Torch, ...]:
     """Return the gradients of query, key, value and bias, ``None`` where not asked for."""
     scores = _scores(query, key, attn_bias, is_causal, scale)
     kept = _kept(scores, dropout_p, philox_seed)
@@ -63,7 +63,7 @@ def efficient_attention_backward(
         (shares * kept).mT @ grad_out_,
         grad_scores,
     )
-    return tuple(g if asked else None for g, asked in zip(found, grad_input_mask, strict=True))  # type: ignore[return-value]
+    return tuple(g if asked else None for g, asked in zip(found, grad_input_mask, strict=True))
 
 
 def _factor(query: Torch, scale: float | None) -> float:
