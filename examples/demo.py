@@ -33,9 +33,9 @@ STEPS = [
         ["predict", f"{WORK / 'fused.ir'}", "--timeline", f"{WORK / 'timeline.json'}"],
     ),
     (
-        "How far can this be trusted? The same method beside eight V100 steps that others measured\n"
-        "in 2022: with the software of that time and inputs in pinned memory, so times differ a\n"
-        "little from those above.",
+        "How far can this be trusted? The same method beside eight V100 steps that others\n"
+        "measured in 2022: with the software of that time and inputs in pinned memory, so times\n"
+        "differ a little from those above.",
         ["evaluate", "dlrm-v100"],
     ),
 ]
