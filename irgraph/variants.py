@@ -7,15 +7,17 @@ launch the same kinds of work share one structure of tasks, and one pass over it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from costmodels.host import HostTable, load_host
+from costmodels.learned.predictors import predictors
 from costmodels.price import price
-from costmodels.sheet import load_device
+from costmodels.sheet import DeviceSheet, load_device
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -59,6 +61,7 @@ def predict_variants(
     *,
     mode: str = "corrected",
     software: str = "torch-2",
+    pinned: bool | None = None,
     accounting: Accounting = BLOCKING,
 ) -> Variants:
     """Predict a step at all of ``dims`` on all of ``devices``.
@@ -67,6 +70,7 @@ def predict_variants(
     ``IrgraphError`` for an unknown name, and as ``with_dims`` does.
     """
     sheets = [load_device(name) for name in devices]
+    pricers = [_pricer(sheet, mode, software, pinned) for sheet in sheets]
     table = load_host(host)
     calls = _Calls(graph)
     step = np.zeros((len(sheets), len(dims)))
@@ -74,20 +78,28 @@ def predict_variants(
     groups: dict[object, list[tuple[int, int, Calls]]] = defaultdict(list)
     for column, sizes in enumerate(dims):
         few = with_dims(calls.graph, sizes)
-        for row, sheet in enumerate(sheets):
-            priced = price(few, sheet, mode=mode, software=software)
+        for row, priced_on in enumerate(pricers):
+            priced = priced_on(few)
             kernels = tuple(priced.of(op) for op in few.top_level())
             key = (_structure(kernels), column if _by_shape(table) else -1)
             groups[key].append((row, column, kernels))
     for members in groups.values():
         row, column, _ = members[0]
-        whole = price(with_dims(graph, dims[column]), sheets[row], mode=mode, software=software)
+        whole = pricers[row](with_dims(graph, dims[column]))
         alike = _Alike(whole, simulate(whole, table, accounting=accounting), calls.of, accounting)
         for at in range(0, len(members), alike.width):
             some = members[at : at + alike.width]
             where = [row for row, _, _ in some], [column for _, column, _ in some]
             step[where], active[where] = alike.times([kernels for _, _, kernels in some])
     return Variants(tuple(s.name for s in sheets), tuple(dims), step, active)
+
+
+def _pricer(
+    sheet: DeviceSheet, mode: str, software: str, pinned: bool | None
+) -> Callable[[Graph], Priced]:
+    """Return what prices a graph on a device as ``predict`` does."""
+    learned = predictors(sheet, software) if mode == "corrected" else {}
+    return partial(price, sheet=sheet, mode=mode, software=software, pinned=pinned, learned=learned)
 
 
 class _Calls:
