@@ -42,7 +42,7 @@ def draw_overheads(file: HostFile, path: str) -> None:
             color="#4878a8",
             error_kw={"lw": 0.8, "alpha": 0.6},
         )
-        axis.set_title(f"{kind.upper()} of the ten most costly operations")
+        axis.set_title(f"{kind.upper()}, the ten most costly")
         axis.set_xlabel("us")
         axis.set_xlim(left=0)
     figure.suptitle(f"{file.name}: T1 {file.t1.mean:.1f} +- {file.t1.std:.1f} us")
@@ -80,7 +80,7 @@ def _steps(axis: Any, result: Analysis) -> None:  # noqa: ANN401
     axis.set_xticks(range(0, len(steps), sparse), names[::sparse], fontsize=7)
     axis.set_ylabel("ms")
     axis.set_title("step time; GPU utilization above")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
 
 
 def _families(axis: Any, result: Analysis) -> None:  # noqa: ANN401

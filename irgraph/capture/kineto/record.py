@@ -1,0 +1,166 @@
+"""Record a user's step: its traces, and what it takes without a profiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from irgraph.capture.target import Target, load_target, user_error
+from irgraph.text.diagnostics import Place, fail
+
+EXECUTION_TRACE, KINETO_TRACE, FIGURES = "et.json", "kineto.json.gz", "step.json"
+"""What a recording's folder holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded.
+
+    Attributes:
+        target, batch, device: what was run, and where.
+        step_time_us: median time of a step without a profiler, microseconds.
+        profiled_us: the same with it.
+        times_us: every step without a profiler.
+        torch: version.
+        device_name: of the accelerator, ``""`` on the CPU.
+    """
+
+    target: str
+    batch: int
+    device: str
+    step_time_us: float
+    profiled_us: float
+    times_us: tuple[float, ...]
+    torch: str
+    device_name: str = ""
+
+
+def record(
+    target: str,
+    folder: str | Path,
+    *,
+    batch: int,
+    device: str = "cpu",
+    steps: int = 5,
+    runs: int = 20,
+) -> Recording:
+    """Run the step that ``FILE.py:NAME`` makes, and write its traces and figures to a folder.
+
+    Three warm-up steps come first, then ``runs`` steps without a profiler, one under the execution
+    trace observer, and ``steps`` under the profiler, with shapes.
+
+    Raises:
+        IrgraphError: torch or the device is missing, the target failed, or the folder cannot be
+            written.
+    """
+    _need_torch(device)
+    found = load_target(target)
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
+    step = _guarded(found, found.step(batch, device))
+    wait = _waiting(device)
+    for _ in range(3):
+        step()
+    times = tuple(_timed(step, wait) for _ in range(runs))
+    _observe(step, place / EXECUTION_TRACE)
+    profiled = _profile(step, wait, place / KINETO_TRACE, steps, device)
+    result = Recording(
+        f"{Path(found.path).name}:{found.name}", batch, device,
+        round(statistics.median(times), 3), round(profiled, 3), times, *_versions(device),
+    )  # fmt: skip
+    (place / FIGURES).write_text(json.dumps(asdict(result), indent=1) + "\n")
+    return result
+
+
+def _need_torch(device: str) -> None:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
+    if find_spec("torch") is None:
+        raise fail("recording needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise fail("there is no CUDA device here", hint="record with --device cpu", exit_code=2)
+
+
+def _guarded(target: Target, step: Callable[[], object]) -> Callable[[], object]:
+    def run() -> object:
+        try:
+            return step()
+        except Exception as error:
+            raise user_error(f"{target.name} failed", error, target.path) from error
+
+    return run
+
+
+def _waiting(device: str) -> Callable[[], object]:
+    """Return what waits for all work of a device."""
+    import torch
+
+    wait: Callable[[], object] = torch.cuda.synchronize
+    return wait if device.startswith("cuda") else lambda: None
+
+
+def _timed(step: Callable[[], object], wait: Callable[[], object]) -> float:
+    """Return microseconds of a step, its device work included."""
+    wait()
+    begin = time.perf_counter()
+    step()
+    wait()
+    return round((time.perf_counter() - begin) * 1e6, 3)
+
+
+def _observe(step: Callable[[], object], path: Path) -> None:
+    from torch.profiler import ExecutionTraceObserver
+
+    observer = ExecutionTraceObserver().register_callback(str(path))
+    observer.start()
+    try:
+        step()
+    finally:
+        observer.stop()
+        observer.unregister_callback()
+
+
+def _profile(
+    step: Callable[[], object],
+    wait: Callable[[], object],
+    path: Path,
+    steps: int,
+    device: str,
+) -> float:
+    """Write the Kineto trace of some steps; return their median time in microseconds."""
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    kinds = [ProfilerActivity.CPU]
+    if device.startswith("cuda"):
+        kinds.append(ProfilerActivity.CUDA)
+    times = []
+
+    def export(profiler: Any) -> None:  # noqa: ANN401
+        profiler.export_chrome_trace(str(path))
+
+    plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
+    with profile(
+        activities=kinds, record_shapes=True, schedule=plan, on_trace_ready=export
+    ) as profiler:
+        for _ in range(steps + 1):
+            times.append(_timed(step, wait))
+            profiler.step()
+    return statistics.median(times[1:])
+
+
+def _versions(device: str) -> tuple[str, str]:
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else ""
+    return str(torch.__version__), str(name)
