@@ -25,6 +25,7 @@ from irgraph.cli.overheads import overheads
 from irgraph.cli.passes import passes
 from irgraph.cli.pipeline import PipelineCommand
 from irgraph.cli.predict import predict
+from irgraph.cli.record import record
 from irgraph.cli.reduce import reduce
 from irgraph.cli.replay import replay
 from irgraph.cli.train import train
@@ -48,6 +49,7 @@ app.command()(models)
 app.command()(replay)
 app.command()(overheads)
 app.command()(analyze)
+app.command()(record)
 app.command(cls=PipelineCommand)(opt)
 app.command(cls=PipelineCommand)(bisect)
 app.command(cls=PipelineCommand)(reduce)
