@@ -217,7 +217,7 @@ def test_no_operation() -> None:
 
 
 TRACES = {
-    "dlrm_8xV100/et_rank0.json.gz": (491, 36),
+    "dlrm_8xV100/et_rank0.json.gz": (492, 36),
     "formats/et_1.0.3_resnet50_1gpu.json.gz": (1062, 181),
     "formats/et_1.1.0_resnet50_2gpu.json.gz": (1062, 181),
     "formats/et_1.1.1_resnet50_1gpu.json.gz": (1062, 181),
@@ -255,3 +255,18 @@ def test_forward_of_a_real_trace_flows_from_layer_to_layer(data_dir: Path) -> No
     layers: list[Op] = [op for op in graph.ops if op.name in ("aten.linear", "aten.relu")]
     for before, after in pairwise(layers):
         assert after.operands[0] is before.results[0]
+
+
+def test_a_call_that_autocast_wraps_is_the_call_on_the_casted_tensors() -> None:
+    """Autocast shows as ``mm`` around casts and the ``mm`` of what they give."""
+    x, w = tensor(1, 11, 4, 4), tensor(2, 12, 4, 4)
+    cast, product = tensor(3, 13, 4, 4), tensor(4, 14, 4, 4)
+    graph = lower_execution_trace(
+        trace(
+            node(10, "aten::mm", [x, w], [product]),
+            node(11, "aten::to", [x], [cast], 10, schema="aten::to(Tensor(a) self) -> Tensor(a)"),
+            node(12, "aten::mm", [cast, w], [product], 10),
+        )
+    ).graph
+    assert [op.name for op in graph.ops] == ["aten.to", "aten.mm"]
+    assert graph.ops[1].operands[0] is graph.ops[0].results[0]
