@@ -22,10 +22,11 @@ BLOCK = 1 << 20
 _GZIP, _ZIP, _BOM = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
 
 
-def blocks(path: str | Path, health: Health) -> Iterator[bytes]:
+def blocks(path: str | Path, health: Health, *, any_trace: bool = False) -> Iterator[bytes]:
     """Yield a file's text in blocks, unpacked; the first one is never empty.
 
-    A damaged archive ends early and says so in ``health``.
+    A damaged archive ends early and says so in ``health``. With ``any_trace`` an execution trace
+    is as welcome as a Kineto trace.
 
     Raises:
         IrgraphError: the file cannot be read, is empty, or is no JSON (exit code 4).
@@ -33,7 +34,8 @@ def blocks(path: str | Path, health: Health) -> Iterator[bytes]:
     with _opened(path) as file:
         start = file.read(4)
         file.seek(0)
-        yield from _checked(_unpacked(file, start, str(path), health), health.source)
+        parts = _unpacked(file, start, str(path), health)
+        yield from _checked(parts, health.source, any_trace)
 
 
 @contextmanager
@@ -101,7 +103,7 @@ def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:
         raise fail(f"the zip archive is damaged: {error}", Place(health.source)) from None
 
 
-def _checked(parts: Iterator[bytes], source: str) -> Iterator[bytes]:
+def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[bytes]:
     first = b""
     for part in parts:
         first += part
@@ -111,6 +113,8 @@ def _checked(parts: Iterator[bytes], source: str) -> Iterator[bytes]:
         raise fail("this is a tar archive", Place(source), hint="unpack it and name one trace")
     first = first.removeprefix(_BOM)
     refuse_other_kinds(first, source)
+    if not any_trace and is_execution_trace(first[:4096]):
+        raise execution_trace_error(source)
     yield first
     yield from parts
 
@@ -144,8 +148,6 @@ def refuse_other_kinds(data: bytes, source: str) -> None:
     if start[:1] not in b"{[":
         kind = "binary data" if b"\x00" in start else "no JSON"
         raise fail(f"this is {kind}, not a Kineto trace", Place(source))
-    if is_execution_trace(start):
-        raise execution_trace_error(source)
 
 
 def is_execution_trace(data: bytes) -> bool:
