@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from irgraph.cli.analyze import analyze
+from irgraph.cli.anonymise import anonymise
 from irgraph.cli.bisect import bisect
 from irgraph.cli.capture import capture
 from irgraph.cli.check import check
@@ -50,6 +51,7 @@ app.command()(replay)
 app.command()(overheads)
 app.command()(analyze)
 app.command()(record)
+app.command()(anonymise)
 app.command(cls=PipelineCommand)(opt)
 app.command(cls=PipelineCommand)(bisect)
 app.command(cls=PipelineCommand)(reduce)
