@@ -29,7 +29,7 @@ from irgraph.cli.predict import predict
 from irgraph.cli.record import record
 from irgraph.cli.reduce import reduce
 from irgraph.cli.replay import replay
-from irgraph.cli.train import train
+from irgraph.cli.train import search, train
 
 app = typer.Typer(
     name="irgraph",
@@ -43,6 +43,7 @@ app = typer.Typer(
 for command in (capture, lower, show, verify, fmt, predict, diff, passes, devices, hosts, evaluate):
     app.command()(command)
 app.command()(train)
+app.command()(search)
 app.command()(check)
 app.command()(measure)
 app.command()(calibrate)

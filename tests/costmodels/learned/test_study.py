@@ -1,0 +1,30 @@
+"""Which rows the experiments leave out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from costmodels.learned.recipe import SETTINGS, read
+from costmodels.learned.study import OCTAVES, short, smaller, thresholds, volume
+
+
+def test_smaller_shapes_end_octaves_below_the_largest(made_up: Path) -> None:
+    data, _ = read("gemm", made_up)
+    kept, limits = volume(data)[smaller(data)], thresholds(data)
+    assert kept.max() <= limits.max() / 2**OCTAVES
+    large = volume(data) >= limits
+    assert 0.05 < large.mean() < 0.2
+    assert not (large & smaller(data)).any()
+
+
+def test_each_op_has_its_own_largest_shapes(made_up: Path) -> None:
+    data, _ = read("gemm", made_up)
+    assert len(np.unique(thresholds(data))) == 2
+
+
+def test_experiments_are_shorter() -> None:
+    settings = SETTINGS["gemm"]
+    assert short(settings).steps * 2 == settings.steps
+    assert not short(settings).refit
