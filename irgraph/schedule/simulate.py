@@ -129,9 +129,10 @@ class _Step:
         """The host spends T4, part of it before the device may start."""
         stream, kernel = self._stream(charge), charge.kernel
         queue = self.queues.setdefault(stream, deque())
-        full = (queue.popleft(),) if len(queue) >= self.rules.queue_depth else ()
+        full: tuple[int, ...] = ()
         number = -1
         if kernel is not None:
+            full = (queue.popleft(),) if len(queue) >= self.rules.queue_depth else ()
             number = len(self.kernels)
             self.kernels.append(kernel)
         share = self.rules.launch_share
