@@ -25,6 +25,7 @@ from irgraph.language.tree import (
     Anchor,
     Apply,
     Call,
+    Cast,
     Expect,
     Find,
     Fuse,
@@ -153,6 +154,8 @@ class Check:
             self._reorder(statement, scope)
         elif isinstance(statement, Parallelize):
             self._parallelize(statement, scope)
+        elif isinstance(statement, Cast):
+            self._cast(statement, scope)
         elif isinstance(statement, Resize) and statement.dimension:
             self._resize(statement, scope)
         else:
@@ -356,6 +359,17 @@ class Check:
         kind = self._kinds(scope).of(statement.streams)
         if kind not in ("number", *OPEN):
             self.note(f"a number of streams is needed, not {CALLED[kind]}", statement.streams.place)
+
+    def _cast(self, statement: Cast, scope: _Scope) -> None:
+        subject = statement.subject
+        if subject.operand or subject.role or statement.scaled:
+            what = "'scaled per'" if statement.scaled else "'cast' of an operand"
+            self.note(f"{what} {LATER}", subject.place)
+        if subject.selection is not None:
+            self._selection(subject.selection, scope)
+        kind = self._kinds(scope).of(statement.to)
+        if kind not in ("dtype", *OPEN):
+            self.note(f"an element type is needed here, not {CALLED[kind]}", statement.to.place)
 
     def _nth(self, anchor: Anchor) -> None:
         if anchor.nth and anchor.selection.many:

@@ -12,6 +12,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.verify import verify
 from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove, run_resize
+from irgraph.language.casting import run_cast
 from irgraph.language.check import Check
 from irgraph.language.evaluate import Pricer
 from irgraph.language.expressions import Literal
@@ -24,6 +25,7 @@ from irgraph.language.state import ILLEGAL, Dropping, Frame, State, call_of
 from irgraph.language.tree import (
     Apply,
     Call,
+    Cast,
     Expect,
     Find,
     Fuse,
@@ -154,6 +156,7 @@ _RUNNERS: Mapping[type, Callable[[Any, State, Frame], None]] = {
     Insert: run_insert,
     Reorder: run_reorder,
     Parallelize: run_parallelize,
+    Cast: run_cast,
     Resize: run_resize,
 }
 

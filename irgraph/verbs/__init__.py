@@ -1,5 +1,6 @@
 """The verbs of the transformation language as functions over graphs: one file a verb."""
 
+from irgraph.verbs.cast import Casting, cast, check_cast
 from irgraph.verbs.fuse import Fusion, fuse
 from irgraph.verbs.insert import Insertion, check_insertion, insert
 from irgraph.verbs.parallelize import parallelize
@@ -9,11 +10,14 @@ from irgraph.verbs.reorder import Move, reorder
 from irgraph.verbs.replace import replace
 
 __all__ = [
+    "Casting",
     "Fusion",
     "Insertion",
     "Move",
     "RefusedError",
     "Removal",
+    "cast",
+    "check_cast",
     "check_insertion",
     "check_removal",
     "fuse",

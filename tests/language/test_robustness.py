@@ -31,6 +31,7 @@ SCRIPTS = (
     " %x.nbytes < t } apply p apply p(n = 2, t = 4GiB)",
     'remove { %h = aten.addmm(%c, %x, %w)  aten.relu_(%h!) } using %x for %h assuming "it is"',
     "replace many %y = aten.relu(%x) with { %m = aten.neg(%x) %y = aten.add(%x, %m) } as made",
+    "cast many aten.{linear,relu} to bf16 remove aten.sum expect 2 aten._to_copy",
     "reorder aten.t before first aten.addmm reorder many aten.relu* latest on stream side",
     'parallelize module "bot", many aten.t within "top" over 2 streams reorder aten.sum latest',
     "insert %z = aten.neg(%y) after first %y = aten.addmm(...) using %z for %y as new expect 1 new",
@@ -70,6 +71,7 @@ SERIES = (
     "insert %z = aten.abs(%a) after many %a = aten.neg(_) using %z for %a",
     "insert aten.neg_(%x!) before many aten.neg(%x)",
     "reorder many aten.neg_ earliest on stream side",
+    "cast many aten.neg to bf16 reorder many aten._to_copy earliest",
     "reorder many aten.neg latest reorder many aten.neg_ earliest on stream side",
 )
 

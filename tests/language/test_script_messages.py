@@ -188,7 +188,13 @@ MESSAGES = {
         "1:34: error: a number of streams from 2 to 128 is needed, not 1"
     ),
     "reorder aten.t before last many aten.mm": "1:16: error: 'last' picks one match: drop 'many'",
-    "cast aten.mm to bf16": "1:1: error: 'cast' is not available yet",
+    # cast
+    "cast aten.mm to 3": "1:17: error: an element type is needed here, not a number",
+    "cast aten.mm to tf32": ("1:17: error: ops can be cast to f64, f32, f16, bf16, not to tf32"),
+    "cast %w of aten.mm(_, %w) to i8 scaled per row": (
+        "1:6: error: 'scaled per' is not available yet"
+    ),
+    "cast %w of aten.mm(_, %w) to f16": "1:6: error: 'cast' of an operand is not available yet",
     "shard aten.mm over [@gpu0] by table": "1:1: error: 'shard' is not available yet",
     "place aten.mm in host": "1:1: error: 'place' is not available yet",
     "sweep b in [1] { } report b": "1:1: error: 'sweep' is not available yet",

@@ -40,10 +40,6 @@ def conflicts(leaves: list[Op]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairs if conflict(leaves[a], leaves[b])]
 
 
-def identity(op: Op) -> tuple[object, ...]:
-    return op.name, op.operands, op.results, op.written, op.origin
-
-
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(["before", "after", "earliest", "latest"]))
 def test_no_move_turns_a_dependence_round(seed: int, to: str) -> None:

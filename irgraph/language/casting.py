@@ -1,0 +1,64 @@
+"""Runs ``cast``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from irgraph.ir.op import Op
+from irgraph.language.moving import whole
+from irgraph.language.state import (
+    Frame,
+    State,
+    call_of,
+    entry,
+    illegal,
+    members_of,
+    nothing_matched,
+    refusal,
+)
+from irgraph.language.tree import Cast
+from irgraph.language.values import counted, spell
+from irgraph.text.diagnostics import Diagnostic, fail
+from irgraph.verbs.cast import FLOATS, cast, check_cast
+from irgraph.verbs.refusal import RefusedError
+
+TF32 = "tf32 is how a device multiplies f32, no type of tensors"
+
+
+def run_cast(statement: Cast, state: State, frame: Frame) -> None:
+    """Let what matches compute in another type."""
+    to = state.value(statement.to, frame)
+    if to not in FLOATS:
+        known = f"ops can be cast to {', '.join(FLOATS)}"
+        hint = TF32 if to == "tf32" else ""
+        raise fail(f"{known}, not to {spell(to)}", statement.to.place, hint=hint)
+    selection = statement.subject.selection
+    assert selection is not None
+    selected = whole(selection, state, frame)
+    chosen: list[Op] = []
+    refused: list[Diagnostic] = []
+    for op in (op for match in selected.matches for op in members_of(selected, match.ops)):
+        try:
+            check_cast(state.graph, op, str(to))
+            chosen.append(op)
+        except RefusedError as error:
+            told = refusal(error, f"{call_of(op)} is not cast", statement.place, state.graph)
+            if not selection.many:
+                raise illegal(told) from None
+            refused.append(told)
+    done = cast(state.graph, chosen, str(to))
+    state.graph = done.graph
+    made = f"{counted(len(done.ops), 'op')} in {to}, {counted(done.casts, 'cast')} around them"
+    met = f", {done.met} not needed" if done.met else ""
+    state.entries.append(
+        replace(
+            entry(statement, frame),
+            matched=selected.total,
+            tried=selected.misses.tried,
+            done=made + met,
+            moved=len(done.ops),
+            legal=("each computes in that type; others see the types they know",) if chosen else (),
+            refused=tuple(refused),
+            warnings=() if selected.total else (nothing_matched(selected, selection),),
+        )
+    )

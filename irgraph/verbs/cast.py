@@ -1,0 +1,245 @@
+"""``cast``: ops compute in another type; operands are cast before them, results behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.ir.edit import Edit, map_tensors
+from irgraph.ir.effects import effects, is_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import DType, Tensor, overlap, row_major
+from irgraph.shapes import ShapeError, infer
+from irgraph.verbs.insert import outermost_call
+from irgraph.verbs.order import declared
+from irgraph.verbs.refusal import RefusedError
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+"""Types that ops may be cast between."""
+
+CAST = "aten._to_copy"
+
+
+@dataclass(frozen=True)
+class Casting:
+    """What a cast did: the graph, the ops in their new type, and how many casts stand around them.
+
+    ``met`` counts casts that were not needed: back and forth, or one that was there already.
+    """
+
+    graph: Graph
+    ops: tuple[Op, ...]
+    casts: int
+    met: int
+
+
+def cast(graph: Graph, ops: Sequence[Op], to: str) -> Casting:
+    """Let ops compute in the type ``to``, one of ``FLOATS``.
+
+    What a composite op called is cast together with it. Casts that meet cancel: a result in the
+    new type is handed on as it is, and one cast of an operand serves until its bytes are written.
+    Check each op with ``check_cast`` first.
+    """
+    units = {id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}
+    work = _Work(graph, to, units)
+    for unit in graph.walk():
+        if id(unit) in units:
+            work.unit(unit)
+        elif not unit.body:
+            work.passed(unit)
+    return work.done()
+
+
+def check_cast(graph: Graph, op: Op, to: str) -> None:
+    """Refuse an op that writes in place, or that does not give all its results in the new type."""
+    unit = outermost_call(graph, op)
+    for leaf in unit.leaves():
+        if is_view(leaf) and not all(map(is_dense, leaf.inputs)):
+            raise RefusedError("it takes a view of a tensor with gaps", [(leaf, "")])
+        if leaf.written:
+            name = min(leaf.written)
+            told = [(leaf, f"{leaf.name} writes %{name}")]
+            raise RefusedError(f"it writes %{name} where it lies, in the type that it has", told)
+        if not is_view(leaf):
+            _check_leaf(graph, leaf, to)
+
+
+def _check_leaf(graph: Graph, leaf: Op, to: str) -> None:
+    wanted = [to if t.dtype in FLOATS else t.dtype for t in leaf.outputs]
+    if not leaf.outputs or to not in wanted:
+        raise RefusedError("it has no result of a floating-point type", [(leaf, "")])
+    if _types(graph, leaf, to) != wanted:
+        taken = [t for t in FLOATS if to != t and _types(graph, leaf, t) == [
+            t if out.dtype in FLOATS else out.dtype for out in leaf.outputs]]  # fmt: skip
+        known = ", ".join(taken) or "no other type than it has"
+        reason = f"{leaf.name} does not compute in {to}; it takes {known}"
+        raise RefusedError(reason, [(leaf, "")])
+
+
+def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
+    """Return the types of an op's results if its operands were of a type; nothing if refused."""
+    narrow = map_tensors(leaf, lambda t: replace(t, dtype=to) if t.dtype in FLOATS else t)
+    try:
+        found = infer(narrow, graph.schemas, graph.dims, graph.device)
+    except (ShapeError, ImportError) as error:
+        raise RefusedError(f"its types in {to} cannot be told: {error}", [(leaf, "")]) from None
+    return [t.dtype for result in found for t in _tensors(result)]
+
+
+def _tensors(result: object) -> Iterator[Tensor]:
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, tuple):
+        for item in result:
+            yield from _tensors(item)
+
+
+@dataclass
+class _Work:
+    """One cast of several units, in launch order.
+
+    ``ready`` are tensors that exist in the new type too, by their names; ``back`` the casts that
+    stand behind units, by the names of what they give.
+    """
+
+    graph: Graph
+    to: str
+    units: Mapping[int, Op]
+    ready: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    back: dict[str, Op] = field(default_factory=dict)
+    made: list[Op] = field(default_factory=list)
+    casts: int = 0
+    met: int = 0
+
+    def __post_init__(self) -> None:
+        self.edit = Edit(self.graph)
+        self.names = set(self.graph.by_name)
+        self.buffers = {t.buffer for t in self.graph.by_name.values()}
+        self.declared = declared(self.graph)
+        self.inside = {id(o) for unit in self.units.values() for o in unit.walk()}
+
+    def passed(self, leaf: Op) -> None:
+        """Forget casts of what an op writes."""
+        if id(leaf) in self.inside:
+            return
+        if effects(leaf, self.declared).barrier:
+            self.ready.clear()
+        written = [t for t in leaf.inputs if t.name in leaf.written]
+        lost = [n for n, (old, _) in self.ready.items() if any(overlap(old, w) for w in written)]
+        for name in lost:
+            del self.ready[name]
+
+    def unit(self, unit: Op) -> None:
+        """Cast what a unit takes, the unit, and what it gives."""
+        names = {t.name: self._operand(t, unit) for t in self._taken_from_outside(unit)}
+        for leaf in unit.leaves():
+            base = leaf.inputs[0] if is_view(leaf) else None
+            for tensor in (t for t in leaf.outputs if t.dtype in FLOATS):
+                names.setdefault(tensor.name, self._result(tensor, base, names))
+        new = map_tensors(unit, lambda t: names.get(t.name, t))
+        self.made.append(new)
+        self.edit.put(new, before=unit)
+        self.edit.remove(unit)
+        outside = {t.name for t in self._uses_outside(unit)} | {t.name for t in unit.outputs}
+        for leaf in unit.leaves():
+            self._results(leaf, unit, names, outside)
+
+    def _taken_from_outside(self, unit: Op) -> list[Tensor]:
+        own = {t.name for leaf in unit.leaves() for t in leaf.outputs}
+        found = {t.name: t for leaf in unit.leaves() for t in leaf.inputs}
+        return [t for t in found.values() if t.name not in own and t.dtype in FLOATS]
+
+    def _uses_outside(self, unit: Op) -> Iterator[Tensor]:
+        inside = {id(leaf) for leaf in unit.leaves()}
+        for leaf in self.graph.leaves():
+            if id(leaf) not in inside:
+                yield from leaf.inputs
+
+    def _operand(self, tensor: Tensor, unit: Op) -> Tensor:
+        if tensor.dtype == self.to:
+            return tensor
+        if tensor.name in self.ready:
+            self.met += 1
+            return self.ready[tensor.name][1]
+        made = self._narrow(tensor, offset=0)
+        if not is_dense(tensor):
+            made = replace(made, strides=None)
+        self.ready[tensor.name] = (tensor, made)
+        self.edit.put(_cast(tensor, made, self.to, unit), before=unit)
+        self.casts += 1
+        return made
+
+    def _result(self, tensor: Tensor, base: Tensor | None, names: Mapping[str, Tensor]) -> Tensor:
+        """Return what an op gives in the new type: a view of what its operand became, or new."""
+        if tensor.dtype == self.to and base is None:
+            return tensor
+        if base is None:
+            return self._narrow(tensor, offset=0)
+        new = names.get(base.name, base)
+        step = (tensor.offset - base.offset) * new.itemsize // base.itemsize
+        return replace(self._narrow(tensor, offset=new.offset + step), buffer=new.buffer)
+
+    def _narrow(self, tensor: Tensor, offset: int) -> Tensor:
+        """Return the tensor in the new type, in a buffer of its own."""
+        name = free_name(f"{tensor.name}_{self.to}", self.names)
+        buffer = free_name(f"{tensor.buffer}_{self.to}", self.buffers)
+        self.names.add(name)
+        self.buffers.add(buffer)
+        return replace(tensor, name=name, dtype=self.to, buffer=buffer, offset=offset)
+
+    def _results(
+        self, leaf: Op, unit: Op, names: Mapping[str, Tensor], outside: Collection[str]
+    ) -> None:
+        """Give those who use a unit's results what they know; a view is taken again."""
+        wide = [t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside]
+        if wide and is_view(leaf):
+            self.edit.put(leaf, after=unit)
+            return
+        for tensor in wide:
+            made = names[tensor.name]
+            self.ready[tensor.name] = (tensor, made)
+            back = _cast(made, tensor, tensor.dtype, unit)
+            self.back[tensor.name] = back
+            self.edit.put(back, after=unit)
+            self.casts += 1
+
+    def done(self) -> Casting:
+        """Return the graph, without casts back that nobody uses any more."""
+        graph = self.edit.commit()
+        before = {t.name for leaf in self.graph.leaves() for t in leaf.inputs}
+        after = {t.name for leaf in graph.leaves() for t in leaf.inputs}
+        edit = Edit(graph)
+        for name, back in self.back.items():
+            if name in before and name not in after:
+                edit.remove(back)
+                self.casts -= 1
+                self.met += 1
+        return Casting(edit.commit(), tuple(self.made), self.casts, self.met)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Tell whether the elements fill their bytes, in whatever order of axes."""
+    if tensor.strides is None:
+        return True
+    axes = sorted(zip(tensor.strides, tensor.shape, strict=True), reverse=True)
+    return tuple(step for step, _ in axes) == row_major(tuple(size for _, size in axes))
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken: the given one, or one with a number behind it."""
+    numbered = (f"{name}_{i}" for i in range(1, len(taken) + 2))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
+
+
+def _cast(old: Tensor, new: Tensor, to: str, unit: Op) -> Op:
+    return Op(
+        CAST,
+        (old,),
+        (new,),
+        {"dtype": DType(to)},
+        thread=unit.thread,
+        stream=unit.stream,
+        module=unit.module,
+        phase=unit.phase,
+    )

@@ -1,0 +1,150 @@
+"""``cast``: casts at the border, those that meet cancel, writes make them void."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.ir.verify import verify
+from irgraph.text import print_op
+from irgraph.verbs import Casting, RefusedError, cast, check_cast
+from irgraph.verbs.cast import is_dense
+from tests.language.models import mlp, model
+from tests.verbs.test_fuse_verb import graph_of
+
+pytest.importorskip("torch")
+
+TWO = """
+input %x : f32[B, 8] in $x
+param %w : f32[8, 8] in $w
+%a = aten.mm(%x, %w) : f32[B, 8] in $a
+%b = aten.mm(%a, %w) : f32[B, 8] in $b
+%s = aten.sum(%b) : f32[] in $s
+"""
+
+
+def done(text: str, *names: str, to: str = "bf16") -> Casting:
+    graph = model(text)
+    ops = [op for op in graph.walk() if op.name in {f"aten.{name}" for name in names}]
+    for op in ops:
+        check_cast(graph, op, to)
+    found = cast(graph, ops, to)
+    assert verify(found.graph) == []
+    return found
+
+
+def lines(found: Casting) -> list[str]:
+    return [print_op(op) for op in found.graph.ops]
+
+
+def test_operands_are_cast_once_and_results_back() -> None:
+    found = done(TWO, "mm")
+    assert lines(found) == [
+        "%x_bf16 = aten._to_copy(%x, dtype = bf16) : bf16[B, 8] in $x_bf16",
+        "%w_bf16 = aten._to_copy(%w, dtype = bf16) : bf16[8, 8] in $w_bf16",
+        "%a_bf16 = aten.mm(%x_bf16, %w_bf16) : bf16[B, 8] in $a_bf16",
+        "%b_bf16 = aten.mm(%a_bf16, %w_bf16) : bf16[B, 8] in $b_bf16",
+        "%b = aten._to_copy(%b_bf16, dtype = f32) : f32[B, 8] in $b",
+        "%s = aten.sum(%b) : f32[] in $s",
+    ]
+    assert (len(found.ops), found.casts, found.met) == (2, 3, 3)
+
+
+def test_a_result_that_others_use_is_cast_back() -> None:
+    found = done(TWO + "%q = aten.neg(%a) : f32[B, 8] in $q\n", "mm")
+    assert "%a = aten._to_copy(%a_bf16, dtype = f32) : f32[B, 8] in $a" in lines(found)
+
+
+def test_a_result_that_nobody_uses_leaves_the_step_in_its_type() -> None:
+    found = done(TWO.replace("%s = aten.sum(%b) : f32[] in $s\n", ""), "mm")
+    assert lines(found)[-1] == "%b = aten._to_copy(%b_bf16, dtype = f32) : f32[B, 8] in $b"
+
+
+@pytest.mark.parametrize("write", ["aten.relu_(%w!)", "my.opaque()"])
+def test_what_was_written_is_cast_anew(write: str) -> None:
+    found = done(TWO.replace("%b =", f"{write}\n%b ="), "mm")
+    casts = [line for line in lines(found) if "_to_copy(%w," in line]
+    assert len(casts) == 2
+
+
+def test_a_result_that_is_written_in_place_is_taken_from_there() -> None:
+    found = done(TWO.replace("%b =", "aten.relu_(%a!)\n%b ="), "mm")
+    assert "%a_bf16_1 = aten._to_copy(%a, dtype = bf16) : bf16[B, 8] in $a_bf16_1" in lines(found)
+
+
+def test_a_composite_call_is_cast_with_what_it_called() -> None:
+    graph = mlp()
+    addmm = next(op for op in graph.walk() if op.name == "aten.addmm")
+    found = cast(graph, [addmm], "f16")
+    assert verify(found.graph) == []
+    (linear,) = found.ops
+    assert [op.outputs[0].dtype for op in linear.walk()] == ["f16"] * 3
+    view = linear.body[0].outputs[0]
+    assert view.buffer == linear.body[0].inputs[0].buffer == "w1_f16"
+
+
+def test_a_view_that_others_use_is_taken_again() -> None:
+    text = (
+        "input %x : f32[8, 8] in $x\nparam %w : f32[8, 8] in $w\n"
+        "%y = aten.linear(%x, %w) : f32[8, 8] in $y {\n"
+        "  %t = aten.t(%w) : f32[8, 8; 1, 8] in $w\n  %y = aten.mm(%x, %t) : f32[8, 8] in $y\n}\n"
+        "%z = aten.mm(%y, %t) : f32[8, 8] in $z\n"
+    )
+    found = done(text, "linear")
+    assert "%t = aten.t(%w) : f32[8, 8; 1, 8] in $w" in lines(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "aten.relu_(%x!)\n",
+            "it writes %x where it lies, in the type that it has",
+        ),
+        (
+            "%y = aten.argmax(%x) : i64[] in $y\n",
+            "it has no result of a floating-point type",
+        ),
+        (
+            "%y = my.op(%x) : f32[4] in $y\n",
+            "its types in bf16 cannot be told: my.op has no schema",
+        ),
+        (
+            "%y = aten.to(%x, dtype = f64) : f64[4] in $y\n",
+            "aten.to does not compute in bf16; it takes ",
+        ),
+    ],
+)
+def test_ops_that_cannot_be_cast_say_why(text: str, message: str) -> None:
+    graph = model("input %x : f32[4] in $x\n" + text)
+    with pytest.raises(RefusedError) as caught:
+        check_cast(graph, graph.ops[0], "bf16")
+    assert caught.value.reason.startswith(message)
+
+
+def test_tensors_with_gaps_are_not_dense() -> None:
+    assert is_dense(Tensor("x", "f32", (2, 3), "x", (1, 2)))
+    assert not is_dense(Tensor("x", "f32", (2, 3), "x", (4, 1)))
+
+
+def castable(graph: Graph, op: Op) -> bool:
+    try:
+        check_cast(graph, op, "f16")
+    except RefusedError:
+        return False
+    return True
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_random_models_stay_sound_and_in_order(seed: int) -> None:
+    graph = graph_of(seed | 1)
+    ops = [op for op in graph.leaves() if op.name == "aten.neg" and castable(graph, op)]
+    found = cast(graph, ops, "f16")
+    assert verify(found.graph) == []
+    kept = [op.name for op in found.graph.leaves() if op.name != "aten._to_copy"]
+    assert kept == [op.name for op in graph.leaves() if op.name != "aten._to_copy"]
