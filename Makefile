@@ -29,6 +29,7 @@ bench: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.capture.kineto.fuzz 10000
+	$(BIN)/python -m tests.capture.fuzz 20000
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
@@ -37,6 +38,6 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing irgraph with torch (CPU build) and the test tools …"
 	@$(PYTHON) -c 'import sys; sys.exit("irgraph needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,onnx,dev]'
 	@touch $(READY)
 	@echo "Done."

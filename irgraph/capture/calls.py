@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from irgraph.capture.identity import Handle
+from irgraph.capture.nodes import DEVICE
 from irgraph.ir.schema import Argument, Schema, SchemaError, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, DType
 
@@ -116,12 +117,12 @@ def _literal(argument: Argument, value: Item, device: Callable[[str], str]) -> I
         return value
     if kind == "ScalarType" and isinstance(value, int):
         return DType(SCALAR_TYPES[value]) if value in SCALAR_TYPES else value
-    if kind == "Device":
-        return DeviceRef(device(str(value)))
+    if kind == "Device" and isinstance(value, str) and DEVICE.fullmatch(value):
+        return DeviceRef(device(value))
     if kind == "Layout" and isinstance(value, int):
-        return LAYOUTS[value] if value < len(LAYOUTS) else value
+        return LAYOUTS[value] if 0 <= value < len(LAYOUTS) else value
     if kind == "MemoryFormat" and isinstance(value, int):
-        return MEMORY_FORMATS[value] if value < len(MEMORY_FORMATS) else value
+        return MEMORY_FORMATS[value] if 0 <= value < len(MEMORY_FORMATS) else value
     return _tuple(value)
 
 
@@ -140,5 +141,5 @@ def _is_default(argument: Argument, value: Item) -> bool:
 def _default(text: str) -> Item:
     try:
         return _tuple(ast.literal_eval(text))
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text

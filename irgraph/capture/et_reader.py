@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from irgraph.capture.nodes import LOST, Json, Node, Recorded, unknown_types, values
+from irgraph.capture.damage import DamagedError, as_utf8, quoted, shown, whole
+from irgraph.capture.forest import attach, too_deep
+from irgraph.capture.nodes import Json, Node, Recorded, unknown_types, values
+from irgraph.report.files import read_bytes, unpack
 from irgraph.text.diagnostics import IrgraphError, Place, fail, place_at
 
 KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
 """Schema versions that were seen; others are read the same way, with a warning."""
-
-_GZIP = b"\x1f\x8b"
 
 
 class _Side(msgspec.Struct):
@@ -81,43 +81,67 @@ class Trace(msgspec.Struct):
     process: int = 0
 
 
-def read_execution_trace(path: str | Path) -> Trace:
+def read_execution_trace(path: str | Path, source: str = "") -> Trace:
     """Read a PyTorch execution trace, plain or gzipped, of any schema version.
+
+    Args:
+        path: a file, ``-`` for standard input.
+        source: what messages call it; by default its name.
 
     Raises:
         IrgraphError: the file cannot be read, or holds no execution trace (exit code 4).
     """
-    source = str(path)
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise fail(f"cannot read the file: {error.strerror}", Place(source)) from None
-    return decode_execution_trace(data, source)
+    name = "stdin" if str(path) == "-" else str(path)
+    return decode_execution_trace(read_bytes(path), source or name)
 
 
 def decode_execution_trace(data: bytes, source: str) -> Trace:
     """Decode the bytes of an execution trace; ``source`` names them in messages.
 
+    What can be repaired is, and ``warnings`` say so.
+
     Raises:
-        IrgraphError: they hold no execution trace (exit code 4).
+        IrgraphError: they hold no execution trace, or one that makes no sense (exit code 4).
     """
-    data = _unpack(data, source)
+    data = unpack(data, source)
     _refuse_other_kinds(data, source)
+    data, repaired = as_utf8(data)
     try:
-        file = msgspec.json.decode(data, type=_File)
-    except msgspec.ValidationError as error:
-        if data[:1] == b"[" and b'"ph"' in data[:10_000]:
-            raise _is_kineto(source) from None
-        raise fail(f"not an execution trace: {_plain(error)}", Place(source)) from None
-    except msgspec.DecodeError as error:
-        raise _broken_json(data, source, error) from None
+        file = _decode(data, source)
+    except IrgraphError:
+        mended, names = quoted(data)
+        if not names:
+            raise
+        file = _decode(mended, source)
+        repaired += names
     if bytes(file.traceEvents):
         raise _is_kineto(source)
     if file.nodes is None:
         raise fail("no execution trace: the file has no list of nodes", Place(source))
     if not file.nodes:
         raise fail("the execution trace is empty: it has no nodes", Place(source))
-    return Trace(source, file.schema, _attach(file.nodes), _warnings(file), file.pid)
+    repairs: Counter[str] = Counter()
+    raw = _distinct(file.nodes, source, repairs)
+    nodes = sorted((_node(node, source, repairs) for node in raw), key=lambda node: node.id)
+    attach(nodes, repairs)
+    deep = too_deep(nodes)
+    if deep is not None:
+        raise _error(deep, "too many calls lie around it", source)
+    repaired += [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
+    return Trace(source, file.schema, nodes, [*_warnings(file), *repaired], file.pid)
+
+
+def _decode(data: bytes, source: str) -> _File:
+    try:
+        return msgspec.json.decode(data, type=_File)
+    except msgspec.ValidationError as error:
+        if data[:1] == b"[" and b'"ph"' in data[:10_000]:
+            raise _is_kineto(source) from None
+        raise fail(f"not an execution trace: {_plain(error)}", Place(source)) from None
+    except msgspec.DecodeError as error:
+        raise _broken_json(data, source, error) from None
+    except RecursionError:
+        raise fail("broken JSON: it is nested too deeply", Place(source)) from None
 
 
 def _is_kineto(source: str) -> IrgraphError:
@@ -127,19 +151,6 @@ def _is_kineto(source: str) -> IrgraphError:
         hint="a Kineto trace has times but no tensors; record the same step with "
         "torch.profiler.ExecutionTraceObserver and pass that file",
     )
-
-
-def _unpack(data: bytes, source: str) -> bytes:
-    if data[:2] != _GZIP:
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, OSError, zlib.error) as error:
-        raise fail(
-            f"the gzip data is damaged or cut off ({str(error).rstrip('.')})",
-            Place(source),
-            hint="copy or record the file again",
-        ) from None
 
 
 def _refuse_other_kinds(data: bytes, source: str) -> None:
@@ -190,37 +201,56 @@ def _kinds(node: _Node) -> Iterator[str]:
         yield from side.types if isinstance(side, _Side) else flat
 
 
-def _attach(raw: list[_Node]) -> list[Node]:
-    nodes = sorted(map(_node, raw), key=lambda node: node.id)
-    by_id = {node.id: node for node in nodes}
+def _distinct(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_Node]:
+    """Return nodes without those that are there twice."""
+    found: dict[int, _Node] = {}
     for node in nodes:
-        parent = by_id.get(node.parent)
-        if parent is not None and parent is not node and node.parent < node.id:
-            parent.children.append(node)
-        else:
-            node.parent = LOST if parent is None and node.parent else 0
-    return nodes
+        if found.setdefault(node.id, node) != node:
+            raise _error(node, f"{shown(found[node.id].name)} has the same id", source)
+    if len(found) < len(nodes):
+        repairs["nodes are there twice: taken once"] = len(nodes) - len(found)
+    return list(found.values())
 
 
-def _node(raw: _Node) -> Node:
+def _error(node: _Node | Node, reason: str, source: str) -> IrgraphError:
+    return fail(f"node {node.id} ({shown(node.name)}): {reason}", Place(source))
+
+
+def _node(raw: _Node, source: str, repairs: Counter[str]) -> Node:
+    try:
+        return _checked(raw, repairs)
+    except DamagedError as error:
+        raise _error(raw, str(error), source) from None
+
+
+def _checked(raw: _Node, repairs: Counter[str]) -> Node:
     attributes = {attribute.name: attribute.value for attribute in raw.attrs}
     parent = raw.parent if raw.parent is not None else raw.ctrl_deps
+    schema = attributes.get("op_schema", raw.op_schema)
+    if not isinstance(schema, str):
+        raise DamagedError(f"its op_schema is {shown(schema)}, not a text")
+
+    def number(name: str) -> int:
+        return whole(attributes.get(name, getattr(raw, name)), name)
+
     return Node(
-        raw.id,
+        whole(raw.id, "id", 0),
         raw.name,
-        str(attributes.get("op_schema", raw.op_schema) or ""),
-        _side(raw.inputs, raw.input_shapes, raw.input_types),
-        _side(raw.outputs, raw.output_shapes, raw.output_types),
-        int(attributes.get("seq_id", raw.seq_id)),
-        int(attributes.get("fw_parent", raw.fw_parent)),
-        int(attributes.get("tid", raw.tid)),
-        int(attributes.get("scope", raw.scope)) == 1,
+        schema,
+        _side(raw.inputs, raw.input_shapes, raw.input_types, repairs),
+        _side(raw.outputs, raw.output_shapes, raw.output_types, repairs),
+        number("seq_id"),
+        number("fw_parent"),
+        number("tid"),
+        number("scope") == 1,
         parent or 0,
-        record=int(attributes.get("rf_id", raw.rf_id)),
+        record=number("rf_id"),
     )
 
 
-def _side(side: _Side | list[Json], shapes: list[Json], types: list[str]) -> list[Recorded]:
+def _side(
+    side: _Side | list[Json], shapes: list[Json], types: list[str], repairs: Counter[str]
+) -> list[Recorded]:
     if isinstance(side, _Side):
-        return values(side.values, side.shapes, side.types, side.strides)
-    return values(side, shapes, types, [])
+        return values(side.values, side.shapes, side.types, side.strides, repairs)
+    return values(side, shapes, types, [], repairs)

@@ -7,16 +7,20 @@ from pathlib import Path
 
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.et_reader import Trace, decode_execution_trace, read_execution_trace
-from irgraph.capture.forest import last_complete, lost, roots, steps
+from irgraph.capture.forest import last_complete, lost, main_thread, roots, steps, too_deep
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
 from irgraph.capture.nodes import Node
 from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
 from irgraph.ir.graph import Device, Graph
-from irgraph.text.diagnostics import Place, fail
+from irgraph.ir.verify import Finding, describe, verify
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail
 
 __all__ = ["Trace", "lower_execution_trace", "read_execution_trace"]
+
+MOST = 10
+"""Findings that are shown of a graph that is not sound."""
 
 
 def lower_execution_trace(
@@ -29,14 +33,16 @@ def lower_execution_trace(
     """Lower an execution trace, or one step of it, to a graph.
 
     Args:
-        trace: a file, plain or gzipped, its bytes, or what ``read_execution_trace`` returned.
+        trace: a file, plain or gzipped (``-`` is standard input), its bytes, or what
+            ``read_execution_trace`` returned; its nodes are used up.
         name: the graph's name; by default the file's.
         step: number of the ``ProfilerStep`` to take; by default the last complete one. A trace
             without steps is taken whole.
         sheet: name of the device sheet that the trace's devices stand for.
 
     Raises:
-        IrgraphError: the file holds no execution trace, or not that step (exit code 4).
+        IrgraphError: the file holds no execution trace, or not that step, or what it says makes
+            no sound graph (exit code 4).
     """
     if isinstance(trace, bytes):
         trace = decode_execution_trace(trace, name or "trace")
@@ -45,12 +51,13 @@ def lower_execution_trace(
     file = Path(trace.source).name
     notes = list(trace.warnings)
     forest = roots(trace.nodes)
-    if not forest:
-        raise fail("the execution trace holds no operation", Place(trace.source))
+    if not forest or too_deep(trace.nodes) is not None:
+        reason = "nests its calls too deeply" if forest else "holds no operation"
+        raise fail(f"the execution trace {reason}", Place(trace.source))
     chosen = _choose(trace, forest, step, notes)
     identities = Identities()
     resolver = Resolver(identities)
-    lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, forest[0].thread))
+    lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main_thread(trace.nodes)))
     assembler = Assembler(lowering.calls(chosen))
     notes += [*resolver.notes(), *_doubts(assembler), *lost(trace.nodes)]
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
@@ -62,7 +69,16 @@ def lower_execution_trace(
         tensors=assembler.tensors,
         ops=assembler.ops,
     )
+    findings = verify(graph)
+    if findings:
+        raise _unsound(graph, findings, trace.source)
     return Capture(graph, tuple(notes), links=tuple(lowering.links))
+
+
+def _unsound(graph: Graph, findings: Sequence[Finding], source: str) -> IrgraphError:
+    shown = [Diagnostic(describe(graph, f), severity="note") for f in findings[:MOST]]
+    message = f"the trace gives no sound model: {len(findings)} rules are broken"
+    return fail(message, Place(source), notes=shown)
 
 
 def _choose(
@@ -81,6 +97,8 @@ def _choose(
     if len(found) > 1:
         reason = "the last complete one" if step is None else "as asked"
         notes.append(f"took step {number} of {', '.join(map(str, found))}: {reason}")
+    if not found[number].children:
+        raise fail(f"step {number} holds no operation", Place(trace.source))
     return found[number].children
 
 

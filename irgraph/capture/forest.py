@@ -3,13 +3,85 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from irgraph.capture.nodes import LOST, Node
+from irgraph.text.builder import DEEPEST
 
 BOOKKEEPING = "[pytorch|profiler|"
 EVALUATE = "autograd::engine::evaluate_function: "
-_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
+_PROGRAM = ("ProfilerStep#", "Optimizer.")
+
+
+def attach(nodes: Sequence[Node], repairs: Counter[str]) -> None:
+    """Give each node, in order of starts, to the one that called it.
+
+    A caller that cannot be one counts as not recorded; ``repairs`` counts those by a sentence.
+    """
+    by_id = {node.id: node for node in nodes}
+    circular = _circular(by_id)
+    for node in nodes:
+        parent = by_id.get(node.parent)
+        if parent is node and _is_bookkeeping(node):
+            node.parent = 0
+        elif parent is None:
+            node.parent = LOST if node.parent else 0
+        elif node.id in circular or parent.id > node.id:
+            node.parent = LOST
+            repairs["calls name a caller that began later, or that they called themselves"] += 1
+        else:
+            parent.children.append(node)
+
+
+def _circular(by_id: Mapping[int, Node]) -> set[int]:
+    """Return the ids of nodes that are their own callers, by themselves or by way of others."""
+    found: set[int] = set()
+    done: set[int] = set()
+    for start in by_id:
+        path: list[int] = []
+        current = start
+        while current in by_id and current not in done:
+            done.add(current)
+            path.append(current)
+            current = by_id[current].parent
+        if current in path:
+            found.update(path[path.index(current) :])
+    return found
+
+
+def too_deep(nodes: Sequence[Node]) -> Node | None:
+    """Return the first node, if any, that lies below more calls than a model may nest."""
+    depths: dict[int, int] = {}
+    for node in nodes:
+        depth = depths.setdefault(id(node), 0)
+        if depth > DEEPEST:
+            return node
+        depths.update((id(child), depth + 1) for child in node.children)
+    return None
+
+
+def main_thread(nodes: Sequence[Node]) -> int:
+    """Return the thread of the program: others are autograd's, or were started by it.
+
+    It runs the optimizer and marks the steps; else it is the one that backward calls name as
+    theirs; else the one with most operators outside of autograd.
+    """
+    by_id = {node.id: node for node in nodes}
+    labels = Counter(node.thread for node in nodes if node.name.startswith(_PROGRAM))
+    callers = [by_id[node.forward] for node in nodes if node.forward in by_id]
+    waited = Counter(node.thread for node in callers if not node.name.startswith(EVALUATE))
+    inside: set[int] = set()
+    calls: Counter[int] = Counter()
+    for node in nodes:
+        if node.backward or node.name.startswith(EVALUATE) or id(node) in inside:
+            inside.update(map(id, node.children))
+        else:
+            calls[node.thread] += bool(node.schema)
+    threads = dict.fromkeys(node.thread for node in nodes if not _is_bookkeeping(node))
+    return max(threads, key=lambda thread: (labels[thread], waited[thread], calls[thread]))
 
 
 def roots(nodes: Sequence[Node]) -> list[Node]:
@@ -23,7 +95,7 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
     outermost = [n for n in nodes if not _is_bookkeeping(n) and _is_outermost(n, by_id)]
     if not outermost:
         return []
-    main = outermost[0].thread
+    main = main_thread(nodes)
     kept = [n for n in outermost if n.thread == main and n.parent != LOST]
     placed = set(map(id, kept))
     home: Node | None = None
@@ -31,8 +103,8 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
         if id(node) in placed:
             continue
         named = by_id.get(_forward(node))
-        if named is not None and named.thread == main and not _is_bookkeeping(named):
-            home = named
+        if _may_hold(named, node, main):
+            home = _around(named, by_id)
         elif _forward(node) or not node.name.startswith(EVALUATE):
             home = _open_at(kept, node.id)
         _insert(home.children if home else kept, node)
@@ -78,12 +150,34 @@ def _forward(node: Node) -> int:
     return node.forward or next(inner, 0)
 
 
-def _open_at(siblings: Iterable[Node], moment: int) -> Node | None:
+def _may_hold(named: Node | None, node: Node, main: int) -> TypeGuard[Node]:
+    """Tell whether the range that a backward call names can be around it."""
+    if named is None or _is_bookkeeping(named):
+        return False
+    return named.thread == main and named.id < node.id
+
+
+def _around(node: Node, by_id: Mapping[int, Node]) -> Node | None:
+    """Return the innermost range, from a node outwards, that lies in no operator."""
+    found: Node | None = node
+    current: Node | None = node
+    while current is not None and not _is_bookkeeping(current):
+        above = by_id.get(current.parent)
+        if current.schema:
+            found = above
+        current = above
+    return None if found is None or _is_bookkeeping(found) else found
+
+
+def _open_at(siblings: Sequence[Node], moment: int) -> Node | None:
     """Return the innermost annotation that certainly was open when a node started."""
-    for node in siblings:
-        if node.id < moment and not node.schema and _last(node) > moment:
-            return _open_at(node.children, moment) or node
-    return None
+    found: Node | None = None
+    while True:
+        labels = (node for node in siblings if node.id < moment and not node.schema)
+        inner = next((node for node in labels if _last(node) > moment), None)
+        if inner is None:
+            return found
+        found, siblings = inner, inner.children
 
 
 def _last(node: Node) -> int:

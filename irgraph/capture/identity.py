@@ -69,6 +69,7 @@ class Identities:
         self._ids: dict[int, Handle] = {}
         self._storages: dict[int, int] = {}
         self._allocated: dict[int, tuple[str, int]] = {}
+        self._homes: dict[int, str] = {}
         self._addresses: dict[int, int] = {}
         self._impls: dict[int, Handle] = {}
         self._geometries: dict[tuple[object, ...], Handle] = {}
@@ -95,7 +96,7 @@ class Identities:
         handle = self._ids.get(tensor.id)
         if handle is not None and self._fits(tensor, handle):
             return handle
-        buffer = self._storages.get(tensor.storage)
+        buffer = self._memory_of(tensor)
         if buffer is None or self._unknown_storage(tensor):
             return None
         offset = tensor.offset * ITEMSIZE[tensor.dtype]
@@ -121,7 +122,7 @@ class Identities:
         """
         if tensor.device.startswith("cpu") and not tensor.shape:
             return False
-        dtype, elements = self._allocated.get(self._storages.get(tensor.storage, 0), ("", 0))
+        dtype, elements = self._allocated.get(self._memory_of(tensor) or 0, ("", 0))
         last = tensor.offset + (math.prod(tensor.shape) if tensor.strides is None else 1)
         return dtype == tensor.dtype and last <= elements
 
@@ -199,6 +200,7 @@ class Identities:
             hint=exact.hint,
         )
         self._geometries[handle.geometry] = handle
+        self._homes.setdefault(handle.buffer, handle.device)
         return handle
 
     def _open(self, tensor: TraceTensor, buffer: int, strides: tuple[int, ...] | None) -> Handle:
@@ -212,15 +214,24 @@ class Identities:
             guessed=True,
         )
         self._geometries[handle.geometry] = handle
+        self._homes.setdefault(handle.buffer, handle.device)
         size = tensor.offset + math.prod(tensor.shape)
         self._allocated.setdefault(buffer, (tensor.dtype, size))
         return handle
 
     def _buffer_of(self, tensor: TraceTensor) -> int:
-        if not self._unknown_storage(tensor) and tensor.storage in self._storages:
-            return self._storages[tensor.storage]
+        known = None if self._unknown_storage(tensor) else self._memory_of(tensor)
+        if known is not None:
+            return known
         self.buffers += 1
         return self.buffers
+
+    def _memory_of(self, tensor: TraceTensor) -> int | None:
+        """Return the buffer that a storage id means: on another device it was used again."""
+        buffer = self._storages.get(tensor.storage)
+        if buffer is None or self._homes.get(buffer) != self.device(tensor.device):
+            return None
+        return buffer
 
     def _unknown_storage(self, tensor: TraceTensor) -> bool:
         """Tell whether a storage id says nothing: none at all, nothing in it, or all alike."""
@@ -235,7 +246,7 @@ class Identities:
             return False
         if self._unknown_storage(tensor):
             return True
-        return self._storages.get(tensor.storage) == handle.buffer
+        return self._memory_of(tensor) == handle.buffer
 
 
 def tight(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from irgraph.capture.accelerator import as_accelerator
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.discover import model_of
 from irgraph.capture.et_reader import read_execution_trace
-from irgraph.capture.forest import lost, roots
+from irgraph.capture.forest import lost, main_thread, roots
 from irgraph.capture.forms import accelerator_forms, program_forms
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
@@ -88,7 +88,7 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     if not forest:
         source = words.source
         raise fail(f"{words.name} called no operator", Place(source) if source else None)
-    threads = thread_names(nodes, forest[0].thread)
+    threads = thread_names(nodes, main_thread(nodes))
     lowering = Lowering("live", resolver, records, threads, renumber=True)
     calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
@@ -190,7 +190,7 @@ def _record(
             with without_stderr():
                 observer.stop()
                 observer.unregister_callback()
-        return read_execution_trace(file).nodes, recording
+        return read_execution_trace(file, words.name).nodes, recording
 
 
 def _call(step: Callable[[], object], words: _Words, doing: str) -> None:

@@ -71,8 +71,12 @@ class Lowering:
         around = self._on_thread(node, around)
         found = known_schema(node.schema) if node.schema else None
         if found is None:
+            if node.schema:
+                self.resolver.counts["calls whose schema cannot be read: taken for labels"] += 1
             return [self._unschemed(node, around)]
         schema, shipped = found
+        if len(node.inputs) != len(schema.arguments):
+            self.resolver.counts["calls have more or fewer arguments than their schema"] += 1
         if not shipped:
             self.schemas[node.schema] = None
         call = self._start(node, schema.name, around)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from irgraph.capture.damage import LARGEST, DamagedError, shown, whole
+from irgraph.ir.tensor import ITEMSIZE
 
 Recorded: TypeAlias = Any
 """A recorded value: a ``TraceTensor`` or ``Exact``, a literal, ``None``, or a list of them."""
@@ -72,9 +77,11 @@ class Node:
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below it, outer before inner."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.children))
 
 
 DTYPES = {
@@ -95,30 +102,55 @@ LOST = -1
 """Stands for the id of a caller that was not recorded."""
 
 
+DEVICE = re.compile(r"([a-z]\w*(:\d{1,4})?)?", re.ASCII)
+"""torch's name of a device, or none."""
+
+_LISTS = ("GenericList[", "Tuple[", "List[")
+_DEEPEST = 8  # levels of lists in a value
+
+
 def values(
-    raw: Sequence[Json], shapes: Sequence[Json], types: Sequence[str], strides: Sequence[Json]
+    raw: Sequence[Json],
+    shapes: Sequence[Json],
+    types: Sequence[Json],
+    strides: Sequence[Json],
+    repairs: Counter[str],
 ) -> list[Recorded]:
-    """Return recorded values with every tensor described in full and nothing for ``<None>``."""
-    found = []
-    for i, value in enumerate(raw):
-        shape = shapes[i] if i < len(shapes) else []
-        kind = types[i] if i < len(types) else ""
-        stride = strides[i] if i < len(strides) else None
-        found.append(_value(value, shape, kind, stride))
-    return found
+    """Return recorded values with every tensor described in full and nothing for ``<None>``.
+
+    ``repairs`` counts by a sentence what contradicts itself and can be read all the same.
+
+    Raises:
+        DamagedError: a value makes no sense.
+    """
+    if not len(raw) == len(shapes) == len(types):
+        found = f"{len(raw)} values, {len(shapes)} shapes and {len(types)} types"
+        raise DamagedError(f"it has {found}")
+    return [
+        _value(value, shapes[i], types[i], _at(strides, i, None), repairs)
+        for i, value in enumerate(raw)
+    ]
 
 
-def _value(value: Json, shape: Json, kind: str, strides: Json) -> Recorded:
+def _value(
+    value: Json, shape: Json, kind: str, strides: Json, repairs: Counter[str], depth: int = 0
+) -> Recorded:
+    if depth > _DEEPEST:
+        raise DamagedError("a value is nested too deeply")
     if kind.startswith("Tensor("):
-        return _tensor(value, shape, kind[7:-1], strides)
-    if kind.startswith(("GenericList[", "Tuple[", "List[")) and isinstance(value, list):
+        return _tensor(value, shape, kind[7:-1], strides, repairs)
+    if kind.startswith(_LISTS) and isinstance(value, list):
         kinds = _split(kind[kind.index("[") + 1 : -1])
         if len(kinds) < len(value):
             kinds = kinds + kinds[-1:] * (len(value) - len(kinds))
         return [
-            _value(item, _at(shape, i, []), kinds[i], _at(strides, i, None))
+            _value(item, _at(shape, i, []), kinds[i], _at(strides, i, None), repairs, depth + 1)
             for i, item in enumerate(value)
         ]
+    if isinstance(value, (list, dict)):
+        raise DamagedError(f"{shown(value)} is no value of type {shown(kind)}")
+    if type(value) is int and not -LARGEST <= value <= LARGEST:
+        raise DamagedError(f"the number {value} does not fit into 64 bits")
     return None if value == "<None>" else value
 
 
@@ -139,23 +171,43 @@ def _split(kinds: str) -> list[str]:
     return [*parts, kinds[start:]]
 
 
-def _tensor(value: Json, shape: Json, dtype: str, strides: Json) -> TraceTensor | None:
-    if dtype.startswith(UNDEFINED) or not isinstance(value, list) or len(value) < 6:
+def _tensor(
+    value: Json, shape: Json, dtype: str, strides: Json, repairs: Counter[str]
+) -> TraceTensor | None:
+    if dtype.startswith(UNDEFINED):
         return None
-    identity, storage, offset, numel, itemsize, device = value[:6]
+    if not isinstance(value, list) or len(value) < 6:
+        raise DamagedError(f"a tensor is {shown(value)}, not a list of six")
+    identity, storage, offset, numel, itemsize = (
+        whole(item, f"tensor's {word}", 0)
+        for item, word in zip(value, ("id", "storage", "offset", "size", "itemsize"), strict=False)
+    )
+    device = value[5]
+    if not isinstance(device, str) or not DEVICE.fullmatch(device):
+        raise DamagedError(f"its tensor's device is {shown(device)}")
     known = DTYPES.get(dtype) or BY_SIZE.get(itemsize, "u8")
-    sizes = tuple(shape) if _is_sizes(shape) else (numel,)
+    sizes = _sizes(shape, "shape")
     if not device:  # a sparse tensor: it has no memory of its own
         return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
-    steps = tuple(strides) if _is_sizes(strides) and len(strides) == len(sizes) else None
-    return TraceTensor(identity, storage, offset, device, sizes, known, steps)
+    elements = math.prod(sizes)
+    if elements != numel:
+        repairs["tensors have another number of elements than their shape gives: shape taken"] += 1
+    if dtype in DTYPES and ITEMSIZE[known] != itemsize:
+        repairs["tensors have elements of another size than their type: type taken"] += 1
+    whole((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
+    steps = _sizes(strides, "strides") if strides else ()
+    return TraceTensor(
+        identity, storage, offset, device, sizes, known, steps if len(steps) == len(sizes) else None
+    )
+
+
+def _sizes(sizes: Json, what: str) -> tuple[int, ...]:
+    if not isinstance(sizes, list):
+        raise DamagedError(f"its tensor's {what} is {shown(sizes)}, not a list")
+    return tuple(whole(size, f"tensor's {what}", 0) for size in sizes)
 
 
 def unknown_types(kinds: Iterable[str]) -> list[str]:
     """Return the element types among recorded types that the IR does not have."""
     found = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
     return sorted(name for name in found if name not in DTYPES)
-
-
-def _is_sizes(sizes: Json) -> bool:
-    return isinstance(sizes, list) and all(isinstance(size, int) for size in sizes)

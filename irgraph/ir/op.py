@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Union
@@ -106,8 +107,10 @@ class Op:
 
 def is_call_name(name: str) -> bool:
     """Tell a called operator's name (``library.operator``) from the words of an annotation."""
-    library, dot, rest = name.partition(".")
-    return bool(dot) and library.isidentifier() and rest.replace(".", "").isidentifier()
+    return _CALL.fullmatch(name) is not None
+
+
+_CALL = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 
 
 def tensors_in(values: Iterable[Value]) -> Iterator[Tensor]:

@@ -69,13 +69,20 @@ class SchemaError(ValueError):
     """A schema string that cannot be read; the message quotes it."""
 
 
-_HEAD = re.compile(r"\s*([\w]+)::([\w]+)(?:\.([\w]+))?\((.*)\)\s*->\s*(.*)$")
+_HEAD = re.compile(
+    r"\s*([A-Za-z_]\w*)::(\w+)(?:\.(\w+))?\((.*)\)\s*->\s*(.*)$", re.ASCII | re.DOTALL
+)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPE = re.compile(r"^([A-Za-z_]\w*)(?:\(([^)]*)\))?((?:\[\d*\]|\?)*)$")
 
 
 @cache
 def parse_schema(text: str, composite: bool = False, random: bool = False) -> Schema:
-    """Read torch's notation, ``aten::relu_(Tensor(a!) self) -> Tensor(a!)``."""
+    """Read torch's notation, ``aten::relu_(Tensor(a!) self) -> Tensor(a!)``.
+
+    Raises:
+        SchemaError: the text is no such thing.
+    """
     head = _HEAD.match(text)
     if head is None:
         raise SchemaError(f"not a schema in torch's notation: {text!r}")
@@ -87,6 +94,9 @@ def parse_schema(text: str, composite: bool = False, random: bool = False) -> Sc
             keyword = True
         else:
             arguments.append(_argument(part, keyword))
+    names = [argument.name for argument in arguments]
+    if "" in names or len(set(names)) < len(names):
+        raise SchemaError(f"not every argument has a name of its own: {text!r}")
     if library == "c10d" and base.endswith("_") and arguments:
         # torch leaves the marks out here: collectives write their first argument
         arguments[0] = replace(arguments[0], alias="a", written=True)
@@ -120,10 +130,12 @@ def _split(text: str) -> list[str]:
 
 def _argument(text: str, keyword: bool) -> Argument:
     declared, equals, default = text.partition("=")
-    words = re.sub(r"\s*->\s*", "->", declared).split()
+    words = re.sub(r"(?<=[,>])\s+|\s+(?=->)", "", declared).split()
     name = words[1] if len(words) > 1 else ""
+    if not words or len(words) > 2 or (name and not _NAME.fullmatch(name)):
+        raise SchemaError(f"not an argument in torch's notation: {text!r}")
     match = _TYPE.match(words[0])
-    if match is None:
+    if match is None or "," in words[0]:
         return Argument(name, words[0], default=default if equals else None, keyword=keyword)
     base, alias, suffix = match.groups()
     alias = alias or ""

@@ -50,7 +50,7 @@ def test_unknown_element_type_is_a_warning() -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(IrgraphError, match="cannot read the file: No such file"):
+    with pytest.raises(IrgraphError, match="No such file or directory"):
         read_execution_trace(tmp_path / "none.json")
 
 
@@ -85,7 +85,7 @@ def test_broken_json_names_the_place() -> None:
 
 def test_half_a_gzip_file() -> None:
     packed = gzip.compress(trace(RELU))
-    assert "the gzip data is damaged or cut off" in refused(packed[: len(packed) // 2])
+    assert "the gzip file is cut off after" in refused(packed[: len(packed) // 2])
 
 
 @pytest.mark.parametrize("data", [b'{"traceEvents": []}', b'[{"ph": "X", "name": "aten::mm"}]'])

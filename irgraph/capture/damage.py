@@ -1,0 +1,69 @@
+"""What may be wrong with a recording: values that make no sense, text that is no JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+
+shown = reprlib.repr
+"""Show a value in a message, cut where it is long."""
+
+LARGEST = 2**63 - 1
+"""torch counts in 64 bits."""
+
+# torch writes the words of record_function and the names of modules as they are
+_NESTED = re.compile(rb'("id": \d+, "name": ")(.*?)(", "ctrl_deps": \d)', re.DOTALL)
+_FLAT = re.compile(rb'(\{\s*"name": ")(.*?)(", "id": \d+, "rf_id": \d)', re.DOTALL)
+
+
+class DamagedError(ValueError):
+    """A recorded value makes no sense; the message says which one and why."""
+
+
+def whole(value: object, what: str, least: int | None = None) -> int:
+    """Return a recorded whole number.
+
+    Raises:
+        DamagedError: it is none, is less than ``least`` or does not fit into 64 bits.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DamagedError(f"its {what} is {shown(value)}, not a whole number")
+    if least is not None and value < least:
+        raise DamagedError(f"its {what} is {value}, less than {least}")
+    if not -LARGEST <= value <= LARGEST:
+        raise DamagedError(f"its {what} does not fit into 64 bits")
+    return value
+
+
+def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
+    """Return a text with a mark in place of each byte that is no UTF-8, and a note of them."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "replace")
+        count = text.count("\ufffd") - data.count("\ufffd".encode())
+        return text.encode(), [f"{count} bytes are no UTF-8: read as \ufffd"]
+    return data, []
+
+
+def quoted(data: bytes) -> tuple[bytes, list[str]]:
+    """Return the text of a recording with its names escaped as JSON wants it, and a note of them.
+
+    torch escapes neither quotes nor line ends in the names of ranges.
+    """
+    count = 0
+
+    def escape(match: re.Match[bytes]) -> bytes:
+        nonlocal count
+        before, name, after = match.groups()
+        try:
+            json.loads(b'"' + name + b'"')
+        except ValueError:
+            count += 1
+            name = json.dumps(name.decode("utf-8", "replace"))[1:-1].encode()
+        return before + name + after
+
+    data = (_FLAT if b'"attrs"' not in data else _NESTED).sub(escape, data)
+    note = f"{count} names hold characters that torch did not escape: read as they are"
+    return data, [note] if count else []
