@@ -1,26 +1,42 @@
-"""``irgraph anonymise``: traces without names, paths and hosts."""
+"""``irgraph anonymise``: traces and models without names, paths and hosts."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import say, working
+from irgraph.cli.common import read_model, say, working
 
 
 def anonymise(
     traces: Annotated[
-        list[str], typer.Argument(metavar="TRACE...", help="Kineto and execution traces.")
+        list[str],
+        typer.Argument(metavar="FILE...", help="Kineto traces, execution traces, models (.ir)."),
     ],
     folder: Annotated[
         str, typer.Option("-o", "--output", metavar="FOLDER", help="Where the copies go.")
     ],
 ) -> None:
-    """Take names, paths, hosts and call stacks out of traces; times and shapes stay."""
+    """Take names, paths, hosts and call stacks out of traces and models; times and shapes stay."""
     from irgraph.capture.kineto.anonymise import anonymise as run
 
+    models = [path for path in traces if path.endswith((".ir", ".ir.gz"))]
+    others = [path for path in traces if path not in models]
     with working("anonymising"):
-        written = run(traces, folder)
-    for source, target in zip(traces, written, strict=True):
+        written = run(others, folder)
+    for number, path in enumerate(models, 1):
+        written.append(_model(path, folder, number))
+    for source, target in zip([*others, *models], written, strict=True):
         say(f"{source} -> {target}")
+
+
+def _model(path: str, folder: str, number: int) -> Path:
+    from irgraph.capture.anonymous import anonymous
+    from irgraph.report.files import write_atomic
+    from irgraph.text import print_graph
+
+    target = Path(folder) / f"model{number}.ir"
+    write_atomic(str(target), print_graph(anonymous(read_model(path))))
+    return target

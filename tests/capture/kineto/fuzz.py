@@ -104,9 +104,12 @@ def fuzz(count: int, first: int = 0) -> Outcome:
                 outcome.peak = max(outcome.peak, tracemalloc.get_traced_memory()[1])
                 tracemalloc.stop()
             outcome.counts["repaired" if repaired else "clean"] += 1
-            # one digit for another is no damage that any reader could see
-            if not repaired and found != clean and numbers(data) != numbers(sound):
+            # one digit for another, and whole steps taken out, are damage that nobody could see
+            if not repaired and not set(found) <= set(clean) and numbers(data) != numbers(sound):
                 outcome.silent.append(seed)
+            elif not repaired and len(found) < len(clean):
+                outcome.counts["clean, with fewer steps"] += 1
+                outcome.counts["clean"] -= 1
     return outcome
 
 

@@ -1,0 +1,68 @@
+"""A model without the names of its program: tensors, modules, labels, files and annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from irgraph.capture.kineto.anonymise import Anonymiser
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+_SETTINGS = ("trace_version", "torch", "captured_on")
+
+
+def anonymous(graph: Graph, renamed: Anonymiser | None = None) -> Graph:
+    """Return the same graph under other names; shapes, dims, times and torch's ops stay.
+
+    Names of operators outside torch's libraries stay, too: they stand for what the op does.
+    """
+    return _Renaming(graph, renamed or Anonymiser()).graph()
+
+
+class _Renaming:
+    def __init__(self, graph: Graph, renamed: Anonymiser) -> None:
+        self.source = graph
+        self.renamed = renamed
+        self.tensors: dict[str, str] = {}
+
+    def graph(self) -> Graph:
+        """Return the renamed graph."""
+        graph = self.source
+        tensors = tuple(
+            Declared(d.role, self.tensor(d.tensor), self.renamed.name(d.label) if d.label else "")
+            for d in graph.tensors
+        )
+        settings = {key: graph.settings[key] for key in _SETTINGS if key in graph.settings}
+        ops = tuple(map(self.op, graph.ops))
+        return replace(graph, name="model", settings=settings, tensors=tensors, ops=ops, source="")
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Return a tensor under its new name."""
+        number = len(self.tensors) + 1
+        return replace(tensor, name=self.tensors.setdefault(tensor.name, f"t{number}"))
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401
+        """Return an operand, attribute or result with its tensors renamed."""
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        return tuple(map(self.value, value)) if isinstance(value, tuple) else value
+
+    def op(self, op: Op) -> Op:
+        """Return an op with all below it renamed."""
+        attributes: Mapping[str, Any] = {k: self.value(v) for k, v in op.attributes.items()}
+        name = self.renamed.name(op.name) if op.is_annotation else op.name
+        file, mark, number = op.origin.rpartition("#")
+        return replace(
+            op,
+            name=name,
+            operands=self.value(op.operands),
+            results=self.value(op.results),
+            attributes=attributes,
+            written=frozenset(self.tensors[name] for name in op.written),
+            body=tuple(map(self.op, op.body)),
+            module=self.renamed.name(op.module) if op.module else "",
+            origin=f"trace#{number}" if mark and file else "",
+        )
