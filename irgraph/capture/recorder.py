@@ -95,7 +95,9 @@ def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         if own and on_device(args, "meta"):
             key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradMeta)
             return func.redispatch(key, *args, **kwargs)
-        return func.decompose(*args, **kwargs)
+        # torch's own kernel: ``decompose`` would prefer tracing forms, such as copies in dropout
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        return func._op_dk(composite, *args, **kwargs)
 
 
 def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs: Torch) -> Torch:

@@ -32,8 +32,8 @@ class StandIn:
 def standing_in(device: str) -> Iterator[StandIn]:
     """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
 
-    Optimizers choose their ``foreach`` and ``fused`` forms, attention its fused kernels, autocast
-    casts, compiled modules run uncompiled, and host memory can be pinned.
+    Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
+    kernels, autocast casts, and host memory can be pinned.
     """
     import torch
 
@@ -45,6 +45,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
             stack.enter_context(fused_on_meta(stand_in.told))
             if not torch.accelerator.is_available():
                 stack.enter_context(_pinned_memory(stand_in.pinned))
+            stack.enter_context(_fused_dropout())
         yield stand_in
 
 
@@ -66,6 +67,27 @@ def optimizers_on_meta() -> Iterator[None]:
                 answer = mock.Mock(return_value=devices)
                 stack.enter_context(mock.patch.object(module, name, answer))
         yield
+
+
+@contextlib.contextmanager
+def _fused_dropout() -> Iterator[None]:
+    """Let dropout of meta tensors run the one kernel that CUDA devices have for it."""
+    import torch
+    from torch.library import Library
+
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def kernel(tensor: Torch, p: float, train: bool) -> Torch:
+        if train and 0 < p < 1 and tensor.numel():
+            return torch.native_dropout(tensor, p, train)[0]
+        return torch.ops.aten.dropout.default._op_dk(composite, tensor, p, train)
+
+    library = Library("aten", "IMPL")
+    library.impl("dropout", kernel, "AutogradMeta")
+    try:
+        yield
+    finally:
+        library._destroy()
 
 
 @contextlib.contextmanager

@@ -346,3 +346,21 @@ def test_compiled_parts_are_told() -> None:
     assert "torch.compile (layer, twice): fused kernels" in captured.differing[-1]
     assert names(captured) >= {"aten.linear", "aten.add"}
     assert [d.label for d in captured.graph.tensors if d.role == "param"] == ["weight", "bias"]
+
+
+def test_dropout_runs_its_one_kernel_in_training() -> None:
+    x = torch.empty(8, device="meta", requires_grad=True)
+    captured = taken(lambda: F.dropout(x, 0.1).sum().backward())
+    assert [op.name for op in only(captured, "aten.dropout").body] == ["aten.native_dropout"]
+    assert "aten.native_dropout_backward" in names(captured)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_dropout_does_nothing_in_evaluation(mode: Any) -> None:
+    x = torch.empty(8, device="meta")
+
+    @mode()
+    def step() -> None:
+        F.dropout(x, 0.1, training=False) + 1
+
+    assert not {"aten.clone", "aten.native_dropout", "aten.bernoulli_"} & names(taken(step))
