@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from irgraph.execute.own_ops import OWN
-from irgraph.execute.substitutes import SUBSTITUTES, UNSCHEMED
+from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
@@ -67,10 +67,15 @@ def is_label(op: Op) -> bool:
     return op.is_scope or op.name.startswith("sync.")
 
 
-def computation(op: Op, graph: Graph) -> Computation | str:
+def reduces(graph: Graph) -> bool:
+    """Tell whether a graph has collectives."""
+    return any(op.name in COLLECTIVES for op in graph.leaves())
+
+
+def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     """Return how to compute a leaf, or why that cannot be done."""
-    if op.name in UNSCHEMED:
-        return Computation(None, UNSCHEMED[op.name])
+    if op.name in COLLECTIVES:
+        return Computation(None, collectives(ranks)[op.name])
     schema = resolve(op, graph.schemas)
     if schema is None:
         return "no schema is known that takes these operands"
@@ -91,8 +96,8 @@ def computation(op: Op, graph: Graph) -> Computation | str:
     return Computation(schema, packet if by_name else overload)
 
 
-def computations(graph: Graph) -> dict[int, Computation]:
-    """Return how to compute each leaf, by the id of the op.
+def computations(graph: Graph, ranks: int = 1) -> dict[int, Computation]:
+    """Return how to compute each leaf, by the id of the op; ``ranks`` processes reduce.
 
     Raises:
         IrgraphError: names every kind of op that cannot be executed, with its number and place.
@@ -102,7 +107,7 @@ def computations(graph: Graph) -> dict[int, Computation]:
     for op in graph.leaves():
         how: Computation | str = NOTHING_KNOWN if op.is_autograd and op.outputs else ""
         if not how and not is_label(op):
-            how = computation(op, graph)
+            how = computation(op, graph, ranks)
         if isinstance(how, Computation):
             found[id(op)] = how
         elif how:

@@ -33,8 +33,11 @@ UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_stri
 """Ops that give memory without values; what is in it came from the program itself."""
 
 
-def run(graph: Graph, inputs: Mapping[str, Any], seed: int) -> Result:
-    """Run a graph; ``irgraph.execute.execute`` says what is taken and raised."""
+def run(graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int = 1) -> Result:
+    """Run a graph; ``irgraph.execute.execute`` says what is taken and raised.
+
+    Collectives act as if ``ranks`` processes held the same values.
+    """
     known = graph.by_name
     for name in inputs:
         if name not in known:
@@ -42,7 +45,7 @@ def run(graph: Graph, inputs: Mapping[str, Any], seed: int) -> Result:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
     with _alone():
-        machine = Machine(graph, inputs, seed)
+        machine = Machine(graph, inputs, seed, ranks)
         machine.run()
     return Result(machine.values, machine.initial)
 
@@ -62,14 +65,14 @@ def _alone() -> Iterator[None]:
 class Machine:
     """The state of one execution: the value of every name so far."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int = 1) -> None:
         self.graph = graph
         self.inputs = inputs
         self.values: dict[str, Torch] = {}
         self.initial: dict[str, Torch] = {}
         self._draws: dict[str, int] = {}
         self._drawer = Drawer(graph, seed)
-        self._how = computations(graph)
+        self._how = computations(graph, ranks)
         self._declare()
 
     def _declare(self) -> None:

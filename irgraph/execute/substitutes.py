@@ -9,9 +9,6 @@ import torch
 from irgraph.execute.attention import efficient_attention, efficient_attention_backward
 from irgraph.execute.torch_values import Torch
 
-RANKS = 2
-"""Processes that collectives act for, all of which hold the same values."""
-
 
 def embedding_bag(
     weight: Torch,
@@ -53,18 +50,6 @@ def pinned(self: Torch, **_: object) -> Torch:
     return self
 
 
-def allreduce(tensors: Sequence[Torch], *_: object, **options: object) -> None:
-    """Sum over processes that all hold the same values, where the tensors lie."""
-    if "AVG" not in str(options.get("reduce_op", "")).upper():
-        for tensor in tensors:
-            tensor.mul_(RANKS)
-
-
-def functional_allreduce(input: Torch, reduce_op: str = "sum", **_: object) -> Torch:  # noqa: A002
-    """Return the sum over processes that all hold the same values."""
-    return input.clone() if reduce_op == "avg" else input * RANKS
-
-
 def nothing(*_: object, **__: object) -> None:
     """Do nothing."""
 
@@ -77,13 +62,21 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.pin_memory": pinned,
     "aten._pin_memory": pinned,
     "aten.record_stream": nothing,
-    "_c10d_functional.all_reduce": functional_allreduce,
 }
 """Called with arguments by the schema's names."""
 
-UNSCHEMED: Mapping[str, Callable[..., Torch]] = {
-    "c10d.allreduce_": allreduce,
-    "c10d.broadcast_": nothing,
-    "c10d.barrier": nothing,
-}
-"""Called with the operands as they stand: what they also take is no value."""
+COLLECTIVES = ("c10d.allreduce_", "c10d.broadcast_", "c10d.barrier")
+
+
+def collectives(ranks: int) -> Mapping[str, Callable[..., Torch]]:
+    """Return what stands in for collectives among processes that all hold the same values.
+
+    They are called with the operands as they stand: what they also take is no value.
+    """
+
+    def allreduce(tensors: Sequence[Torch], *_: object, **options: object) -> None:
+        if "AVG" not in str(options.get("reduce_op", "")).upper():
+            for tensor in tensors:
+                tensor.mul_(ranks)
+
+    return dict(zip(COLLECTIVES, (allreduce, nothing, nothing), strict=True))

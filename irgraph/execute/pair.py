@@ -1,0 +1,116 @@
+"""One tensor as two executions left it, and by how much the two differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from irgraph.execute.records import DECLARED, Compared, Result
+from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.ir.tensor import Tensor
+
+FINE = 1e-4
+"""Tolerances above this are held against root mean squares, not against largest elements: a
+rounding that turns the sign of one activation changes single elements of gradients wholly."""
+
+ROUNDING = 4
+"""Units in the last place of the largest value that are allowed besides."""
+
+TELLING = 10
+"""A change must be so many times those units for the comparison to say much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What counts as the same.
+
+    Attributes:
+        tolerance: share of a tensor's change by which it may differ; 0 asks for equality.
+        gradient: the largest element of all gradients; a gradient that is nothing but rounding
+            beside it is held against its last place.
+    """
+
+    tolerance: float
+    gradient: float = 0.0
+
+    def norm(self, value: Torch) -> float:
+        """Return the size of a tensor: its largest element, or its root mean square."""
+        coarse = self.tolerance > FINE
+        root = math.sqrt(value.numel()) if coarse else 1.0
+        order = 2.0 if coarse else math.inf
+        return float(torch.linalg.vector_norm(floating(value), order)) / root
+
+
+class Pair:
+    """One tensor after both executions."""
+
+    def __init__(self, tensor: Tensor, kind: str, label: str, a: Result, b: Result) -> None:
+        self.tensor, self.kind, self.label = tensor, kind, label
+        self.values = [plain(a[tensor.name]), plain(b[tensor.name])]
+        start = a.initial.get(tensor.name) if kind in DECLARED else None
+        self.start = None if start is None else floating(plain(start))
+
+    def compared(self, measure: Measure) -> Compared:
+        """Return the figures; integers must always be equal."""
+        shape = list(map(int, self.tensor.shape))
+        about = (self.tensor.name, self.kind, self.label, f"{self.tensor.dtype}{shape}")
+        first, second = self.values
+        if first.shape != second.shape or first.dtype != second.dtype:
+            sizes = f"{list(first.shape)} and {list(second.shape)}"
+            return Compared(*about, problem=f"its type differs: {sizes}")
+        if not first.numel():
+            return Compared(*about, changed=False)
+        if not (math.isfinite(largest(first)) and math.isfinite(largest(second))):
+            return self._unusual(about)
+        change = measure.norm(first if self.start is None else first - self.start)
+        equal = torch.equal(first, second)
+        differs = 0.0 if equal else measure.norm(_wide(first) - _wide(second))
+        relative = differs / change if change else math.inf if differs else 0.0
+        rounding = self._rounding(measure)
+        allowed = measure.tolerance * change + rounding if measure.tolerance else 0.0
+        if not _continuous(first):
+            allowed = 0.0
+        return Compared(*about, differs, relative, allowed, change > TELLING * rounding)
+
+    def _rounding(self, measure: Measure) -> float:
+        """Return what rounding alone may change."""
+        if not _continuous(self.values[0]):
+            return 0.0
+        scale = largest(self.values[0])
+        if self.kind == "gradient":
+            scale = max(scale, measure.gradient)
+        return ROUNDING * float(torch.finfo(DTYPES[self.tensor.dtype]).eps) * scale
+
+    def _unusual(self, about: tuple[str, str, str, str]) -> Compared:
+        """Compare tensors with nan or infinity: they must have the same, at the same places."""
+        first, second = self.values
+        if torch.equal(first.nan_to_num(), second.nan_to_num()):
+            return Compared(*about)
+        return Compared(*about, problem="it holds nan or infinity, and is not equal")
+
+
+def plain(value: Torch) -> Torch:
+    """Return a dense tensor."""
+    return value.to_dense() if value.layout != torch.strided else value
+
+
+def floating(value: Torch) -> Torch:
+    """Return a tensor in a type that norms are known for."""
+    return value if _continuous(value) and value.element_size() > 1 else value.to(torch.float64)
+
+
+def largest(value: Torch) -> float:
+    """Return the largest absolute value, 0 of an empty tensor; nan where there is any."""
+    if not value.numel():
+        return 0.0
+    return float(torch.linalg.vector_norm(floating(value), math.inf))
+
+
+def _continuous(value: Torch) -> bool:
+    return bool(value.is_floating_point() or value.is_complex())
+
+
+def _wide(value: Torch) -> Torch:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
