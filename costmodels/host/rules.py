@@ -67,4 +67,6 @@ def stat(times: Sequence[float], rule: Rule = keep_all, source: str = "") -> Sta
     kept = rule(values)
     cuts = np.quantile(values, list(QUANTILES.values()))
     quantiles = {name: round(float(q), 3) for name, q in zip(QUANTILES, cuts, strict=True)}
-    return Stat(float(kept.mean()), float(kept.std()), len(kept), source, quantiles)
+    return Stat(
+        round(float(kept.mean()), 4), round(float(kept.std()), 4), len(kept), source, quantiles
+    )

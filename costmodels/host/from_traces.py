@@ -1,0 +1,59 @@
+"""Makes the host tables that ship from published traces: ``python -m costmodels.host.from_traces``.
+
+Times are as profiled: the profiler's cost on those machines is not known. All licences let derived
+figures be shared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from costmodels.host.build import encode
+from costmodels.host.extract import NO_COST, extract
+from costmodels.host.format import HostFile
+from irgraph.capture.kineto import read_kineto
+from irgraph.capture.kineto.tree import build_tree
+from irgraph.schedule.replay import replayer
+
+TABLES = (
+    ("v100-32gb-torchrec-profiled", "dlrm_8xV100", "facebookresearch/param", "MIT",
+     "TorchRec DLRM on 8 V100-SXM2-32GB, 8 ranks, 1 step each"),
+    ("v100-16gb-torchrec-profiled", "dlrm_4xV100_overlap", "pytorch/torchrec", "BSD-3-Clause",
+     "TorchRec DLRM, pipelined, on 4 V100-SXM2-16GB, 4 ranks, 2 steps each"),
+    ("rtx2080ti-mlp-profiled", "mlp_RTX2080Ti", "facebookresearch/param", "MIT",
+     "an MLP of 21 layers on an RTX 2080 Ti, 38 steps"),
+    ("rtx2080ti-resnet18-profiled", "resnet18_RTX2080Ti", "facebookresearch/param", "MIT",
+     "ResNet-18 on an RTX 2080 Ti, 15 steps"),
+    ("v100-dgxs-resnet50-profiled", "resnet50_V100", "pytorch/kineto", "BSD-3-Clause",
+     "ResNet-50 on a V100-DGXS-32GB, 6 steps without loader processes and 6 with four"),
+)  # fmt: skip
+"""Name, folder, source, licence and description of each table."""
+
+
+def tables(folder: Path) -> Iterable[HostFile]:
+    """Yield every table, from the published traces in ``folder``."""
+    for name, place, source, licence, description in TABLES:
+        paths = sorted((folder / "traces" / place).glob("kineto*.json.gz"))
+        samples = [replayer(build_tree(read_kineto(path))).samples() for path in paths]
+        table = extract(samples, name, cost=NO_COST, source=source)
+        yield msgspec.structs.replace(
+            table,
+            licence=licence,
+            description=f"{description}; as profiled",
+            made_by="python -m costmodels.host.from_traces",
+        )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the tables; the one argument is the folder of published measurements."""
+    folder = Path(__file__).parent.parent / "hosts"
+    for file in tables(Path(arguments[0])):
+        (folder / f"{file.name}.json").write_bytes(encode(file))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
