@@ -24,6 +24,7 @@ NAMES = (
     "_sparse_coo_tensor_with_dims_and_tensors", "sparse_coo_tensor", "is_pinned",
     "is_same_size", "sym_size", "_version", "record_stream", "retain_grad", "real", "imag",
     "view_as_real", "view_as_complex", "_has_compatible_shallow_copy_type", "_backward",
+    "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "cudnn_is_acceptable",
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": nothing for name in NAMES}
