@@ -116,3 +116,17 @@ def test_lower_with_a_strange_trace_is_refused(run: Run, tmp_path: Path) -> None
     result = run("lower", recording, "--kineto", write(tmp_path))
     assert result.code == 4
     assert "does not belong to the execution trace" in result.err
+
+
+def test_anonymise_writes_copies(run: Run, tmp_path: Path) -> None:
+    result = run("anonymise", write(tmp_path), "-o", tmp_path / "out")
+    assert result.code == 0
+    assert "kineto1.json.gz" in result.err
+    assert run("replay", tmp_path / "out" / "kineto1.json.gz").code == 0
+
+
+def test_record_needs_a_function(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    result = run("record", "nothing.py:f", "-o", tmp_path / "out")
+    assert result.code == 2
+    assert "no such file" in result.err

@@ -60,7 +60,7 @@ def record(
         IrgraphError: torch or the device is missing, the target failed, or the folder cannot be
             written.
     """
-    _need_torch(device)
+    need_torch(device)
     found = load_target(target)
     place = Path(folder)
     try:
@@ -82,7 +82,8 @@ def record(
     return result
 
 
-def _need_torch(device: str) -> None:
+def need_torch(device: str) -> None:
+    """Raise ``IrgraphError`` where torch or the device is missing."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
     if find_spec("torch") is None:
         raise fail("recording needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
