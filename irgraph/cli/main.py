@@ -12,6 +12,7 @@ import typer
 from irgraph.cli.analyze import analyze
 from irgraph.cli.anonymise import anonymise
 from irgraph.cli.bisect import bisect
+from irgraph.cli.calibrate_profiler import calibrate_profiler
 from irgraph.cli.capture import capture
 from irgraph.cli.check import check
 from irgraph.cli.devices import devices, hosts
@@ -53,6 +54,7 @@ app.command()(overheads)
 app.command()(analyze)
 app.command()(record)
 app.command()(anonymise)
+app.command()(calibrate_profiler)
 app.command(cls=PipelineCommand)(opt)
 app.command(cls=PipelineCommand)(bisect)
 app.command(cls=PipelineCommand)(reduce)
