@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from irgraph.execute.callables import is_label
 from irgraph.execute.machine import LOOKUPS, UNFILLED
 from irgraph.ir.graph import Graph
@@ -19,10 +21,12 @@ def leaving(graph: Graph) -> dict[str, str]:
     ``AccumulateGrad`` keeps for a parameter; ``host``, what the host reads or is given as a copy;
     and ``output``, what no op uses. What a lookup keeps for its own backward does not.
     """
-    kinds = {declared.tensor.name: declared.role for declared in graph.tensors}
+    kinds = {known.tensor.name: known.role for known in graph.tensors}
+    declared = frozenset(kinds)
     for op in graph.walk():
         if op.name == "autograd.AccumulateGrad":
-            kinds.update((name, "gradient") for name in _kept(op) if name not in kinds)
+            gradients = _kept(op, declared)
+            kinds.update((name, "gradient") for name in gradients if name not in kinds)
     used = _used(graph)
     for op in graph.leaves():
         if not is_label(op):
@@ -31,14 +35,19 @@ def leaving(graph: Graph) -> dict[str, str]:
     return kinds
 
 
-def _kept(op: Op) -> list[str]:
-    """Return what a parameter's gradient is after this node: what it makes, else what it takes."""
-    leaves = [leaf for leaf in op.leaves() if leaf is not op]
-    if not leaves:
-        return [t.name for t in op.inputs]
-    if any(leaf.written for leaf in leaves):
+def _kept(op: Op, declared: Container[str]) -> list[str]:
+    """Return what a parameter's gradient is after this node: what it makes, else what it takes.
+
+    A node that adds to a gradient from before the step keeps nothing of its own.
+    """
+    leaves = [leaf for leaf in op.leaves() if leaf is not op and not is_label(leaf)]
+    made = [leaf for leaf in leaves if leaf.outputs]
+    if made:
+        return [t.name for t in made[-1].outputs]
+    written = {name for leaf in leaves for name in leaf.written}
+    if any(name in declared for name in written):
         return []
-    return [t.name for t in leaves[-1].outputs]
+    return sorted(written) or [t.name for t in op.inputs]
 
 
 def _used(graph: Graph) -> set[str]:
