@@ -1,8 +1,8 @@
-"""``irgraph lower``: turn an execution trace into a model."""
+"""``irgraph lower``: turn a trace, an ONNX model or an exported program into a model."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,12 @@ from irgraph.cli.common import OutputOption, tell, working, write_result
 
 def lower(
     trace: Annotated[
-        str, typer.Argument(metavar="ET", help="A PyTorch execution trace (.json[.gz]).")
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A PyTorch execution trace (.json[.gz]), an ONNX model (.onnx) or an exported "
+            "program (.pt2).",
+        ),
     ],
     step: Annotated[
         int | None, typer.Option(help="Which step of several; the last complete one by default.")
@@ -23,9 +28,15 @@ def lower(
     name: Annotated[
         str | None, typer.Option(help="Name of the model; the file's by default.")
     ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dim", metavar="NAME=SIZE", help="Size of an open dimension of an ONNX model."
+        ),
+    ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Lower a PyTorch execution trace, of any schema version, to a model.
+    """Lower an execution trace, of any schema version, to a model; or a program's forward pass.
 
     With --kineto, its ops carry the times, streams and kernels that were measured.
     """
@@ -34,9 +45,39 @@ def lower(
     from irgraph.text import print_graph
 
     with working(f"lowering {trace}"):
-        if kineto is None:
+        front_end = _program(trace)
+        if front_end is not None:
+            captured = front_end(trace, dims=_sizes(dim), name=name)
+        elif kineto is None:
             captured = lower_execution_trace(trace, name=name, step=step)
         else:
             captured, _ = lower_with_times(trace, kineto, name=name, step=step)
     tell(captured)
     write_result(print_graph(captured.graph), output)
+
+
+def _program(path: str) -> Any:  # noqa: ANN401
+    """Return what lowers a program's file, by its suffix; ``None`` for traces."""
+    if path.endswith(".onnx"):
+        from irgraph.capture.onnx import lower_onnx
+
+        return lower_onnx
+    if path.endswith(".pt2"):
+        from irgraph.capture.export import lower_export
+
+        return lower_export
+    return None
+
+
+def _sizes(dims: list[str] | None) -> dict[str, int]:
+    """Return the sizes that ``--dim`` options give."""
+    from irgraph.text.diagnostics import fail
+
+    found: dict[str, int] = {}
+    for item in dims or ():
+        name, _, size = item.rpartition("=")
+        if not name or not size.isdecimal() or int(size) < 1:
+            message = f"--dim: give NAME=SIZE with a whole number of at least 1, not {item!r}"
+            raise fail(message, exit_code=2)
+        found[name] = int(size)
+    return found
