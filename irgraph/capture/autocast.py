@@ -70,6 +70,9 @@ def autocast_on_meta() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
+            (torch, "is_autocast_enabled", _for_cuda(torch.is_autocast_enabled)),
+            (torch, "get_autocast_dtype", _for_cuda(torch.get_autocast_dtype)),
+            (torch.amp, "is_autocast_available", _for_cuda(torch.amp.is_autocast_available)),
             (autocast_mode.autocast, "__init__", init),
             (torch, "clear_autocast_cache", forget),
             (common, "amp_definitely_not_available", lambda: False),
@@ -79,6 +82,15 @@ def autocast_on_meta() -> Iterator[None]:
         stack.callback(_register(casts)._destroy)
         stack.enter_context(torch._C._IncludeDispatchKeyGuard(casts.key))
         yield
+
+
+def _for_cuda(function: Callable[..., Torch]) -> Callable[..., Torch]:
+    """Return a function of a device type that answers for ``meta`` as for ``cuda``."""
+
+    def answer(*args: Torch) -> Torch:
+        return function(*("cuda" if arg == "meta" else arg for arg in args))
+
+    return answer
 
 
 class _Casts:

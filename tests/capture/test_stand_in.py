@@ -14,9 +14,10 @@ from irgraph.capture.live import capture
 from irgraph.capture.result import Capture
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
-from irgraph.text import parse, print_graph
+from irgraph.text import IrgraphError, parse, print_graph
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("torch.utils.checkpoint")
 F = torch.nn.functional
 
 
@@ -366,3 +367,28 @@ def test_dropout_does_nothing_in_evaluation(mode: Any) -> None:
         F.dropout(x, 0.1, training=False) + 1
 
     assert not {"aten.clone", "aten.native_dropout", "aten.bernoulli_"} & names(taken(step))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_recomputes_under_the_same_autocast(reentrant: bool) -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).to("meta")
+    x = torch.empty(4, 8, device="meta", requires_grad=True)
+
+    def step() -> None:
+        with torch.autocast("meta", dtype=torch.bfloat16):
+            kept = torch.utils.checkpoint.checkpoint(layers, x, use_reentrant=reentrant)
+        kept.sum().backward()
+
+    products = [op for op in taken(step).graph.walk() if op.name == "aten.addmm"]
+    assert [op.phase for op in products] == ["forward", "backward"]
+    assert {op.inputs[1].dtype for op in products} == {"bf16"}
+
+
+def test_a_failing_step_leaves_autocast_as_it_was() -> None:
+    def step() -> None:
+        with torch.autocast("meta"):
+            raise ValueError
+
+    with pytest.raises(IrgraphError):
+        capture(step)
+    assert not torch.is_autocast_enabled("cuda")
