@@ -37,6 +37,9 @@ def check(
     limit: Annotated[
         float, typer.Option("--limit", min=0, help="GiB that one model may take.")
     ] = 2.0,
+    narrow: Annotated[
+        bool, typer.Option("--narrow", help="Compute f16, bf16 … as such, not as f32.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run two models with torch on the same values; compare every tensor that leaves the step."""
@@ -49,6 +52,7 @@ def check(
         dims=sizes(dim),
         rows=rows,
         limit=int(limit * 2**30),
+        widen=not narrow,
     )
     if json:
         write_json(as_json(result))

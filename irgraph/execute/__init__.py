@@ -61,6 +61,7 @@ def compare(
     dims: Mapping[str, int] | None = None,
     rows: int = ROWS,
     limit: int = LIMIT,
+    widen: bool = True,
 ) -> Comparison:
     """Run two graphs on the same values and compare every tensor that leaves the step.
 
@@ -71,6 +72,7 @@ def compare(
         dims: sizes of dimensions; those not given are 8, or what they are if that is less.
         rows: what longer tables are cut to, in both, if a graph would take more than 256 MiB.
         limit: bytes that the tensors of one graph may take together.
+        widen: compute types shorter than f32 as f32, so that casts do not hide mistakes.
 
     Raises:
         IrgraphError: as ``execute`` does; or the two do not start from the same tensors.
@@ -78,8 +80,13 @@ def compare(
     _need_torch()
     from irgraph.execute.comparison import compare as run_both
     from irgraph.execute.sizes import small_sizes
+    from irgraph.execute.widen import short_types, widened
 
     graphs, notes = small_sizes((before, after), dims or {}, rows, limit)
+    short = sorted(set().union(*map(short_types, graphs)))
+    if widen and short:
+        graphs = [widened(graph) for graph in graphs]
+        notes.append(f"{' and '.join(short)} computed as f32: what casts lose is not judged")
     return run_both(graphs[0], graphs[1], seed, notes)
 
 

@@ -1,0 +1,51 @@
+"""A graph in f32: the same steps without what short floating types round away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from irgraph.ir.edit import map_value
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import ITEMSIZE, DType, Tensor
+
+SHORT = ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
+"""Types that are computed as f32."""
+
+
+def short_types(graph: Graph) -> set[str]:
+    """Return the short floating types that tensors of a graph have."""
+    return {tensor.dtype for tensor in graph.by_name.values()} & set(SHORT)
+
+
+def widened(graph: Graph) -> Graph:
+    """Return the graph with f32 in place of every shorter floating type."""
+    if not short_types(graph):
+        return graph
+    declared = tuple(replace(d, tensor=_tensor(d.tensor)) for d in graph.tensors)
+    return replace(graph, tensors=declared, ops=tuple(map(_op, graph.ops)))
+
+
+def _tensor(tensor: Tensor) -> Tensor:
+    if tensor.dtype not in SHORT:
+        return tensor
+    offset = tensor.offset * ITEMSIZE["f32"] // tensor.itemsize
+    return replace(tensor, dtype="f32", offset=offset)
+
+
+def _literal(name: str, value: Value) -> Value:
+    if isinstance(value, DType):
+        return DType("f32") if value in SHORT else value
+    if name == "half_to_float":
+        return False
+    return map_value(value, _tensor)
+
+
+def _op(op: Op) -> Op:
+    return replace(
+        op,
+        operands=map_value(op.operands, _tensor),
+        results=map_value(op.results, _tensor),
+        attributes={name: _literal(name, value) for name, value in op.attributes.items()},
+        body=tuple(map(_op, op.body)),
+    )
