@@ -9,6 +9,7 @@ from pathlib import Path
 import passes
 from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
+from irgraph.language.evaluate import Target
 from irgraph.language.run import check_script
 from irgraph.manage.stage import Applied, Outcome, Stage, Step, read_step, stages
 from irgraph.manage.watch import Watcher
@@ -70,7 +71,14 @@ def run_stages(
             watcher.before(stage, graph)
         start = time.perf_counter()
         try:
-            outcome = run(stage.script, graph, pricer=pricer, paths=pass_path, verified=verified)
+            outcome = run(
+                stage.script,
+                graph,
+                pricer=pricer,
+                targets=find_target,
+                paths=pass_path,
+                verified=verified,
+            )
         except Exception as error:
             for watcher in watchers:
                 watcher.failed(stage, graph, error)
@@ -118,3 +126,13 @@ def shadowed_passes(pass_path: Sequence[str] = ()) -> dict[str, tuple[Path, ...]
         for path in sorted(folder.glob(f"*{passes.SUFFIX}")):
             found.setdefault(path.stem, []).append(path)
     return {name: tuple(paths[1:]) for name, paths in found.items() if len(paths) > 1}
+
+
+def find_target(device: str) -> Target:
+    """Return a device for ``target`` and ``op.time``; cost models load only when one is asked for.
+
+    Raises ``IrgraphError`` where there is none of that name.
+    """
+    from irgraph.targets import target
+
+    return target(device)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from irgraph.language.check_patterns import PatternCheck
-from irgraph.language.expressions import Expression, ListOf, Splat, Variable, parts
+from irgraph.language.expressions import Attribute, Expression, ListOf, Name, Splat, Variable, parts
 from irgraph.language.fusing import has_splat
-from irgraph.language.kinds import ANY, CALLED, EXAMPLES, OPEN, PARAMETER_TYPES, Kinds
+from irgraph.language.kinds import ANY, CALLED, EXAMPLES, MEASURES, OPEN, PARAMETER_TYPES, Kinds
 from irgraph.language.patterns import (
     Bound,
     Found,
@@ -41,6 +41,8 @@ from irgraph.language.tree import (
     Script,
     Statement,
     Swap,
+    Sweep,
+    Target,
     walk,
 )
 from irgraph.text.diagnostics import Diagnostic, Place, near
@@ -156,6 +158,10 @@ class Check:
             self._parallelize(statement, scope)
         elif isinstance(statement, Cast):
             self._cast(statement, scope)
+        elif isinstance(statement, Sweep):
+            self._sweep(statement, scope)
+        elif isinstance(statement, Target):
+            self._target(statement, scope)
         elif isinstance(statement, Resize) and statement.dimension:
             self._resize(statement, scope)
         else:
@@ -370,6 +376,35 @@ class Check:
         kind = self._kinds(scope).of(statement.to)
         if kind not in ("dtype", *OPEN):
             self.note(f"an element type is needed here, not {CALLED[kind]}", statement.to.place)
+
+    def _sweep(self, statement: Sweep, scope: _Scope) -> None:
+        inner = _Scope(dict(scope.names), dict(scope.handles))
+        for name, values in statement.axes:
+            self._free(name, statement.place)
+            if name in inner.names:
+                self.note(f"{name!r} is defined twice", statement.place)
+            if self._kinds(scope).of(values) not in ("list", *OPEN):
+                self.note("a list of values is needed here, as in [512, 1024]", values.place)
+            inner.names[name] = ANY
+        self._block(statement.body, _Scope(dict(inner.names), dict(inner.handles)))
+        kinds = Kinds(inner.names, frozenset(), self.problems, frozenset(MEASURES))
+        wanted = [*statement.report, *([statement.best] if statement.best is not None else [])]
+        for expression in wanted:
+            for part in parts(expression):
+                known = str(part) in MEASURES
+                if isinstance(part, Attribute) and isinstance(part.of, Name) and not known:
+                    hint = near(str(part), MEASURES) or f"; there are {', '.join(MEASURES)}"
+                    self.note(f"a sweep cannot report {part}{hint}", part.place)
+                    break
+            else:
+                kinds.of(expression)
+
+    def _target(self, statement: Target, scope: _Scope) -> None:
+        kind = self._kinds(scope).of(statement.device)
+        if kind not in ("text", *OPEN):
+            hint = 'write one as in "v100"'
+            message = f"a device's name is needed here, not {CALLED[kind]}"
+            self.note(message, statement.device.place, hint)
 
     def _nth(self, anchor: Anchor) -> None:
         if anchor.nth and anchor.selection.many:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
@@ -33,6 +34,13 @@ class Pricer(Protocol):
 
     def time(self, op: Op) -> float:
         """Return an op's device time in microseconds."""
+
+
+class Target(Pricer, Protocol):
+    """A device that can also say what a whole step would take."""
+
+    def measure(self, graph: Graph) -> Mapping[str, float]:
+        """Return ``step.time`` and the other figures that a sweep may report."""
 
 
 class NoValueError(Exception):

@@ -52,6 +52,9 @@ OP_KINDS = {
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
 OPEN = (ANY, WRONG)
+MEASURES = {"step.time": "time", "gpu.active": "time", "gpu.utilization": "fraction"}
+"""What a sweep may report of a step, and what each measures."""
+
 NUMERIC = ("number", "time", "bytes", "fraction")
 
 
@@ -79,7 +82,7 @@ class Kinds:
     def of(self, expression: Expression) -> str:
         """Return the kind of an expression."""
         if self.keys is not None and str(expression) in self.keys:
-            return ANY
+            return MEASURES.get(str(expression), ANY)
         finders: dict[type, Callable[..., str]] = {
             Literal: lambda e: kind_of(e.value),
             Name: self._name,

@@ -14,14 +14,15 @@ from irgraph.ir.verify import verify
 from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove, run_resize
 from irgraph.language.casting import run_cast
 from irgraph.language.check import Check
-from irgraph.language.evaluate import Pricer
+from irgraph.language.evaluate import Pricer, Target
 from irgraph.language.expressions import Literal
 from irgraph.language.fusing import run_fuse
 from irgraph.language.library import gather
 from irgraph.language.moving import run_parallelize, run_reorder
 from irgraph.language.replacing import run_insert, run_replace
-from irgraph.language.report import Outcome, Report, op_place
+from irgraph.language.report import Entry, Outcome, Report, op_place
 from irgraph.language.state import ILLEGAL, Dropping, Frame, State, call_of
+from irgraph.language.sweeping import Row, best_of, combinations, failed, row, table
 from irgraph.language.tree import (
     Apply,
     Call,
@@ -40,7 +41,9 @@ from irgraph.language.tree import (
     Resize,
     Script,
     Statement,
+    Sweep,
 )
+from irgraph.language.tree import Target as Target_
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
 
 MOST_USERS = 5
@@ -52,13 +55,15 @@ def run(
     parameters: Mapping[str, Value] | None = None,
     *,
     pricer: Pricer | None = None,
+    targets: Callable[[str], Target] | None = None,
     paths: Sequence[str | Path] = (),
     verified: bool = True,
 ) -> Outcome:
     """Run a script or a pass over a graph and return the new graph with a report.
 
     ``parameters`` are those of the pass (or of the only pass of a script without statements);
-    ``pricer`` tells ``op.time``; ``paths`` are further folders of passes; ``verified`` tells
+    ``pricer`` tells ``op.time``, ``targets`` finds the devices that ``target`` names;
+    ``paths`` are further folders of passes; ``verified`` tells
     whether the rules of the IR are checked at the end. The graph itself never changes: on an error
     nothing has happened.
 
@@ -67,18 +72,55 @@ def run(
     """
     whole = _with_call(script, parameters or {})
     passes = check_script(whole, graph, paths)
-    kept: set[str] = set()
-    while True:
-        state = State(graph, passes, pricer, frozenset(kept))
-        _run_block(whole.body, state, Frame())
-        missing = _missing(state.graph) if state.graph is not graph else []
-        if not missing:
-            break
-        _give_up(missing, state, kept)
-        kept.update(name for name, _ in missing)
+    state = _settled(whole.body, State(graph, passes, pricer, targets), Frame())
     if verified and state.graph is not graph:
         _verify(state.graph)
     return Outcome(state.graph, Report(tuple(state.entries)))
+
+
+def _settled(body: Sequence[Statement], start: State, frame: Frame) -> State:
+    """Run statements until no use dangles, leaving alone what would make one dangle."""
+    kept: set[str] = set(start.kept)
+    while True:
+        state = replace(start, kept=frozenset(kept), dropped={}, entries=[])
+        _run_block(body, state, replace(frame, names=dict(frame.names)))
+        missing = _missing(state.graph) if state.graph is not start.graph else []
+        if not missing:
+            return state
+        _give_up(missing, state, kept)
+        kept.update(name for name, _ in missing)
+
+
+def _run_sweep(statement: Sweep, state: State, frame: Frame) -> None:
+    """Run a block for each combination of values, each time from the same graph."""
+    rows: list[Row] = []
+    for names in combinations(statement, state, frame):
+        inner = Frame({**frame.names, **names}, dict(frame.handles), frame.caller)
+        try:
+            done = _settled(statement.body, state, inner)
+            rows.append(row(statement, names, done, frame))
+        except IrgraphError as error:
+            if error.exit_code != ILLEGAL:
+                raise
+            rows.append(failed(names, state.graph, error))
+    best = best_of(statement, rows)
+    if best is not None:
+        state.graph = best.graph
+    told = table(statement, rows, best)
+    state.entries.append(Entry(statement, statement.place, frame.caller, done=told))
+
+
+def _run_target(statement: Target_, state: State, frame: Frame) -> None:
+    """Choose the device that costs are for."""
+    name = state.value(statement.device, frame)
+    if not isinstance(name, str) or state.targets is None:
+        message = "no devices are known here" if state.targets is None else "name a device"
+        raise fail(message, statement.place)
+    try:
+        state.pricer = state.targets(str(name))
+    except IrgraphError as error:
+        raise fail(error.diagnostics[0].message, statement.place) from None
+    state.entries.append(Entry(statement, statement.place, frame.caller, done=str(name)))
 
 
 def check_script(
@@ -157,6 +199,8 @@ _RUNNERS: Mapping[type, Callable[[Any, State, Frame], None]] = {
     Reorder: run_reorder,
     Parallelize: run_parallelize,
     Cast: run_cast,
+    Sweep: _run_sweep,
+    Target_: _run_target,
     Resize: run_resize,
 }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.language.evaluate import NoValueError, Pricer, Scope, evaluate
+from irgraph.language.evaluate import NoValueError, Pricer, Scope, Target, evaluate
 from irgraph.language.expressions import Expression
 from irgraph.language.index import Index
 from irgraph.language.patterns import Found, Module, Selection, Series
@@ -42,6 +42,7 @@ class State:
         graph: the graph so far; a use may dangle between statements.
         passes: passes by name, those of the script before those of the library.
         pricer: tells ``op.time``.
+        targets: finds a device by its name.
         kept: results that some op needs in the end, so that nothing may drop them.
         dropped: results that are gone, with the statement that dropped them.
         entries: what statements did.
@@ -49,7 +50,8 @@ class State:
 
     graph: Graph
     passes: Mapping[str, Pass]
-    pricer: Pricer | None = None
+    pricer: Pricer | Target | None = None
+    targets: Callable[[str], Target] | None = None
     kept: Collection[str] = ()
     dropped: dict[str, Dropping] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)

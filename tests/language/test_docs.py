@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "language.md"
 BLOCK = re.compile(r"^```([a-z ]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STATEMENTS = (
     "let", "find", "expect", "apply", "repeat", "resize", "fuse", "remove", "replace", "insert",
-    "reorder", "parallelize", "cast",
+    "reorder", "parallelize", "cast", "sweep",
 )  # fmt: skip
 SOURCE = "what-if.irg"
 
