@@ -10,7 +10,7 @@ import ast
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from costmodels.learned.hardware import hardware
 from costmodels.learned.infer import estimate
 from costmodels.learned.recipe import devices_of, read
 from costmodels.learned.score import LONG, Judged, Score, judge
-from costmodels.learned.study import SMALLER, smaller, thresholds, volume
+from costmodels.learned.study import OCTAVES, SMALLER, smaller, thresholds, volume
 from costmodels.learned.weights import FOLDER, Weights, load, load_shipped, shipped
 from costmodels.machine import Machine
 from costmodels.sheet import load_device
@@ -35,6 +35,8 @@ from irgraph.evaluate.measurements import measurements
 Flags = NDArray[np.bool_]
 TRACED = "paper/kernel_time_by_shape_v100_mlperf_bs2048_2021-04.csv"
 WORST = 10
+GROWTH = ((1.0, 8.0), (8.0, 64.0), (64.0, np.inf))
+"""Volumes over the largest in training that part the rows of the table of larger shapes."""
 EDGES = (0.0, 0.1, 1.0, 10.0, np.inf)
 """Milliseconds that part the rows of the table of residuals over size."""
 
@@ -121,12 +123,12 @@ def evaluate_kernels() -> KernelEvaluation:
 
 def _by_device(judged: Judged) -> Iterator[tuple[str, str, Score]]:
     data = judged.data
-    for number, op in enumerate(data.family.ops):
-        for name in data.devices:
-            rows = data.dev & data.of(name) & (data.op == number)
-            for part, keep in (("all", rows), (">= 0.1 ms", rows & (data.times >= LONG))):
-                if keep.any():
-                    yield f"{op} {name}", part, judged.score(keep)
+    parts = (("all", 0.0), (">= 0.1 ms", LONG))
+    for op, name, (part, least) in product(data.family.ops, data.devices, parts):
+        rows = data.dev & data.of(name) & (data.op == data.family.ops.index(op))
+        keep = rows & (data.times >= least)
+        if keep.any():
+            yield f"{op} {name}", part, judged.score(keep)
 
 
 def _by_size(judged: Judged) -> Iterator[tuple[str, str, Score]]:
@@ -176,24 +178,25 @@ def _unseen(folder: Path) -> list[tuple[str, str, Score]]:
 
 
 def _larger(folder: Path) -> list[tuple[str, str, Score]]:
-    """Score a model on shapes at least 8 times the volume of any it was trained on."""
+    """Score models on shapes larger than any they were trained on, by how many times."""
     found = []
     for name, weights in _held_back():
-        if name != SMALLER:
-            continue
-        data, device = read(weights.family.name, folder)
-        judged = judge(weights, data, device, weights.launches)
-        large = data.dev & ~smaller(data)
-        times_larger = 8 * volume(data) / thresholds(data)
-        for number, op in enumerate(data.family.ops):
-            for device_name in data.devices:
-                rows = large & data.of(device_name) & (data.op == number)
-                for low, high in ((1, 8), (8, 64), (64, 1e9)):
-                    keep = rows & (times_larger >= low) & (times_larger < high)
-                    if keep.any():
-                        part = f"{low} to {high} x" if high < 1e9 else f"over {low} x"
-                        found.append((f"{op} {device_name}", part, judged.score(keep)))
+        if name == SMALLER:
+            data, device = read(weights.family.name, folder)
+            found += list(_by_growth(judge(weights, data, device, weights.launches)))
     return found
+
+
+def _by_growth(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+    data = judged.data
+    large = data.dev & ~smaller(data)
+    growth = 2**OCTAVES * volume(data) / thresholds(data)
+    for op, name, (low, high) in product(data.family.ops, data.devices, GROWTH):
+        rows = large & data.of(name) & (data.op == data.family.ops.index(op))
+        keep = rows & (growth >= low) & (growth < high)
+        if keep.any():
+            part = f"{low:g} to {high:g} x" if high < np.inf else f"over {low:g} x"
+            yield f"{op} {name}", part, judged.score(keep)
 
 
 def _traced(folder: Path) -> list[Traced]:
@@ -205,12 +208,12 @@ def _traced(folder: Path) -> list[Traced]:
     for row in csv.DictReader((folder / TRACED).read_text(encoding="utf-8").splitlines()):
         if "sgemm" not in row["kernel"]:
             continue
-        product = _product(row["launching_op_input_shape"], row["kernel"][-2:])
-        sizes = {"batch": product.batch, "m": product.rows, "n": product.columns}
-        sizes |= {"k": product.depth, "op": gemm_op(product)}
+        matrices = _product(row["launching_op_input_shape"], row["kernel"][-2:])
+        sizes = {"batch": matrices.batch, "m": matrices.rows, "n": matrices.columns}
+        sizes |= {"k": matrices.depth, "op": gemm_op(matrices)}
         told = estimate(weights, {k: np.asarray([v], np.float32) for k, v in sizes.items()}, device)
-        formula = product_kernels(product, machine)[0].time
-        shape = f"{product.batch} x {product.rows}x{product.columns}x{product.depth}"
+        formula = product_kernels(matrices, machine)[0].time
+        shape = f"{matrices.batch} x {matrices.rows}x{matrices.columns}x{matrices.depth}"
         time, spread = float(told.time[0]), float(told.spread[0])
         found.append(
             Traced(row["kernel"], shape, float(row["mean_kernel_time_us"]), time, spread, formula)
