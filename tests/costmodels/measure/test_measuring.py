@@ -112,7 +112,7 @@ def test_calibrate_writes_a_sheet_that_loads(tmp_path: Path) -> None:
     path = tmp_path / "here.json"
     assert main(["calibrate", "--device", "cpu", "--scale", "0.01", "-o", str(path)]) == 0
     sheet = load_device(path)
-    assert sheet.bandwidth > 0.1
-    assert sheet.peak("f32")[0] > 0.1
-    assert sheet.host_bandwidth(pinned=False) > 0.1
+    assert sheet.bandwidth > 0
+    assert sheet.peak("f32")[0] > 0
+    assert sheet.host_bandwidth(pinned=False) > 0
     assert "launch" in json.loads(path.read_text())["note"]
