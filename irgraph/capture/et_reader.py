@@ -106,14 +106,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     data = unpack(data, source)
     _refuse_other_kinds(data, source)
     data, repaired = as_utf8(data)
-    try:
-        file = _decode(data, source)
-    except IrgraphError:
-        mended, names = quoted(data)
-        if not names:
-            raise
-        file = _decode(mended, source)
-        repaired += names
+    file, names = _decoded(data, source)
     if bytes(file.traceEvents):
         raise _is_kineto(source)
     if file.nodes is None:
@@ -127,8 +120,20 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     deep = too_deep(nodes)
     if deep is not None:
         raise _error(deep, "too many calls lie around it", source)
-    repaired += [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
-    return Trace(source, file.schema, nodes, [*_warnings(file), *repaired], file.pid)
+    counted = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
+    warnings = [*_warnings(file), *repaired, *names, *counted]
+    return Trace(source, file.schema, nodes, warnings, file.pid)
+
+
+def _decoded(data: bytes, source: str) -> tuple[_File, list[str]]:
+    """Decode JSON, or else JSON with its names escaped, and return a note of those."""
+    try:
+        return _decode(data, source), []
+    except IrgraphError:
+        mended, names = quoted(data)
+        if not names:
+            raise
+    return _decode(mended, source), names
 
 
 def _decode(data: bytes, source: str) -> _File:

@@ -14,8 +14,8 @@ from irgraph.capture.nodes import Node
 from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
 from irgraph.ir.graph import Device, Graph
-from irgraph.ir.verify import Finding, describe, verify
-from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail
+from irgraph.ir.verify import describe, verify
+from irgraph.text.diagnostics import Diagnostic, Place, fail
 
 __all__ = ["Trace", "lower_execution_trace", "read_execution_trace"]
 
@@ -48,16 +48,17 @@ def lower_execution_trace(
         trace = decode_execution_trace(trace, name or "trace")
     elif not isinstance(trace, Trace):
         trace = read_execution_trace(trace)
-    file = Path(trace.source).name
     notes = list(trace.warnings)
+    main = main_thread(trace.nodes)
     forest = roots(trace.nodes)
     if not forest or too_deep(trace.nodes) is not None:
         reason = "nests its calls too deeply" if forest else "holds no operation"
         raise fail(f"the execution trace {reason}", Place(trace.source))
     chosen = _choose(trace, forest, step, notes)
+    file = Path(trace.source).name
     identities = Identities()
     resolver = Resolver(identities)
-    lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main_thread(trace.nodes)))
+    lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main))
     assembler = Assembler(lowering.calls(chosen))
     notes += [*resolver.notes(), *_doubts(assembler), *lost(trace.nodes)]
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
@@ -69,16 +70,17 @@ def lower_execution_trace(
         tensors=assembler.tensors,
         ops=assembler.ops,
     )
+    return Capture(_sound(graph, trace.source), tuple(notes), links=tuple(lowering.links))
+
+
+def _sound(graph: Graph, source: str) -> Graph:
+    """Return a graph that obeys every rule, or raise an error with what it breaks."""
     findings = verify(graph)
-    if findings:
-        raise _unsound(graph, findings, trace.source)
-    return Capture(graph, tuple(notes), links=tuple(lowering.links))
-
-
-def _unsound(graph: Graph, findings: Sequence[Finding], source: str) -> IrgraphError:
+    if not findings:
+        return graph
     shown = [Diagnostic(describe(graph, f), severity="note") for f in findings[:MOST]]
     message = f"the trace gives no sound model: {len(findings)} rules are broken"
-    return fail(message, Place(source), notes=shown)
+    raise fail(message, Place(source), notes=shown)
 
 
 def _choose(

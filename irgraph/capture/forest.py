@@ -67,21 +67,31 @@ def main_thread(nodes: Sequence[Node]) -> int:
     """Return the thread of the program: others are autograd's, or were started by it.
 
     It runs the optimizer and marks the steps; else it is the one that backward calls name as
-    theirs; else the one with most operators outside of autograd.
+    theirs; else the one with most of their forward calls; else the one with most operators.
     """
     by_id = {node.id: node for node in nodes}
     labels = Counter(node.thread for node in nodes if node.name.startswith(_PROGRAM))
     callers = [by_id[node.forward] for node in nodes if node.forward in by_id]
     waited = Counter(node.thread for node in callers if not node.name.startswith(EVALUATE))
-    inside: set[int] = set()
-    calls: Counter[int] = Counter()
-    for node in nodes:
-        if node.backward or node.name.startswith(EVALUATE) or id(node) in inside:
-            inside.update(map(id, node.children))
-        else:
-            calls[node.thread] += bool(node.schema)
+    forward = _outside_autograd(nodes)
+    numbers = {node.sequence for node in nodes if node.backward and node.sequence >= 0}
+    linked = Counter(node.thread for node in forward if node.sequence in numbers)
+    calls = Counter(node.thread for node in forward if node.schema)
     threads = dict.fromkeys(node.thread for node in nodes if not _is_bookkeeping(node))
-    return max(threads, key=lambda thread: (labels[thread], waited[thread], calls[thread]))
+    rank = {t: (labels[t], waited[t], linked[t], calls[t]) for t in threads}
+    return max(threads, key=rank.__getitem__, default=0)
+
+
+def _outside_autograd(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes, given in order of starts, that lie in no autograd call."""
+    inside: set[int] = set()
+    found = []
+    for node in nodes:
+        if node.backward or node.name.startswith(EVALUATE) or node.parent in inside:
+            inside.add(node.id)
+        else:
+            found.append(node)
+    return found
 
 
 def roots(nodes: Sequence[Node]) -> list[Node]:

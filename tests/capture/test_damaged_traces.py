@@ -267,6 +267,15 @@ def test_main_is_the_thread_that_waits_for_backward() -> None:
     assert started(label, thread, scope) == {"thread3": ["5"], "main": ["6"], "backward": ["11"]}
 
 
+def test_main_is_the_thread_with_the_forward_calls_of_backward() -> None:
+    forward = node(6, "aten::relu", [X], [Y], seq_id=3)
+    backward = node(7, "ReluBackward0", [Z], [Z], seq_id=3, scope=1)
+    others = [node(n, "aten::relu", [X], [Y], 3, tid=7) for n in (8, 9)]
+    assert started(forward, backward, *others) == {
+        "thread2": ["5", "8", "9"], "main": ["6"], "backward": ["7"],
+    }  # fmt: skip
+
+
 def test_main_is_the_thread_with_most_operators() -> None:
     calls = [node(n, "aten::relu", [X], [Y]) for n in (6, 7)]
     assert started(*calls) == {"thread2": ["5"], "main": ["6", "7"]}
