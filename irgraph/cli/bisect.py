@@ -35,26 +35,33 @@ def bisect(
             metavar="FIGURE=BOUND", help="Broken is a prediction above it: step.time=9ms."
         ),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Broken is what computes something else, run by torch.")
+    ] = False,
     device: DeviceOption = "v100",
     host: HostOption = "v100",
     output: OutputOption = None,
 ) -> None:
-    """Find the step of a pipeline that breaks a model: its soundness, or a limit.
+    """Find the step of a pipeline that breaks a model: its soundness, a limit, or its results.
 
     Exits with 1 where a step breaks it; ``-o`` writes the model that this step was given.
     """
     from irgraph.manage.bisect import bisect as search
     from irgraph.manage.bisect import unsound
-    from irgraph.manage.predicates import above
+    from irgraph.manage.predicates import above, computes_other
     from irgraph.manager import stages
     from irgraph.text import print_graph
     from irgraph.text.diagnostics import fail
 
+    if limit and check:
+        raise fail("give --limit or --check, not both", exit_code=2)
     pipeline = stages(steps_of(ctx, pass_, text, script))
     if not pipeline:
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
     graph = with_dim_options(read_model(model), dim)
     broken = above(limit, device, host) if limit else unsound
+    if check:
+        broken = computes_other(graph)
     found = search(graph, pipeline, broken, pass_path=tuple(pass_path or ()))
     if found.stage is None:
         say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")

@@ -18,3 +18,19 @@ def above(limits: Sequence[str], device: str = "v100", host: str = "v100") -> Pr
         return "; ".join(broken_limits(list(limits), summary, None))
 
     return broken
+
+
+def computes_other(graph: Graph) -> Predicate:
+    """Return what tells whether a graph computes something else than ``graph``, run by torch.
+
+    What the predicate raises: ``IrgraphError`` where a graph cannot be run.
+    """
+    from irgraph.execute import compare
+
+    def broken(other: Graph) -> str:
+        if other is graph:
+            return ""
+        found = compare(graph, other)
+        return "" if found.same else str(found)
+
+    return broken

@@ -10,7 +10,7 @@ import pytest
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.manage.bisect import bisect
-from irgraph.manage.predicates import above
+from irgraph.manage.predicates import above, computes_other
 from irgraph.manage.reduce import fails_alike, reduce, stays_broken
 from irgraph.manage.reproducer import Reproducer, model_text, recorded_script
 from irgraph.manager import Step, run_steps, stages
@@ -102,6 +102,17 @@ def test_bisect_refuses_a_model_that_is_broken_before() -> None:
 def test_a_limit_is_a_predicate() -> None:
     assert "over the limit" in above(["step.time=1us"])(mlp())
     assert above(["step.time=1s"])(mlp()) == ""
+
+
+def test_another_result_is_a_predicate() -> None:
+    pytest.importorskip("torch")
+    graph = mlp()
+    broken = computes_other(graph)
+    assert broken(graph) == ""
+    assert broken(run_steps(graph, [Step("pass", "fuse-epilogue")]).graph) == ""
+    last = graph.ops[-2]
+    wrong = replace(last, name="aten.sigmoid_")
+    assert broken(replace(graph, ops=(*graph.ops[:-2], wrong, graph.ops[-1])))
 
 
 def test_reduce_keeps_what_fails_and_stays_sound() -> None:
