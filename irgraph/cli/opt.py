@@ -20,10 +20,38 @@ from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, print_tab
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
+    from irgraph.manage.watch import Watcher
     from irgraph.manager import Step
 
 DEFECT = "irgraph-defect.ir"
 """Where a reproducer goes if irgraph itself is at fault and no file was named."""
+
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No report.")]
+PrintAfterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="=PASS|changed|failed",
+        help="Print the model after every step, or after these, to stderr.",
+    ),
+]
+DiffOption = Annotated[bool, typer.Option("--diff", help="Show what each step changed.")]
+TimesOption = Annotated[bool, typer.Option("--time-passes", help="Show how long each step took.")]
+StatsOption = Annotated[
+    bool, typer.Option("--stats", help="Show what each statement tried and matched.")
+]
+StopOption = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Leave out all steps behind the first N.")
+]
+NoVerifyOption = Annotated[
+    bool, typer.Option("--no-verify", help="Do not hold results against the IR's rules.")
+]
+ReproducerOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
+]
+CheckOption = Annotated[
+    bool, typer.Option("--check", help="Run both models with torch and compare the results.")
+]
 
 
 def opt(
@@ -35,34 +63,15 @@ def opt(
     pass_path: PassPathOption = None,
     dim: DimOption = None,
     output: OutputOption = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No report.")] = False,
-    print_after: Annotated[
-        str | None,
-        typer.Option(
-            metavar="=PASS|changed|failed",
-            help="Print the model after every step, or after these, to stderr.",
-        ),
-    ] = None,
-    diff: Annotated[bool, typer.Option("--diff", help="Show what each step changed.")] = False,
-    time_passes: Annotated[
-        bool, typer.Option("--time-passes", help="Show how long each step took.")
-    ] = False,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Show what each statement tried and matched.")
-    ] = False,
-    stop_after: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Leave out all steps behind the first N.")
-    ] = None,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not hold results against the IR's rules.")
-    ] = False,
-    reproducer: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
-    ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Run both models with torch and compare the results.")
-    ] = False,
+    quiet: QuietOption = False,
+    print_after: PrintAfterOption = None,
+    diff: DiffOption = False,
+    time_passes: TimesOption = False,
+    stats: StatsOption = False,
+    stop_after: StopOption = None,
+    no_verify: NoVerifyOption = False,
+    reproducer: ReproducerOption = None,
+    check: CheckOption = False,
 ) -> None:
     """Apply passes and scripts in the order given; print the new model, report what changed.
 
@@ -83,11 +92,7 @@ def opt(
     watchers: list[watch.Watcher] = [timing, statistics, written]
     if print_after is not None:
         _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
-        watchers.append(watch.PrintAfter(print_after, say))
-    if diff:
-        watchers.append(watch.PrintDiff(say))
-    if stop_after is not None:
-        watchers.append(watch.StopAfter(stop_after))
+    watchers += _chosen(print_after, diff, stop_after)
     try:
         outcome = run_stages(
             graph,
@@ -122,6 +127,16 @@ def _check(before: Graph, after: Graph) -> None:
         say(line)
     if not result.same:
         raise typer.Exit(1)
+
+
+def _chosen(print_after: str | None, diff: bool, stop_after: int | None) -> list[Watcher]:
+    """Return the watchers that options ask for."""
+    from irgraph.manage import watch
+
+    found: list[Watcher] = [watch.PrintAfter(print_after, say)] if print_after else []
+    found += [watch.PrintDiff(say)] if diff else []
+    found += [watch.StopAfter(stop_after)] if stop_after is not None else []
+    return found
 
 
 def _check_name(given: str, known: set[str]) -> None:
