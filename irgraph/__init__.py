@@ -8,8 +8,10 @@ function runs.
     irgraph.predict(fused, device="v100").step_time   # microseconds
 """
 
+import irgraph.capture as _package  # noqa: F401  (first: the function takes its name)
 from irgraph.api import (
     capture,
+    compare,
     load,
     lower,
     parse,
@@ -25,6 +27,7 @@ from irgraph.text.diagnostics import IrgraphError
 __all__ = [
     "IrgraphError",
     "capture",
+    "compare",
     "load",
     "lower",
     "parse",

@@ -13,9 +13,10 @@ from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail
 
 if TYPE_CHECKING:
     from irgraph.capture.result import Capture
+    from irgraph.execute import Comparison
     from irgraph.ir.graph import Graph
     from irgraph.manager import Outcome
-    from irgraph.predict import Prediction
+    from irgraph.prediction import Prediction
     from irgraph.schedule.accounting import Accounting
 
 
@@ -122,6 +123,16 @@ def rewrite(graph: Graph, pipeline: str, *, pass_path: Sequence[str] = ()) -> Ou
     return run_steps(graph, [Step("pass", pipeline)], pass_path=tuple(pass_path))
 
 
+def compare(before: Graph, after: Graph, **options: Any) -> Comparison:  # noqa: ANN401
+    """Execute both graphs on the same inputs and compare what leaves the step.
+
+    Options as of ``irgraph.execute.compare``: seed, dims, rows, limit.
+    """
+    from irgraph.execute import compare as run
+
+    return run(before, after, **options)
+
+
 def predict(
     graph: Graph,
     device: str = "v100",
@@ -132,8 +143,8 @@ def predict(
     accounting: Accounting | None = None,
     pinned: bool | None = None,
 ) -> Prediction:
-    """Predict a step (``irgraph.predict.predict``): step time, timeline and critical path."""
-    from irgraph.predict import predict as run
+    """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path."""
+    from irgraph.prediction import predict as run
     from irgraph.schedule.accounting import BLOCKING
 
     rules = accounting or BLOCKING

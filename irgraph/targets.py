@@ -9,7 +9,7 @@ from costmodels.price import price
 from costmodels.sheet import DeviceSheet, load_device
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.predict import predict
+from irgraph.prediction import predict
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from irgraph.evaluate.dlrm_v100 import dlrm
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.resize import with_dims
-from irgraph.predict import predict
+from irgraph.prediction import predict
 from irgraph.text import parse
 from irgraph.text.diagnostics import IrgraphError
 from irgraph.variants import predict_variants

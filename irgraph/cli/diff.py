@@ -48,7 +48,7 @@ def diff(
     if device == NO_DEVICE:
         _show(structural_diff(first, second), {}, each, json)
         return
-    from irgraph.predict import predict
+    from irgraph.prediction import predict
     from irgraph.report.difference import compare
 
     predictions = [

@@ -57,7 +57,7 @@ def predict(
     json: JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
-    from irgraph.predict import predict as run
+    from irgraph.prediction import predict as run
     from irgraph.report.limits import broken_limits, parse_time
     from irgraph.report.prediction import prediction_tables
     from irgraph.schedule.accounting import find_accounting

@@ -17,7 +17,7 @@ from irgraph.evaluate.measured_program import as_measured
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
 from irgraph.language import load_pass, run
-from irgraph.predict import Prediction, coverage, predict
+from irgraph.prediction import Prediction, coverage, predict
 from irgraph.schedule.accounting import BLOCKING, Accounting
 from irgraph.schedule.timeline import Timeline
 from irgraph.text.parser import parse
@@ -57,7 +57,7 @@ def evaluate_dlrm_v100(
     """Return step and GPU active times of the eight points beside the measured ones.
 
     ``host`` is a host table, ``mode`` and ``accounting`` the rules of kernel formulas and of the
-    schedule (``irgraph.predict.predict``).
+    schedule (``irgraph.prediction.predict``).
     """
     rows = list(measured_points())
     predictions = [

@@ -26,7 +26,7 @@ from irgraph.evaluate.dlrm_v100 import (
     workload,
 )
 from irgraph.evaluate.measurements import measurements
-from irgraph.predict import Prediction, predict
+from irgraph.prediction import Prediction, predict
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 

@@ -10,7 +10,7 @@ from irgraph.manage.bisect import Predicate
 
 def above(limits: Sequence[str], device: str = "v100", host: str = "v100") -> Predicate:
     """Return what tells whether a prediction exceeds limits such as ``step.time=9ms``."""
-    from irgraph.predict import predict
+    from irgraph.prediction import predict
     from irgraph.report.limits import broken_limits
 
     def broken(graph: Graph) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from irgraph.predict import Prediction
+from irgraph.prediction import Prediction
 from irgraph.report.prediction import LONGEST, bytes_text, time_text
 from irgraph.schedule.sampling import interval, sample_steps
 

@@ -13,7 +13,7 @@ from costmodels.host import load_host
 from costmodels.price import price
 from costmodels.sheet import list_devices, load_device
 from irgraph.ir.graph import Graph
-from irgraph.predict import predict
+from irgraph.prediction import predict
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.sampling import sample_steps
 from irgraph.schedule.sensitivity import sensitivity, sensitivity_of_groups

@@ -10,7 +10,7 @@ import pytest
 from irgraph.capture.export import lower_export
 from irgraph.ir.resize import with_dims
 from irgraph.ir.verify import verify
-from irgraph.predict import predict
+from irgraph.prediction import predict
 from irgraph.text.diagnostics import IrgraphError
 
 torch = pytest.importorskip("torch")

@@ -15,7 +15,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
 from irgraph.ir.schema import resolve
 from irgraph.ir.verify import verify
-from irgraph.predict import predict
+from irgraph.prediction import predict
 from irgraph.text import parse, print_graph
 from irgraph.text.diagnostics import IrgraphError
 

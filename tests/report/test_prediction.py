@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from irgraph.evaluate.dlrm_v100 import dlrm
-from irgraph.predict import Prediction, predict
+from irgraph.prediction import Prediction, predict
 from irgraph.report.difference import compare, difference_tables
 from irgraph.report.prediction import bytes_text, prediction_tables
 

@@ -11,7 +11,7 @@ from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
 from irgraph.manager import Step, run_steps
-from irgraph.predict import predict
+from irgraph.prediction import predict
 from irgraph.report.structure import grouped, structural_diff, structure_lines
 from irgraph.text import parse, print_graph
 from tests.language.models import mlp, model

@@ -9,7 +9,7 @@ import pytest
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.tree import build_tree
 from irgraph.evaluate.dlrm_v100 import MODELS, measured_model
-from irgraph.predict import predict
+from irgraph.prediction import predict
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.replay import Lengths, replayer
 from irgraph.schedule.timeline import Timeline

@@ -1,0 +1,37 @@
+"""The library's face: names stay functions, however often and in whatever order they are used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import resources
+
+import irgraph
+
+DLRM = str(resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir")
+
+
+def test_everything_can_be_called_twice() -> None:
+    graph = irgraph.load(DLRM)
+    first = irgraph.predict(graph).step_time
+    fused = irgraph.rewrite(graph, "fuse-embedding").graph
+    assert irgraph.predict(fused).step_time < first == irgraph.predict(graph).step_time
+    assert irgraph.parse(irgraph.print_graph(fused)) == fused
+
+
+def test_names_survive_the_import_of_modules_that_bear_them() -> None:
+    import irgraph.capture.live
+    import irgraph.prediction
+
+    for name in irgraph.__all__:
+        assert callable(getattr(irgraph, name)), name
+
+
+def test_importing_stays_light() -> None:
+    program = (
+        "import sys, irgraph; print([m for m in ('torch', 'numpy', 'lark') if m in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
