@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 
-from irgraph.ir.op import tensors_in
+from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
 from irgraph.language.arguments import Passed
@@ -55,8 +56,19 @@ def check_losses(
                 f"{what} would be dropped: it is not the default",
                 [(index.ops[pair.here], "has it")],
             )
+    _check_values(match, news, members[0])
     declared = frozenset(parse_schema(text).name for text in index.graph.schemas)
     check_cover(members, _named(match), _written(match, news), declared)
+
+
+def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:
+    """Refuse to drop an argument that the pattern names: a group or a condition carries nothing."""
+    text = " ".join(map(str, news))
+    for name, value in match.values.items():
+        plain = isinstance(value, bool | int | float | str)
+        if plain and not re.search(rf"%{re.escape(name)}\b", text):
+            reason = f"%{name} is {spell(value)}, and no new op takes it"
+            raise RefusedError(reason, [(first, "has it")])
 
 
 def rest_of(match: Match) -> Sequence[Passed]:

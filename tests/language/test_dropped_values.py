@@ -1,0 +1,30 @@
+"""An argument that a pattern names must reach the new op."""
+
+from __future__ import annotations
+
+from irgraph.api import parse
+from irgraph.language import load_script, run
+
+MODEL = """model "m" { format = 1 }
+
+device @gpu0 "v100"
+input %x : f32[4] in $b1
+
+%a = aten.add(%x, %x, alpha = 2) : f32[4] in $b2
+%b = aten.add(%x, %x, alpha = 2) : f32[4] in $b3
+"""
+
+SCRIPT = """fuse many %y = aten.add(%p, %q, alpha = %s) group by %s having count >= 2
+  into [*%y] = aten._foreach_add([*%p], [*%q]{carried})
+"""
+
+
+def test_a_value_used_only_to_group_is_not_dropped() -> None:
+    outcome = run(load_script(SCRIPT.format(carried="")), parse(MODEL))
+    assert len(outcome.graph.ops) == 2
+    assert "%s is 2, and no new op takes it" in str(outcome.report)
+
+
+def test_a_value_that_is_carried_may_group_as_well() -> None:
+    outcome = run(load_script(SCRIPT.format(carried=", alpha = %s")), parse(MODEL))
+    assert [op.name for op in outcome.graph.ops] == ["aten._foreach_add"]
