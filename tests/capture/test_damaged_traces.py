@@ -286,7 +286,7 @@ def test_a_graph_that_breaks_rules_is_refused(monkeypatch: pytest.MonkeyPatch) -
         op: Op = graph.ops[0]
         return [Finding("names", "%x is wrong", op)]
 
-    monkeypatch.setattr("irgraph.capture.execution_trace.verify", finds)
+    monkeypatch.setattr(sys.modules["irgraph.capture.execution_trace"], "verify", finds)
     message = refused(changed())
     assert message.startswith("the trace gives no sound model: 1 rules are broken\n")
     assert "aten.relu: %x is wrong (from et.json#4) [names]" in message
@@ -329,6 +329,7 @@ def test_an_unreadable_live_recording_names_no_temporary_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr("irgraph.capture.et_reader.read_bytes", lambda path: b"{")
+    reader = sys.modules["irgraph.capture.et_reader"]
+    monkeypatch.setattr(reader, "read_bytes", lambda path: b"{")
     with pytest.raises(IrgraphError, match=r"^relu:1:2: error: broken JSON"):
         capture(lambda: torch.ones(2).relu(), name="relu", device="cpu")
