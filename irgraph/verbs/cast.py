@@ -191,9 +191,14 @@ class _Work:
     def _results(
         self, leaf: Op, unit: Op, names: Mapping[str, Tensor], outside: Collection[str]
     ) -> None:
-        """Give those who use a unit's results what they know; a view is taken again."""
+        """Give those who use a unit's results what they know.
+
+        A view of what exists in the old type too is taken again; any other result is cast back.
+        """
         wide = [t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside]
-        if wide and is_view(leaf):
+        own = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
+        old = all(t.name not in own for t in leaf.inputs)
+        if wide and is_view(leaf) and old:
             self.edit.put(leaf, after=unit)
             return
         for tensor in wide:
