@@ -25,7 +25,12 @@ STEPS = [
         ["opt", "--pass", "fuse-embedding", f"{WORK / 'dlrm.ir'}", "-o", f"{WORK / 'fused.ir'}"],
     ),
     (
-        "What would that change on a V100? Nothing has run yet: these are predictions.",
+        "Is it still the same program? Run both on the same inputs, at a small size on this CPU,\n"
+        "and compare everything that leaves the step.",
+        ["check", f"{WORK / 'dlrm.ir'}", f"{WORK / 'fused.ir'}"],
+    ),
+    (
+        "What would that change on a V100? Nothing has run there: these are predictions.",
         ["diff", f"{WORK / 'dlrm.ir'}", f"{WORK / 'fused.ir'}", "--device", "v100"],
     ),
     (
