@@ -17,14 +17,14 @@ DEPTH = 3
 def model_of(step: Callable[[], object]) -> Torch:
     """Return the module whose names a step's parameters get, or ``None``.
 
-    That is ``step.model`` if there is one; else the outermost modules among what the step's
+    That is ``step.model`` if it is a module; else the outermost modules among what the step's
     closure, its object and the globals that it names hold. Several are gathered in one module by
     the names that they have there; so are parameters that no module has.
     """
     import torch
 
     named = getattr(step, "model", None)
-    if named is not None:
+    if isinstance(named, torch.nn.Module):
         return uncompiled(named)
     found = dict(_reachable("", step, DEPTH, set()))
     modules = {path: uncompiled(v) for path, v in found.items() if isinstance(v, torch.nn.Module)}

@@ -78,7 +78,7 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     device = words.device
     model = model if model is not None else model_of(step)
     with recorder.dispatch_mode(None, {}):
-        _call(step, words, "warming up")
+        _call(step, words, "first running")
     nodes, recording = _record(step, words, model)
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
@@ -196,6 +196,6 @@ def _record(
 def _call(step: Callable[[], object], words: _Words, doing: str) -> None:
     try:
         step()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         message = f"{words.name} failed while {doing} it"
         raise user_error(message, error, words.source) from error

@@ -48,7 +48,7 @@ class Target:
         """Return the step at a batch size, or raise the error of the user's function."""
         try:
             step: object = self.make(batch, device, **self.options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise user_error(f"{self.name} failed", error, self.path) from error
         if not callable(step):
             raise fail(

@@ -37,6 +37,7 @@ def check_losses(
             raise RefusedError(
                 f"%{tensor.name} is not a result of what is fused", [(members[0], "")]
             )
+    _check_own_results(match, news, made, members[0])
     lost = sorted((produced - {t.name for t in made}) & set(kept))
     if lost:
         users = [
@@ -59,6 +60,21 @@ def check_losses(
     _check_values(match, news, members[0])
     declared = frozenset(parse_schema(text).name for text in index.graph.schemas)
     check_cover(members, _named(match), _written(match, news), declared)
+
+
+def _check_own_results(
+    match: Match, news: Sequence[NewOp], made: Collection[Tensor], first: Op
+) -> None:
+    """Refuse a single new op that would need what it makes itself."""
+    if len(news) != 1:
+        return
+    results = {tensor.name for tensor in made}
+    taken = (p for p in template_parts(news[0]) if isinstance(p, (Bound, Splat)))
+    operands = tensors_in(match.values[p.name] for p in taken if p.name in match.values)
+    for tensor in operands:
+        if tensor.name in results:
+            reason = f"the new op would take %{tensor.name}, which it makes itself"
+            raise RefusedError(reason, [(first, "")])
 
 
 def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:

@@ -98,3 +98,11 @@ def test_names_and_module_paths_appear_in_the_capture() -> None:
     assert params == ["encoder.0.weight", "encoder.0.bias", "decoder.weight", "decoder.bias"]
     linears = [op.module for op in graph.ops if op.name == "aten.linear"]
     assert linears == ["encoder.0", "decoder"]
+
+
+def test_a_model_that_is_no_module_is_passed_over() -> None:
+    def step() -> object:
+        return WIDE(torch.ones(4))
+
+    step.model = "resnet50"  # type: ignore[attr-defined]
+    assert labels(step) == ["weight", "bias"]

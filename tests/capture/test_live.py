@@ -287,7 +287,7 @@ def test_function_that_returns_no_step(tmp_path: Path) -> None:
 def test_step_that_raises_names_its_line(tmp_path: Path) -> None:
     text = "def step(batch, device):\n    def run():\n        raise OSError\n    return run\n"
     message = str(failing(write(tmp_path, text) + ":step"))
-    assert "mine.py:3:1: error: mine_step failed while warming up it: OSError" in message
+    assert "mine.py:3:1: error: mine_step failed while first running it: OSError" in message
 
 
 HINTS = {

@@ -28,3 +28,15 @@ def test_a_value_used_only_to_group_is_not_dropped() -> None:
 def test_a_value_that_is_carried_may_group_as_well() -> None:
     outcome = run(load_script(SCRIPT.format(carried=", alpha = %s")), parse(MODEL))
     assert [op.name for op in outcome.graph.ops] == ["aten._foreach_add"]
+
+
+def test_an_op_that_would_take_its_own_result_is_left_alone() -> None:
+    graph = parse(
+        'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\ninput %a : f32[4] in $b1\n\n'
+        "%y = aten.neg(%a) : f32[4] in $b2\n%z = aten.relu(%y) : f32[4] in $b3\n"
+    )
+    pattern = "{ %y = aten.neg(%a) %z = aten.relu(%b) }"
+    script = f"fuse many {pattern} into [%y, %z] = aten._foreach_neg([%a, %b])"
+    outcome = run(load_script(script), graph)
+    assert len(outcome.graph.ops) == 2
+    assert "the new op would take %y, which it makes itself" in str(outcome.report)
