@@ -72,7 +72,7 @@ class Machine:
 
     def ask(self, family: str, name: str, **sizes: float | str) -> Kernel | None:
         """Return the kernel as the family's trained model sees it, if there is one for it."""
-        if family not in self.learned:
+        if family not in self.learned or 0 in sizes.values():
             return None
         told = self.learned[family](sizes)
         if told is None:

@@ -60,16 +60,24 @@ app.command(cls=PipelineCommand)(bisect)
 app.command(cls=PipelineCommand)(reduce)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"irgraph {version('irgraph')}\n")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
 ) -> None:
     """Take what stands before the subcommand."""
-    if version:
-        from importlib.metadata import version as installed
-
-        sys.stdout.write(f"irgraph {installed('irgraph')}\n")
-        raise typer.Exit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,11 +15,15 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """Return the graph with these dimensions set to new values; the others keep theirs.
 
     Shapes, strides and attributes that are expressions over the dimensions follow; plain numbers
-    stay. Raises ``KeyError`` for a dimension that the graph lacks.
+    stay. Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size
+    below 1.
     """
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
         raise KeyError(min(lacking))
+    for name, size in dims.items():
+        if size < 1:
+            raise ValueError(f"the dimension {name} must be at least 1, not {size}")
     change = _Resizing({**graph.dims, **dims})
     return replace(
         graph,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from costmodels.learned.predictors import predictors
 from costmodels.price import annotate, price
 from costmodels.sheet import load_device
 from irgraph.ir.cost import Priced
@@ -194,3 +195,15 @@ def test_every_op_of_the_papers_models_is_known_after_fusion(captured: Graph) ->
     assert priced.unknown == ()
     names = [op.name for op in fused.walk()]
     assert "irgraph.batched_embedding" in names
+
+
+def test_a_product_of_nothing_has_a_time_that_is_a_number() -> None:
+    sheet = load_device("v100")
+    learned = predictors(sheet, "torch-2")
+    graph = _graph(
+        "%e = aten.slice(%x, dim = 0, end = 0) : f32[0, 32] in $b1\n"
+        "%t = aten.t(%w) : f32[32, 16; 1, 32] in $b2\n"
+        "%y = aten.mm(%e, %t) : f32[0, 16] in $b9\n"
+    )
+    (kernel,) = price(graph, sheet, learned=learned).of(graph.ops[2])
+    assert 0 < kernel.time < 10

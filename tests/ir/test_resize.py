@@ -46,3 +46,8 @@ def test_going_back_gives_the_same_graph() -> None:
 def test_an_unknown_dimension_is_named() -> None:
     with pytest.raises(KeyError, match="N"):
         with_dims(graph(), {"N": 1})
+
+
+def test_a_dimension_is_at_least_one() -> None:
+    with pytest.raises(ValueError, match="the dimension B must be at least 1, not 0"):
+        with_dims(Graph("m", dims={"B": 4}), {"B": 0})
