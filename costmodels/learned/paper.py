@@ -2,14 +2,15 @@
 
 Section III-B-2 and Table II: layers, width, optimizer and learning rate (times ten for SGD), mean
 squared error. Learning rates and seeds of one architecture train together under ``vmap``; the grid
-is halved by success (Optuna) or run whole. Unlike the paper's program, the winner is chosen on rows
-kept aside from training, and its error is that of rows held out from both.
+is halved by success (Optuna across architectures, in place across the rates of one) or run whole.
+Unlike the paper's program, the winner is chosen on rows kept aside from training, and its error is
+that of rows held out from both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,29 +19,20 @@ import numpy as np
 
 from costmodels.learned.data import Measurements
 from costmodels.learned.hardware import Floats
+from costmodels.learned.nets import Nets, Rows
 from costmodels.learned.score import OFFSET, Score, score
 
-RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
 TABLE: Mapping[str, tuple[Any, ...]] = {
     "layers": (3, 4, 5, 6, 7),
     "width": (128, 256, 512, 1024),
     "optimizer": ("adam", "sgd"),
 }
 """Table II, but for the learning rates, which train together."""
-DECAY, BATCH, KEPT = 1e-4, 256, 0.1
-"""Weight decay of the paper's program, rows an update, and share of rows kept for choosing."""
-RUNGS = (100, 300, 900, 2700)
-"""Updates after which the worse two thirds of the architectures are given up; the last ends it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Natural logarithms of sizes (rows, sizes) and of times (rows,), and which rows choose."""
-
-    inputs: Floats
-    times: Floats
-    train: Any
-    choose: Any
+KEPT = 0.1
+"""Share of training rows kept for choosing."""
+RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
+"""Updates after which only the best of each ``FACTOR`` architectures, and of each ``FACTOR``
+learning rates of one, go on; the last ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +44,7 @@ class Winner:
         chosen_gmae: its error on the rows that chose it, as a fraction.
         held_out: its errors on held-out rows; no intervals.
         finished, given_up: architectures trained to the end, and not.
+        seconds: that trials took, summed over processes.
     """
 
     parameters: Mapping[str, Any]
@@ -59,6 +52,7 @@ class Winner:
     held_out: Score
     finished: int
     given_up: int
+    seconds: float
 
 
 def search(
@@ -69,39 +63,50 @@ def search(
     whole: bool = False,
     table: Mapping[str, tuple[Any, ...]] = TABLE,
     rungs: tuple[int, ...] = RUNGS,
+    part: tuple[int, int] = (0, 1),
     progress: Callable[[str], None] | None = None,
-) -> Winner:
-    """Search the grid for one op on one device.
+) -> None:
+    """Try the grid for one op on one device; ``winner`` tells what came of it.
 
     Args:
         data: rows of one op and one device.
         journal: file that remembers trials; a search that was cut off continues with it.
         seeds: initial weights tried for each learning rate.
-        whole: train every architecture to the end, in place of halving.
+        whole: train every architecture and rate to the end, in place of halving.
         table: the grid.
         rungs: as ``RUNGS``.
+        part: which share of the grid to try, and of how many; processes may share a journal.
         progress: told each architecture before it trains.
     """
     study, rows = _study(journal, whole, rungs), _rows(data)
-    for values in product(*table.values()):
-        point = dict(zip(table, values, strict=True))
-        if point in [t.params for t in study.trials if t.state.name in ("COMPLETE", "PRUNED")]:
+    trials = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    done = [trial.user_attrs["point"] for trial in trials]
+    for point in grid(table)[part[0] :: part[1]]:
+        if point in done:
             continue
         if progress is not None:
             progress(", ".join(f"{name} {value}" for name, value in point.items()))
-        study.enqueue_trial(point)
-        _try(study, rows, table, seeds, rungs)
+        _try(study, point, rows, seeds, rungs, whole)
+
+
+def grid(table: Mapping[str, tuple[Any, ...]] = TABLE) -> list[dict[str, Any]]:
+    """Return the architectures of a table."""
+    return [dict(zip(table, values, strict=True)) for values in product(*table.values())]
+
+
+def winner(journal: str | Path, *, whole: bool = False) -> Winner:
+    """Return the best model that a journal remembers."""
+    study = _study(journal, whole, RUNGS)
     best = study.best_trial
-    *_, (_, predicted) = _train(rows, best.params, seeds, rungs)
-    errors = np.exp(predicted[best.user_attrs["member"]]) / data.times - 1
-    held = errors[data.dev]
     states = [trial.state.name for trial in study.trials]
+    times = [trial.duration.total_seconds() for trial in study.trials if trial.duration]
     return Winner(
-        {**best.params, "rate": best.user_attrs["rate"]},
+        {**best.user_attrs["point"], "rate": best.user_attrs["rate"]},
         float(best.value),
-        score(held, np.zeros(len(held), bool)),
+        Score(**best.user_attrs["held_out"]),
         states.count("COMPLETE"),
         states.count("PRUNED"),
+        sum(times),
     )
 
 
@@ -109,7 +114,8 @@ def _rows(data: Measurements) -> Rows:
     sizes = [np.log(data.sizes[name]) for name in data.family.sizes]
     choose = ~data.dev & (np.random.default_rng(0).random(len(data.times)) < KEPT)
     inputs = np.stack(sizes, 1).astype(np.float32)
-    return Rows(inputs, np.log(data.times).astype(np.float32), ~data.dev & ~choose, choose)
+    times = np.log(data.times).astype(np.float32)
+    return Rows(inputs, times, ~data.dev & ~choose, choose, data.dev)
 
 
 def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # noqa: ANN401
@@ -119,7 +125,7 @@ def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # 
     from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=3)
+    halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR)
     return optuna.create_study(
         storage=JournalStorage(JournalFileBackend(str(journal))),
         study_name="whole" if whole else "halving",
@@ -130,76 +136,37 @@ def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # 
 
 def _try(
     study: Any,  # noqa: ANN401  (Optuna's study)
+    point: Mapping[str, Any],
     rows: Rows,
-    table: Mapping[str, tuple[Any, ...]],
     seeds: int,
     rungs: tuple[int, ...],
+    whole: bool,
 ) -> None:
-    """Train the architecture that is enqueued, until it ends or is given up."""
-    from optuna.distributions import CategoricalDistribution
+    """Train an architecture until it ends or is given up."""
     from optuna.trial import TrialState
 
-    choices = {name: CategoricalDistribution(values) for name, values in table.items()}
-    trial = study.ask(choices)
-    for step, predicted in _train(rows, trial.params, seeds, rungs):
-        error = np.abs(np.exp(predicted - rows.times) - 1)[:, rows.choose]
-        gmae = np.exp(np.log(error + OFFSET).mean(1))
-        member = int(np.nanargmin(np.where(np.isfinite(gmae), gmae, np.inf)))
-        trial.set_user_attr("member", member)
-        trial.set_user_attr("rate", RATES[member // seeds])
-        trial.report(float(gmae[member]), step)
-        if step < rungs[-1] and trial.should_prune():
+    trial = study.ask()
+    trial.set_user_attr("point", dict(point))
+    nets = Nets(point, seeds, rows)
+    for start, end in zip((0, *rungs), rungs, strict=False):
+        nets.train(end - start)
+        predicted = nets.predict()
+        errors = _gmae(predicted[:, rows.choose], rows.times[rows.choose])
+        order = np.argsort(errors)
+        best = int(order[0])
+        trial.report(float(errors[best]), end)
+        if end < rungs[-1] and trial.should_prune():
             study.tell(trial, state=TrialState.PRUNED)
             return
-    study.tell(trial, float(gmae[member]))
+        if not whole and end < rungs[-1]:
+            nets.keep(order[: -(-len(order) // FACTOR)])
+    held = np.exp(predicted[best] - rows.times)[rows.held] - 1
+    trial.set_user_attr("rate", nets.rate(best))
+    trial.set_user_attr("held_out", asdict(score(held, np.zeros(len(held), bool))))
+    study.tell(trial, float(errors[best]))
 
 
-def _train(rows: Rows, point: Mapping[str, Any], seeds: int, rungs: tuple[int, ...]) -> Any:  # noqa: ANN401
-    """Train every learning rate and seed at once; yield updates done and predictions of all rows.
-
-    Predictions are log times, (rates x seeds, rows).
-    """
-    import jax
-    import jax.numpy as jnp
-    import optax
-    from flax import linen
-
-    module = linen.Sequential([*_layers(linen, point), linen.Dense(1)])
-    adam = point["optimizer"] == "adam"
-    rates = jnp.repeat(jnp.asarray(RATES) * (1 if adam else 10), seeds)
-    rule = optax.chain(
-        optax.clip_by_global_norm(1.0),
-        optax.add_decayed_weights(DECAY),
-        optax.scale_by_adam() if adam else optax.identity(),
-    )
-    inputs, times = jnp.asarray(rows.inputs[rows.train]), jnp.asarray(rows.times[rows.train])
-
-    def loss(weights: Any, index: Any) -> Any:  # noqa: ANN401  (JAX arrays)
-        return jnp.mean((module.apply(weights, inputs[index])[:, 0] - times[index]) ** 2)
-
-    def advance(weights: Any, memory: Any, rate: Any, keys: Any) -> Any:  # noqa: ANN401
-        def step(state: Any, key: Any) -> Any:  # noqa: ANN401
-            index = jax.random.randint(key, (BATCH,), 0, len(times))
-            slope = jax.grad(loss)(state[0], index)
-            change, memory = rule.update(slope, state[1], state[0])
-            moved = jax.tree.map(lambda w, c: w - rate * c, state[0], change)
-            return (moved, memory), None
-
-        return jax.lax.scan(step, (weights, memory), keys)[0]
-
-    starts = jax.random.split(jax.random.key(0), len(rates))
-    weights = jax.vmap(lambda key: module.init(key, inputs[:1]))(starts)
-    memory = jax.vmap(rule.init)(weights)
-    run = jax.jit(jax.vmap(advance, (0, 0, 0, None)))
-    every = jnp.asarray(rows.inputs)
-    for start, end in zip((0, *rungs), rungs, strict=False):
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(1), start), end - start)
-        weights, memory = run(weights, memory, rates, keys)
-        yield end, np.asarray(jax.vmap(lambda w: module.apply(w, every)[:, 0])(weights))
-
-
-def _layers(linen: Any, point: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401  (Flax)
-    found: list[Any] = []
-    for _ in range(point["layers"]):
-        found += [linen.Dense(point["width"]), linen.relu]
-    return found
+def _gmae(predicted: Floats, times: Floats) -> Floats:
+    """Return the error of each net; infinite where it has diverged."""
+    error = np.exp(np.log(np.abs(np.exp(predicted - times) - 1) + OFFSET).mean(1))
+    return np.where(np.isfinite(error), error, np.inf)

@@ -13,6 +13,7 @@ import typer
 from irgraph.cli.common import JsonOption, console, say, write_json
 
 if TYPE_CHECKING:
+    from costmodels.learned.data import Measurements
     from costmodels.learned.features import Family
 
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -95,6 +96,7 @@ def search(
     ] = Path("search.journal"),
     whole: Annotated[bool, typer.Option("--whole", help="The exhaustive grid.")] = False,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="For each learning rate.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes, one core each.")] = 1,
     json: JsonOption = False,
 ) -> None:
     """Search the paper's grid (Table II) for one op on one device."""
@@ -103,7 +105,7 @@ def search(
     chosen = _family(family)
     folder = _folder(data)
     _require("jax", "flax", "optax", "optuna")
-    from costmodels.learned.paper import search as run
+    from costmodels.learned.paper import grid, winner
     from costmodels.learned.recipe import read
 
     rows, _ = read(family, folder)
@@ -112,13 +114,15 @@ def search(
             message = f"{family} was not measured for {what} {name!r}{near(name, known)}"
             raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
     rows = rows.where(rows.of(device) & (rows.op == chosen.ops.index(op)))
-    with progress("searching", len(GRID)) as tell:
-        best = run(rows, journal, seeds=seeds, whole=whole, progress=lambda _: tell(1))
+    with progress("searching", -(-len(grid()) // workers)) as tell:
+        _search(rows, journal, seeds, whole, workers, lambda _: tell(1))
+    best = winner(journal, whole=whole)
     summary = {
         "best": dict(best.parameters),
         "held_out_pct": best.held_out.as_percent(),
         "finished": best.finished,
         "given_up": best.given_up,
+        "trial_seconds": round(best.seconds, 1),
     }
     if json:
         write_json(summary)
@@ -127,8 +131,33 @@ def search(
         console().print(f"{name}: {value}")
 
 
-GRID = range(40)
-"""Architectures of Table II: five depths, four widths, two optimizers."""
+def _search(
+    rows: Measurements,
+    journal: Path,
+    seeds: int,
+    whole: bool,
+    workers: int,
+    tell: Callable[[str], None],
+) -> None:
+    """Search in this process, and in more beside it that share the journal."""
+    from functools import partial
+    from multiprocessing import get_context
+
+    from costmodels.learned.paper import search as run
+    from irgraph.text.diagnostics import fail
+
+    parts = [
+        partial(run, rows, journal, seeds=seeds, whole=whole, part=(number, workers))
+        for number in range(workers)
+    ]
+    others = [get_context("spawn").Process(target=part) for part in parts[1:]]
+    for process in others:
+        process.start()
+    parts[0](progress=tell)
+    for process in others:
+        process.join()
+        if process.exitcode:
+            raise fail(f"a worker ended with {process.exitcode}", hint="start the search again")
 
 
 @contextmanager

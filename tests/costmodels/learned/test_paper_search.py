@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from costmodels.learned.paper import RATES, TABLE
+from costmodels.learned.data import Measurements
+from costmodels.learned.nets import RATES
+from costmodels.learned.paper import grid
 from costmodels.learned.recipe import read
 from irgraph.cli.main import main
 
@@ -19,18 +22,21 @@ SMALL = {"layers": (1,), "width": (8,), "optimizer": ("adam", "sgd")}
 
 
 def test_the_grid_is_table_ii() -> None:
-    assert len(RATES) * len(TABLE["layers"]) * len(TABLE["width"]) * len(TABLE["optimizer"]) == 280
+    assert len(RATES) * len(grid()) == 280
 
 
 class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-def test_a_search_resumes_after_a_kill(made_up: Path, tmp_path: Path) -> None:
-    from costmodels.learned.paper import search
+def rows(folder: Path) -> Measurements:
+    data, _ = read("softmax", folder)
+    return data.where(data.of("V100-PCIE-32GB"))
 
-    data, _ = read("softmax", made_up)
-    data = data.where(data.of("V100-PCIE-32GB"))
+
+def test_a_search_resumes_after_a_kill(made_up: Path, tmp_path: Path) -> None:
+    from costmodels.learned.paper import search, winner
+
     seen: list[str] = []
 
     def tell(point: str) -> None:
@@ -39,12 +45,44 @@ def test_a_search_resumes_after_a_kill(made_up: Path, tmp_path: Path) -> None:
             raise KilledError
 
     with pytest.raises(KilledError):
-        search(data, tmp_path / "j", table=SMALL, rungs=(20, 60), progress=tell)
-    best = search(data, tmp_path / "j", table=SMALL, rungs=(20, 60), progress=tell)
+        search(rows(made_up), tmp_path / "j", table=SMALL, rungs=(20, 60), progress=tell)
+    search(rows(made_up), tmp_path / "j", table=SMALL, rungs=(20, 60), progress=tell)
+    best = winner(tmp_path / "j")
     assert seen[1:] == [seen[1], seen[1]]
     assert best.finished + best.given_up == 2
     assert best.finished >= 1
     assert 0 < best.held_out.gmae < 2
+
+
+def test_parts_of_a_search_share_its_journal(made_up: Path, tmp_path: Path) -> None:
+    from costmodels.learned.paper import search
+
+    seen: list[str] = []
+    for part in (0, 1, 0):
+        search(
+            rows(made_up),
+            tmp_path / "j",
+            table=SMALL,
+            rungs=(20,),
+            part=(part, 2),
+            progress=seen.append,
+        )
+    assert seen == ["layers 1, width 8, optimizer adam", "layers 1, width 8, optimizer sgd"]
+
+
+def test_kept_nets_train_as_if_alone(made_up: Path) -> None:
+    from costmodels.learned.nets import Nets
+    from costmodels.learned.paper import _rows
+
+    point = {"layers": 1, "width": 8, "optimizer": "adam"}
+    some, every = Nets(point, 1, _rows(rows(made_up))), Nets(point, 1, _rows(rows(made_up)))
+    for nets in (some, every):
+        nets.train(20)
+    some.keep([5])
+    for nets in (some, every):
+        nets.train(20)
+    assert some.rate(0) == every.rate(5) == RATES[5]
+    assert np.allclose(some.predict()[0], every.predict()[5], atol=1e-4)
 
 
 def test_an_op_that_was_not_measured_is_refused(
