@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
+from costmodels.cache import Reads, lru_misses
 from costmodels.machine import SMALL, Machine
+from costmodels.popularity import UNIFORM, Distribution, rows_of
 from costmodels.scatter import UPDATE_SHARE
 
 SECTOR = 32
@@ -30,6 +33,7 @@ class Table:
         rows, width: of the table, in rows and elements.
         bags, lookups: output rows, and indices over all of them.
         size, index_size: bytes of an element and of an index.
+        indices: how lookups are spread over the rows.
     """
 
     rows: int
@@ -38,6 +42,7 @@ class Table:
     lookups: int
     size: int = 4
     index_size: int = 8
+    indices: Distribution = UNIFORM
 
     @property
     def row(self) -> int:
@@ -46,11 +51,10 @@ class Table:
 
     @property
     def distinct(self) -> float:
-        """Rows that are looked up at least once, expected for uniform indices."""
-        if self.rows <= 1:
-            return float(min(self.rows, self.lookups))
-        missed = math.exp(self.lookups * math.log1p(-1.0 / self.rows))
-        return self.rows * (1.0 - missed)
+        """Rows that are expected to be looked up at least once."""
+        if not self.rows:
+            return 0.0
+        return float(rows_of(self.indices, self.rows).distinct(self.lookups))
 
 
 def sectors(nbytes: float) -> int:
@@ -101,23 +105,24 @@ def paper_hit_rate(table: Table, machine: Machine) -> float:
     return math.prod((held - i) / (table.rows - i) for i in range(each))
 
 
-def misses(table: Table, in_flight: float, machine: Machine) -> float:
-    """Return how many lookups go to DRAM: each distinct row once, repeats if it was evicted.
+def misses(tables: Sequence[Table], machine: Machine) -> list[float]:
+    """Return how many lookups of each table go to DRAM, by Che's approximation for the L2 cache.
 
-    Of the distinct rows the cache holds its share at any time; a repeated lookup finds its row
-    with that probability.
+    What the kernels before left there is taken to be lost.
     """
-    held = CACHE_SHARE * machine.sheet.l2_bytes / max(in_flight, 1.0) / table.row
-    found = min(1.0, held / max(table.distinct, 1.0))
-    return table.distinct + (table.lookups - table.distinct) * (1.0 - found)
+    if any(not table.rows for table in tables):
+        return [0.0] * len(tables)
+    reads = [Reads(t.indices, t.rows, t.lookups, t.row) for t in tables]
+    capacity = CACHE_SHARE * machine.sheet.l2_bytes
+    return lru_misses(reads, capacity, tables_in_flight(tables, machine))
 
 
 def tables_in_flight(tables: Sequence[Table], machine: Machine) -> float:
     """Return how many tables are read at once: resident output rows over rows of a table."""
-    table = tables[0]
-    lanes = max(min(table.width // 4, 32), 1)
+    lanes = max(min(fmean(t.width for t in tables) / 4, 32.0), 1.0)
     rows = machine.sheet.sms * RESIDENT_THREADS / lanes
-    return min(max(rows / max(table.bags, 1), 1.0), float(len(tables)))
+    bags = max(fmean(t.bags for t in tables), 1.0)
+    return float(min(max(rows / bags, 1.0), len(tables)))
 
 
 def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> float:
@@ -127,13 +132,22 @@ def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) 
     program does, fits the traces better than its text's sum. ``extra`` are bytes that a variant
     streams beside indices, rows and output.
     """
-    in_flight = tables_in_flight(tables, machine)
     dram, cached = extra, 0.0
-    for table in tables:
-        missed = misses(table, in_flight, machine)
+    for table, missed in zip(tables, misses(tables, machine), strict=True):
         output = sectors(table.size * table.width) * table.bags
         dram += table.lookups * table.index_size + output + missed * table.row
         cached += table.bags * (TABLE_OFFSETS + OFFSETS) + (table.lookups - missed) * table.row
+    return max(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3) + SMALL
+
+
+def gather_time(table: Table, machine: Machine) -> float:
+    """Return microseconds to copy a row for each index, as ``index_select`` does.
+
+    There are no offsets; DRAM moves indices, rows and output, the cache the rows that repeat.
+    """
+    missed = misses([table], machine)[0]
+    dram = table.lookups * (table.index_size + table.row) + missed * table.row
+    cached = (table.lookups - missed) * table.row
     return max(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3) + SMALL
 
 
@@ -142,10 +156,8 @@ def update_traffic_time(tables: Sequence[Table], machine: Machine) -> float:
 
     A row's write waits for its read, so that cache and DRAM traffic add up (paper, III-B-1a).
     """
-    in_flight = tables_in_flight(tables, machine)
     dram = changed = cached = 0.0
-    for table in tables:
-        missed = misses(table, in_flight, machine)
+    for table, missed in zip(tables, misses(tables, machine), strict=True):
         dram += table.lookups * table.index_size + table.row * table.bags
         changed += 2 * missed * table.row
         cached += table.bags * (TABLE_OFFSETS + OFFSETS)

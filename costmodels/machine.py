@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from costmodels.indices import Indices
 from costmodels.sheet import DeviceSheet
 from costmodels.software import Software
 from irgraph.ir.cost import Kernel
@@ -49,6 +50,7 @@ class Machine:
         mode: one of ``MODES``.
         pinned: whether copies to the device come from pinned host memory.
         learned: trained models by family, asked before a family's own formula.
+        indices: how embedding tables are looked up.
     """
 
     sheet: DeviceSheet
@@ -56,6 +58,7 @@ class Machine:
     mode: str = "corrected"
     pinned: bool = False
     learned: Mapping[str, Predictor] = field(default_factory=dict)
+    indices: Indices = field(default_factory=Indices)
 
     @property
     def paper(self) -> bool:

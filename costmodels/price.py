@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from costmodels.families import rules
+from costmodels.indices import Indices, indices_of
 from costmodels.machine import MODES, SMALL, Machine, Predictor, traffic
 from costmodels.sheet import DeviceSheet
 from costmodels.software import software_profile
@@ -38,6 +39,7 @@ def price(
     software: str = "torch-2",
     pinned: bool | None = None,
     learned: Mapping[str, Predictor] | None = None,
+    indices: Indices | None = None,
 ) -> Priced:
     """Return the graph with the kernels of its ops on a device.
 
@@ -49,6 +51,7 @@ def price(
         pinned: whether host tensors lie in pinned memory; ``None`` takes the graph's setting
             ``pinned``, or else pageable memory, which is torch's default.
         learned: trained models by family name.
+        indices: how embedding tables are looked up; ``None`` takes what the graph says of it.
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown.
@@ -61,7 +64,8 @@ def price(
             exit_code=2,
         )
     pins = graph.settings.get("pinned") is True if pinned is None else pinned
-    machine = Machine(sheet, software_profile(software), mode, pins, learned or {})
+    spread = indices_of(graph) if indices is None else indices
+    machine = Machine(sheet, software_profile(software), mode, pins, learned or {}, spread)
     pricer = _Pricer(machine, _sparse_values(graph))
     for op in graph.ops:
         pricer.visit(op)
@@ -138,7 +142,7 @@ class _Pricer:
         if _on_host(op):
             return ()
         op = self._opened(op)
-        key = _signature(op)
+        key = (_signature(op), self.machine.indices.key(op))
         if key not in self._seen:
             self._seen[key] = rule(op, self.machine)
         return self._seen[key]

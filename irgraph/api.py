@@ -142,10 +142,20 @@ def predict(
     software: str = "torch-2",
     accounting: Accounting | None = None,
     pinned: bool | None = None,
+    indices: Sequence[str] = (),
 ) -> Prediction:
     """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path."""
     from irgraph.prediction import predict as run
     from irgraph.schedule.accounting import BLOCKING
 
     rules = accounting or BLOCKING
-    return run(graph, device, host, mode=mode, software=software, accounting=rules, pinned=pinned)
+    return run(
+        graph,
+        device,
+        host,
+        mode=mode,
+        software=software,
+        accounting=rules,
+        pinned=pinned,
+        indices=indices,
+    )

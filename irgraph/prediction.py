@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from costmodels.host import load_host
+from costmodels.indices import Indices, indices_of
 from costmodels.learned.predictors import predictors
 from costmodels.price import price
 from costmodels.sheet import DeviceSheet, load_device
@@ -39,6 +40,7 @@ class Prediction:
         sheet: the device.
         host: the host whose overheads were used.
         software: the software profile that decided which kernels ops launch.
+        indices: how embedding tables are looked up, and who says so.
     """
 
     priced: Priced
@@ -47,6 +49,7 @@ class Prediction:
     sheet: DeviceSheet
     host: Host
     software: str
+    indices: Indices = field(default_factory=Indices)
 
     @property
     def step_time(self) -> float:
@@ -109,6 +112,7 @@ class Prediction:
             "sensitivity": what_ifs(self.timeline),
             "memory": memory_summary(self.memory, self.sheet),
             "kernels": by_family(kernels),
+            "indices": self.indices.summary(),
             "assumptions": assumptions(self.priced.graph),
         }
 
@@ -122,23 +126,28 @@ def predict(
     software: str = "torch-2",
     accounting: Accounting = BLOCKING,
     pinned: bool | None = None,
+    indices: Sequence[str] = (),
 ) -> Prediction:
     """Predict a step on a device driven by a host.
 
     ``device`` and ``host`` are shipped names or paths of the user's own files; ``mode`` is
     ``paper`` (its formulas as they stand) or ``corrected``; ``software`` names what the ops of
     that era launch; ``pinned`` says whether host tensors lie in pinned memory (by default the
-    model's setting ``pinned``, or else pageable). Trained models price what they were trained
-    for (``costmodels.learned.predictors``), formulas the rest.
+    model's setting ``pinned``, or else pageable); ``indices`` how embedding tables are looked up
+    (``costmodels.indices.indices_of``; by default as the model says, or else uniformly). Trained
+    models price what they were trained for (``costmodels.learned.predictors``), formulas the rest.
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
     sheet = load_device(device)
     table = load_host(host)
     learned = predictors(sheet, software) if mode == "corrected" else {}
-    priced = price(graph, sheet, mode=mode, software=software, pinned=pinned, learned=learned)
+    spread = indices_of(graph, indices)
+    priced = price(
+        graph, sheet, mode=mode, software=software, pinned=pinned, learned=learned, indices=spread
+    )
     schedule = simulate if accounting.simulated else algorithm1
     timeline = schedule(priced, table, accounting=accounting)
-    return Prediction(priced, timeline, critical_path(timeline), sheet, table, software)
+    return Prediction(priced, timeline, critical_path(timeline), sheet, table, software, spread)
 
 
 def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:

@@ -10,29 +10,45 @@ from costmodels.elements import ROOFLINE, streaming
 from costmodels.lookup import (
     Table,
     forward_time,
+    gather_time,
     paper_hit_rate_time,
     paper_time,
     update_traffic_time,
 )
-from costmodels.machine import Machine, Rule, work
-from costmodels.scatter import SCATTER_ERROR, UPDATE, sort_kernel, tiny_kernels, update_time
+from costmodels.machine import Machine, Rule, shape_text, traffic, work
+from costmodels.table_gradient import (
+    FEATURE_MOST,
+    dense_gradient,
+    few_rows_gradient,
+    max_gradient,
+    sparse_gradient,
+    weights_gradient,
+)
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import ITEMSIZE, Tensor
+from irgraph.ir.tensor import Tensor
 
 ERROR = 0.3
 """90 % interval: traced forward kernels lie within 11 %, backward within 13 %; one card only."""
 
 PLAIN = "paper, III-B-1a: all traffic to DRAM"
 HIT_RATE = "paper, III-B-1a: DRAM and L2 traffic by hit rate p = C(X, L) / C(E, L)"
-CORRECTED = "paper, III-B-1a, with expected distinct rows per table and repeats found in L2"
+CORRECTED = "paper, III-B-1a, table by table; L2 hits by Che's approximation, indices {}"
+
+MEAN, MAX = 1, 2
+"""Modes of bags beside the sum."""
 
 
-def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool) -> Table:
+def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine) -> Table:
     """Return one table's part of a lookup; ``last`` says that offsets end with the total."""
     bags = int(offsets.numel) - (1 if last else 0)
     rows, width = (int(size) for size in weight.shape)
-    return Table(rows, width, bags, int(indices.numel), weight.itemsize, indices.itemsize)
+    return _table(rows, width, bags, indices, weight.itemsize, machine)
+
+
+def _table(rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine) -> Table:
+    spread = machine.indices.of(indices, rows)
+    return Table(rows, width, bags, int(indices.numel), size, indices.itemsize, spread)
 
 
 def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> Kernel:
@@ -40,7 +56,7 @@ def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0)
     if machine.paper:
         return _paper_kernel("lookup", tables, machine, backward=False)
     time = forward_time(tables, machine, extra)
-    return work("embedding", f"lookup {_sizes(tables)}", time, ERROR, CORRECTED)
+    return work("embedding", f"lookup {_sizes(tables)}", time, ERROR, _formula(tables))
 
 
 def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
@@ -48,7 +64,12 @@ def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
     if machine.paper:
         return _paper_kernel("lookup update", tables, machine, backward=True)
     time = update_traffic_time(tables, machine)
-    return work("embedding", f"lookup update {_sizes(tables)}", time, ERROR, CORRECTED)
+    return work("embedding", f"lookup update {_sizes(tables)}", time, ERROR, _formula(tables))
+
+
+def _formula(tables: Sequence[Table]) -> str:
+    laws = dict.fromkeys(str(table.indices) for table in tables)
+    return CORRECTED.format(", ".join(laws))
 
 
 def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward: bool) -> Kernel:
@@ -70,58 +91,42 @@ def _tensors(value: Value) -> list[Tensor]:
 
 
 def _bag(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price one embedding bag, which also writes the bag of each index."""
+    """Price one embedding bag, which also writes what its gradient needs beside the output."""
     tensors = [t for t in op.operands if isinstance(t, Tensor)]
     if len(tensors) < 3 or tensors[0].rank != 2:
         return None
     last = op.attributes.get("include_last_offset") is True
-    one = table(tensors[0], tensors[1], tensors[2], last)
-    return (lookup_kernel([one], machine, extra=8.0 * one.lookups),)
+    one = table(tensors[0], tensors[1], tensors[2], last, machine)
+    aside = max(sum(map(traffic, op.outputs[1:])), one.index_size * one.lookups)
+    weights = op.attributes.get("per_sample_weights")
+    extra = aside + (weights.nbytes if isinstance(weights, Tensor) else 0)
+    return (lookup_kernel([one], machine, extra=float(extra)),)
 
 
 def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price one bag's gradient: a row for each index if sparse, else a table of mostly zeros."""
     tensors = [t for t in op.operands if isinstance(t, Tensor)]
-    count = op.attributes.get("num_weights")
+    count, mode = op.attributes.get("num_weights"), op.attributes.get("mode")
     if len(tensors) < 3 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
-    width, lookups = int(gradient.shape[-1]), int(indices.numel)
-    one = Table(count, width, int(gradient.shape[0]), lookups, gradient.itemsize, indices.itemsize)
+    width, bags = int(gradient.shape[-1]), int(gradient.shape[0])
+    one = _table(count, width, bags, indices, gradient.itemsize, machine)
+    weighted = isinstance(op.attributes.get("per_sample_weights"), Tensor)
     if op.attributes.get("sparse") is True or op.base == "_embedding_bag_sparse_backward":
-        return (_rows_of_gradient(one, machine),)
-    return dense_gradient(one, machine)
+        return sparse_gradient(one, machine, factors=weighted + (mode == MEAN))
+    return max_gradient(one, machine) if mode == MAX else dense_gradient(one, machine, weighted)
 
 
-def _rows_of_gradient(one: Table, machine: Machine) -> Kernel:
-    """Return the copy of a bag's gradient to each of its indices."""
-    nbytes = one.lookups * (one.row + 8.0) + one.bags * one.row
-    name = f"gradient rows {one.lookups}x{one.width}"
-    return work("embedding", name, streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)
-
-
-def dense_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernels of a dense table gradient (torch, EmbeddingBackwardKernel.cu).
-
-    Zeros of the whole table, a sort of the indices, kernels that find equal ones, partial sums of
-    their gradients, and these sums written to their rows.
-    """
-    whole = one.rows * one.width * one.size
-    part = one.lookups * one.row
-    zeros = work(
-        "fill", f"fill {one.rows}x{one.width}", streaming(machine, whole), STREAM_ERROR, ROOFLINE
-    )
-    sums = streaming(machine, part + 16.0 * one.lookups)
-    rows = update_time(machine, part, one.distinct * one.row / 2)
-    name = f"{one.lookups}x{one.width}"
-    return (
-        zeros,
-        *tiny_kernels(1, one.lookups, machine),
-        sort_kernel(one.lookups, max(one.rows - 1, 1).bit_length(), machine),
-        *tiny_kernels(4, one.lookups, machine),
-        work("embedding", f"partial sums {name}", sums, SCATTER_ERROR, UPDATE),
-        work("embedding", f"sums to rows {name}", rows, SCATTER_ERROR, UPDATE),
-    )
+def _weights_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the gradient of the indices' own weights."""
+    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    if len(tensors) < 3 or tensors[1].rank != 2:
+        return None
+    gradient, weight, indices = tensors[:3]
+    rows, width = (int(size) for size in weight.shape)
+    one = _table(rows, width, int(gradient.shape[0]), indices, weight.itemsize, machine)
+    return (weights_gradient(one, machine),)
 
 
 def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -130,32 +135,44 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not weights or len(weights) != len(indices) or len(weights) != len(offsets):
         return None
     last = op.attributes.get("include_last_offset") is True
-    parts = [table(*each, last) for each in zip(weights, indices, offsets, strict=True)]
-    return (lookup_kernel(parts, machine),)
+    parts = [table(*each, last, machine) for each in zip(weights, indices, offsets, strict=True)]
+    scales = _tensors(op.attributes.get("per_sample_weights"))
+    return (lookup_kernel(parts, machine, extra=float(sum(map(traffic, scales)))),)
 
 
 def _batched_tables(
-    gradients: list[Tensor], indices: list[Tensor], rows: Sequence[int]
+    gradients: list[Tensor], indices: list[Tensor], rows: Sequence[int], machine: Machine
 ) -> list[Table]:
     """Return the tables of a batched gradient, one for each of the lists' members."""
     return [
-        Table(count, int(g.shape[-1]), int(g.shape[0]), int(i.numel), g.itemsize, i.itemsize)
+        _table(count, int(g.shape[-1]), int(g.shape[0]), i, g.itemsize, machine)
         for g, i, count in zip(gradients, indices, rows, strict=True)
     ]
 
 
 def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price the dense gradients of a batch: zeros of all tables, then one update of the rows."""
+    """Price the gradients of a batch: rows if sparse, else zeros of all tables and their update."""
     gradients, indices = (_tensors(v) for v in (*op.operands, (), ())[:2])
     given = op.attributes.get("num_weights")
     rows = [int(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
     if not gradients or not len(gradients) == len(indices) == len(rows):
         return None
-    parts = _batched_tables(gradients, indices, rows)
+    parts = _batched_tables(gradients, indices, rows, machine)
+    if op.attributes.get("sparse") is True:
+        return (_rows_of_batch(parts, op.attributes.get("mode") == MEAN, machine),)
     whole = sum(math.prod((p.rows, p.width, p.size)) for p in parts)
     name = f"fill {len(parts)} tables"
     zeros = work("fill", name, streaming(machine, whole), STREAM_ERROR, ROOFLINE)
     return zeros, update_kernel(parts, machine)
+
+
+def _rows_of_batch(parts: Sequence[Table], mean: bool, machine: Machine) -> Kernel:
+    """Return the sparse gradients of all tables in one kernel, rows scaled on their way."""
+    nbytes = 0.0
+    for part in parts:
+        nbytes += part.lookups * (part.row + (1 + mean) * part.index_size) + part.bags * part.row
+    name = f"gradient rows of {len(parts)} tables"
+    return work("embedding", name, streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)
 
 
 def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -164,7 +181,7 @@ def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not weights or not len(weights) == len(gradients) == len(indices):
         return None
     rows = [int(weight.shape[0]) for weight in weights]
-    return (update_kernel(_batched_tables(gradients, indices, rows), machine),)
+    return (update_kernel(_batched_tables(gradients, indices, rows, machine), machine),)
 
 
 def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -175,8 +192,23 @@ def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     gradient, indices = tensors[:2]
     lookups, width = int(indices.numel), int(gradient.shape[-1])
-    size = ITEMSIZE[gradient.dtype]
-    return dense_gradient(Table(count, width, lookups, lookups, size, indices.itemsize), machine)
+    one = _table(count, width, lookups, indices, gradient.itemsize, machine)
+    by_frequency = op.attributes.get("scale_grad_by_freq") is True
+    few = lookups <= FEATURE_MOST and not by_frequency
+    return few_rows_gradient(one, machine) if few else dense_gradient(one, machine)
+
+
+def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price ``aten::embedding``: ``index_select`` of rows, each index a bag of its own."""
+    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    if len(tensors) < 2 or tensors[0].rank != 2:
+        return None
+    weight, indices = tensors[:2]
+    rows, width = (int(size) for size in weight.shape)
+    one = _table(rows, width, int(indices.numel), indices, weight.itemsize, machine)
+    time = gather_time(one, machine)
+    name = f"embedding {shape_text(indices)} of {shape_text(weight)}"
+    return (work("embedding", name, time, ERROR, _formula([one])),)
 
 
 def _fbgemm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -192,7 +224,8 @@ def _fbgemm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     count = max(total // width, 1)
     bags, lookups = (offsets.numel - 1) // count, indices.numel // count
     rows = max(weights.numel // (count * width), 1)
-    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize)
+    spread = machine.indices.of(indices, rows)
+    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize, spread)
     return (lookup_kernel([one] * count, machine),)
 
 
@@ -210,6 +243,8 @@ RULES: dict[str, Rule] = {
          "aten._embedding_bag_sparse_backward"),
         _bag_backward,
     ),
+    "aten._embedding_bag_per_sample_weights_backward": _weights_backward,
+    "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
     **dict.fromkeys((*FBGEMM, "fbgemm.dense_embedding_codegen_lookup_function"), _fbgemm),
     "irgraph.batched_embedding": _batched,

@@ -103,7 +103,7 @@ def backward_time(machine: Machine, count: int, before: int, behind: int) -> flo
 
 
 def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``index_select``, ``gather`` and ``embedding``: rows read and written once."""
+    """Price ``index_select`` and ``gather``: rows read and written once."""
     if not op.outputs:
         return None
     result = op.outputs[0]
@@ -136,7 +136,7 @@ RULES: dict[str, Rule] = {
     "aten.index": _index,
     **dict.fromkeys(("aten.index_put_", "aten.index_put", "aten._index_put_impl_"), _index_put),
     **dict.fromkeys(
-        ("aten.index_select", "aten.gather", "aten.embedding", "aten.take", "aten.masked_select"),
+        ("aten.index_select", "aten.gather", "aten.take", "aten.masked_select"),
         _select_rows,
     ),
     **dict.fromkeys(

@@ -30,6 +30,14 @@ PinnedOption = Annotated[
     typer.Option("--pinned/--pageable", help="Where host tensors lie; the model says by default."),
 ]
 
+IndicesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[TABLE=]SPEC",
+        help="How embedding tables are looked up: uniform, zipf:1.05, a .json file (repeatable).",
+    ),
+]
+
 
 def predict(
     model: ModelArgument,
@@ -42,6 +50,7 @@ def predict(
         str, typer.Option(help="Rules of the schedule: blocking, paper, code-2021 …")
     ] = "blocking",
     pinned: PinnedOption = None,
+    indices: IndicesOption = None,
     measured: Annotated[
         str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
     ] = None,
@@ -66,7 +75,14 @@ def predict(
     rules = find_accounting(accounting)
     graph = with_dim_options(read_model(model), dim)
     prediction = run(
-        graph, device, host, mode=mode, software=software, accounting=rules, pinned=pinned
+        graph,
+        device,
+        host,
+        mode=mode,
+        software=software,
+        accounting=rules,
+        pinned=pinned,
+        indices=indices or (),
     )
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, known)

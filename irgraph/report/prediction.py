@@ -79,6 +79,8 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     levels = ", ".join(f"{count} by {level}" for level, count in summary["overheads_found"].items())
     table.add_row("host overheads of ops", levels)
     table.add_row("ops no model knows", _unknown(summary["unknown"]))
+    for text in summary["indices"]:
+        table.add_row("embedding rows looked up", text)
     for reason in summary["assumptions"]:
         table.add_row("rests on", reason)
     return table
