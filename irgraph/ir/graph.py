@@ -94,6 +94,20 @@ class Graph:
                 found[tensor.name] = tensor
         return found
 
+    @cached_property
+    def paths(self) -> Mapping[int, tuple[int, ...]]:
+        """Where each op stands, by its ``id``: positions from the outermost body to its own."""
+        found: dict[int, tuple[int, ...]] = {}
+
+        def visit(ops: tuple[Op, ...], path: tuple[int, ...]) -> None:
+            for i, op in enumerate(ops):
+                found[id(op)] = here = (*path, i)
+                if op.body:
+                    visit(op.body, here)
+
+        visit(self.ops, ())
+        return found
+
     def __eq__(self, other: object) -> bool:
         """Compare structure: notes, origins and source lines do not count."""
         if not isinstance(other, Graph):

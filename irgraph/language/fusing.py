@@ -26,8 +26,8 @@ from irgraph.language.state import (
 from irgraph.language.tree import Fuse
 from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, Place
-from irgraph.verbs.fuse import fuse
 from irgraph.verbs.partition import Parting, partition
+from irgraph.verbs.pending import Pending
 from irgraph.verbs.refusal import RefusedError, describe
 from irgraph.verbs.sequence import Stretch
 
@@ -49,6 +49,7 @@ class _Fusing:
     frame: Frame
     selected: Selected
     scope: Scope
+    pending: Pending
     groups: int = 0
     replaced: int = 0
     made: list[Op] = field(default_factory=list)
@@ -85,6 +86,7 @@ class _Fusing:
         else:
             for match in sound:
                 self._fuse_set([match], None)
+        self.state.graph = self.pending.commit()
         return replace(
             entry_of(self.statement, self.frame, self.selected),
             groups=self.groups,
@@ -137,7 +139,8 @@ class _Fusing:
     def _fuse_group(self, group: Sequence[Match]) -> None:
         """Fuse what is independent in a group; the rest in later ops of their own."""
         try:
-            parting = partition(self.state.graph, [self.members(match) for match in group])
+            members = [self.members(match) for match in group]
+            parting = partition(self.pending.around(members), members)
         except ValueError:
             self.refuse(RefusedError("an earlier change took it apart"), *group)
             return
@@ -157,7 +160,7 @@ class _Fusing:
         try:
             new = filler.make(self.new, self.state.graph.schemas)
             assuming = self.statement.assuming
-            fusion = fuse(self.state.graph, groups, new, by=by, assuming=assuming, known=known)
+            fusion = self.pending.fuse(groups, [new], by=by, assuming=assuming, known=known)
         except (BuildError, ValueError) as error:
             self.refuse(RefusedError(str(error)), *matches)
             return
@@ -165,7 +168,6 @@ class _Fusing:
             self.refuse(error, *matches)
             return
         members = [op for group in groups for op in group]
-        self.state.graph = fusion.graph
         self.state.drop(members, [t.name for t in fusion.op.outputs], self.statement)
         self.groups += 1
         self.replaced += len(members)
@@ -188,7 +190,8 @@ def _tie_of(parting: Parting, number: int) -> RefusedError | None:
 def run_fuse(statement: Fuse, state: State, frame: Frame) -> None:
     """Run a ``fuse`` statement."""
     selected = state.select(statement.selection, frame)
-    fusing = _Fusing(statement, state, frame, selected, state.scope(frame))
+    pending = Pending(state.graph)
+    fusing = _Fusing(statement, state, frame, selected, state.scope(frame), pending)
     state.entries.append(fusing.run())
     if statement.named:
         frame.handles[statement.named] = Handle(tuple(fusing.made), statement.selection)

@@ -27,8 +27,8 @@ from irgraph.language.templates import make_ops, names_of
 from irgraph.language.tree import Insert, Replace
 from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic
-from irgraph.verbs.fuse import put_in_place
 from irgraph.verbs.insert import Insertion, check_insertion, insert
+from irgraph.verbs.pending import Pending
 from irgraph.verbs.refusal import RefusedError
 
 
@@ -73,6 +73,7 @@ def run_replace(statement: Replace, state: State, frame: Frame) -> None:
     """Put the template's ops in the place of each match."""
     selected = state.select(statement.selection, frame)
     scope, taken = state.scope(frame), names_of(state.graph)
+    pending = Pending(state.graph)
     made: list[Op] = []
     legal: list[str] = []
     assumed: list[str] = []
@@ -85,8 +86,7 @@ def run_replace(statement: Replace, state: State, frame: Frame) -> None:
         tensors = [value for value in redefined if isinstance(value, Tensor)]
         check_losses(selected.index, match, statement.template.ops, tensors, state.kept)
         by, reason = frame.caller or "script", statement.assuming
-        done = put_in_place(state.graph, [members], ops, by=by, assuming=reason)
-        state.graph = done.graph
+        done = pending.fuse([members], ops, by=by, assuming=reason)
         state.drop(members, [t.name for t in tensors], statement)
         made.extend(done.ops)
         legal.append(done.legal)
@@ -95,6 +95,7 @@ def run_replace(statement: Replace, state: State, frame: Frame) -> None:
 
     attempts = Attempts(statement, state, selected, statement.selection.many, "not replaced")
     done = list(attempts.each(selected.matches, change))
+    state.graph = pending.commit()
     if statement.named:
         frame.handles[statement.named] = Handle(tuple(made), statement.selection)
     state.entries.append(

@@ -75,6 +75,26 @@ def put_in_place(
 
     As ``fuse``, whose conditions hold; nothing else may come between the new ops.
     """
+    edit = Edit(graph)
+    fusion = collect(edit, groups, new, by=by, assuming=assuming, known=known)
+    return replace(fusion, graph=edit.commit())
+
+
+def collect(
+    edit: Edit,
+    groups: Sequence[Sequence[Op]],
+    new: Sequence[Op],
+    *,
+    by: str,
+    assuming: str = "",
+    known: Stretch | None = None,
+) -> Fusion:
+    """Let an edit do what ``put_in_place`` does; the graph of what is returned is the one before.
+
+    Legality is judged by the edit's graph as it stands: nothing that the edit collected before may
+    lie between the members.
+    """
+    graph = edit.graph
     s = known or stretch(graph, groups)
     assumed, place = _place(graph, groups, s, assuming)
     members = [op for group in groups for op in group]
@@ -83,7 +103,6 @@ def put_in_place(
     made = tuple(
         replace(_set_like(op, members), origin=origin, notes={**op.notes, **said}) for op in new
     )
-    edit = Edit(graph)
     removed = {id(member) for member in members}
     for member in members:
         edit.remove(member)
@@ -94,7 +113,7 @@ def put_in_place(
         edit.remove(unit)
         for left in _without(unit, removed):
             edit.put(left, **beside)
-    return Fusion(edit.commit(), made, place.moved, _why(s, len(groups), place), assumed)
+    return Fusion(graph, made, place.moved, _why(s, len(groups), place), assumed)
 
 
 def _place(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from irgraph.ir.dependence import Dependence, dependences, shortest_chain
@@ -32,41 +33,70 @@ class Stretch:
     found: Sequence[Dependence]
 
 
+@dataclass(frozen=True)
+class Extent:
+    """The part of a graph that some ops lie in.
+
+    Attributes:
+        path: positions from the graph's ops down to the innermost scope around all of them.
+        scope: that scope, ``None`` for the graph itself.
+        units: the ops directly below it.
+        first, last: positions in ``units`` of the first and the last that holds one of the ops.
+    """
+
+    path: tuple[int, ...]
+    scope: Op | None
+    units: Sequence[Op]
+    first: int
+    last: int
+
+    @property
+    def start(self) -> tuple[float, ...]:
+        """A mark before all that lies in it, comparable with the marks of others."""
+        return (*self.path, self.first)
+
+    @property
+    def end(self) -> tuple[float, ...]:
+        """A mark behind all that lies in it."""
+        return (*self.path, self.last, math.inf)
+
+
+def extent(graph: Graph, members: Iterable[Op]) -> Extent:
+    """Return where some ops lie; raise ``ValueError`` where one is no op of this graph."""
+    try:
+        paths = [graph.paths[id(op)] for op in members]
+    except KeyError:
+        raise ValueError("the members are no ops of this graph") from None
+    low, high = min(paths), max(paths)
+    depth = next(
+        (i for i, pair in enumerate(zip(low, high, strict=False)) if len(set(pair)) > 1),
+        len(low) - 1,
+    )
+    scope: Op | None = None
+    units: Sequence[Op] = graph.ops
+    for i in low[:depth]:
+        scope, units = units[i], units[i].body
+    return Extent(low[:depth], scope, units, low[depth], high[depth])
+
+
 def stretch(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None = None) -> Stretch:
     """Return the part of a graph that lies between the members of some groups of ops.
 
     ``without`` is an op to leave out, as if it depended on nothing and nothing on it.
-    Raises ``ValueError`` where the members are no ops of this graph.
+    Raises ``ValueError`` where a member is no op of this graph.
     """
     owner = {id(op): i for i, group in enumerate(groups) for op in group}
-    scope, units = _common(graph, owner)
-    holding = [i for i, unit in enumerate(units) if _holds(unit, owner)]
+    around = extent(graph, (op for group in groups for op in group))
     atoms: list[Op] = []
     places: list[int] = []
-    for i in range(holding[0], holding[-1] + 1):
-        inside = [atom for atom in _atoms(units[i], owner) if atom is not without]
+    for i in range(around.first, around.last + 1):
+        inside = [atom for atom in _atoms(around.units[i], owner) if atom is not without]
         atoms += inside
         places += [i] * len(inside)
     declared = frozenset(parse_schema(text).name for text in graph.schemas)
     owners = [owner.get(id(op), -1) for op in atoms]
-    return Stretch(scope, units, atoms, places, owners, dependences(atoms, declared))
-
-
-def _holds(op: Op, members: Collection[int]) -> bool:
-    return any(id(inner) in members for inner in op.walk())
-
-
-def _common(graph: Graph, members: Mapping[int, int]) -> tuple[Op | None, Sequence[Op]]:
-    """Return the innermost scope that holds all members, and the ops directly below it."""
-    scope: Op | None = None
-    units: Sequence[Op] = graph.ops
-    while True:
-        holding = [unit for unit in units if _holds(unit, members)]
-        if not holding:
-            raise ValueError("the members are no ops of this graph")
-        if len(holding) > 1 or id(holding[0]) in members:
-            return scope, units
-        scope, units = holding[0], holding[0].body
+    found = dependences(atoms, declared)
+    return Stretch(around.scope, around.units, atoms, places, owners, found)
 
 
 def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
