@@ -51,5 +51,10 @@ def find(name: str, paths: Sequence[str | Path] = ()) -> PassFile | None:
 
     Raises ``OSError`` or ``UnicodeDecodeError`` where the file cannot be read.
     """
-    path = files(paths).get(name)
-    return None if path is None else PassFile(name, str(path), path.read_text(encoding="utf-8"))
+    if Path(name).name != name:
+        return None
+    for folder in folders(paths):
+        path = folder / f"{name}{SUFFIX}"
+        if path.is_file():
+            return PassFile(name, str(path), path.read_text(encoding="utf-8"))
+    return None

@@ -57,19 +57,26 @@ class Op:
     notes: Mapping[str, Note] = field(default_factory=lambda: EMPTY)
     origin: str = ""
     line: int = 0
+    _inputs: tuple[Tensor, ...] | None = field(default=None, init=False, repr=False)
+    _outputs: tuple[Tensor, ...] | None = field(default=None, init=False, repr=False)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """Every tensor among operands and attributes, lists opened, in order."""
-        found = _opened(self.operands)
-        if self.attributes:
-            found += _opened(self.attributes.values())
-        return tuple(found)
+        if self._inputs is None:
+            found = tuple(_opened((*self.operands, *self.attributes.values())))
+            object.__setattr__(self, "_inputs", found)  # an op never changes: found once
+            return found
+        return self._inputs
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         """Every tensor among the results, lists opened, in order."""
-        return tuple(_opened(self.results))
+        if self._outputs is None:
+            found = tuple(_opened(self.results))
+            object.__setattr__(self, "_outputs", found)
+            return found
+        return self._outputs
 
     @property
     def base(self) -> str:

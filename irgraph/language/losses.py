@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import parse_schema
@@ -79,12 +80,16 @@ def _check_own_results(
 
 def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:
     """Refuse to drop an argument that the pattern names: a group or a condition carries nothing."""
-    text = " ".join(map(str, news))
+    named = _names_in(tuple(news))
     for name, value in match.values.items():
-        plain = isinstance(value, bool | int | float | str)
-        if plain and not re.search(rf"%{re.escape(name)}\b", text):
+        if isinstance(value, bool | int | float | str) and name not in named:
             reason = f"%{name} is {spell(value)}, and no new op takes it"
             raise RefusedError(reason, [(first, "has it")])
+
+
+@lru_cache
+def _names_in(news: tuple[NewOp, ...]) -> frozenset[str]:
+    return frozenset(re.findall(r"%(\w+)", " ".join(map(str, news))))
 
 
 def rest_of(match: Match) -> Sequence[Passed]:

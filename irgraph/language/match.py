@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from irgraph.ir.op import Value
@@ -64,13 +64,13 @@ class Match:
 
     def with_op(self, pair: Pair) -> Match:
         """Return the match with one more op."""
-        return replace(self, pairs=(*self.pairs, pair))
+        return Match(self.values, (*self.pairs, pair), self.uses)
 
     def bind(self, name: str, value: Value, here: int) -> Match:
         """Return the match with a name bound, or used again, by the op at a position."""
         values = self.values if name in self.values else {**self.values, name: value}
         uses = {**self.uses, name: (*self.uses.get(name, ()), here)}
-        return replace(self, values=values, uses=uses)
+        return Match(values, self.pairs, uses)
 
 
 class Matcher:

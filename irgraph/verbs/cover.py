@@ -52,4 +52,4 @@ def _own_buffers(members: Sequence[Op]) -> set[str]:
 
 
 def _touches(tensor: Tensor, others: Collection[Tensor]) -> bool:
-    return any(overlap(tensor, other) or tensor.name == other.name for other in others)
+    return any(tensor.name == other.name or overlap(tensor, other) for other in others)
