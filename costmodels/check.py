@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from costmodels.machine import Predictor
 from costmodels.price import price
 from costmodels.reference import REFERENCES, reference_ops
 from costmodels.sheet import load_device
@@ -67,6 +68,7 @@ def residuals(
     mode: str = "corrected",
     software: str = "torch-1.10-cuda-11.3",
     device: str = "v100",
+    learned: Mapping[str, Predictor] | None = None,
 ) -> list[Residual]:
     """Compare every traced op with its price; the last row of each trace is its total.
 
@@ -75,22 +77,30 @@ def residuals(
         mode: as ``costmodels.price.price`` takes it.
         software: as ``costmodels.price.price`` takes it.
         device: name or path of the sheet.
+        learned: trained models to ask first, as ``costmodels.price.price`` takes them.
 
     Raises:
         IrgraphError: the trace is not there, or lists ops that the reference step has not.
     """
     rows = []
     for (date, model), measured in _measured(Path(data_dir) / TRACE).items():
-        expected = predictions(model, mode, software, device)
+        expected = predictions(model, mode, software, device, learned)
         rows += _compare(f"{date} {model}", measured, expected)
     return rows
 
 
-def predictions(model: str, mode: str, software: str, device: str) -> dict[str, list[Interval]]:
+def predictions(
+    model: str,
+    mode: str,
+    software: str,
+    device: str,
+    learned: Mapping[str, Predictor] | None = None,
+) -> dict[str, list[Interval]]:
     """Return predicted microseconds and spread of each occurrence of each traced op name."""
     labelled = list(reference_ops(model, 2048))
     graph = Graph(model, ops=tuple(op for _, ops in labelled for op in ops))
-    priced = price(graph, load_device(device), mode=mode, software=software, pinned=True)
+    sheet = load_device(device)
+    priced = price(graph, sheet, mode=mode, software=software, pinned=True, learned=learned)
     found: dict[str, list[Interval]] = defaultdict(list)
     for label, ops in labelled:
         kernels = [k for op in ops for k in priced.of(op)]

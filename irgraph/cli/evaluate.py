@@ -10,7 +10,9 @@ from irgraph.cli.common import JsonOption, console, working, write_json
 
 
 def evaluate(
-    what: Annotated[str, typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels or models")],
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models or traced")
+    ],
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw the errors here (needs matplotlib).")
     ] = None,

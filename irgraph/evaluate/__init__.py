@@ -9,12 +9,14 @@ from irgraph.evaluate.dlrm_v100 import evaluate_dlrm_v100
 from irgraph.evaluate.e2e import evaluate_e2e
 from irgraph.evaluate.kernels import evaluate_kernels
 from irgraph.evaluate.models import evaluate_models
+from irgraph.evaluate.traced import evaluate_traced
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "dlrm-v100": evaluate_dlrm_v100,
     "e2e": evaluate_e2e,
     "kernels": evaluate_kernels,
     "models": evaluate_models,
+    "traced": evaluate_traced,
 }
 """What can be evaluated, by the name the command takes."""
 
@@ -26,4 +28,5 @@ __all__ = [
     "evaluate_e2e",
     "evaluate_kernels",
     "evaluate_models",
+    "evaluate_traced",
 ]
