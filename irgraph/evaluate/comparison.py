@@ -45,10 +45,14 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one quantity, such as the step time."""
+    """Points of one quantity, such as the step time.
+
+    ``unsigned`` says that the errors of others were published without sign.
+    """
 
     quantity: str
     points: Sequence[Point]
+    unsigned: bool = False
 
     def summaries(self) -> dict[str, Errors]:
         """Return the summary of our errors and of each other's, by who predicted."""
@@ -60,20 +64,27 @@ class Series:
     def table(self) -> Table:
         """Return the points and their summaries as a table."""
         others = list(self.points[0].others)
-        heads = [f"{who} error" for who in ("irgraph", *others)]
+        kind = "|error|" if self.unsigned else "error"
+        heads = ["irgraph error", *(f"{who} {kind}" for who in others)]
         table = Table("", "measured", "predicted", *heads, title=self.quantity)
         table.title_justify = "left"
         for point in self.points:
             signed = [point.error, *(point.others[who] for who in others)]
             times = [f"{time:.2f} ms" for time in (point.measured, point.predicted)]
-            table.add_row(point.workload, *times, *(f"{e:+.1%}" for e in signed))
+            table.add_row(point.workload, *times, *self._signed(signed))
         table.add_section()
         columns = list(self.summaries().values())
+        biases = self._signed([s.bias for s in columns])
         table.add_row("MAPE", "", "", *(f"{s.mape:.1%}" for s in columns))
-        table.add_row("bias", "", "", *(f"{s.bias:+.1%}" for s in columns))
+        table.add_row("bias", "", "", *(biases[:1] if self.unsigned else biases))
         table.add_row("geometric mean", "", "", *(f"{s.gmae:.1%}" for s in columns))
-        table.add_row("worst", "", "", *(f"{s.worst:+.1%}" for s in columns))
+        table.add_row("worst", "", "", *self._signed([s.worst for s in columns]))
         return table
+
+    def _signed(self, errors: Sequence[float]) -> list[str]:
+        """Show our error with its sign, and those of others if they have one."""
+        others = "{:.1%}" if self.unsigned else "{:+.1%}"
+        return [f"{errors[0]:+.1%}", *(others.format(e) for e in errors[1:])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +127,9 @@ def _series_json(series: Series) -> dict[str, Any]:
             "measured_ms": p.measured,
             "predicted_ms": p.predicted,
             "error_pct": 100.0 * p.error,
-            "others_error_pct": {who: 100.0 * e for who, e in p.others.items()},
+            f"others_{'absolute_' * series.unsigned}error_pct": {
+                who: 100.0 * e for who, e in p.others.items()
+            },
         }
         for p in series.points
     ]

@@ -1,18 +1,16 @@
 """Whole steps: the paper's Table V and Figure 9 as far as published measurements go, and replays.
 
 The eight DLRM points of a V100 with overheads shared by all workloads and with those of each
-workload alone, with kernels only, active and idle; then steps replayed from traces.
+workload alone, with kernels only, active and idle; its six points of ResNet-50 and Inception-v3
+likewise; then steps replayed from traces.
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from costmodels.host import HostTable
-from costmodels.host.build import BY_OP_2022, FIGURE_7, FIGURE_8, SNAPSHOTS, hipc
-from costmodels.host.table import host_table
+from irgraph.evaluate import cnn_v100
 from irgraph.evaluate.comparison import Comparison, Point, Series
 from irgraph.evaluate.dlrm_v100 import (
     DEVICE,
@@ -26,7 +24,8 @@ from irgraph.evaluate.dlrm_v100 import (
     workload,
 )
 from irgraph.evaluate.measurements import measurements
-from irgraph.prediction import Prediction, predict
+from irgraph.evaluate.own_overheads import own_overheads, own_overheads_2022
+from irgraph.prediction import Prediction, by_family, predict
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 
@@ -51,19 +50,23 @@ def evaluate_e2e() -> Comparison:
     rows = list(measured_points())
     shared = [_predicted(row) for row in rows]
     alone = [_with_own_overheads(p, row, folder) for p, row in zip(shared, rows, strict=True)]
+    images = list(cnn_v100.measured_points())
+    classified = [_classified(row) for row in images]
     series = (
         step_times(rows, [p.timeline for p in shared], "step time, overheads shared"),
         step_times(rows, alone, "step time, overheads of the workload alone"),
         _kernels_only(rows, shared),
         active_times(rows, [p.timeline for p in shared]),
         _idle(rows, shared),
+        *_classifier_series(images, classified, folder),
         _replays(folder),
     )
     notes = (
         *NOTES,
         *_parts(rows, shared),
-        "ResNet50 and Inception-v3, the paper's other workloads, are not predicted here.",
         f"Variants ever scored on the eight points: {len(VARIANTS_SCORED)}, these included.",
+        *cnn_v100.NOTES,
+        *_classifier_parts(images, classified),
     )
     return Comparison("e2e", series, {"device": DEVICE, "software": SOFTWARE}, notes)
 
@@ -76,25 +79,40 @@ def _with_own_overheads(prediction: Prediction, row: Row, folder: Path) -> Timel
     return simulate(prediction.priced, own_overheads(folder, row["model"], row["batch"]))
 
 
-def own_overheads(folder: Path, model: str, batch: str) -> HostTable:
-    """Return the host table of one workload of the paper's Figures 7 and 8.
+def _classified(row: Row) -> Prediction:
+    return predict(cnn_v100.cnn(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
 
-    Made as the shared one is; what was published only over several workloads stays so.
-    """
-    snapshots, by_op, figure_7, figure_8 = (
-        _read(folder / "paper" / name) for name in (SNAPSHOTS, BY_OP_2022, FIGURE_7, FIGURE_8)
+
+def _classifier_series(
+    rows: list[Row], predictions: Sequence[Prediction], folder: Path
+) -> Iterator[Series]:
+    shared = [p.timeline for p in predictions]
+    alone = [
+        simulate(p.priced, own_overheads_2022(folder, row["model"], row["batch"]))
+        for p, row in zip(predictions, rows, strict=True)
+    ]
+    title = "image classifiers, step time"
+    yield cnn_v100.step_times(rows, shared, f"{title}, shared overheads")
+    yield cnn_v100.step_times(rows, alone, f"{title}, own overheads")
+    yield cnn_v100.kernels_only(rows, shared, f"{title}, if kernels were all")
+    (traced,) = (
+        p
+        for p, row in zip(predictions, rows, strict=True)
+        if (row["model"], row["batch"]) == ("resnet50", "32")
     )
-    own = [_of(rows, model, batch) for rows in (by_op, figure_7, figure_8)]
-    return host_table(hipc(snapshots, *own))
+    yield cnn_v100.traced_operators(traced.priced, folder)
 
 
-def _of(rows: Sequence[Row], model: str, batch: str) -> list[Row]:
-    return [row for row in rows if row["model"] == model and row["batch_size"] == batch]
-
-
-def _read(path: Path) -> list[Row]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Say what the device's time is made of, and how busy it is."""
+    for row, prediction in zip(rows, predictions, strict=True):
+        families = by_family(prediction.kernels()).items()
+        parts = [f"{family} {entry['time_us'] / 1000.0:.1f}" for family, entry in families]
+        yield (
+            f"{cnn_v100.workload(row)}: utilization {prediction.utilization:.0%} (Figure 1, of "
+            f"another run: {float(row['utilization_pct']):.0f}%); device time in ms: "
+            + ", ".join(parts[:4])
+        )
 
 
 def _kernels_only(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Series:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from irgraph.evaluate.comparison import Comparison, Series
 from irgraph.text.diagnostics import fail
 
@@ -30,7 +32,7 @@ def draw(comparison: Comparison, path: str) -> None:
                 width = WIDTH / len(heights)
                 places = [at - WIDTH / 2 + (number + 0.5) * width for at in range(len(errors))]
                 panel.bar(places, errors, width, label=who)
-            names = [point.workload.replace(", ", "\n") for point in series.points]
+            names = [re.sub(r", |(?<=d\.)", "\n", point.workload) for point in series.points]
             panel.set_xticks(range(len(names)), names, rotation=0 if len(names) < 10 else 60)
             panel.axhline(0.0, color="black", linewidth=0.6)
             panel.set_ylabel("error, %")
@@ -43,5 +45,6 @@ def bars(series: Series) -> dict[str, list[float]]:
     """Return each predictor's signed errors in percent, workload by workload."""
     found = {"irgraph": [100.0 * point.error for point in series.points]}
     for who in series.points[0].others:
-        found[who] = [100.0 * point.others[who] for point in series.points]
+        label = f"{who}, without sign" if series.unsigned else who
+        found[label] = [100.0 * point.others[who] for point in series.points]
     return found

@@ -55,3 +55,11 @@ def test_a_comparison_prints_points_summaries_and_notes() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for text in ("10.00 ms", "+10.0%", "-20.0%", "MAPE", "15.0%", "bias", "-5.0%", "a note"):
         assert text in shown
+
+
+def test_errors_published_without_sign_are_shown_without() -> None:
+    points = [Point("here", 10.0, 9.0, {"paper": 0.2}), Point("there", 10.0, 12.0, {"paper": 0.1})]
+    table = Series("step time", points, unsigned=True).table()
+    cells = [list(column.cells) for column in table.columns]
+    assert cells[3][:2] == ["-10.0%", "+20.0%"]
+    assert cells[4][:4] == ["20.0%", "10.0%", "15.0%", ""]
