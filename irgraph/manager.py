@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import passes
@@ -21,12 +21,23 @@ __all__ = [
 ]  # fmt: skip
 
 
+def find_target(device: str, host: str = "v100") -> Target:
+    """Return a device for ``target`` and ``op.time``; cost models load only when one is asked for.
+
+    Raises ``IrgraphError`` where there is none of that name.
+    """
+    from irgraph.targets import target
+
+    return target(device, host)
+
+
 def run_steps(
     graph: Graph,
     steps: Sequence[Step],
     *,
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
+    targets: Callable[[str], Target] = find_target,
     watchers: Sequence[Watcher] = (),
     verified: bool = True,
 ) -> Outcome:
@@ -34,7 +45,8 @@ def run_steps(
 
     All steps are read before the first is applied, so that an error in a later one costs nothing.
     Each pass of a pipeline, and each script, is a stage of its own: ``watchers`` see it before
-    and after, and may leave it out. ``verified`` tells whether each result is held against the
+    and after, and may leave it out. ``pricer`` tells ``op.time`` until a script names a
+    ``target``, which ``targets`` finds. ``verified`` tells whether each result is held against the
     rules of the IR.
 
     Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for an illegal change.
@@ -44,6 +56,7 @@ def run_steps(
         stages(steps),
         pass_path=pass_path,
         pricer=pricer,
+        targets=targets,
         watchers=watchers,
         verified=verified,
     )
@@ -55,6 +68,7 @@ def run_stages(
     *,
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
+    targets: Callable[[str], Target] = find_target,
     watchers: Sequence[Watcher] = (),
     verified: bool = True,
 ) -> Outcome:
@@ -75,7 +89,7 @@ def run_stages(
                 stage.script,
                 graph,
                 pricer=pricer,
-                targets=find_target,
+                targets=targets,
                 paths=pass_path,
                 verified=verified,
             )
@@ -126,13 +140,3 @@ def shadowed_passes(pass_path: Sequence[str] = ()) -> dict[str, tuple[Path, ...]
         for path in sorted(folder.glob(f"*{passes.SUFFIX}")):
             found.setdefault(path.stem, []).append(path)
     return {name: tuple(paths[1:]) for name, paths in found.items() if len(paths) > 1}
-
-
-def find_target(device: str) -> Target:
-    """Return a device for ``target`` and ``op.time``; cost models load only when one is asked for.
-
-    Raises ``IrgraphError`` where there is none of that name.
-    """
-    from irgraph.targets import target
-
-    return target(device)

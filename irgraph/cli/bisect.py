@@ -13,12 +13,10 @@ from irgraph.cli.common import (
     ModelArgument,
     OutputOption,
     PassPathOption,
-    read_model,
     say,
-    with_dim_options,
     write_result,
 )
-from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, steps_of
+from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, begun
 
 
 def bisect(
@@ -49,16 +47,14 @@ def bisect(
     from irgraph.manage.bisect import bisect as search
     from irgraph.manage.bisect import unsound
     from irgraph.manage.predicates import above, computes_other
-    from irgraph.manager import stages
     from irgraph.text import print_graph
     from irgraph.text.diagnostics import fail
 
     if limit and check:
         raise fail("give --limit or --check, not both", exit_code=2)
-    pipeline = stages(steps_of(ctx, pass_, text, script))
+    graph, pipeline = begun(ctx, model, dim, (pass_, text, script))
     if not pipeline:
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
-    graph = with_dim_options(read_model(model), dim)
     broken = above(limit, device, host) if limit else unsound
     if check:
         broken = computes_other(graph)

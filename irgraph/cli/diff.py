@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 NO_DEVICE = "none"
 
+MeasuredOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="A step time you measured, such as 12.3ms; give both."),
+]
+
 
 def diff(
     before: ModelArgument,
@@ -38,12 +43,15 @@ def diff(
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
     pinned: PinnedOption = None,
+    measured_before: MeasuredOption = None,
+    measured_after: MeasuredOption = None,
     each: Annotated[bool, typer.Option("--each", help="A row for each op, not for alike.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare two models: ops added, removed, moved and retyped, and what each is worth."""
     from irgraph.report.structure import structural_diff
 
+    measured = _measured(measured_before, measured_after)
     first, second = (with_dim_options(read_model(path), dim) for path in (before, after))
     if device == NO_DEVICE:
         _show(structural_diff(first, second), {}, each, json)
@@ -56,7 +64,20 @@ def diff(
         for graph in (first, second)
     ]
     changes = structural_diff(first, second, (predictions[0].priced, predictions[1].priced))
-    _show(changes, compare(predictions[0], predictions[1]), each, json)
+    _show(changes, compare(predictions[0], predictions[1], measured), each, json)
+
+
+def _measured(before: str | None, after: str | None) -> tuple[float, float] | None:
+    """Return the measured step times, microseconds; one without the other is refused."""
+    from irgraph.report.limits import parse_time
+    from irgraph.text.diagnostics import fail
+
+    if before is None and after is None:
+        return None
+    if before is None or after is None:
+        lacking = "--measured-before" if before is None else "--measured-after"
+        raise fail(f"a measured pair is two times: give {lacking} as well", exit_code=2)
+    return parse_time(before, "--measured-before"), parse_time(after, "--measured-after")
 
 
 def _show(changes: list[Change], figures: dict[str, Any], each: bool, as_json: bool) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from irgraph.cli.common import (
     DimOption,
+    HostOption,
     ModelArgument,
     OutputOption,
     PassPathOption,
@@ -20,12 +23,21 @@ from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, print_tab
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
-    from irgraph.manage.watch import Watcher
-    from irgraph.manager import Step
+    from irgraph.language.evaluate import Target
+    from irgraph.manage.watch import Tabular, Watcher
+    from irgraph.manager import Outcome, Stage, Step
 
 DEFECT = "irgraph-defect.ir"
 """Where a reproducer goes if irgraph itself is at fault and no file was named."""
 
+PricedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE",
+        help="The device that op.time is for; show what each step gains on it.",
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No report.")]
 PrintAfterOption = Annotated[
     str | None,
@@ -62,6 +74,8 @@ def opt(
     script: ScriptOption = None,
     pass_path: PassPathOption = None,
     dim: DimOption = None,
+    device: PricedOption = None,
+    host: HostOption = "v100",
     output: OutputOption = None,
     quiet: QuietOption = False,
     print_after: PrintAfterOption = None,
@@ -77,45 +91,104 @@ def opt(
 
     A reproducer that an earlier failure left is run again by its own script.
     """
-    from irgraph.manage import watch
-    from irgraph.manage.reproducer import Reproducer
-    from irgraph.manager import run_stages, stages
+    from irgraph.manager import stages
     from irgraph.text import print_graph
 
-    folders = tuple(pass_path or ())
     steps = steps_of(ctx, pass_, text, script)
     graph, recorded = _read(model, verified=not no_verify)
     graph = with_dim_options(graph, dim)
     pipeline = stages(steps or recorded)
-    timing, statistics = watch.Timing(), watch.Statistics()
-    written = Reproducer(reproducer or DEFECT, folders, defects=reproducer is None)
-    watchers: list[watch.Watcher] = [timing, statistics, written]
-    if print_after is not None:
-        _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
-    watchers += _chosen(print_after, diff, stop_after)
-    try:
-        outcome = run_stages(
-            graph,
-            pipeline,
-            pass_path=folders,
-            watchers=watchers,
-            verified=not no_verify,
-        )
-    finally:
-        if written.written:
-            say(f"note: irgraph opt {written.path} runs what failed again")
+    priced = _Priced(device, host)
+    tables = _tables(stats, time_passes, priced)
+    shown = _shown(pipeline, print_after, diff, stop_after)
+    kept = _Kept(reproducer, tuple(pass_path or ()), verified=not no_verify)
+    outcome = _run(graph, pipeline, priced, [*tables, *shown], kept)
     if not quiet:
         for line in outcome.report_lines():
             say(line)
     for stage in outcome.skipped:
         say(f"left out: {stage}")
-    if stats:
-        print_table("statements", statistics.rows(), sys.stderr)
-    if time_passes:
-        print_table("time of steps", timing.rows(), sys.stderr)
+    for table in tables:
+        print_table(table.title, table.rows(), sys.stderr, table.caption)
     write_result(print_graph(outcome.graph), output)
     if check:
         _check(graph, outcome.graph)
+
+
+class _Priced(NamedTuple):
+    """The device that a command line names, if any, and the host beside it."""
+
+    device: str | None
+    host: str
+
+    def target(self) -> Target | None:
+        from irgraph.manager import find_target
+
+        return None if self.device is None else find_target(self.device, self.host)
+
+    def __str__(self) -> str:
+        return "" if self.device is None else f" --device {self.device} --host {self.host}"
+
+
+class _Kept(NamedTuple):
+    """Where a reproducer goes, and what else a pipeline runs with."""
+
+    reproducer: str | None
+    folders: tuple[str, ...]
+    verified: bool
+
+
+def _run(
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    priced: _Priced,
+    watchers: Sequence[Watcher],
+    kept: _Kept,
+) -> Outcome:
+    """Run a pipeline; where it fails, say how to run what failed again."""
+    from irgraph.manage.reproducer import Reproducer
+    from irgraph.manager import find_target, run_stages
+
+    path, folders = kept.reproducer or DEFECT, kept.folders
+    written = Reproducer(path, folders, defects=kept.reproducer is None)
+    try:
+        return run_stages(
+            graph,
+            pipeline,
+            pass_path=folders,
+            pricer=priced.target(),
+            targets=partial(find_target, host=priced.host),
+            watchers=[*watchers, written],
+            verified=kept.verified,
+        )
+    finally:
+        if written.written:
+            say(f"note: irgraph opt {path}{priced} runs what failed again")
+
+
+def _tables(stats: bool, times: bool, priced: _Priced) -> list[Tabular]:
+    """Return what collects the tables that options ask for."""
+    from irgraph.manage import gains, watch
+
+    target = priced.target()
+    found: list[Tabular] = [watch.Statistics()] if stats else []
+    found += [watch.Timing()] if times else []
+    found += [gains.Gains(target)] if target is not None else []
+    return found
+
+
+def _shown(
+    pipeline: Sequence[Stage], print_after: str | None, diff: bool, stop_after: int | None
+) -> list[Watcher]:
+    """Return the watchers that options ask for."""
+    from irgraph.manage import watch
+
+    if print_after is not None:
+        _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
+    found: list[Watcher] = [watch.PrintAfter(print_after, say)] if print_after else []
+    found += [watch.PrintDiff(say)] if diff else []
+    found += [watch.StopAfter(stop_after)] if stop_after is not None else []
+    return found
 
 
 def _check(before: Graph, after: Graph) -> None:
@@ -127,16 +200,6 @@ def _check(before: Graph, after: Graph) -> None:
         say(line)
     if not result.same:
         raise typer.Exit(1)
-
-
-def _chosen(print_after: str | None, diff: bool, stop_after: int | None) -> list[Watcher]:
-    """Return the watchers that options ask for."""
-    from irgraph.manage import watch
-
-    found: list[Watcher] = [watch.PrintAfter(print_after, say)] if print_after else []
-    found += [watch.PrintDiff(say)] if diff else []
-    found += [watch.StopAfter(stop_after)] if stop_after is not None else []
-    return found
 
 
 def _check_name(given: str, known: set[str]) -> None:

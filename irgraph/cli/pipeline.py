@@ -11,7 +11,8 @@ from typer.core import TyperCommand
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from irgraph.manager import Step
+    from irgraph.ir.graph import Graph
+    from irgraph.manager import Stage, Step
 
 ORDER = "irgraph.order"
 BARE = "--print-after"
@@ -62,7 +63,23 @@ def steps_of(
     return [Step(STEPS[name], next(given[name])) for name in order]
 
 
-def print_table(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -> None:
+def begun(
+    ctx: typer.Context,
+    model: str,
+    dim: list[str] | None,
+    steps: tuple[Sequence[str] | None, Sequence[str] | None, Sequence[str] | None],
+) -> tuple[Graph, list[Stage]]:
+    """Return the model of a command line, resized, and the stages of its pipeline."""
+    from irgraph.cli.common import read_model, with_dim_options
+    from irgraph.manager import stages
+
+    pipeline = stages(steps_of(ctx, *steps))
+    return with_dim_options(read_model(model), dim), pipeline
+
+
+def print_table(
+    title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, caption: str = ""
+) -> None:
     """Print rows as a table; columns of numbers to the right."""
     from rich.table import Table
 
@@ -70,9 +87,11 @@ def print_table(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -
 
     if not rows:
         return
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, caption=caption or None)
+    table.title_justify = table.caption_justify = "left"
     for name in rows[0]:
-        numbers = all(row[name].strip("%").replace(".", "").isdecimal() for row in rows)
+        texts = [row[name].strip("+-%").replace(".", "0") for row in rows if row[name]]
+        numbers = all(map(str.isdecimal, texts))
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row.values())

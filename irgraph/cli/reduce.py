@@ -13,13 +13,11 @@ from irgraph.cli.common import (
     ModelArgument,
     OutputOption,
     PassPathOption,
-    read_model,
     say,
-    with_dim_options,
     working,
     write_result,
 )
-from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, steps_of
+from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, begun
 
 
 def reduce(
@@ -43,13 +41,11 @@ def reduce(
     from irgraph.manage.predicates import above
     from irgraph.manage.reduce import fails_alike, stays_broken
     from irgraph.manage.reduce import reduce as shrink
-    from irgraph.manager import stages
     from irgraph.text import print_graph
     from irgraph.text.diagnostics import fail
 
     folders = tuple(pass_path or ())
-    pipeline = stages(steps_of(ctx, pass_, text, script))
-    graph = with_dim_options(read_model(model), dim)
+    graph, pipeline = begun(ctx, model, dim, (pass_, text, script))
     found = (
         stays_broken(graph, pipeline, above(limit, device, host), folders)
         if limit

@@ -82,10 +82,27 @@ class StopAfter(Watcher):
         return stage.number <= self.count
 
 
+class Tabular(Watcher):
+    """Collects rows while a pipeline runs.
+
+    Attributes:
+        title: what the rows are about.
+        caption: what to say below them.
+    """
+
+    title = ""
+    caption = ""
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return what was collected, columns in order."""
+        return []
+
+
 @dataclass
-class Timing(Watcher):
+class Timing(Tabular):
     """Collects the seconds of every stage."""
 
+    title = "time of steps"
     times: list[tuple[str, float]] = field(default_factory=list)
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
@@ -107,9 +124,10 @@ class Timing(Watcher):
 
 
 @dataclass
-class Statistics(Watcher):
+class Statistics(Tabular):
     """Collects, for each statement, what its pattern was held against and what came of it."""
 
+    title = "statements"
     done: list[Applied] = field(default_factory=list)
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:

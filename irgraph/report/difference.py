@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from irgraph.prediction import Prediction
 from irgraph.report.prediction import LONGEST, bytes_text, time_text
+from irgraph.report.validation import validation, validation_text
 from irgraph.schedule.sampling import interval, sample_steps
 
 
-def compare(before: Prediction, after: Prediction) -> dict[str, Any]:
-    """Return the differences of two predictions as plain values; times in microseconds."""
+def compare(
+    before: Prediction, after: Prediction, measured: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """Return the differences of two predictions as plain values; times in microseconds.
+
+    ``measured`` are the step times of both models, where somebody measured them.
+    """
     first, second = before.summary(), after.summary()
     figures = ("step_time_us", "gpu_active_us", "gpu_idle_us", "host_waits_us")
     counts = [Counter(op.name for op in p.priced.graph.walk()) for p in (before, after)]
     names = sorted(counts[0] | counts[1])
+    change, around = second["step_time_us"] - first["step_time_us"], _interval(before, after)
     return {
         "models": _names(before, after),
         "device": first["device"]["name"],
         "host": first["host"],
         "figures": {name: [first[name], second[name]] for name in figures},
-        "step_time_change_us": second["step_time_us"] - first["step_time_us"],
-        "step_time_change_interval_us": _interval(before, after),
+        "step_time_change_us": change,
+        "step_time_change_interval_us": around,
+        "validation": validation(change, around, measured),
         "memory_peak_bytes": [before.memory.peak, after.memory.peak],
         "critical_path_us": _beside(first["critical_path_us"], second["critical_path_us"]),
         "kernels_us": _beside(_times(first), _times(second)),
@@ -65,7 +74,7 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     """Return the differences as tables."""
     title = f"{result['device']}, host {result['host']}"
     table = Table("", *result["models"], "change", "", title=title)
-    table.title_justify = "left"
+    table.title_justify = table.caption_justify = "left"
     for name, (first, second) in result["figures"].items():
         label = name.removesuffix("_us").replace("_", " ")
         table.add_row(label, time_text(first), time_text(second), *_changes(first, second))
@@ -76,6 +85,7 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     table.add_row("peak memory", *(bytes_text(peak) for peak in peaks), change, share)
     low, high = (time_text(end) for end in result["step_time_change_interval_us"])
     table.caption = f"90 % interval of the change in step time: {low} to {high}"
+    table.caption += f"\n{validation_text(result['validation'])}"
     for reason in result["assumptions"]:
         table.caption += f"\nrests on: {reason}"
     return [

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from irgraph.report.validation import UNVALIDATED
 from irgraph.schedule.sensitivity import LABELS
 
 LONGEST = 12
@@ -40,6 +41,7 @@ def _modules(summary: dict[str, Any]) -> list[Table]:
 def _what_ifs(sensitivity: dict[str, Any]) -> Table:
     title = f"step time if it were {sensitivity['factor']:g}x faster"
     table = Table("what", "where", "step time", "saved", title=title, title_justify="left")
+    table.caption, table.caption_justify = UNVALIDATED, "left"
     for row in sensitivity["ops"]:
         where = ", ".join(row[key] for key in ("module", "from") if key in row)
         table.add_row(row["name"], where, time_text(row["step_time_us"]), _saved(row))

@@ -109,3 +109,52 @@ def test_passes_lists_what_a_pass_can_do_to_a_model(run: Run) -> None:
     assert ran.out == "fuse-embedding(least = 2)\n"
     assert json.loads(run("passes", "drop-dropout", "--space", DLRM, "--json").out) == []
     assert run("passes", "--space", DLRM).code == 2
+
+
+def test_opt_prices_ops_for_a_device_and_shows_what_steps_gain(run: Run) -> None:
+    script = "expect 5 aten.relu where op.time > 1us"
+    ran = run("opt", "--device", "v100", "-e", script, "--pass", "fuse-epilogue", DLRM)
+    assert ran.code == 0
+    assert "predicted step time" in ran.err
+    assert "unvalidated: no pair of measured steps" in ran.err
+    assert "fuse-epilogue  │" in ran.err
+
+
+def test_opt_without_a_device_says_how_to_choose_one(run: Run) -> None:
+    ran = run("opt", "-e", "expect 5 aten.relu where op.time > 1us", DLRM)
+    assert ran.code == 4
+    assert "-e:1:26: error: op.time needs a device" in ran.err
+    assert "--device v100" in ran.err
+
+
+def test_opt_says_how_to_run_what_failed_again_on_the_same_device(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "again.ir"
+    failing = "expect 3 aten.relu where op.time > 1us"
+    ran = run("opt", "--device", "a100", "-e", failing, "--reproducer", path, DLRM)
+    assert f"irgraph opt {path} --device a100 --host v100 runs what failed again" in ran.err
+    assert "expected 3 aten.relu, found 5" in run("opt", path, "--device", "a100").err
+
+
+def test_opt_refuses_a_device_that_nobody_knows(run: Run) -> None:
+    ran = run("opt", "--device", "v1000", "--pass", "fuse-epilogue", DLRM)
+    assert ran.code == 2
+    assert "did you mean" in ran.err
+
+
+def test_diff_holds_a_change_against_a_measured_pair(run: Run, tmp_path: Path) -> None:
+    after = tmp_path / "after.ir"
+    run("opt", "-q", "--pass", "fuse-epilogue", DLRM, "-o", after)
+    assert "unvalidated: no pair of measured steps" in run("diff", DLRM, after).out
+    found = json.loads(run("diff", DLRM, after, "--json").out)
+    assert found["validation"]["status"] == "unvalidated"
+    change = found["step_time_change_us"]
+    pair = ("--measured-before", "20ms", "--measured-after", f"{20 + change / 1000:.4f}ms")
+    assert "validated: measured 20.000 ms before" in run("diff", DLRM, after, *pair).out
+    worse = ("--measured-before", "20ms", "--measured-after", "25ms")
+    assert "contradicted: measured 20.000 ms before" in run("diff", DLRM, after, *worse).out
+
+
+def test_half_a_measured_pair_is_refused(run: Run) -> None:
+    ran = run("diff", DLRM, DLRM, "--measured-before", "20ms")
+    assert ran.code == 2
+    assert "give --measured-after as well" in ran.err

@@ -1,0 +1,44 @@
+"""Whether a predicted change was ever held against a measured one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+UNVALIDATED = "unvalidated: no pair of measured steps, before and after, confirms it"
+"""What stands beside every predicted gain until somebody measures it."""
+
+HOW = "measure both steps and give --measured-before and --measured-after"
+
+
+def validation(
+    change: float, interval: Sequence[float], measured: Sequence[float] | None = None
+) -> dict[str, Any]:
+    """Hold a predicted change of the step time against a measured one; times in microseconds.
+
+    ``interval`` are the ends of the prediction's 90 % interval, ``measured`` the step times before
+    and after. ``status`` is ``unvalidated`` without those, ``validated`` where the measured change
+    lies in the interval, else ``contradicted``.
+    """
+    if measured is None:
+        return {"status": "unvalidated", "measured_us": None}
+    real = measured[1] - measured[0]
+    return {
+        "status": "validated" if interval[0] <= real <= interval[1] else "contradicted",
+        "measured_us": list(measured),
+        "measured_change_us": real,
+        "error_us": change - real,
+        "error_of_step": (change - real) / measured[0],
+    }
+
+
+def validation_text(found: dict[str, Any]) -> str:
+    """Return a validation as one sentence."""
+    if found["measured_us"] is None:
+        return f"{UNVALIDATED}; {HOW}"
+    before, after = (time / 1000 for time in found["measured_us"])
+    return (
+        f"{found['status']}: measured {before:.3f} ms before and {after:.3f} ms after, "
+        f"{found['measured_change_us'] / 1000:+.3f} ms; the prediction is off by "
+        f"{found['error_us'] / 1000:+.3f} ms, {found['error_of_step']:+.1%} of the step"
+    )
