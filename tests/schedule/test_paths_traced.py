@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.tree import build_tree
+from irgraph.evaluate import cnn_v100
 from irgraph.evaluate.dlrm_v100 import MODELS, measured_model
 from irgraph.prediction import predict
 from irgraph.schedule.critical_path import critical_path
@@ -16,21 +18,53 @@ from irgraph.schedule.timeline import Timeline
 
 NANOSECOND = 1e-3
 
-REPLAYED = [
-    "dlrm_8xV100/kineto_rank0",
-    "dlrm_8xV100/kineto_rank7",
-    "dlrm_4xV100_overlap/kineto_rank0",
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+
+TRACES = [
+    *(f"dlrm_8xV100/kineto_rank{rank}" for rank in range(8)),
+    *(f"dlrm_4xV100_overlap/kineto_rank{rank}" for rank in range(4)),
     "mlp_RTX2080Ti/kineto",
     "resnet18_RTX2080Ti/kineto",
     "resnet50_V100/kineto_workers0",
     "resnet50_V100/kineto_workers4",
+    "simple_add_A100/kineto",
     "formats/kineto_alexnet_A100",
     "formats/kineto_amd_mi250",
+    "formats/kineto_cpu_only",
     "formats/kineto_event_sync_A100",
     "formats/kineto_event_sync_multi_stream_A100",
+    "formats/kineto_rank_non_gpu",
     "formats/kineto_resnet50_ddp_A100",
     "formats/kineto_triton_A100",
 ]
+"""Every Kineto trace of the measurements: one that is missing here fails a test."""
+
+EXECUTION_TRACES = [
+    *(f"dlrm_8xV100/et_rank{rank}" for rank in range(8)),
+    "mlp_RTX2080Ti/et",
+    "resnet18_RTX2080Ti/et",
+    "simple_add_A100/et",
+    "formats/et_1.0.3_resnet50_1gpu",
+    "formats/et_1.1.0_resnet50_2gpu",
+    "formats/et_1.1.1_resnet50_1gpu",
+    "formats/et_1.1.1_torch_compile",
+]
+"""Every execution trace of the measurements."""
+
+EXAMPLES = [
+    "mlp.py:train",
+    "mlp.py:infer",
+    "dlrm.py:default",
+    "dlrm.py:mlperf(max_rows=1000)",
+    "dlrm.py:ddp(sparse=True)",
+    "transformer.py:train",
+    "resnet50.py:small",
+    "inception_v3.py:small",
+]
+"""A step of every example, and of every kind of step that it has."""
+
+WITHOUT_STEP = {"demo.py", "classifier.py"}
+"""Examples that define no step: one shows commands, one is shared by others."""
 
 
 def explained(timeline: Timeline) -> None:
@@ -42,15 +76,28 @@ def explained(timeline: Timeline) -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("name", TRACES)
 def test_causes_add_up_to_recorded_steps(name: str, data_dir: Path) -> None:
     tree = build_tree(read_kineto(data_dir / f"traces/{name}.json.gz"))
     complete = [step for step in tree.steps if step.complete]
-    if not complete:
-        pytest.skip(f"{name} has no complete step")
     one = replayer(tree)
-    for step in complete[:2]:
-        explained(one.replay(step, Lengths()).timeline)
+    for step in {id(s): s for s in (complete[0], complete[-1])}.values():
+        for lengths in (Lengths(), Lengths(one.samples())):
+            explained(one.replay(step, lengths).timeline)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", EXECUTION_TRACES)
+def test_causes_add_up_to_predicted_steps_of_execution_traces(name: str, data_dir: Path) -> None:
+    lowered = lower_execution_trace(data_dir / f"traces/{name}.json.gz")
+    explained(predict(lowered.graph).timeline)
+
+
+@pytest.mark.data
+def test_no_trace_is_left_out(data_dir: Path) -> None:
+    folder = data_dir / "traces"
+    found = (path.relative_to(folder) for path in folder.rglob("*.json.gz"))
+    assert {str(path).removesuffix(".json.gz") for path in found} == {*TRACES, *EXECUTION_TRACES}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -58,11 +105,20 @@ def test_causes_add_up_to_the_shipped_models_steps(name: str) -> None:
     explained(predict(measured_model(name)).timeline)
 
 
-@pytest.mark.parametrize("target", ["mlp.py:train", "mlp.py:infer", "dlrm.py:default"])
+@pytest.mark.parametrize("name", cnn_v100.MODELS)
+def test_causes_add_up_to_the_shipped_classifiers_steps(name: str) -> None:
+    explained(predict(cnn_v100.cnn(name, 16)).timeline)
+
+
+@pytest.mark.parametrize("target", EXAMPLES)
 def test_causes_add_up_to_the_examples_steps(target: str) -> None:
     pytest.importorskip("torch")
     from irgraph.capture.live import capture_file
 
-    root = Path(__file__).resolve().parents[2]
-    found = capture_file(f"{root}/examples/{target}", batch=64, symbolic=False)
+    found = capture_file(f"{FOLDER}/{target}", batch=64, symbolic=False)
     explained(predict(found.graph).timeline)
+
+
+def test_no_example_is_left_out() -> None:
+    files = {path.name for path in FOLDER.glob("*.py")}
+    assert files == {target.partition(":")[0] for target in EXAMPLES} | WITHOUT_STEP
