@@ -48,4 +48,5 @@ FOREACH = (
 RULES: dict[str, Rule] = {
     **{f"aten._foreach_{name}": _foreach for name in FOREACH},
     **{f"aten._fused_{name}": _foreach for name in ("sgd_", "adam_", "adamw_", "adagrad_")},
+    "irgraph.fused_adam": _foreach,
 }

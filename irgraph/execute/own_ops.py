@@ -101,6 +101,50 @@ def linear_relu(
     return torch.nn.functional.linear(input, weight, bias).relu()
 
 
+def fused_adam(
+    self: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    weight: float,
+    beta2: float,
+    value: float,
+    eps: float,
+    corrections: Sequence[float],
+    steps: Sequence[float],
+    weight_decay: float = 0,
+    decay: float = 1,
+) -> None:
+    """Update parameters as Adam and AdamW do (``torch.optim.adam``, one tensor at a time).
+
+    What the host works out from the step counts is given: ``corrections`` are the roots of
+    ``1 - beta2**t``, ``steps`` are ``-lr / (1 - beta1**t)``. ``weight`` is ``1 - beta1``, ``value``
+    ``1 - beta2``; ``weight_decay`` joins the gradient, ``decay`` scales the parameter (AdamW).
+    """
+    lists = (self, grads, exp_avgs, exp_avg_sqs, corrections, steps)
+    for param, grad, average, square, correction, step in zip(*lists, strict=True):
+        if decay != 1:
+            param.mul_(decay)
+        if weight_decay:
+            grad = grad.add(param, alpha=weight_decay)
+        average.lerp_(grad, weight)
+        square.mul_(beta2).addcmul_(grad, grad, value=value)
+        param.addcdiv_(average, (square.sqrt() / correction).add_(eps), value=step)
+
+
+def add_layer_norm(
+    input: torch.Tensor,  # noqa: A002  (the schema's name)
+    other: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> Torch:
+    """Return the sum of two tensors, its layer norm, and the mean and reciprocal deviation."""
+    total = input + other
+    return total, *torch.ops.aten.native_layer_norm(total, normalized_shape, weight, bias, eps)
+
+
 OWN: Mapping[str, Callable[..., Torch]] = {
     f"irgraph.{function.__name__}": function
     for function in (
@@ -109,6 +153,8 @@ OWN: Mapping[str, Callable[..., Torch]] = {
         batched_embedding_sgd,
         addmm_relu,
         linear_relu,
+        fused_adam,
+        add_layer_norm,
     )
 }
 """Reference implementation of each of our ops; arguments go by the schema's names."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from irgraph.ir.op import Value
+from irgraph.ir.op import Op, Value
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.language.match import Match
@@ -155,7 +156,23 @@ def _removal(statement: Remove, selected: Selected, match: Match) -> Removal:
         return value
 
     swaps = tuple((tensor(swap.old), tensor(swap.new)) for swap in statement.swaps)
-    return Removal(tuple(members_of(selected, match.ops)), swaps)
+    members = members_of(selected, match.ops)
+    if swaps:
+        members = [op for op in members if not _stays(op, members, swaps, selected)]
+    return Removal(tuple(members), swaps)
+
+
+def _stays(
+    op: Op, members: Sequence[Op], swaps: Sequence[tuple[Tensor, Tensor]], selected: Selected
+) -> bool:
+    """Tell whether a member is needed by others, although they were given other results."""
+    index = selected.index
+    made = {t.name for inner in op.walk() for t in inner.outputs}
+    if made & {old.name for old, _ in swaps}:
+        return False
+    inside = [index.position[id(member)] for member in members]
+    users = {i for name in made for i in index.users.get(name, ()) if not index.ops[i].body}
+    return any(not any(index.inside(i, member) for member in inside) for i in users)
 
 
 def _check_kept(removal: Removal, state: State, selected: Selected) -> None:

@@ -55,6 +55,7 @@ class PatternCheck:
         if not isinstance(selection.pattern, Series):
             return
         labels: set[str] = set()
+        self._several(selection.pattern.ops)
         for outer in selection.pattern.ops:
             for pattern in nested(outer):
                 if pattern.label in labels and pattern.label:
@@ -67,6 +68,21 @@ class PatternCheck:
             for hole in holes(outer):
                 if isinstance(hole, (Bound, Splat)):
                     self.names[hole.name] = self.names.get(hole.name, 0) + 1
+
+    def _several(self, ops: Sequence[OpPattern]) -> None:
+        """Check that ``many`` stands between two members, for lists that others name."""
+        known = {h.name for op in ops if not op.many for h in holes(op) if isinstance(h, Bound)}
+        for place, op in enumerate(ops):
+            if not op.many:
+                continue
+            if all(other.many for other in ops[:place]) or all(o.many for o in ops[place:]):
+                self.note("'many' stands between two members of a series", op.place)
+            for hole in holes(op):
+                if isinstance(hole, (Listed, Splat)) or len(list(nested(op))) > 1:
+                    self.note("'many' takes names, '_' and literals only", op.place)
+                elif isinstance(hole, Bound) and hole.name not in known:
+                    message = f"%{hole.name} must be a list that another member of the series names"
+                    self.note(message, hole.place)
 
     def _op(self, pattern: OpPattern) -> None:
         found = self._known(pattern.op, pattern.place)
@@ -195,7 +211,7 @@ def _wrong(part: Part, argument: Argument) -> str:
     written = any(getattr(item, "written", False) for item in items)
     if written and not argument.written:
         return f"it does not write {argument.name!r} in place: drop the '!'"
-    if argument.written and not written:
+    if argument.written and not written and items:
         return f"it writes {argument.name!r} in place: mark it with '!'"
     return ""
 

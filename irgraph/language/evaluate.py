@@ -146,6 +146,12 @@ def _lookup(name: Name, scope: Scope) -> Datum:
 
 def _attribute(expression: Attribute, scope: Scope) -> Value:
     of = _datum(expression.of, scope)
+    if isinstance(of, tuple):
+        return tuple(_property(expression, item, scope) for item in of)
+    return _property(expression, of, scope)
+
+
+def _property(expression: Attribute, of: Datum, scope: Scope) -> Value:
     if isinstance(of, Op) and expression.name == "time":
         if scope.pricer is None:
             hint = "choose one, as in --device v100"

@@ -10,6 +10,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.arguments import Passed, arguments
 from irgraph.language.patterns import glob, is_glob
+from irgraph.language.short_forms import called
 
 
 class Index:
@@ -33,7 +34,8 @@ class Index:
         self.ops.append(op)
         self.end.append(here + 1)
         self.parent.append(parent)
-        self.by_name.setdefault(op.name, []).append(here)
+        for name in called(op):
+            self.by_name.setdefault(name, []).append(here)
         for tensor in op.outputs:
             self.definers.setdefault(tensor.name, []).append(here)
         for tensor in op.inputs:
@@ -55,7 +57,7 @@ class Index:
         else:
             regex = glob(name)
             lists = [ops for known, ops in self.by_name.items() if regex.fullmatch(known)]
-            found = sorted(i for ops in lists for i in ops)
+            found = sorted({i for ops in lists for i in ops})
         yield from found[bisect_left(found, after) :]
 
     def users_of(self, name: str, after: int = 0) -> Iterator[int]:

@@ -170,7 +170,7 @@ class Kinds:
         left, right = self.of(expression.left), self.of(expression.right)
         if expression.operator in ("+", "-", "*", "/"):
             return self._arithmetic(expression, left, right)
-        if not _comparable(left, right):
+        if not _comparable(left, right) and not _is_zero(expression):
             hint = f"write {CALLED[left]}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""
             message = f"{CALLED[left]} cannot be compared with {CALLED[right]}"
             self.note(message, expression, hint)
@@ -199,6 +199,14 @@ def _product(operator: str, left: str, right: str) -> str:
     if operator == "*" and left in plain:
         return right
     return "number" if left == right else ANY
+
+
+def _is_zero(expression: Binary) -> bool:
+    """Tell whether a side is 0, which is the same in every unit."""
+    sides = (expression.left, expression.right)
+    return any(
+        isinstance(side, Literal) and side.value == 0 and side.value is not False for side in sides
+    )
 
 
 def _comparable(left: str, right: str) -> bool:

@@ -22,6 +22,8 @@ from irgraph.language.patterns import (
     glob,
     is_glob,
 )
+from irgraph.language.several import several
+from irgraph.language.short_forms import called
 from irgraph.language.units import plain
 from irgraph.language.values import same, spell
 from irgraph.text.diagnostics import fail
@@ -78,7 +80,8 @@ class Matcher:
 
     def __init__(self, index: Index, ops: Sequence[OpPattern], misses: Misses) -> None:
         self.index = index
-        self.ops = ops
+        self.ops = [op for op in ops if not op.many]
+        self.whole = ops
         self.misses = misses
         self.tries = 0
         self.taken = bytearray(len(index.ops))
@@ -99,43 +102,85 @@ class Matcher:
 
     def _first(self, here: int, accept: Callable[[Match], str]) -> Match | None:
         for start in self._op(self.ops[0], here, Match()):
-            for match in self._series(1, here, start):
+            for found in self._series({0: here}, start):
+                match = self._gathered(found)
+                if match is None:
+                    continue
                 reason = self._broken(match) or accept(match)
                 if not reason:
                     return match
                 self.misses.note(len(match.pairs), match.root, reason)
         return None
 
-    def _series(self, step: int, before: int, match: Match) -> Iterator[Match]:
-        """Match the pattern's ops from ``step`` on, each behind the one at ``before``."""
-        if step == len(self.ops):
+    def _gathered(self, match: Match) -> Match | None:
+        """Return the match with what the ``many`` patterns of the series stand for, one or more.
+
+        Such an op stands behind the member before it and before the member behind it.
+        """
+        places = {id(pair.pattern): pair.here for pair in match.pairs}
+        for step, pattern in enumerate(self.whole):
+            if not pattern.many:
+                continue
+            before = next(p for p in reversed(self.whole[:step]) if not p.many)
+            behind = next(p for p in self.whole[step:] if not p.many)
+            between = range(self.index.end[places[id(before)]], places[id(behind)])
+            found = several(self.index, pattern, between, match.values)
+            pairs = [Pair(pattern, i, laid) for i, laid in found if self._is_free(i, match)]
+            if not pairs:
+                reason = f"no {str(pattern).removeprefix('many ')} stands between"
+                self.misses.note(len(match.pairs), match.root, reason)
+                return None
+            match = replace(match, pairs=(*match.pairs, *pairs))
+        return match
+
+    def _series(self, placed: Mapping[int, int], match: Match) -> Iterator[Match]:
+        """Match the steps of the series that have no place yet, each between its neighbours."""
+        step = self._next(placed, match)
+        if step is None:
             yield match
             return
         pattern = self.ops[step]
+        last = max(place for other, place in placed.items() if other < step)
+        end = min((place for other, place in placed.items() if other > step), default=None)
         found = False
-        for here in self._candidates(pattern, match, self.index.end[before]):
+        for here in self._candidates(pattern, match, self.index.end[last]):
+            if end is not None and here >= end:
+                break
             found = True
             for extended in self._op(pattern, here, match):
-                yield from self._series(step + 1, here, extended)
+                yield from self._series({**placed, step: here}, extended)
         if not found:
-            self.misses.note(len(match.pairs), before, lambda: f"no {pattern} follows it")
+            self.misses.note(len(match.pairs), last, lambda: f"no {pattern} follows it")
 
-    def _candidates(self, pattern: OpPattern, match: Match, after: int) -> Iterator[int]:
-        """Yield ops that may be the pattern's: users of what is bound already, if anything is."""
+    def _next(self, placed: Mapping[int, int], match: Match) -> int | None:
+        """Return the first step that uses what is bound already, else the first one."""
+        left = [step for step in range(len(self.ops)) if step not in placed]
+        tied = (step for step in left if self._known(self.ops[step], match) is not None)
+        return next(tied, left[0] if left else None)
+
+    def _known(self, pattern: OpPattern, match: Match) -> Tensor | None:
+        """Return a tensor that the op of a pattern must use, if one is bound already."""
         for hole in pattern.holes or ():
             inner = hole.hole if isinstance(hole, Named) else hole
             value = match.values.get(inner.name) if isinstance(inner, Bound) else None
             if isinstance(value, tuple) and value:
                 value = value[0]
             if isinstance(value, Tensor):
-                users = self.index.users_of(value.name, after)
-                yield from (i for i in users if self._is_called(i, pattern.op))
-                return
-        yield from self.index.named(pattern.op, after)
+                return value
+        return None
+
+    def _candidates(self, pattern: OpPattern, match: Match, after: int) -> Iterator[int]:
+        """Yield ops that may be the pattern's: users of what is bound already, if anything is."""
+        known = self._known(pattern, match)
+        if known is None:
+            yield from self.index.named(pattern.op, after)
+            return
+        users = self.index.users_of(known.name, after)
+        yield from (i for i in users if self._is_called(i, pattern.op))
 
     def _is_called(self, here: int, name: str) -> bool:
-        called = self.index.ops[here].name
-        return called == name or (is_glob(name) and glob(name).fullmatch(called) is not None)
+        names = tuple(called(self.index.ops[here]))
+        return name in names or (is_glob(name) and any(map(glob(name).fullmatch, names)))
 
     def _op(self, pattern: OpPattern, here: int, match: Match) -> Iterator[Match]:
         """Match one op and what nests in it."""
@@ -144,9 +189,7 @@ class Matcher:
         if self.tries > MOST_TRIES:
             message = "the pattern is too loose: its ops fit together in too many ways"
             raise fail(message, pattern.place, hint="let its ops share names, as in %h")
-        if self.taken.find(1, here, self.index.end[here]) >= 0:
-            return
-        if any(self._related(here, pair.here) for pair in match.pairs):
+        if not self._is_free(here, match):
             return
         try:
             laid = lay(self.index, pattern, here)
@@ -154,6 +197,12 @@ class Matcher:
             self.misses.note(len(match.pairs), here, str(error))
             return
         yield from self._unify(laid.goals, here, match.with_op(Pair(pattern, here, laid)))
+
+    def _is_free(self, here: int, match: Match) -> bool:
+        """Tell whether an op is in no match yet, nor what lies around or below it."""
+        if self.taken.find(1, here, self.index.end[here]) >= 0:
+            return False
+        return not any(self._related(here, pair.here) for pair in match.pairs)
 
     def _related(self, a: int, b: int) -> bool:
         return self.index.inside(a, b) or self.index.inside(b, a)

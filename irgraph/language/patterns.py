@@ -71,17 +71,19 @@ class OpPattern(Node):
     """One op with holes.
 
     ``op`` is a dotted name, a glob such as ``aten.{addmm,mm}``, or any other words;
-    ``holes`` and ``results`` are ``None`` where the pattern does not say.
+    ``holes`` and ``results`` are ``None`` where the pattern does not say; ``many`` stands for all
+    such ops between two members of a series.
     """
 
     op: str
     holes: tuple[Hole, ...] | None = None
     results: tuple[Hole, ...] | None = None
     label: str = ""
+    many: bool = False
 
     def __str__(self) -> str:
         """Return the pattern's text."""
-        label = f"{self.label}: " if self.label else ""
+        label = "many " * self.many + (f"{self.label}: " if self.label else "")
         results = f"{', '.join(map(str, self.results))} = " if self.results else ""
         holes = "" if self.holes is None else f"({', '.join(map(str, self.holes))})"
         return f"{label}{results}{spell_op(self.op)}{holes}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from lark import Token, Tree
 
@@ -40,6 +41,7 @@ from irgraph.language.patterns import (
     Series,
     Template,
 )
+from irgraph.language.short_forms import spelled_out
 from irgraph.text.builder import BuildError, unquote
 from irgraph.text.diagnostics import Place, fail, place_at
 
@@ -186,8 +188,14 @@ class Reader:
         if tree.data == "found":
             return Found(str(token_of(tree)), place=place)
         if tree.data == "series":
-            return Series(tuple(self.op(child) for child in tree.children), True, place=place)
+            return Series(tuple(map(self._member, tree.children)), True, place=place)
         return Series((self.op(tree),), place=place)
+
+    def _member(self, node: Node) -> OpPattern:
+        tree = tree_of(node)
+        if tree.data == "several":
+            return replace(self.op(tree.children[1]), many=True)
+        return self.op(tree)
 
     def op(self, node: Node) -> OpPattern:
         """Read one op of a pattern."""
@@ -245,7 +253,8 @@ class Reader:
         made, name, parts = tree.children
         results = () if made is None else self._parts(made)
         assert isinstance(name, Token)
-        return NewOp(self._op_name(name), self._parts(parts), results, place=self.place(name))
+        new = NewOp(self._op_name(name), self._parts(parts), results, place=self.place(name))
+        return spelled_out(new)
 
     def _parts(self, node: Node) -> tuple[Part, ...]:
         return tuple(self._part(child) for child in present(tree_of(node)))

@@ -107,7 +107,8 @@ def _ops(
     """Yield whole ops: those of a module, or those that a name stands for."""
     pattern = selection.pattern
     if isinstance(pattern, Module):
-        positions = list(_module(pattern.path, index))
+        phase = selection.within if selection.phase else "forward"
+        positions = list(_module(pattern.path, phase, index))
     else:
         assert isinstance(pattern, Found)
         positions = _handled(pattern, index, handles)
@@ -121,11 +122,11 @@ def _ops(
             yield match
 
 
-def _module(path: str, index: Index) -> Iterator[int]:
-    """Yield the outermost ops that a module called."""
+def _module(path: str, phase: str, index: Index) -> Iterator[int]:
+    """Yield the outermost ops of one phase that a module called."""
     end = 0
     for here, op in enumerate(index.ops):
-        if here >= end and is_below(op.module, path):
+        if here >= end and op.phase == phase and is_below(op.module, path):
             yield here
             end = index.end[here]
 

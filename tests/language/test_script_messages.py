@@ -134,11 +134,8 @@ MESSAGES = {
         "1:55: error: irgraph.addmm_relu: its result is a single tensor"
     ),
     RELU + "... = irgraph.addmm_relu(%c, %x, %w)": "1:55: error: unexpected '...'; expected",
-    BAG + "into [*%y] = irgraph.batched_embedding(*%w, [*%i], [*%o], mode = %m)": (
-        "1:107: error: irgraph.batched_embedding: 'weights' is a list: write [*%w]"
-    ),
-    BAG + "into *%y = irgraph.batched_embedding([*%w], [*%i], [*%o], mode = %m)": (
-        "1:73: error: irgraph.batched_embedding: its result is a list: write [*%y]"
+    BAG + "into %y = irgraph.batched_embedding([*%w], [*%i], [*%o], mode = %m)": (
+        "1:73: error: irgraph.batched_embedding: its result is a list: write [%y]"
     ),
     # fuse
     RELU + "{ %y = aten.mm(%x, %w)  aten.relu_(%c!) }": (

@@ -1,0 +1,55 @@
+"""Shorter words that scripts may use: bare columns, NCCL's names, and copies by their direction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from irgraph.ir.op import Op
+from irgraph.language.expressions import Literal, Splat
+from irgraph.language.patterns import Given, NewOp, Part, Parts, Rest
+
+ALL_REDUCE = "nccl.all_reduce"
+"""In a template: the sum over all processes, which torch launches as ``c10d.allreduce_``."""
+
+WORLD = (("process_group", "world"), ("reduce_op", "sum"), ("sparse_indices", None))
+"""What ``c10d.allreduce_`` also takes."""
+
+COPIES = ("aten.to", "aten._to_copy")
+"""Ops that copy between memories where their result lies elsewhere than their operand."""
+
+
+def spelled_out(new: NewOp) -> NewOp:
+    """Return a template's op in full.
+
+    A bare column ``*%w`` is the list ``[*%w]``; ``nccl.all_reduce(%g!)`` is the call by which
+    torch launches it.
+    """
+    if new.op == ALL_REDUCE:
+        new = _all_reduce(new)
+    return replace(new, parts=_listed(new.parts), results=_listed(new.results))
+
+
+def _listed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    return tuple(Parts((p,), place=p.place) if isinstance(p, Splat) else p for p in parts)
+
+
+def _all_reduce(new: NewOp) -> NewOp:
+    tensors = tuple(part for part in new.parts if not isinstance(part, (Given, Rest)))
+    given = {part.name: part for part in new.parts if isinstance(part, Given)}
+    for name, value in WORLD:
+        given.setdefault(name, Given(name, Literal(value, place=new.place), place=new.place))
+    operands = tensors if any(isinstance(p, Parts) for p in tensors) else (Parts(tensors),)
+    return replace(new, op="c10d.allreduce_", parts=(*operands, *given.values()))
+
+
+def called(op: Op) -> Iterator[str]:
+    """Yield the names by which patterns may call an op: its own, and its kind.
+
+    ``memcpy.h2d`` and ``memcpy.d2h`` are copies from host to device memory and back.
+    """
+    yield op.name
+    if op.name in COPIES and op.operands and op.outputs:
+        source, made = (t.device == "cpu" for t in (op.inputs[0], op.outputs[0]))
+        if source != made:
+            yield "memcpy.h2d" if source else "memcpy.d2h"
