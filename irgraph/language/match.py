@@ -130,7 +130,7 @@ class Matcher:
                 reason = f"no {str(pattern).removeprefix('many ')} stands between"
                 self.misses.note(len(match.pairs), match.root, reason)
                 return None
-            match = replace(match, pairs=(*match.pairs, *pairs))
+            match = Match(match.values, (*match.pairs, *pairs), match.uses)
         return match
 
     def _series(self, placed: Mapping[int, int], match: Match) -> Iterator[Match]:

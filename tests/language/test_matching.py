@@ -223,7 +223,10 @@ def test_a_false_condition_shows_its_values() -> None:
     )
     assert miss("aten.relu(%x) where %x.shape[7] > 5", mlp()) == ("%x.shape has 2 items, none at 7")
     assert miss("aten.cat(%x, ...) where %x.rank == 1", model(LISTS)) == (
-        "%x is [%a, %b, %c], which is no tensor: it has no rank"
+        "%x.rank == 1 is false: %x.rank is [1, 1, 1]"
+    )
+    assert miss("aten.cat(_, dim = %d) where %d.rank == 1", model(LISTS)) == (
+        "%d is 0, which is no tensor: it has no rank"
     )
 
 
