@@ -5,7 +5,7 @@ Each imports what it needs when it is called, so that ``import irgraph`` stays q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,14 +96,25 @@ def save(graph: Graph, path: str | Path) -> None:
     write_atomic(path, print_graph(graph))
 
 
-def lower(trace: str | Path, *, name: str | None = None, step: int | None = None) -> Capture:
-    """Lower a PyTorch execution trace; ``step`` picks one of several, the last complete one else.
+def lower(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    kineto: str | Path | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Capture:
+    """Lower an execution trace, an ONNX model or an exported program; what it is, its content says.
 
-    Raises ``IrgraphError`` where the file is no usable execution trace.
+    ``step`` picks one step of a trace's, the last complete one else; ``kineto`` is a Kineto trace
+    of the same steps, for measured times; ``dims`` gives the sizes of dimensions that a model
+    leaves open.
+
+    Raises ``IrgraphError`` where the file cannot be used, or an option does not suit it.
     """
-    from irgraph.capture.execution_trace import lower_execution_trace
+    from irgraph.capture.front_ends import lower_file
 
-    return lower_execution_trace(trace, name=name, step=step)
+    return lower_file(path, name=name, step=step, kineto=kineto, dims=dims)
 
 
 def capture(step: Callable[[], object], **options: Any) -> Capture:  # noqa: ANN401

@@ -10,7 +10,7 @@ from irgraph.capture.onnx_build import Builder, Site
 from irgraph.capture.onnx_layers import LAYERS
 from irgraph.capture.onnx_model import Model, read_onnx
 from irgraph.capture.onnx_ops import ARITHMETIC, Emit
-from irgraph.capture.onnx_products import PRODUCTS
+from irgraph.capture.onnx_products import PRODUCTS, with_linear_layers
 from irgraph.capture.result import Capture
 from irgraph.capture.sized import with_named_dim
 from irgraph.ir.graph import Device, Graph
@@ -60,7 +60,7 @@ def _lower(model: Model, name: str | None, sheet: str) -> tuple[Graph, tuple[str
     for value in model.inputs:
         build.tensor(value)
     unmapped: Counter[str] = Counter()
-    for node in model.nodes:
+    for node in with_linear_layers(model):
         site = Site(build, node)
         emit = OPERATORS.get(node.op) if not node.domain else None
         if emit is None or emit(site) is False:

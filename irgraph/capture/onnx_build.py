@@ -37,6 +37,13 @@ class Builder:
             self.declared.append(Declared(role, self.tensors[name], label))
         return self.tensors[name]
 
+    def weight(self, name: str) -> Tensor:
+        """Declare a matrix with its axes turned round, as torch keeps weights; return it."""
+        dtype, shape = self.typed(name)
+        self.tensors[name] = self.fresh(name, dtype, shape[::-1])
+        self.declared.append(Declared("param", self.tensors[name], name))
+        return self.tensors[name]
+
     def typed(self, name: str) -> tuple[str, tuple[int, ...]]:
         """Return element type and shape of a value; raise ``IrgraphError`` if not known."""
         if name in self.model.values:

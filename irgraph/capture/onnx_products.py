@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from irgraph.capture.onnx_build import Site
+from irgraph.capture.onnx_model import Model, Node
 from irgraph.capture.onnx_ops import Emit
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, row_major
@@ -113,6 +116,68 @@ def gemm(site: Site) -> None:
         site.build.ops += [turned, *product]
 
 
+LINEAR = "Linear"
+"""Our name for a ``MatMul`` by a weight and the ``Add`` of a bias behind it."""
+
+
+def with_linear_layers(model: Model) -> list[Node]:
+    """Return a model's nodes, each ``MatMul`` by a weight that has its bias as one layer.
+
+    So exporters write linear layers of more than two axes, and of other frameworks. The weight must
+    have no other use: torch keeps it turned round.
+    """
+    users = Counter(name for node in model.nodes for name in node.inputs)
+    biased = {
+        name: (node, other)
+        for node in model.nodes
+        if node.op == "Add" and not node.domain and len(node.inputs) == 2
+        for name, other in (node.inputs, node.inputs[::-1])
+        if other in model.weights
+    }
+    found: list[Node] = []
+    gone: set[str] = set()
+    for node in model.nodes:
+        added = biased.get(node.outputs[0]) if node.op == "MatMul" and not node.domain else None
+        if added is not None and _is_linear(model, node, added[1], users):
+            made = replace(node, op=LINEAR, inputs=(*node.inputs, added[1]))
+            found.append(replace(made, outputs=added[0].outputs))
+            gone.add(added[0].outputs[0])
+        elif node.outputs[0] not in gone:
+            found.append(node)
+    return found
+
+
+def _is_linear(model: Model, node: Node, bias: str, users: Mapping[str, int]) -> bool:
+    rows, weight = (model.types.get(name, ("?", ()))[1] for name in node.inputs)
+    return (
+        node.inputs[1] in model.weights
+        and len(rows) > 1
+        and len(weight) == 2
+        and model.types.get(bias, ("?", ()))[1] == weight[1:]
+        and users[node.inputs[1]] == users[node.outputs[0]] == 1
+        and node.outputs[0] not in model.outputs
+    )
+
+
+def linear(site: Site) -> None:
+    """Add a linear layer with bias, as torch runs it: rows as one product."""
+    x, c = site.input(0), site.input(2)
+    kept = site.build.weight(site.node.inputs[1])
+    turned = _transposed(site, kept)
+    shape = site.shape()
+    body = [site.op("t", (kept,), (turned,))]
+    rows = _reshaped(site, x, (math.prod(x.shape[:-1]), x.shape[-1]), body)
+    if x.rank == 2:
+        made = site.out()
+        body.append(site.op("addmm", (c, rows, turned), (made,)))
+    else:
+        part = site.build.fresh("product", x.dtype, (rows.shape[0], shape[-1]))
+        body.append(site.op("addmm", (c, rows, turned), (part,)))
+        made = site.view(part, shape)
+        body.append(site.op("view", (part,), (made,), {"size": made.shape}))
+    site.build.ops.append(site.op("linear", (x, kept, c), (made,), body=body))
+
+
 def _product(
     site: Site, a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float
 ) -> list[Op]:
@@ -136,5 +201,5 @@ def _transposed(site: Site, x: Tensor) -> Tensor:
     return site.build.view(x, f"{x.name}_t", x.shape[::-1], (columns, rows))
 
 
-PRODUCTS: Mapping[str, Emit] = {"MatMul": matmul, "Gemm": gemm}
+PRODUCTS: Mapping[str, Emit] = {"MatMul": matmul, "Gemm": gemm, LINEAR: linear}
 """What adds the ops of each operator."""

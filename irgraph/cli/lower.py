@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -30,9 +30,7 @@ def lower(
     ] = None,
     dim: Annotated[
         list[str] | None,
-        typer.Option(
-            "--dim", metavar="NAME=SIZE", help="Size of an open dimension of an ONNX model."
-        ),
+        typer.Option("--dim", metavar="NAME=SIZE", help="Size of an open dimension of a program."),
     ] = None,
     output: OutputOption = None,
 ) -> None:
@@ -40,33 +38,14 @@ def lower(
 
     With --kineto, its ops carry the times, streams and kernels that were measured.
     """
-    from irgraph.capture.execution_trace import lower_execution_trace
-    from irgraph.capture.measured import lower_with_times
+    from irgraph.capture.front_ends import lower_file
     from irgraph.text import print_graph
 
+    sizes = _sizes(dim)
     with working(f"lowering {trace}"):
-        front_end = _program(trace)
-        if front_end is not None:
-            captured = front_end(trace, dims=_sizes(dim), name=name)
-        elif kineto is None:
-            captured = lower_execution_trace(trace, name=name, step=step)
-        else:
-            captured, _ = lower_with_times(trace, kineto, name=name, step=step)
+        captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes)
     tell(captured)
     write_result(print_graph(captured.graph), output)
-
-
-def _program(path: str) -> Any:  # noqa: ANN401
-    """Return what lowers a program's file, by its suffix; ``None`` for traces."""
-    if path.endswith(".onnx"):
-        from irgraph.capture.onnx import lower_onnx
-
-        return lower_onnx
-    if path.endswith(".pt2"):
-        from irgraph.capture.export import lower_export
-
-        return lower_export
-    return None
 
 
 def _sizes(dims: list[str] | None) -> dict[str, int]:

@@ -331,3 +331,79 @@ def test_the_model_of_torch_s_exporter_runs_as_its_capture(tmp_path: Path) -> No
     ]  # fmt: skip
     assert graph.dims == {"batch": 64}
     assert not predict(graph).priced.unknown
+
+
+LINEAR = [("MatMul", ["x", "w"], ["p"]), ("Add", ["p", "b"], ["y"])]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("lead", [(8,), (2, 4)])
+def test_a_product_and_its_bias_are_a_linear_layer(
+    lead: tuple[int, ...], turned: bool, tmp_path: Path
+) -> None:
+    bias = ["b", "p"] if turned else ["p", "b"]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", bias, ["y"])]
+    weights = {"w": (16, 70), "b": (70,)}
+    graph = sound(lower_onnx(write(tmp_path / "m.onnx", nodes, {"x": (*lead, 16)}, ["y"], weights)))
+    (layer,) = graph.ops
+    assert layer.name == "aten.linear"
+    views = ["aten.view"] * (len(lead) > 1)
+    assert [op.name for op in layer.body] == ["aten.t", *views, "aten.addmm", *views]
+    assert layer.outputs[0].shape == (*lead, 70)
+    assert {d.label: d.tensor.shape for d in graph.tensors if d.label}["w"] == (70, 16)
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs", "bias"),
+    [
+        ([("Relu", ["p"], ["r"])], ["y", "r"], (70,)),  # the product has another user
+        ([], ["y", "p"], (70,)),  # the product is a result
+        ([("MatMul", ["x", "w"], ["q"])], ["y", "q"], (70,)),  # the weight has another user
+        ([], ["y"], (8, 70)),  # a bias for each row
+    ],
+)
+def test_a_product_that_others_see_stays_a_product(
+    more: list[Any], outputs: list[str], bias: tuple[int, ...], tmp_path: Path
+) -> None:
+    nodes = [helper.make_node(*node) for node in (*LINEAR, *more)]
+    weights = {"w": (16, 70), "b": bias}
+    path = write(tmp_path / "m.onnx", nodes, {"x": (8, 16)}, outputs, weights)
+    names = [op.name for op in sound(lower_onnx(path)).ops]
+    assert "aten.linear" not in names
+    assert "aten.add" in names
+
+
+def test_a_linear_layer_costs_what_the_captured_one_does(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from irgraph.capture.live import capture
+
+    nodes = [helper.make_node(*node) for node in LINEAR]
+    path = write(tmp_path / "m.onnx", nodes, {"x": (4, 32, 64)}, ["y"], {"w": (64, 96), "b": (96,)})
+    lowered = sound(lower_onnx(path))
+    layer = torch.nn.Linear(64, 96, device="meta")
+    x = torch.empty(4, 32, 64, device="meta")
+    with torch.no_grad():
+        captured = capture(lambda: layer(x)).graph
+    ours, its = (predict(graph) for graph in (lowered, captured))
+    assert [k.name for k in ours.kernels()] == [k.name for k in its.kernels()]
+    assert ours.step_time == pytest.approx(its.step_time)
+
+
+def test_the_model_of_torch_s_newest_exporter_is_what_torch_runs(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 8))
+    path = tmp_path / "net.onnx"
+    sizes = ({0: torch.export.Dim("batch")},)
+    x = torch.randn(2, 16, 64)
+    torch.onnx.export(layers.eval(), (x,), str(path), dynamo=True, dynamic_shapes=sizes)
+    graph = sound(lower_onnx(path, dims={"batch": 32}))
+    assert [op.name for op in graph.ops] == ["aten.linear", "aten.relu", "aten.linear"]
+    assert [op.name for op in graph.ops[0].body] == [
+        "aten.t",
+        "aten.view",
+        "aten.addmm",
+        "aten.view",
+    ]
+    assert [op.module for op in graph.ops] == ["0", "1", "2"]
+    assert graph.dims == {"batch": 32}

@@ -117,7 +117,7 @@ def test_opt_prices_ops_for_a_device_and_shows_what_steps_gain(run: Run) -> None
     assert ran.code == 0
     assert "predicted step time" in ran.err
     assert "unvalidated: no pair of measured steps" in ran.err
-    assert "fuse-epilogue  │" in ran.err
+    assert "│ fuse-epilogue " in ran.err
 
 
 def test_opt_without_a_device_says_how_to_choose_one(run: Run) -> None:
