@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,10 +12,11 @@ from costmodels.host.samples import US, Sample, Samples, collect, gaps, of_item
 from irgraph.capture.kineto.device import Orders, Start, device_orders, stream_of
 from irgraph.capture.kineto.host import Call, HostView, Item, host_view
 from irgraph.capture.kineto.steps import Step
-from irgraph.capture.kineto.trace import Kind
+from irgraph.capture.kineto.trace import Integers, Kind, KinetoTrace
 from irgraph.capture.kineto.tree import Tree
 from irgraph.ir.cost import Kernel
-from irgraph.schedule.timeline import Recorder, Timeline
+from irgraph.schedule.tasks import TaskBuilder, run
+from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 
 SLOW = 1.5
 """Steps longer than this many medians are left out of statistics: warm-up, allocation."""
@@ -23,6 +24,9 @@ SLOW = 1.5
 UNUSUAL = 10.0
 """Work that starts this many usual latencies behind its launch was held up by something that the
 trace does not show; it is held up as long in the replay."""
+
+KINDS = {int(kind): kind.name.lower() for kind in Kind}
+"""What each kind of event is called in reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,42 @@ class Replayed:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Device work in order of its start, so that what runs within a step is found at once.
+
+    Attributes:
+        rows: of the trace.
+        start, end: nanoseconds, of each row.
+        reached: the latest end so far.
+    """
+
+    rows: Integers
+    start: Integers
+    end: Integers
+    reached: Integers
+
+    def within(self, step: Step) -> slice:
+        """Return a stretch that holds all work within a step, and little else."""
+        first = int(np.searchsorted(self.reached, step.start, side="right"))
+        return slice(first, max(first, int(np.searchsorted(self.start, step.end))))
+
+    def active(self, step: Step) -> float:
+        """Return microseconds of a step with work on at least one stream."""
+        inside = self.within(step)
+        start, end = (np.clip(t[inside], step.start, step.end) for t in (self.start, self.end))
+        return busy_time(start / US, end / US)
+
+
+def device_work(trace: KinetoTrace) -> Work:
+    """Return the device work of a trace."""
+    rows = np.flatnonzero(trace.on_device)
+    rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
+    start = trace.columns["start"][rows]
+    end = start + trace.columns["duration"][rows]
+    return Work(rows, start, end, np.maximum.accumulate(end))
+
+
 @dataclass(slots=True)
 class Replayer:
     """A trace made ready for replays.
@@ -133,11 +173,13 @@ class Replayer:
         tree: its event tree.
         view: its host calls.
         orders: what device work waits for.
+        work: its device work.
     """
 
     tree: Tree
     view: HostView
     orders: Orders
+    work: Work
 
     @property
     def usual(self) -> list[Step]:
@@ -152,17 +194,15 @@ class Replayer:
 
     def replay(self, step: Step, lengths: Lengths) -> Replayed:
         """Return one step simulated beside measured."""
-        run = _Run(self, step, lengths)
-        simulated = run.simulate()
-        trace = self.tree.trace
-        rows = np.flatnonzero(trace.on_device)
-        start = np.clip(trace.columns["start"][rows], step.start, step.end)
-        end = np.clip(trace.end[rows], step.start, step.end)
-        active = _union(zip((start / US).tolist(), (end / US).tolist(), strict=True))
-        busy = run.active(simulated)
+        timeline, simulated = _Run(self, step, lengths).timeline()
+        work = timeline.columns.tasks.having("kernel")
+        busy = busy_time(
+            *(t[work].clip(max=simulated) for t in (timeline.columns.start, timeline.columns.end))
+        )
+        active = self.work.active(step)
         slow = step not in self.usual
-        timeline = run.timeline()
-        return Replayed(trace.rank, step.number, step.time, simulated, active, busy, slow, timeline)
+        rank = self.tree.trace.rank
+        return Replayed(rank, step.number, step.time, simulated, active, busy, slow, timeline)
 
     def replay_all(self, lengths: Lengths | None = None) -> list[Replayed]:
         """Return every complete step simulated beside measured."""
@@ -173,7 +213,7 @@ class Replayer:
 def replayer(tree: Tree) -> Replayer:
     """Make a trace ready for replays: find its waits and the delays of its device."""
     view = host_view(tree)
-    return Replayer(tree, view, device_orders(tree))
+    return Replayer(tree, view, device_orders(tree), device_work(tree.trace))
 
 
 class _Run:
@@ -184,17 +224,29 @@ class _Run:
         self.tree = of.tree
         self.step = step
         self.lengths = lengths
-        self.record = Recorder()
+        self.build = TaskBuilder()
+        self.kernels: list[Kernel] = []
+        self.resources: dict[Resource, int] = {}
+        self.streams: dict[tuple[int, int], int] = {}
         self.done: dict[int, int] = {}
         self.part: dict[int, int] = {}
         self.last: dict[tuple[int, int], int] = {}
 
-    def simulate(self) -> float:
-        """Run the step and return its time in microseconds."""
+    def timeline(self) -> tuple[Timeline, float]:
+        """Return what happens when, and when the host is done with the step, in microseconds."""
+        final = self._charge()
+        tasks = self.build.tasks()
+        intervals = Intervals(tasks, *run(tasks), kernels=self.kernels)
+        device = self.tree.trace.device_name
+        timeline = Timeline(intervals, tuple(self.resources), device, accounting="replay")
+        return timeline, float(intervals.end[final])
+
+    def _charge(self) -> int:
+        """Add all that the step does, and return the last thing that its host does."""
         items = self.of.view.of_step(self.step)
         self._carry_in(items)
         main = self._thread(items[0])
-        after = {0: self.record.add(main, "T1", 0.0)}
+        after = {0: self.build.add(main, "T1", 0.0)}
         at = 0
         for gap in gaps(self.of.view, items):
             at += 1
@@ -203,52 +255,49 @@ class _Run:
             if gap.awaits in self.done:
                 waits.append(self.done[gap.awaits])
             length = self.lengths.of(gap.sample)
-            after[at] = self.record.add(thread, "T1", length, waits=tuple(waits))
+            after[at] = self.build.add(thread, "T1", length, waits=tuple(waits))
             self._inside(gap.item, thread)
-            after[at] = self.record.last(thread)
-        return self.record.intervals[after[at]].end
-
-    def timeline(self) -> Timeline:
-        """Return what was simulated."""
-        device = self.tree.trace.device_name
-        return Timeline(self.record.intervals, self.record.resources, device, accounting="replay")
-
-    def active(self, until: float) -> float:
-        """Return microseconds with work on a stream before the end of the step."""
-        work = [i for i in self.record.intervals if i.cause == "kernel"]
-        return _union((min(i.start, until), min(i.end, until)) for i in work)
+            after[at] = self.build.last(thread)
+        return after[at]
 
     def _thread(self, item: Item) -> int:
         backward = item.thread in self.tree.backward
-        name = "backward" if backward else "main"
-        return self.record.resource("host", name)
+        return self._resource("host", "backward" if backward else "main")
 
     def _stream(self, row: int) -> int:
-        device, stream = stream_of(self.tree.trace, row)
-        return self.record.resource(f"gpu{max(device, 0)}", f"stream{stream}")
+        place = stream_of(self.tree.trace, row)
+        if place not in self.streams:
+            device, stream = place
+            self.streams[place] = self._resource(f"gpu{max(device, 0)}", f"stream{stream}")
+        return self.streams[place]
+
+    def _resource(self, kind: str, name: str) -> int:
+        return self.resources.setdefault(Resource(kind, name), len(self.resources))
 
     def _carry_in(self, items: Sequence[Item]) -> None:
         """Put work of earlier steps and work without a launch where it was measured."""
         trace = self.tree.trace
         mine = {row for item in items for call in item.calls for row in call.work}
-        rows = np.flatnonzero(trace.on_device & (trace.end > self.step.start))
-        for row in rows.tolist():
-            begun = int(trace.columns["start"][row])
+        inside = self.of.work.within(self.step)
+        columns = (self.of.work.rows, self.of.work.start, self.of.work.end)
+        for row, begun, end in sorted(zip(*(c[inside].tolist() for c in columns), strict=True)):
             launch = int(self.tree.launch[row])
             launched = int(trace.columns["start"][launch]) if launch >= 0 else begun
-            if row in mine or launched >= self.step.end or begun >= self.step.end:
+            if row in mine or launched >= self.step.end or end <= self.step.start:
                 continue
             first = max(0, begun - self.step.start) / US
-            length = (int(trace.end[row]) - max(begun, self.step.start)) / US
-            wait = self.record.add(self._stream(row), "gap", first, ordered=False)
+            length = (end - max(begun, self.step.start)) / US
+            wait = self.build.add(self._stream(row), "gap", first, ordered=False)
             self._work(row, length, (wait,))
 
     def _work(self, row: int, length: float, waits: tuple[int, ...]) -> None:
         """Add device work; what awaits it before its end gets the part until then."""
         trace = self.tree.trace
-        kernel = Kernel(trace.text(row), Kind(int(trace.columns["kind"][row])).name.lower(), length)
+        kernel = Kernel(trace.text(row), KINDS[int(trace.columns["kind"][row])], length)
         resource = self._stream(row)
-        self.done[row] = self.record.add(resource, "kernel", length, None, kernel, waits)
+        self.kernels.append(kernel)
+        number = len(self.kernels) - 1
+        self.done[row] = self.build.add(resource, "kernel", length, kernel=number, waits=waits)
 
     def _inside(self, item: Item, thread: int) -> None:
         """Add what an operation does: T2, launches and waits with T5 between, T3."""
@@ -260,22 +309,22 @@ class _Run:
                 self._call(next(calls), sample, thread)
             else:
                 cause = "T5" if sample.kind in ("whole", "loader") else sample.kind
-                self.record.add(thread, cause, length)
+                self.build.add(thread, cause, length)
 
     def _call(self, call: Call, sample: Sample, thread: int) -> None:
         """Add a launch or a wait."""
-        before = self.record.last(thread)
+        before = self.build.last(thread)
         length = self.lengths.of(sample)
         for row in call.work:
             self._launch(row, call, before, length if row == call.awaits else 0.0)
         if sample.kind == "T4":
-            self.record.add(thread, "T4", length)
+            self.build.add(thread, "T4", length)
             return
         waits = self.part.get(call.awaits, self.done.get(call.awaits, -1))
         if sample.kind == "sync":
             waits = self._latest(call)
         known = (waits,) if waits >= 0 else ()
-        self.record.add(thread, "sync", max(0.0, length), waits=known)
+        self.build.add(thread, "sync", max(0.0, length), waits=known)
 
     def _latest(self, call: Call) -> int:
         """Return the last work of the stream that was launched to last, for a needless wait."""
@@ -288,12 +337,12 @@ class _Run:
         start = self.of.orders.starts[row]
         behind = (before,) if before >= 0 else ()
         delay = self._latency(start, call, row)
-        waits = [self.record.add(stream, "latency", delay, waits=behind, ordered=False)]
+        waits = [self.build.add(stream, "latency", delay, waits=behind, ordered=False)]
         known = tuple(self.done[other] for other in start.across if other in self.done)
         gap = start.delay if start.queued else self.of.orders.gap
-        if known or self.record.last(stream) >= 0:
+        if known or self.build.last(stream) >= 0:
             ordered = not known
-            position = self.record.add(stream, "gap", gap / US, waits=known, ordered=ordered)
+            position = self.build.add(stream, "gap", gap / US, waits=known, ordered=ordered)
             waits.append(position)
         length = int(trace.columns["duration"][row]) / US
         if early < 0:
@@ -311,12 +360,3 @@ class _Run:
             self.lengths.samples is None or call.awaits == row or start.delay > UNUSUAL * usual
         )
         return (start.delay if measured else usual) / US
-
-
-def _union(stretches: Iterable[tuple[float, float]]) -> float:
-    """Return the length of a union of stretches."""
-    total, reached = 0.0, -np.inf
-    for start, end in sorted(stretches):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return float(total)
