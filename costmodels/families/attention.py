@@ -7,6 +7,8 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = "max(flop / half the peak, bytes / DRAM bandwidth) (Dao 2022, 2023); nothing was measured"
+
 SHARE = 0.5
 """Share of the peak of fused attention kernels (FlashAttention-2 reports 0.5 to 0.73 forward on
 A100, 0.3 to 0.5 its first version); nothing was measured here."""

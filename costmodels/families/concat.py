@@ -1,8 +1,9 @@
-"""Joining tensors along an axis, and repeating them."""
+"""Joining tensors along an axis, parting and repeating them."""
 
 from __future__ import annotations
 
-from costmodels.machine import SMALL, Machine, Rule, shape_text, work
+from costmodels.elements import ROOFLINE, streaming
+from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
@@ -12,6 +13,11 @@ SHARE = 0.79
 START = 1.0
 """Microseconds beside the launch floor: pointers and sizes of the parts are fetched first."""
 
+MOST_PARTS = 128
+"""Tensors that one launch joins (torch, Shape.cu, CAT_ARRAY_BATCH_SIZE)."""
+
+SOURCE = "bytes twice at 0.79 of DRAM bandwidth (paper, III-B-1b; its program's constant)"
+
 FORMULA = "2 x bytes / (0.79 DRAM bandwidth) (paper, III-B-1b; its program's constant)"
 
 
@@ -19,10 +25,34 @@ def _cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not op.outputs:
         return None
     result = op.outputs[0]
-    time = machine.stream(2 * result.nbytes, SHARE) + (0 if machine.paper else SMALL + START)
-    return (work("concat", f"cat {shape_text(result)}", time, 0.2, FORMULA),)
+    parts = next((len(v) for v in op.operands if isinstance(v, tuple)), 1)
+    count = 1 if machine.paper else max(-(-parts // MOST_PARTS), 1)
+    time = machine.stream(2 * result.nbytes, SHARE) / count
+    time += 0 if machine.paper else SMALL + START
+    return (work("concat", f"cat {shape_text(result)}", time, 0.2, FORMULA),) * count
 
 
-NAMES = ("cat", "concat", "concatenate", "stack", "_cat", "hstack", "vstack", "repeat", "tile")
+def _split(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price new tensors from parts of one: a strided copy for each."""
+    kernels = []
+    for part in op.outputs:
+        time = streaming(machine, 2 * traffic(part), elements=part.numel)
+        kernels.append(work("concat", f"part {shape_text(part)}", time, 0.3, ROOFLINE))
+    return tuple(kernels) or None
 
-RULES: dict[str, Rule] = {f"aten.{name}": _cat for name in NAMES}
+
+def _repeat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price repeats of a tensor: it is read once, the result written."""
+    if not op.outputs or not op.inputs:
+        return None
+    source, result = op.inputs[0], op.outputs[0]
+    time = streaming(machine, traffic(source) + traffic(result), elements=result.numel)
+    return (work("concat", f"{op.base} {shape_text(result)}", time, 0.2, ROOFLINE),)
+
+
+RULES: dict[str, Rule] = {
+    **{f"aten.{n}": _cat for n in ("cat", "concat", "concatenate", "stack", "_cat", "hstack",
+                                   "vstack", "_stack", "_chunk_cat", "block_diag")},
+    **{f"aten.{n}": _split for n in ("split_copy", "split_with_sizes_copy", "unbind_copy")},
+    **{f"aten.{n}": _repeat for n in ("repeat", "tile")},
+}  # fmt: skip

@@ -1,17 +1,27 @@
-"""Convolutions as implicit matrix products, and pooling as moved bytes."""
+"""Convolutions in one to three dimensions as implicit matrix products."""
 
 from __future__ import annotations
 
 import math
 
 from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import SMALL, Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = (
+    "implicit matrix product on the tiles of products; depthwise by flop and bytes; transposed as "
+    "the data gradient; trained for 3 x 3 in two dimensions, f32"
+)
+
 FORMULA = "implicit matrix product (cuDNN), priced as tiles; Winograd kernels can be faster"
+DEPTHWISE = "max(flop / quarter of the plain cores' peak, bytes / DRAM bandwidth), each moved once"
+DEPTHWISE_SHARE = 0.25
+"""Share of the peak that one channel a group reaches: two loads for each multiply and add, and no
+reuse of a factor over channels (torch, DepthwiseConv2d.cu); nothing was measured."""
+
 ERROR = 0.5
 
 
@@ -21,22 +31,36 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
     depth = int(math.prod(weight.shape[1:]))
     groups = max(int(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
     pixels = result.numel // max(channels, 1)
+    memory = machine.stream(traffic(data) + traffic(weight) + traffic(result))
+    name = f"{name} {shape_text(data)} * {shape_text(weight)}"
+    if groups > 1 and weight.shape[1] == 1:
+        peak = machine.sheet.peak("f32")[0] * DEPTHWISE_SHARE
+        time = max(2.0 * result.numel * depth / peak / 1e3, memory) + SMALL
+        return work("conv", name, time, ERROR, DEPTHWISE, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     product = Product(groups, pixels, max(channels // groups, 1), depth, dtype, "nn")
-    memory = machine.stream(traffic(data) + traffic(weight) + traffic(result))
     time = max(tiled_time(product, machine)[0], memory) + SMALL
-    return work("conv", f"{name} {shape_text(data)} * {shape_text(weight)}", time, ERROR, FORMULA)
+    return work("conv", name, time, ERROR, FORMULA, outside=groups > 1 or weight.rank != 4)
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     tensors = [t for t in op.operands if isinstance(t, Tensor)]
     if len(tensors) < 2 or tensors[1].rank < 3 or not op.outputs or _composite(op):
         return None
-    kernel = _implicit(tensors[0], tensors[1], op.outputs[0], "conv", machine)
+    data, weight, result = *tensors[:2], op.outputs[0]
+    if _transposed(op):
+        kernel = _implicit(result, weight, data, "transposed conv", machine)
+    else:
+        kernel = _implicit(data, weight, result, "conv", machine)
     if len(tensors) < 3:
         return (kernel,)
-    bias = streaming(machine, 2 * traffic(op.outputs[0]))
+    bias = streaming(machine, 2 * traffic(result))
     return kernel, work("elementwise", "add channel bias", bias, 0.2, ROOFLINE)
+
+
+def _transposed(op: Op) -> bool:
+    """Tell a transposed convolution: the data gradient of the one from its result to its data."""
+    return op.attributes.get("transposed") is True or "transpose" in op.base
 
 
 def _composite(op: Op) -> bool:
@@ -51,40 +75,25 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(four) < 3:
         return None
     gradient, data, weight = four[:3]
+    ends = (gradient, weight, data) if _transposed(op) else (data, weight, gradient)
     kernels = []
     for made in op.outputs:
         if made.shape == data.shape:
-            kernels.append(_implicit(data, weight, gradient, "conv data gradient", machine))
+            kernels.append(_implicit(*ends, "conv data gradient", machine))
         elif made.shape == weight.shape:
-            kernels.append(_implicit(data, weight, gradient, "conv weight gradient", machine))
+            kernels.append(_implicit(*ends, "conv weight gradient", machine))
         else:
             time = streaming(machine, traffic(gradient))
             kernels.append(work("reduce", "channel bias sum", time, 0.3, ROOFLINE))
     return tuple(kernels)
 
 
-def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    target = first_tensor(op)
-    if target is None:
-        return None
-    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
-    name = f"{op.base} {shape_text(target)}"
-    return (work("conv", name, streaming(machine, moved), 0.4, ROOFLINE),)
-
-
-POOLS = (
-    "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d",
-    "avg_pool2d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
-    "upsample_nearest2d", "upsample_nearest2d_backward", "upsample_bilinear2d",
-    "upsample_bilinear2d_backward", "constant_pad_nd",
-)  # fmt: skip
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("aten.convolution", "aten._convolution", "aten.cudnn_convolution",
-         "aten.convolution_overrideable"),
+         "aten.convolution_overrideable", "aten.cudnn_convolution_transpose",
+         "aten._conv_depthwise2d", "aten.conv_depthwise3d"),
         _forward,
     ),
     **dict.fromkeys(("aten.convolution_backward", "aten.cudnn_convolution_backward"), _backward),
-    **{f"aten.{name}": _pool for name in POOLS},
 }  # fmt: skip

@@ -9,6 +9,11 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = (
+    "bytes / PCIe rate of pinned or pageable memory, plus a start (traced V100 copies); on the "
+    "device roofline at 0.8 of DRAM bandwidth"
+)
+
 START = 1.8
 """Microseconds of a copy between host and device beside its bytes (traced: 20 us for 213 KB, 7.1
 for 65 KB, 1 to 3 for a few bytes)."""
@@ -94,7 +99,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("aten.to", "aten._to_copy", "aten.clone", "aten.contiguous", "aten.cpu", "aten.cuda",
          "aten.type_as", "aten.alias_copy", "aten.expand_copy", "aten.view_copy", "aten.float",
-         "aten.half", "aten.lift", "aten._reshape_copy", "aten.reshape", "aten.flatten"),
+         "aten.half", "aten.lift", "aten._reshape_copy", "aten.reshape", "aten.flatten",
+         "aten.slice_copy", "aten.select_copy", "aten.narrow_copy", "aten.unsqueeze_copy",
+         "aten.squeeze_copy", "aten.as_strided_copy", "aten.diagonal_copy", "aten.detach_copy",
+         "aten.lift_fresh_copy", "aten._to_dense", "aten._pin_memory", "aten.unfold_copy"),
         _convert,
     ),
     **dict.fromkeys(("aten.copy_", "aten._copy_from"), _copy_into),

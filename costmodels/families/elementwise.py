@@ -11,6 +11,11 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = (
+    "roofline (paper, III-B-1b) over distinct bytes, plus the launch floor (traced V100 kernels); "
+    "trained for f32 ops of one operand"
+)
+
 POINTWISE = (
     "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "angle", "asin", "asinh", "atan",
     "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
@@ -32,8 +37,12 @@ POINTWISE = (
     "softshrink", "sqrt", "square", "sub", "tan", "tanh", "tanh_backward", "threshold",
     "threshold_backward", "true_divide", "trunc", "where", "xlogy", "tril", "triu", "bernoulli",
     "normal", "uniform", "exponential", "random", "__and__", "__or__", "__xor__",
-    "_prelu_kernel", "_prelu_kernel_backward", "_amp_foreach_non_finite_check_and_unscale",
-    "_amp_update_scale",
+    "_prelu_kernel", "_prelu_kernel_backward", "_amp_update_scale", "_add_relu", "complex",
+    "frexp", "gcd", "glu_backward", "hardshrink_backward", "i0", "igamma", "igammac",
+    "lcm", "mvlgamma", "polar", "rrelu_with_noise", "rrelu_with_noise_backward",
+    "soft_margin_loss_backward", "softshrink_backward", "special_entr", "special_erfcx",
+    "special_i0e", "special_i1", "special_i1e", "special_log_ndtr", "special_ndtri",
+    "special_xlog1py", "special_zeta", "geometric", "log_normal", "cauchy",
 )  # fmt: skip
 """Ops whose kernel visits each element once (torch's tag ``pointwise``, and their gradients)."""
 

@@ -31,6 +31,12 @@ from irgraph.ir.tensor import Tensor
 ERROR = 0.3
 """90 % interval: traced forward kernels lie within 11 %, backward within 13 %; one card only."""
 
+SOURCE = (
+    "traffic of offsets, indices, rows and outputs in sectors (paper, III-B-1a); distinct rows "
+    "from the indices' distribution, L2 hits by Che's approximation; gradients kernel by kernel "
+    "(torch, EmbeddingBag.cu, EmbeddingBackwardKernel.cu)"
+)
+
 PLAIN = "paper, III-B-1a: all traffic to DRAM"
 HIT_RATE = "paper, III-B-1a: DRAM and L2 traffic by hit rate p = C(X, L) / C(E, L)"
 CORRECTED = "paper, III-B-1a, table by table; L2 hits by Che's approximation, indices {}"

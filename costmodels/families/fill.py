@@ -8,6 +8,8 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
+
 FORMULA = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
 
 
@@ -28,7 +30,9 @@ def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 NAMES = (
     "zero_", "zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full",
     "full_like", "new_full", "fill", "fill_", "scalar_tensor", "arange", "eye", "linspace",
-    "range", "randint", "randn", "rand", "rand_like", "randn_like", "randperm",
+    "range", "randint", "randn", "rand", "rand_like", "randn_like", "randint_like", "randperm",
+    "tril_indices", "triu_indices", "zero", "_efficientzerotensor", "normal_functional",
+    "hann_window", "hamming_window", "index_fill", "index_fill_", "logspace",
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _fill for name in NAMES}

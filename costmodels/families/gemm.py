@@ -9,6 +9,11 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = (
+    "tiles and rounds of the library's kernels (NeuSight's training split, traced V100 products); "
+    "trained on V100, A100, P100, T4 in f32"
+)
+
 ERROR = 0.25
 """90 % of the traced V100 products lie within this of the tile model."""
 

@@ -7,6 +7,7 @@ import math
 from costmodels.elements import ERROR, streaming
 from costmodels.families.copy import device_copy, host_copy
 from costmodels.families.fill import fill_kernel
+from costmodels.families.sort import places
 from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.scatter import (
     SCATTER_ERROR,
@@ -32,6 +33,11 @@ RESIDENT_BLOCKS, INDICES_A_BLOCK, SLICE_A_BLOCK = 16, 4, 128
 """Blocks of 128 threads that a multiprocessor holds; indices and elements of a slice a block
 covers (torch, Indexing.cu)."""
 
+SOURCE = (
+    "gathers by an element rate, sums at sorted places by waves of blocks (traced V100 kernels; "
+    "torch, Indexing.cu); other scatters by bytes at the rate of random updates"
+)
+
 BACKWARD = "waves of blocks x a chain of reads (torch, Indexing.cu), wave time from traced kernels"
 GATHER = "elements / (0.67 a cycle and multiprocessor), from traced kernels; never below memory"
 
@@ -41,7 +47,9 @@ def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]
     listed = op.operands[1] if len(op.operands) > 1 else ()
     found = [t for t in listed if isinstance(t, Tensor)] if isinstance(listed, tuple) else []
     hosted = [t for t in found if t.device == "cpu"]
-    return found, tuple(host_copy(t, machine, to_host=False, waits=True) for t in hosted)
+    copies = [host_copy(t, machine, to_host=False, waits=True) for t in hosted]
+    masks = (places(t, machine) for t in found if t.dtype == "bool")
+    return found, (*copies, *(kernel for kernels in masks for kernel in kernels))
 
 
 def _gather_kernel(name: str, result: Tensor, machine: Machine) -> Kernel:
@@ -107,19 +115,20 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not op.outputs:
         return None
     result = op.outputs[0]
-    nbytes = 2 * traffic(result) + sum(t.nbytes for t in op.inputs if t.dtype in ("i64", "i32"))
+    nbytes = 2 * traffic(result) + sum(map(traffic, op.inputs[1:]))
     name = f"{op.base} {shape_text(result)}"
     return (work("index", name, streaming(machine, nbytes), SCATTER_ERROR, UPDATE),)
 
 
 def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``index_add`` and ``scatter``: values read, their places read and written."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    """Price ``index_add`` and ``scatter``: values and places read, their targets updated."""
+    tensors = op.inputs
     if len(tensors) < 2:
         return None
-    target, values = tensors[0], max(tensors[1:], key=lambda t: t.nbytes)
-    time = update_time(machine, values.nbytes, min(values.nbytes, target.nbytes))
-    name = f"{op.base} {shape_text(values)}"
+    target, given = tensors[0], tensors[1:]
+    changed = max(t.numel for t in given) * target.itemsize
+    time = update_time(machine, sum(map(traffic, given)), min(changed, target.nbytes))
+    name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
     before = () if op.written else (device_copy(target, target, machine),)
     return (*before, work("index", name, time, SCATTER_ERROR, UPDATE))
 
@@ -132,17 +141,39 @@ def _slice_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (fill_kernel(op.outputs[0], machine), device_copy(part, part, machine))
 
 
+def _part_replaced(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a copy of a tensor in which a part is another's."""
+    if not op.outputs or len(op.inputs) < 2:
+        return None
+    whole, part = op.outputs[0], op.inputs[1]
+    return (device_copy(whole, whole, machine), device_copy(part, part, machine))
+
+
 RULES: dict[str, Rule] = {
-    "aten.index": _index,
-    **dict.fromkeys(("aten.index_put_", "aten.index_put", "aten._index_put_impl_"), _index_put),
+    **dict.fromkeys(("aten.index", "aten._unsafe_index"), _index),
+    **dict.fromkeys(
+        ("aten.index_put_", "aten.index_put", "aten._index_put_impl_", "aten._unsafe_index_put"),
+        _index_put,
+    ),
     **dict.fromkeys(
         ("aten.index_select", "aten.gather", "aten.take", "aten.masked_select"),
         _select_rows,
     ),
     **dict.fromkeys(
         ("aten.index_add_", "aten.index_add", "aten.scatter_add_", "aten.scatter_add",
-         "aten.scatter_", "aten.scatter", "aten.index_copy_", "aten.scatter_reduce_"),
+         "aten.scatter_", "aten.scatter", "aten.index_copy_", "aten.index_copy",
+         "aten.scatter_reduce_", "aten.scatter_reduce", "aten.index_reduce_", "aten.index_reduce",
+         "aten.put_", "aten.put", "aten.masked_scatter_", "aten.masked_scatter"),
         _scatter,
     ),
-    **dict.fromkeys(("aten.slice_backward", "aten.select_backward"), _slice_backward),
+    **dict.fromkeys(
+        ("aten.slice_backward", "aten.select_backward", "aten.diagonal_backward",
+         "aten.unfold_backward", "aten.masked_scatter_backward"),
+        _slice_backward,
+    ),
+    **dict.fromkeys(
+        ("aten.slice_scatter", "aten.select_scatter", "aten.diagonal_scatter",
+         "aten.as_strided_scatter"),
+        _part_replaced,
+    ),
 }  # fmt: skip

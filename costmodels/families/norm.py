@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.machine import SMALL, Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+SOURCE = (
+    "roofline (paper, III-B-1b) over the passes that statistics need; trained for layer norm "
+    "forward in f32"
+)
 
 FORWARD_PASSES, BACKWARD_PASSES = 3, 5
 """Times that the data is moved: read for the statistics, read and written to normalise; the
@@ -28,25 +34,74 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("norm", name, streaming(machine, 2 * traffic(target)), 0.4, ROOFLINE),)
 
 
+def _passes(op: Op, name: str, target: Tensor, passes: int, machine: Machine) -> Kernel:
+    time = streaming(machine, passes * traffic(target))
+    return work("norm", f"{op.base}{name} {shape_text(target)}", time, 0.4, FORMULA)
+
+
+def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price one pass over what is read and written."""
+    target = first_tensor(op)
+    if target is None:
+        return None
+    time = streaming(machine, sum(map(traffic, (*op.inputs, *op.outputs))))
+    return (work("norm", f"{op.base} {shape_text(target)}", time, 0.4, ROOFLINE),)
+
+
 def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None:
         return None
     backward = op.base.endswith(("backward", "backward_impl"))
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
-    time = streaming(machine, passes * traffic(target))
-    return (work("norm", f"{op.base} {shape_text(target)}", time, 0.4, FORMULA),)
+    return (_passes(op, "", target, passes, machine),)
+
+
+def _rows_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a gradient over rows: that of the data, and that of weight and bias if asked for."""
+    target = first_tensor(op)
+    if target is None:
+        return None
+    data = _passes(op, "", target, 3, machine)
+    if not any(made.numel < target.numel for made in op.outputs):
+        return (data,)
+    return data, _passes(op, " of weight", target, 2, machine)
+
+
+def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price group norm: sums over rows, factors of each channel, and the result element by element.
+
+    The gradient reads data and gradient for its sums, and again for the result.
+    """
+    target = first_tensor(op)
+    if target is None:
+        return None
+    backward = op.base.endswith("backward")
+    factors = work("norm", f"{op.base} factors", SMALL, 0.4, FORMULA)
+    sums = _passes(op, " sums", target, 2 if backward else 1, machine)
+    return sums, factors, _passes(op, "", target, 3 if backward else 2, machine)
 
 
 TWO_PASSES = (
-    "native_layer_norm_backward", "native_batch_norm", "native_batch_norm_backward",
+    "native_batch_norm", "native_batch_norm_backward",
     "_native_batch_norm_legit", "_batch_norm_with_update", "batch_norm_backward",
-    "cudnn_batch_norm", "cudnn_batch_norm_backward", "native_group_norm",
-    "native_group_norm_backward",
+    "cudnn_batch_norm", "cudnn_batch_norm_backward",
 )  # fmt: skip
+
+ROWS_BACKWARD = ("native_layer_norm_backward", "_fused_rms_norm_backward")
+
+ONE_PASS = (
+    "_native_batch_norm_legit_no_training", "_batch_norm_no_update", "batch_norm_elemt",
+    "batch_norm_backward_elemt", "batch_norm_stats", "batch_norm_backward_reduce",
+    "_weight_norm_interface", "_weight_norm_interface_backward",
+)  # fmt: skip
+"""Normalisation by given statistics, and the halves of a synchronised batch norm."""
 
 RULES: dict[str, Rule] = {
     "aten.native_layer_norm": _norm,
     "aten._fused_rms_norm": _norm,
     **{f"aten.{name}": _two_passes for name in TWO_PASSES},
+    **{f"aten.{name}": _rows_backward for name in ROWS_BACKWARD},
+    **{f"aten.{name}": _one_pass for name in ONE_PASS},
+    **dict.fromkeys(("aten.native_group_norm", "aten.native_group_norm_backward"), _group),
 }

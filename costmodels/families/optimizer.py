@@ -10,6 +10,11 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
+SOURCE = (
+    "roofline (paper, III-B-1b) over all tensors of the lists, in as many launches as torch needs "
+    "for them (torch, MultiTensorApply.cuh)"
+)
+
 MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 """Tensors that one launch takes, by how many lists it walks (torch, MultiTensorApply.cuh)."""
 
@@ -23,30 +28,83 @@ def launches(sizes: Sequence[int], lists: int) -> int:
     return max(-(-len(sizes) // MOST_TENSORS.get(lists, 30)), -(-blocks // MOST_BLOCKS), 1)
 
 
-def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    lists = [v for v in op.operands if isinstance(v, tuple) and v]
-    first = [t for t in lists[0] if isinstance(t, Tensor)] if lists else []
-    if not first:
-        return None
+def _lists(op: Op) -> list[list[Tensor]]:
+    """Return the lists of tensors among an op's operands that hold some."""
+    lists = [[t for t in v if isinstance(t, Tensor)] for v in op.operands if isinstance(v, tuple)]
+    return [found for found in lists if found]
+
+
+def _kernels(
+    op: Op, machine: Machine, first: Sequence[Tensor], depth: int, moved: float
+) -> tuple[Kernel, ...]:
+    """Return the launches of an update that walks ``depth`` lists and moves so many bytes."""
     if any(t.device == "cpu" for t in first):
         return ()
-    read = {t.name: t for t in op.inputs}
-    written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
-    source = [] if op.base == "_foreach_zero_" else list(read.values())
-    count = launches([t.numel for t in first], len(lists))
-    time = machine.stream(sum(map(traffic, (*source, *written)))) / count + SMALL
+    count = launches([t.numel for t in first], depth)
     name = f"{op.base} {len(first)} tensors"
+    time = machine.stream(moved) / count + SMALL
     return (work("optimizer", name, time, ERROR, ROOFLINE),) * count
 
 
-FOREACH = (
-    "add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_", "addcmul_", "addcdiv_",
-    "addcmul", "addcdiv", "sqrt", "sqrt_", "neg", "neg_", "lerp_", "lerp", "zero_", "copy_",
-    "maximum_", "maximum", "clamp_min_", "reciprocal_", "pow", "exp", "abs", "sign",
+def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price one elementary step over lists: all are read, the first or a new one written."""
+    lists = _lists(op)
+    if not lists:
+        return None
+    read = {t.name: t for t in op.inputs}
+    written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
+    source = [] if op.base == "_foreach_zero_" else list(read.values())
+    depth = len(lists) + bool(op.outputs)
+    return _kernels(op, machine, lists[0], depth, sum(map(traffic, (*source, *written))))
+
+
+def _fused(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a whole update in one kernel: gradients and states read, all but gradients written.
+
+    Step counts ride along. Gradients are written back where the kernel unscales them.
+    """
+    lists = _lists(op)
+    if len(lists) < 2:
+        return None
+    big = [found for found in lists if sum(t.numel for t in found) >= len(found) * 2] or lists
+    unscaled = isinstance(op.attributes.get("grad_scale"), Tensor)
+    written = [found for place, found in enumerate(big) if place != 1 or unscaled]
+    moved = sum(traffic(t) for found in (*big, *written) for t in found)
+    return _kernels(op, machine, lists[0], min(len(big), 5), moved)
+
+
+def _norms(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the norm of each tensor: partial norms in chunks, and a kernel that joins them."""
+    lists = _lists(op)
+    if not lists:
+        return None
+    parts = _kernels(op, machine, lists[0], 1, sum(map(traffic, lists[0])))
+    joined = work("optimizer", "join partial norms", SMALL, 0.3, ROOFLINE)
+    return (*parts, joined) if parts else ()
+
+
+def _unscale(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the check and division of gradients by the loss scale, in place."""
+    lists = _lists(op)
+    if not lists:
+        return None
+    return _kernels(op, machine, lists[0], 1, 2 * sum(map(traffic, lists[0])))
+
+
+UNARY = (
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor",
+    "frac", "lgamma", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round", "rsqrt",
+    "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "zero", "clone",
+)  # fmt: skip
+OTHER = (
+    "add", "sub", "mul", "div", "addcmul", "addcdiv", "lerp", "maximum", "minimum", "clamp_min",
+    "clamp_max", "pow", "copy",
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {
-    **{f"aten._foreach_{name}": _foreach for name in FOREACH},
-    **{f"aten._fused_{name}": _foreach for name in ("sgd_", "adam_", "adamw_", "adagrad_")},
-    "irgraph.fused_adam": _foreach,
+    **{f"aten._foreach_{name}{end}": _foreach for name in (*UNARY, *OTHER) for end in ("", "_")},
+    **{f"aten._fused_{name}_": _fused for name in ("sgd", "adam", "adamw", "adagrad")},
+    **dict.fromkeys(("aten._foreach_norm", "aten._foreach_max", "aten._foreach_powsum"), _norms),
+    "aten._amp_foreach_non_finite_check_and_unscale_": _unscale,
+    "irgraph.fused_adam": _fused,
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ROOFLINE
+from dataclasses import replace
+
+from costmodels.elements import ROOFLINE, streaming
 from costmodels.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -17,6 +19,11 @@ GRID_START = 9.0
 
 GRID_RATIO = 256
 """Values for each result from which blocks share one result (torch, Reduce.cuh)."""
+
+SOURCE = (
+    "roofline (paper, III-B-1b) over the input, plus the start of a reduction in one or two stages "
+    "(traced V100 sums); scans read and write once"
+)
 
 ERROR = 0.25
 
@@ -39,17 +46,47 @@ def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, .
     return (work("fill", "clear semaphores", 1.0, 0.0, FORMULA, launch="memset"), kernel)
 
 
+def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price running sums: the input read and the result written once, along rows in one kernel."""
+    source = next(iter(op.inputs), None)
+    if source is None:
+        return None
+    written = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
+    time = streaming(machine, traffic(source) + sum(map(traffic, written)))
+    return (work("reduce", f"{op.base} {shape_text(source)}", time, 0.4, ROOFLINE, outside=True),)
+
+
 def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     source = next(iter(op.inputs), None)
     if source is None or not op.outputs:
         return None
-    return reduction(source, max(op.outputs[0].numel, 1), machine)
+    whole = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
+    return reduction(whole, max(op.outputs[0].numel, 1), machine)
+
+
+def _pairs(op: Op) -> bool:
+    """Tell a reduction that reads two tensors of one size."""
+    return op.base in ("dot", "vdot", "dist", "equal") and len(op.inputs) == 2
 
 
 NAMES = (
     "sum", "mean", "nansum", "prod", "amax", "amin", "aminmax", "max", "min", "argmax",
     "argmin", "all", "any", "norm", "linalg_vector_norm", "var", "std", "var_mean", "std_mean",
-    "logsumexp", "cumsum", "cumprod", "count_nonzero", "median", "_foreach_norm",
+    "logsumexp", "count_nonzero", "dot", "vdot", "dist", "trace", "equal", "_aminmax",
+    "_is_all_true", "_is_any_true", "linalg__powsum", "hash_tensor",
 )  # fmt: skip
 
-RULES: dict[str, Rule] = {f"aten.{name}": _reduce for name in NAMES}
+SCANS = (
+    "cumsum",
+    "cumprod",
+    "logcumsumexp",
+    "_cummax_helper",
+    "_cummin_helper",
+    "cummax",
+    "cummin",
+)
+
+RULES: dict[str, Rule] = {
+    **{f"aten.{name}": _reduce for name in NAMES},
+    **{f"aten.{name}{end}": _scan for name in SCANS for end in ("", "_")},
+}

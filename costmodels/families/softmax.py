@@ -7,6 +7,8 @@ from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic,
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
+SOURCE = "roofline (paper, III-B-1b) over one pass; trained for softmax forward in f32"
+
 
 def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price one pass: the input (and for the gradient both inputs) read, the result written."""
@@ -24,6 +26,6 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 NAMES = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data",
-         "_masked_softmax", "_safe_softmax")  # fmt: skip
+         "_masked_softmax", "_masked_softmax_backward", "_safe_softmax")  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _softmax for name in NAMES}

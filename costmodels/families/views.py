@@ -6,6 +6,8 @@ from costmodels.machine import Machine, Rule
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
+SOURCE = "launches nothing"
+
 
 def nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     """Return no kernel."""

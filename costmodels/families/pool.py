@@ -1,0 +1,44 @@
+"""Pooling, padding and resampling of images: windows overlap in the cache, memory moves once."""
+
+from __future__ import annotations
+
+from costmodels.elements import ROOFLINE, streaming
+from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+
+SOURCE = "roofline (paper, III-B-1b): what is read and what is written moves once"
+
+SHAPE_ONLY = ("max_pool", "avg_pool")
+"""Gradients that take the pooled tensor for its shape alone (torch, DilatedMaxPool2d.cu)."""
+
+
+def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    target = first_tensor(op)
+    if target is None:
+        return None
+    read = list(op.inputs)
+    if op.base.endswith("backward") and any(name in op.base for name in SHAPE_ONLY):
+        del read[1:2]
+    moved = sum(map(traffic, (*read, *op.outputs)))
+    name = f"{op.base} {shape_text(target)}"
+    return (work("pool", name, streaming(machine, moved), 0.4, ROOFLINE),)
+
+
+FORWARD = (
+    "max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d",
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "fractional_max_pool2d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "upsample_linear1d",
+    "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "reflection_pad1d", "reflection_pad2d",
+    "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
+    "grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler", "affine_grid_generator",
+)  # fmt: skip
+
+NAMES = (
+    *FORWARD, *(f"{name}_backward" for name in FORWARD), "constant_pad_nd", "max_unpool2d",
+    "max_unpool3d", "im2col", "col2im",
+)  # fmt: skip
+
+RULES: dict[str, Rule] = {f"aten.{name}": _pool for name in NAMES}

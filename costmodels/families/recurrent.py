@@ -1,0 +1,70 @@
+"""Recurrent layers that cuDNN computes in one call, and torch's fused cells."""
+
+from __future__ import annotations
+
+from costmodels.elements import ROOFLINE, streaming
+from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.tiles import Product, tiled_time
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+SOURCE = (
+    "each layer: one product for all steps' inputs, then a product and an element-wise kernel a "
+    "step, one after the other (Appleyard et al. 2016); nothing was measured"
+)
+
+BACKWARD = 2
+"""Products of the gradient over those of the forward pass: of the data and of the weights."""
+
+
+def _layers(op: Op) -> list[tuple[Tensor, Tensor]]:
+    """Return the input and the recurrent matrix of every layer and direction."""
+    listed = op.operands[1] if len(op.operands) > 1 else ()
+    matrices = [t for t in listed if isinstance(t, Tensor)] if isinstance(listed, tuple) else []
+    matrices = [t for t in matrices if t.rank == 2]
+    step = 3 if op.attributes.get("proj_size") else 2
+    return list(zip(matrices[::step], matrices[1::step], strict=False))
+
+
+def _cudnn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price all layers and directions of a cuDNN call as they follow each other."""
+    source, layers, hidden = next(iter(op.operands), None), _layers(op), op.attributes.get("hx")
+    if not isinstance(source, Tensor) or not isinstance(hidden, Tensor) or not layers:
+        return None
+    batch = max(int(hidden.shape[-2]), 1)
+    steps = max(source.numel // max(batch * int(source.shape[-1]), 1), 1)
+    factor = BACKWARD if op.base.endswith("backward") else 1
+    time = sum(_layer(*pair, batch, steps, machine) for pair in layers) * factor
+    name = f"{op.base.strip('_')} {len(layers)} layers x {steps} steps"
+    return (work("recurrent", name, time, 0.6, SOURCE, outside=True),)
+
+
+def _layer(given: Tensor, own: Tensor, batch: int, steps: int, machine: Machine) -> float:
+    """Return microseconds of one layer in one direction."""
+    gates, size = int(own.shape[0]), own.itemsize
+    inputs = Product(1, batch * steps, gates, int(given.shape[1]), own.dtype, "tn")
+    step = Product(1, batch, gates, int(own.shape[1]), own.dtype, "tn")
+    cell = machine.stream(2 * batch * gates * size) + SMALL
+    return tiled_time(inputs, machine)[0] + steps * (tiled_time(step, machine)[0] + SMALL + cell)
+
+
+def _cell(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a fused cell: gates and states move once."""
+    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+    if not op.inputs:
+        return None
+    name = f"{op.base.strip('_')} {shape_text(op.inputs[0])}"
+    return (work("recurrent", name, streaming(machine, moved), 0.3, ROOFLINE),)
+
+
+CELLS = (
+    "_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward",
+    "_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward",
+)  # fmt: skip
+
+RULES: dict[str, Rule] = {
+    "aten._cudnn_rnn": _cudnn,
+    "aten._cudnn_rnn_backward": _cudnn,
+    **{f"aten.{name}": _cell for name in CELLS},
+}

@@ -1,0 +1,122 @@
+"""Sorting, selecting the largest, and what torch builds on them: counts, unique values, places."""
+
+from __future__ import annotations
+
+import math
+
+from costmodels.elements import ROOFLINE, streaming
+from costmodels.families.copy import host_copy
+from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.scatter import SORT, SORT_SMALL, SORT_TILE
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+SOURCE = (
+    "radix sort and radix select: passes over keys and 8-byte places (Merrill 2011; torch, "
+    "Sort.cu, TensorTopK.cu); nothing was measured"
+)
+
+SELECT = (
+    "radix select: the slice is read once for every two bits of a key (torch, SortingRadixSelect)"
+)
+SCAN = "counted, then written by a second kernel (cub, DeviceSelect)"
+
+SELECT_BITS = 2
+"""Bits of the key that a pass of the selection decides (torch, SortingRadixSelect.cuh)."""
+
+ERROR = 0.6
+
+
+def _slice(op: Op, source: Tensor) -> int:
+    """Return the elements that are sorted together: an axis, the last by default, or all."""
+    dim = op.attributes.get("dim", -1)
+    if not source.rank:
+        return 1
+    return int(source.shape[dim]) if isinstance(dim, int) else source.numel
+
+
+def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the kernels that sort slices of so many elements, with the places they came from.
+
+    Slices of one block are read and written once; longer ones take a pass for 8 bits of the key.
+    """
+    pair = source.itemsize + 8
+    name = f"sort {shape_text(source)}"
+    places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), 0.3, ROOFLINE)
+    if together <= SORT_TILE:
+        time = max(streaming(machine, 2.0 * pair * source.numel), SORT_SMALL)
+        return places, work("sort", name, time, ERROR, SORT, outside=True)
+    passes = source.itemsize
+    time = passes * (machine.stream(3.0 * pair * source.numel) + 2 * SMALL)
+    return places, work("sort", f"{name}, {passes} passes", time, ERROR, SORT, outside=True)
+
+
+def _sort(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    source = next(iter(op.inputs), None)
+    return None if source is None else sorting(source, _slice(op, source), machine)
+
+
+def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price finding the k-th value of each slice; ``topk`` then sorts the few it keeps."""
+    source = next(iter(op.inputs), None)
+    if source is None:
+        return None
+    passes = math.ceil(8 * source.itemsize / SELECT_BITS)
+    cached = traffic(source) <= machine.sheet.l2_bytes
+    rate = machine.sheet.l2_bandwidth if cached else machine.sheet.bandwidth
+    time = machine.stream(traffic(source)) + passes * traffic(source) / rate / 1e3 + SMALL
+    name = f"{op.base} {shape_text(source)}"
+    found = work("sort", name, time, ERROR, SELECT, outside=True)
+    kept = op.outputs[0] if op.outputs else None
+    if op.base != "topk" or kept is None or op.attributes.get("sorted") is False:
+        return (found,)
+    return found, *sorting(kept, _slice(op, kept), machine)[1:]
+
+
+def places(mask: Tensor, machine: Machine, found: Tensor | None = None) -> tuple[Kernel, ...]:
+    """Return the kernels that list the places of true elements; the host waits for their number."""
+    written = found.nbytes if found is not None else 8.0 * mask.numel
+    name = f"nonzero {shape_text(mask)}"
+    count = Tensor("count", "i64", (), "count")
+    return (
+        work("sort", f"count {name}", streaming(machine, traffic(mask)), ERROR, SCAN),
+        host_copy(count, machine, to_host=True, waits=True),
+        work("sort", name, streaming(machine, traffic(mask) + written), ERROR, SCAN, outside=True),
+    )
+
+
+def _nonzero(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    source = next(iter(op.inputs), None)
+    return None if source is None else places(source, machine, next(iter(op.outputs), None))
+
+
+def _unique(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price unique values: a sort, a pass that keeps the first of each, and their number's copy."""
+    source = next(iter(op.inputs), None)
+    if source is None:
+        return None
+    sort = () if op.base == "unique_consecutive" else sorting(source, source.numel, machine)
+    return *sort, *places(source, machine)
+
+
+def _search(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price binary searches: their steps hit the cache, values and places move once."""
+    if not op.outputs:
+        return None
+    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+    time = streaming(machine, moved, elements=op.outputs[0].numel)
+    return (work("sort", f"{op.base} {shape_text(op.outputs[0])}", time, ERROR, ROOFLINE),)
+
+
+def _named(rule: Rule, *names: str) -> dict[str, Rule]:
+    return dict.fromkeys((f"aten.{name}" for name in names), rule)
+
+
+RULES: dict[str, Rule] = {
+    **_named(_sort, "sort", "msort"),
+    **_named(_select, "topk", "kthvalue", "median", "nanmedian", "mode"),
+    **_named(_nonzero, "nonzero", "nonzero_static"),
+    **_named(_unique, "_unique", "_unique2", "unique_dim", "unique_consecutive"),
+    **_named(_search, "searchsorted", "bucketize", "isin", "bincount", "histc", "multinomial"),
+}

@@ -1,0 +1,197 @@
+"""Pools, sorts, recurrent layers, scans, splits, list updates, grouped convolutions, norms."""
+
+from __future__ import annotations
+
+import pytest
+
+from costmodels.machine import SMALL
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
+
+PEAK = 816.953e3
+"""Bytes a microsecond of V100's memory."""
+
+
+def _stream(nbytes: float) -> float:
+    return nbytes / PEAK + SMALL
+
+
+def test_pooling_moves_what_it_reads_and_writes() -> None:
+    out = (tensor("y", 8, 64, 56, 56), tensor("i", 8, 64, 56, 56, dtype="i64"))
+    op = Op("aten.max_pool2d_with_indices", (tensor("x", 8, 64, 112, 112),), out)
+    assert total(kernels(op, machine())) == pytest.approx(
+        _stream(8 * 64 * (4 * 112 * 112 + 12 * 56 * 56))
+    )
+
+
+def test_a_pools_gradient_does_not_read_the_pooled_tensor() -> None:
+    operands = (tensor("g", 8, 64, 56, 56), tensor("x", 8, 64, 112, 112))
+    places = {"indices": tensor("i", 8, 64, 56, 56, dtype="i64")}
+    op = Op("aten.max_pool2d_with_indices_backward", operands,
+            (tensor("d", 8, 64, 112, 112),), places)  # fmt: skip
+    assert total(kernels(op, machine())) == pytest.approx(
+        _stream(8 * 64 * (12 * 56 * 56 + 4 * 112 * 112))
+    )
+
+
+def test_long_slices_are_sorted_in_passes_over_the_key() -> None:
+    short = call("aten.sort", tensor("x", 1000, 1000), out=(1000, 1000))
+    long = call("aten.sort", tensor("x", 1, 1_000_000), out=(1, 1_000_000))
+    assert total(kernels(long, machine())) > 3 * total(kernels(short, machine()))
+    assert "4 passes" in kernels(long, machine())[1].name
+
+
+def test_a_16_bit_key_takes_half_the_passes() -> None:
+    op = call("aten.sort", tensor("x", 1_000_000, dtype="f16"), out=(1_000_000,))
+    assert "2 passes" in kernels(op, machine())[1].name
+
+
+def test_the_largest_are_selected_and_then_sorted() -> None:
+    sorted_ = call("aten.topk", tensor("x", 512, 4096), out=(512, 8), k=8, dim=-1)
+    plain = call("aten.topk", tensor("x", 512, 4096), out=(512, 8), k=8, dim=-1, sorted=False)
+    assert [len(kernels(op, machine())) for op in (sorted_, plain)] == [2, 1]
+
+
+def test_the_host_waits_for_the_number_of_places() -> None:
+    op = call("aten.nonzero", tensor("m", 4096, dtype="bool"), out=(100, 1))
+    assert [k.blocking for k in kernels(op, machine())] == [False, True, False]
+
+
+def test_a_mask_as_an_index_is_listed_first() -> None:
+    data, mask = tensor("x", 4096, 64), tensor("m", 4096, dtype="bool")
+    op = call("aten.index", data, (mask,), out=(1000, 64))
+    found = kernels(op, machine())
+    assert len(found) == 4 and found[1].blocking and found[3].family == "index"
+
+
+def _rnn(name: str, steps: int) -> Op:
+    weights = tuple(
+        tensor(f"w{i}", *shape)
+        for i, shape in enumerate([(1024, 128), (1024, 256), (1024,), (1024,)] * 2)
+    )
+    hidden = {"hx": tensor("h", 2, 64, 256)}
+    return Op(name, (tensor("x", steps, 64, 128), weights), (tensor("y", steps, 64, 256),), hidden)
+
+
+def test_a_recurrent_layer_takes_its_steps_one_after_the_other() -> None:
+    (short,), (long,) = (kernels(_rnn("aten._cudnn_rnn", n), machine()) for n in (10, 40))
+    assert 3.5 < long.time / short.time < 4.1
+    assert long.name == "cudnn_rnn 2 layers x 40 steps" and long.outside
+
+
+def test_a_recurrent_gradient_takes_twice_the_products() -> None:
+    forward, backward = (
+        total(kernels(_rnn(name, 20), machine()))
+        for name in ("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
+    )
+    assert backward == pytest.approx(2 * forward)
+
+
+def test_running_sums_write_what_they_read() -> None:
+    op = call("aten.cumsum", tensor("x", 2048, 1024), out=(2048, 1024), dim=1)
+    assert total(kernels(op, machine())) == pytest.approx(_stream(2 * 2048 * 1024 * 4))
+
+
+def test_parts_that_are_copied_take_a_kernel_each() -> None:
+    parts = tuple(tensor(f"y{i}", 2048, 64) for i in range(3))
+    op = Op("aten.split_with_sizes_copy", (tensor("x", 2048, 192),), (parts,))
+    assert len(kernels(op, machine())) == 3
+
+
+def test_many_parts_are_joined_in_several_launches() -> None:
+    parts = tuple(tensor(f"x{i}", 64, 16) for i in range(129))
+    assert len(kernels(call("aten.cat", parts, out=(64, 129 * 16)), machine())) == 2
+
+
+def test_a_repeat_reads_its_source_once() -> None:
+    op = call("aten.repeat", tensor("x", 1024, 64), out=(16 * 1024, 64))
+    assert total(kernels(op, machine())) == pytest.approx(_stream(17 * 1024 * 64 * 4), rel=0.5)
+    assert total(kernels(op, machine())) < _stream(32 * 1024 * 64 * 4)
+
+
+def _adam(**attributes: Value) -> Op:
+    lists = [tuple(tensor(f"{n}{i}", 1 << 20) for i in range(4)) for n in "pgmv"]
+    steps = tuple(tensor(f"s{i}") for i in range(4))
+    names = frozenset(t.name for found in lists for t in found)
+    return Op("aten._fused_adamw_", (*lists, (), steps), (), attributes, names)
+
+
+def test_a_fused_adam_reads_four_tensors_and_writes_three() -> None:
+    found = kernels(_adam(), machine())
+    assert total(found) - SMALL * len(found) == pytest.approx(7 * 4 * (1 << 22) / PEAK)
+
+
+def test_a_fused_adam_that_unscales_writes_gradients_back() -> None:
+    found = kernels(_adam(grad_scale=tensor("scale")), machine())
+    assert total(found) - SMALL * len(found) == pytest.approx(8 * 4 * (1 << 22) / PEAK)
+
+
+def test_norms_of_a_list_read_every_tensor() -> None:
+    tensors = tuple(tensor(f"g{i}", 1 << 20) for i in range(4))
+    norms = tuple(tensor(f"n{i}") for i in range(4))
+    found = kernels(Op("aten._foreach_norm", (tensors,), (norms,)), machine())
+    assert found[-1].name == "join partial norms"
+    assert total(found) == pytest.approx(4 * (4 << 20) / PEAK + SMALL * 2, rel=0.01)
+
+
+def test_unscaling_gradients_reads_and_writes_them() -> None:
+    tensors = tuple(tensor(f"g{i}", 1 << 20) for i in range(4))
+    operands = (tensors, tensor("inf"), tensor("scale"))
+    op = Op("aten._amp_foreach_non_finite_check_and_unscale_", operands)
+    assert total(kernels(op, machine())) == pytest.approx(_stream(8 * (4 << 20)), rel=0.05)
+
+
+def _conv(channels: int, groups: int, **attributes: Value) -> Op:
+    data, weight = tensor("x", 8, channels, 56, 56), tensor("w", channels, channels // groups, 3, 3)
+    return call("aten.convolution", data, weight, out=(8, channels, 56, 56), **attributes)
+
+
+def test_a_depthwise_convolution_is_bound_by_memory() -> None:
+    alone, whole = (total(kernels(_conv(256, groups), machine())) for groups in (256, 1))
+    moved = _stream(2 * 8 * 256 * 56 * 56 * 4)
+    assert moved <= alone < 1.5 * moved < whole
+
+
+def test_groups_divide_the_work() -> None:
+    whole, four = (total(kernels(_conv(256, groups), machine())) for groups in (1, 4))
+    assert 2.0 < whole / four < 4.5
+
+
+def test_a_transposed_convolution_costs_what_its_forward_one_does() -> None:
+    small, large = tensor("x", 8, 128, 16, 16), tensor("y", 8, 64, 32, 32)
+    weight = tensor("w", 128, 64, 4, 4)
+    up = Op("aten.convolution", (small, weight), (large,), {"transposed": True})
+    down = Op("aten.convolution", (large, weight), (small,))
+    assert total(kernels(up, machine())) == pytest.approx(total(kernels(down, machine())))
+
+
+def test_a_one_dimensional_convolution_is_flagged() -> None:
+    op = call("aten.convolution", tensor("x", 8, 64, 256), tensor("w", 64, 64, 3), out=(8, 64, 256))
+    assert kernels(op, machine())[0].outside
+
+
+def test_a_layer_norms_gradient_has_a_kernel_for_its_weight() -> None:
+    def gradient(*results: Tensor | None) -> int:
+        operands = (tensor("g", 2048, 512), tensor("x", 2048, 512))
+        return len(kernels(Op("aten.native_layer_norm_backward", operands, results), machine()))
+
+    data, weight = tensor("dx", 2048, 512), tensor("dw", 512)
+    assert gradient(data, weight, weight) == 2
+    assert gradient(data, None, None) == 1
+
+
+@pytest.mark.parametrize("name", ["native_group_norm", "native_group_norm_backward"])
+def test_a_group_norm_takes_three_kernels(name: str) -> None:
+    op = call(f"aten.{name}", tensor("x", 8, 64, 32, 32), out=(8, 64, 32, 32))
+    assert len(kernels(op, machine())) == 3
+
+
+@pytest.mark.parametrize("name", ["scatter_add", "scatter_reduce", "index_add", "index_copy"])
+def test_scatters_find_their_places_among_the_attributes(name: str) -> None:
+    """Their schemas name the axis before the places, so that these are no operands."""
+    places = {"index": tensor("i", 4096, 64, dtype="i64"), "src": tensor("v", 4096, 64)}
+    op = call(f"aten.{name}", tensor("x", 1000, 64), out=(1000, 64), dim=0, **places)
+    found = kernels(op, machine())
+    assert [k.family for k in found] == ["copy", "index"]
+    assert found[1].time > _stream(4096 * 64 * 12)
