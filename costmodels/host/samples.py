@@ -13,6 +13,9 @@ from irgraph.capture.kineto.trace import Kind
 US = 1000
 """Nanoseconds in a microsecond."""
 
+KINDS = {int(kind): kind.name.lower() for kind in Kind}
+"""What each kind of event is called in tables and reports."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -163,10 +166,11 @@ def of_call(view: HostView, call: Call) -> Sample:
         kind = "sync" if call.syncs else "T4"
         started = _launch_kind(view, call) if call.work else ""
         return Sample(kind, call.function, "", (call.end - call.start) / US, 1, started)
-    done = int(view.tree.trace.end[call.awaits])
+    columns = view.tree.trace.columns
+    done = int(columns["start"][call.awaits]) + int(columns["duration"][call.awaits])
     return Sample("wait", call.function, "", (call.end - done) / US, 1)
 
 
 def _launch_kind(view: HostView, call: Call) -> str:
     """Return what a launch starts: ``kernel``, ``memcpy`` or ``memset``."""
-    return Kind(int(view.tree.trace.columns["kind"][call.work[0]])).name.lower()
+    return KINDS[int(view.tree.trace.columns["kind"][call.work[0]])]

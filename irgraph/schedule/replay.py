@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from costmodels.host.rules import Rule, keep_all
-from costmodels.host.samples import US, Sample, Samples, collect, gaps, of_item
+from costmodels.host.samples import KINDS, US, Sample, Samples, collect, gaps, of_item
 from irgraph.capture.kineto.device import Orders, Start, device_orders, stream_of
 from irgraph.capture.kineto.host import Call, HostView, Item, host_view
 from irgraph.capture.kineto.steps import Step
-from irgraph.capture.kineto.trace import Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.trace import Integers, KinetoTrace
 from irgraph.capture.kineto.tree import Tree
 from irgraph.ir.cost import Kernel
 from irgraph.schedule.tasks import TaskBuilder, run
@@ -24,9 +24,6 @@ SLOW = 1.5
 UNUSUAL = 10.0
 """Work that starts this many usual latencies behind its launch was held up by something that the
 trace does not show; it is held up as long in the replay."""
-
-KINDS = {int(kind): kind.name.lower() for kind in Kind}
-"""What each kind of event is called in reports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,12 @@ def run(
     python: str, program: str, path: Path, *options: str
 ) -> tuple[float, float, float, float, int]:
     """Return seconds to read, for the tree, of processor to read; peak MB, events kept."""
+    read, tree, used, peak, kept = measured(python, program, path, *options)[-5:]
+    return float(read), float(tree), float(used), float(peak), int(kept)
+
+
+def measured(python: str, program: str, path: Path, *options: str) -> list[str]:
+    """Return the words that a program prints about a trace, run in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(
         [python, "-c", program, str(path), *options],
@@ -91,8 +97,7 @@ def run(
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
-    read, tree, used, peak, kept = done.stdout.split()[-5:]
-    return float(read), float(tree), float(used), float(peak), int(kept)
+    return done.stdout.split()
 
 
 def largest() -> Path:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from irgraph.capture.kineto.clean import MICROSECOND
-from irgraph.capture.kineto.trace import Kind, KinetoTrace
+from irgraph.capture.kineto.trace import Integers, Kind, KinetoTrace
 from irgraph.capture.kineto.tree import Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Why a device event started when it did; times in nanoseconds.
 
     Attributes:
@@ -64,34 +64,55 @@ def device_orders(tree: Tree) -> Orders:
     rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
     before: dict[int, int] = {}
     last: dict[tuple[int, int], int] = {}
-    for row in rows.tolist():
-        stream = stream_of(trace, row)
+    streams = (trace.columns[column][rows].tolist() for column in ("device", "stream"))
+    for row, stream in zip(rows.tolist(), zip(*streams, strict=True), strict=True):
         before[row] = last.get(stream, -1)
         last[stream] = row
-    orders = Orders(latency=_latencies(tree, rows.tolist()))
-    across = _across(tree, rows.tolist())
-    for row in rows.tolist():
-        orders.starts[row] = _start(tree, row, before[row], across.get(row, ()), orders.latency)
+    launches = _launches(tree, rows)
+    orders = Orders(latency=_latencies(launches))
+    across = _across(tree, rows)
+    ends = {launch.row: launch.end for launch in launches}
+    for launch in launches:
+        held = (before[launch.row], across.get(launch.row, ()))
+        orders.starts[launch.row] = _start(launch, *held, ends, orders.latency)
     gaps = [s.delay for s in orders.starts.values() if s.queued and s.before >= 0 and not s.across]
     if gaps:
         orders.gap = float(np.median(gaps))
     return orders
 
 
-def _latencies(tree: Tree, rows: list[int]) -> dict[str, float]:
-    """Return by runtime function the median delay of work launched to an idle device."""
+class _Launch(NamedTuple):
+    """Device work, when it ran, and when what launched it began (-1: nothing is known to)."""
+
+    row: int
+    start: int
+    end: int
+    begun: int
+    function: str
+
+
+def _launches(tree: Tree, rows: Integers) -> list[_Launch]:
+    """Return device work with its launches, in the order of the rows."""
     trace = tree.trace
+    start, launch = trace.columns["start"], tree.launch[rows]
+    ends = start[rows] + trace.columns["duration"][rows]
+    begun = np.where(launch >= 0, start[launch], -1)
+    functions = (trace.names[name] for name in trace.columns["name"][launch].tolist())
+    figures = (column.tolist() for column in (rows, start[rows], ends, begun))
+    return [_Launch(*row) for row in zip(*figures, functions, strict=True)]
+
+
+def _latencies(launches: Sequence[_Launch]) -> dict[str, float]:
+    """Return by runtime function the median delay of work launched to an idle device."""
     found: dict[str, list[int]] = defaultdict(list)
     every: dict[str, list[int]] = defaultdict(list)
     done = -(1 << 62)
-    for row in rows:
-        start, launch = int(trace.columns["start"][row]), int(tree.launch[row])
-        if launch >= 0:
-            begun = int(trace.columns["start"][launch])
-            every[trace.text(launch)].append(start - begun)
+    for _, start, end, begun, function in launches:
+        if begun >= 0:
+            every[function].append(start - begun)
             if done <= begun:
-                found[trace.text(launch)].append(start - begun)
-        done = max(done, start + int(trace.columns["duration"][row]))
+                found[function].append(start - begun)
+        done = max(done, end)
     return {name: _usual(found[name], delays) for name, delays in every.items()}
 
 
@@ -100,32 +121,27 @@ def _usual(idle: list[int], every: list[int]) -> float:
 
 
 def _start(
-    tree: Tree, row: int, before: int, across: tuple[int, ...], latency: Mapping[str, float]
+    launch: _Launch,
+    before: int,
+    across: tuple[int, ...],
+    ends: Mapping[int, int],
+    latency: Mapping[str, float],
 ) -> Start:
-    trace = tree.trace
-    start, launch = int(trace.columns["start"][row]), int(tree.launch[row])
-    if launch < 0:
+    if launch.begun < 0:
         return Start(before, (), True, 0)
-    begun = int(trace.columns["start"][launch])
-    ready = begun + latency[trace.text(launch)]
-    known = [r for r in (before, *across) if r >= 0 and _end(trace, r) > ready]
+    ready = launch.begun + latency[launch.function]
+    known = [r for r in (before, *across) if r >= 0 and ends[r] > ready]
     if not known:
-        return Start(before, (), False, start - begun)
-    last = max(known, key=lambda r: _end(trace, r))
-    return Start(before, () if last == before else (last,), True, start - _end(trace, last))
+        return Start(before, (), False, launch.start - launch.begun)
+    last = max(known, key=lambda r: ends[r])
+    return Start(before, () if last == before else (last,), True, launch.start - ends[last])
 
 
-def _end(trace: KinetoTrace, row: int) -> int:
-    return int(trace.columns["start"][row]) + int(trace.columns["duration"][row])
-
-
-def _across(tree: Tree, rows: list[int]) -> dict[int, tuple[int, ...]]:
+def _across(tree: Tree, rows: Integers) -> dict[int, tuple[int, ...]]:
     trace = tree.trace
-    waits = sorted(
-        int(trace.columns["start"][row])
-        for row in trace.rows(Kind.RUNTIME)
-        if "StreamWaitEvent" in trace.text(row)
-    )
+    named = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
+    calls = named[trace.columns["name"]] & (trace.columns["kind"] == Kind.RUNTIME)
+    waits: list[int] = np.sort(trace.columns["start"][calls]).tolist()
     if not waits:
         return {}
     by_stream = _launched(tree, rows)
@@ -143,13 +159,15 @@ def _across(tree: Tree, rows: list[int]) -> dict[int, tuple[int, ...]]:
 _ByStream = Mapping[tuple[int, int], tuple[list[int], list[int]]]
 
 
-def _launched(tree: Tree, rows: list[int]) -> _ByStream:
+def _launched(tree: Tree, rows: Integers) -> _ByStream:
     """Return launch times and rows by stream, in order of launch; orphans are left out."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    starts = tree.trace.columns["start"]
-    for row in rows:
-        if tree.launch[row] >= 0:
-            found[stream_of(tree.trace, row)].append((int(starts[tree.launch[row]]), row))
+    columns = tree.trace.columns
+    launched = rows[tree.launch[rows] >= 0]
+    begun = columns["start"][tree.launch[launched]]
+    selected = (columns["device"][launched], columns["stream"][launched], begun, launched)
+    for device, stream, start, row in zip(*(c.tolist() for c in selected), strict=True):
+        found[device, stream].append((start, row))
     return {s: ([t for t, _ in sorted(p)], [r for _, r in sorted(p)]) for s, p in found.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -109,38 +109,37 @@ def host_view(tree: Tree) -> HostView:
     started = _started(tree)
     waits = Waits(tree)
     calls = _calls(tree, started, waits)
-    threads = {tree.main, *tree.backward}
     thread, kind = trace.columns["thread"], trace.columns["kind"]
-    counts = _events_below(tree)
     loaders = _loaders(tree, calls)
     hidden = _inside(tree, loaders)
-    items = []
     is_top = (tree.top == np.arange(len(trace))) & (kind == Kind.OP)
-    stray = [row for row in trace.rows(Kind.RUNTIME) if tree.op[row] < 0]
-    rows = [*np.flatnonzero(is_top).tolist(), *stray, *loaders]
-    for row in sorted(rows, key=lambda r: int(trace.columns["start"][r])):
-        if int(thread[row]) in threads and row not in hidden:
-            items.append(_item(tree, row, calls, counts, row in loaders))
+    stray = (kind == Kind.RUNTIME) & (tree.op < 0)
+    outermost = is_top | stray
+    outermost[list(loaders)] = True
+    outermost[list(hidden)] = False
+    rows = np.flatnonzero(outermost & np.isin(thread, [tree.main, *tree.backward]))
+    rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
+    items = list(_items(tree, rows, calls, loaders))
     return HostView(tree, items, [item.start for item in items], waits)
 
 
-def _item(
-    tree: Tree, row: int, calls: Mapping[int, list[Call]], counts: Integers, loader: bool
-) -> Item:
+def _items(
+    tree: Tree, rows: Integers, calls: Mapping[int, list[Call]], loaders: Container[int]
+) -> Iterator[Item]:
     trace = tree.trace
-    name = trace.text(row)
-    is_op = trace.columns["kind"][row] == Kind.OP
-    return Item(
-        row,
-        name,
-        (name, operand_shapes(*trace.shapes[int(trace.columns["shape"][row])])),
-        int(trace.columns["thread"][row]),
-        int(trace.columns["start"][row]),
-        int(tree.end[row]),
-        tuple(calls.get(row, ())),
-        "loader" if loader else "op" if is_op else "call",
-        int(counts[row]),
+    is_op = trace.columns["kind"] == Kind.OP
+    names, shapes, threads, starts = (
+        trace.columns[column] for column in ("name", "shape", "thread", "start")
     )
+    columns = (names, shapes, threads, starts, tree.end, is_op, _events_below(tree))
+    selected = (column[rows].tolist() for column in columns)
+    for row, name, shape, thread, start, end, op, events in zip(
+        rows.tolist(), *selected, strict=True
+    ):
+        text = trace.names[name]
+        key = (text, operand_shapes(*trace.shapes[shape]))
+        kind = "loader" if row in loaders else "op" if op else "call"
+        yield Item(row, text, key, thread, start, end, tuple(calls.get(row, ())), kind, events)
 
 
 @cache
@@ -164,8 +163,9 @@ def operand_shapes(dims: bytes, types: bytes) -> str:
 def _started(tree: Tree) -> dict[int, list[int]]:
     """Return the device events by the row of the call that started them."""
     found: dict[int, list[int]] = defaultdict(list)
-    for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
-        found[int(tree.launch[row])].append(row)
+    rows = np.flatnonzero(tree.trace.on_device & (tree.launch >= 0))
+    for row, launch in zip(rows.tolist(), tree.launch[rows].tolist(), strict=True):
+        found[launch].append(row)
     return found
 
 
@@ -173,15 +173,17 @@ def _calls(tree: Tree, started: Mapping[int, list[int]], waits: Waits) -> dict[i
     """Return launches and waits by the outermost operator around them, else by themselves."""
     trace = tree.trace
     found: dict[int, list[Call]] = defaultdict(list)
-    for row in trace.rows(Kind.RUNTIME):
-        syncs = is_sync(trace.text(row))
+    names = trace.columns["name"]
+    waiting = np.fromiter(map(is_sync, trace.names), bool, len(trace.names))[names]
+    chosen = waiting.copy()
+    chosen[list(started)] = True
+    rows = np.flatnonzero(chosen & (trace.columns["kind"] == Kind.RUNTIME))
+    columns = (names, trace.columns["start"], tree.end, waiting, tree.top)
+    selected = (column[rows].tolist() for column in columns)
+    for row, name, start, end, syncs, top in zip(rows.tolist(), *selected, strict=True):
         work = tuple(started.get(row, ()))
-        if not work and not syncs:
-            continue
-        start, end = int(trace.columns["start"][row]), int(tree.end[row])
         awaits = waits.of_sync(start, end) if syncs else _own(tree, work, start, end)
-        top = int(tree.top[row])
-        call = Call(row, trace.text(row), start, end, work, awaits, syncs)
+        call = Call(row, trace.names[name], start, end, work, awaits, syncs)
         found[top if top >= 0 else row].append(call)
     return found
 
@@ -222,10 +224,11 @@ class Waits:
 
 def _events_below(tree: Tree) -> Integers:
     """Return how many host events lie at or below each one."""
-    counts = np.ones(len(tree.trace), "i8")
-    for row in np.flatnonzero(tree.parent >= 0)[::-1].tolist():
-        counts[tree.parent[row]] += counts[row]
-    return counts
+    counts = [1] * len(tree.trace)
+    rows = np.flatnonzero(tree.parent >= 0)[::-1]
+    for row, parent in zip(rows.tolist(), tree.parent[rows].tolist(), strict=True):
+        counts[parent] += counts[row]
+    return np.array(counts, "i8")
 
 
 def _loaders(tree: Tree, calls: Mapping[int, list[Call]]) -> set[int]:
