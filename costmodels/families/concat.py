@@ -21,7 +21,8 @@ SOURCE = "bytes twice at 0.79 of DRAM bandwidth (paper, III-B-1b; its program's 
 FORMULA = "2 x bytes / (0.79 DRAM bandwidth) (paper, III-B-1b; its program's constant)"
 
 
-def _cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+def cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price tensors joined along an axis: every byte is read and written once."""
     if not op.outputs:
         return None
     result = op.outputs[0]
@@ -51,7 +52,7 @@ def _repeat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 RULES: dict[str, Rule] = {
-    **{f"aten.{n}": _cat for n in ("cat", "concat", "concatenate", "stack", "_cat", "hstack",
+    **{f"aten.{n}": cat for n in ("cat", "concat", "concatenate", "stack", "_cat", "hstack",
                                    "vstack", "_stack", "_chunk_cat", "block_diag")},
     **{f"aten.{n}": _split for n in ("split_copy", "split_with_sizes_copy", "unbind_copy")},
     **{f"aten.{n}": _repeat for n in ("repeat", "tile")},

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 from costmodels.elements import broadcast_copy
+from costmodels.families.concat import cat
 from costmodels.machine import SMALL, Machine, Rule, work
 from costmodels.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -155,6 +160,50 @@ def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return product_kernels(Product(1, rows, 1, depth, matrix.dtype, "tn"), machine)
 
 
+def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price several products as one; results are views of one block.
+
+    Factors are stacked first, if they do not lie so; biases too, and spread over the results.
+    """
+    first, second = (tensors_of(value) for value in op.operands[:2])
+    if not first or len(first) != len(second) or not op.outputs:
+        return None
+    product = replace(_product(_stacked(first), _stacked(second)), batch=len(first))
+    copies = [_stack(list_, machine) for list_ in (first, second) if not lie_stacked(list_)]
+    bias = tensors_of(op.attributes.get("bias", ()))
+    if bias:
+        copies += [_stack(bias, machine)] * (not lie_stacked(bias))
+        copies.append(broadcast_copy(bias[0], _whole(op.outputs), machine))
+    return (*copies, *product_kernels(product, machine))
+
+
+def tensors_of(value: Value) -> list[Tensor]:
+    """Return the tensors of a list."""
+    return [t for t in value if isinstance(t, Tensor)] if isinstance(value, tuple) else []
+
+
+def lie_stacked(tensors: Sequence[Tensor]) -> bool:
+    """Tell whether tensors of one type lie at equal distances in one buffer, or are the same."""
+    starts = [int(t.offset) for t in tensors]
+    steps = {b - a for a, b in pairwise(starts)}
+    return len({t.buffer for t in tensors}) == 1 and len(steps) <= 1
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """Return one of the factors as it lies in the stack: copies are row by row."""
+    return tensors[0] if lie_stacked(tensors) else replace(tensors[0], strides=None)
+
+
+def _whole(tensors: Sequence[Tensor]) -> Tensor:
+    return replace(tensors[0], shape=(len(tensors), *tensors[0].shape), strides=None)
+
+
+def _stack(tensors: Sequence[Tensor], machine: Machine) -> Kernel:
+    whole = _whole(tensors)
+    stacked = Op("aten.stack", (tuple(tensors),), (whole,))
+    return (cat(stacked, machine) or ())[0]
+
+
 RULES: dict[str, Rule] = {
     "aten.mm": _mm,
     "aten.bmm": _mm,
@@ -169,4 +218,5 @@ RULES: dict[str, Rule] = {
     "aten.addmv": _mv,
     "irgraph.addmm_relu": _addmm,
     "irgraph.linear_relu": _linear,
+    "irgraph.batched_gemm": _batched,
 }

@@ -82,6 +82,16 @@ def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return sums, factors, _passes(op, "", target, 3 if backward else 2, machine)
 
 
+def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a sum and its layer norm in one kernel: two reads, and writes of the sum and norm."""
+    target = first_tensor(op)
+    if target is None or not op.inputs:
+        return None
+    nbytes = sum(map(traffic, op.inputs[:2])) + 2 * traffic(target)
+    name = f"{op.base} {shape_text(target)}"
+    return (work("norm", name, streaming(machine, nbytes), 0.4, ROOFLINE),)
+
+
 TWO_PASSES = (
     "native_batch_norm", "native_batch_norm_backward",
     "_native_batch_norm_legit", "_batch_norm_with_update", "batch_norm_backward",
@@ -100,6 +110,7 @@ ONE_PASS = (
 RULES: dict[str, Rule] = {
     "aten.native_layer_norm": _norm,
     "aten._fused_rms_norm": _norm,
+    "irgraph.add_layer_norm": _add_norm,
     **{f"aten.{name}": _two_passes for name in TWO_PASSES},
     **{f"aten.{name}": _rows_backward for name in ROWS_BACKWARD},
     **{f"aten.{name}": _one_pass for name in ONE_PASS},

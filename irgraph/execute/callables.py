@@ -11,6 +11,7 @@ from irgraph.execute.own_ops import OWN
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
@@ -60,11 +61,6 @@ def _tensors(value: Value, lookup: Lookup) -> Torch:
     if isinstance(value, tuple):
         return [_tensors(item, lookup) for item in value]
     return value
-
-
-def is_label(op: Op) -> bool:
-    """Tell whether a leaf computes nothing: a label, an autograd node, or stream order."""
-    return op.is_scope or op.name.startswith("sync.")
 
 
 def reduces(graph: Graph) -> bool:

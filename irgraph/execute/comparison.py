@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from irgraph.execute.callables import is_label, reduces
-from irgraph.execute.leaving import leaving
+from irgraph.execute.callables import reduces
 from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.records import DECLARED, Comparison
 from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.text.diagnostics import Diagnostic, Place, fail

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from irgraph.execute.callables import computations, is_label, place_of
+from irgraph.execute.callables import computations, place_of
 from irgraph.execute.draw import Drawer
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import (
@@ -21,16 +21,11 @@ from irgraph.execute.torch_values import (
     view_of,
 )
 from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.text.diagnostics import IrgraphError, fail
-
-LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
-"""Ops whose results after the first are for their own backward; their sizes differ by device."""
-
-UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-"""Ops that give memory without values; what is in it came from the program itself."""
 
 
 def run(graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int = 1) -> Result:

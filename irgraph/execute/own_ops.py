@@ -101,6 +101,16 @@ def linear_relu(
     return torch.nn.functional.linear(input, weight, bias).relu()
 
 
+def batched_gemm(mat1: Tensors, mat2: Tensors, bias: Tensors = ()) -> list[Torch]:
+    """Return several products of equal shapes, with a bias each if there are any, as one."""
+    first, second = torch.stack(list(mat1)), torch.stack(list(mat2))
+    if not bias:
+        return list(torch.bmm(first, second).unbind())
+    added = torch.stack(list(bias))
+    added = added.unsqueeze(1) if added.dim() == 2 else added
+    return list(torch.baddbmm(added, first, second).unbind())
+
+
 def fused_adam(
     self: Tensors,
     grads: Tensors,
@@ -153,6 +163,7 @@ OWN: Mapping[str, Callable[..., Torch]] = {
         batched_embedding_sgd,
         addmm_relu,
         linear_relu,
+        batched_gemm,
         fused_adam,
         add_layer_norm,
     )

@@ -13,6 +13,7 @@ from irgraph.language.patterns import (
     Bound,
     Found,
     Given,
+    Module,
     NewOp,
     Selection,
     Series,
@@ -192,9 +193,17 @@ class Check:
                 hint = near(name, scope.handles)
                 message = f"{name!r} names nothing found or made before{hint}"
                 self.note(message, selection.pattern.place)
+        if isinstance(selection.pattern, Module) and selection.pattern.named:
+            self._module(selection.pattern, kinds)
         if selection.where is not None:
             kinds.truth(selection.where)
         return kinds
+
+    def _module(self, module: Module, kinds: Kinds) -> None:
+        kind = kinds.of(Name(module.path, place=module.place))
+        if kind not in ("text", *OPEN):
+            hint = 'write its path as in module "bot_mlp"'
+            self.note(f"a module's path is needed here, not {CALLED[kind]}", module.place, hint)
 
     def _handle(self, name: str, place: Place, scope: _Scope) -> None:
         if name in scope.handles:

@@ -60,14 +60,14 @@ class Scope:
         values: what patterns bound.
         known: values of whole expressions by their text: a group's keys.
         pricer: tells ``op.time``; ``None`` where no device is chosen.
-        around: tells the name of the op around an op.
+        asked: what is asked of a graph about an op: ``scope``, ``idle``, ``unread``.
     """
 
     names: Mapping[str, Datum] = field(default_factory=dict)
     values: Mapping[str, Value] = field(default_factory=dict)
     known: Mapping[str, Value] = field(default_factory=dict)
     pricer: Pricer | None = None
-    around: Callable[[Op], str] = lambda _: ""
+    asked: Mapping[str, Callable[[Op], Value]] = field(default_factory=dict)
 
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -157,8 +157,8 @@ def _property(expression: Attribute, of: Datum, scope: Scope) -> Value:
             hint = "choose one, as in --device v100"
             raise fail(f"{expression} needs a device", expression.place, hint=hint)
         return scope.pricer.time(of)
-    if isinstance(of, Op) and expression.name == "scope":
-        return scope.around(of)
+    if isinstance(of, Op) and expression.name in scope.asked:
+        return scope.asked[expression.name](of)
     if isinstance(of, Op) and expression.name in OP_ATTRIBUTES:
         return OP_ATTRIBUTES[expression.name][1](of)
     if isinstance(of, Tensor) and expression.name in TENSOR_ATTRIBUTES:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import leaving
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.arguments import Passed, arguments
@@ -105,6 +107,25 @@ class Index:
         """Return the name of the op that called an op, ``""`` at the top level."""
         parent = self.parent[self.position[id(op)]]
         return "" if parent < 0 else self.ops[parent].name
+
+    @cached_property
+    def leaving(self) -> Mapping[str, str]:
+        """The kind of every tensor that leaves the step, by its name."""
+        return leaving(self.graph)
+
+    @cached_property
+    def lasting(self) -> frozenset[str]:
+        """The buffers that exist before the step."""
+        return frozenset(declared.tensor.buffer for declared in self.graph.tensors)
+
+    @cached_property
+    def last_touch(self) -> Mapping[str, int]:
+        """The position of the last op that uses or makes a tensor in a buffer."""
+        found: dict[str, int] = {}
+        for here, op in enumerate(self.ops):
+            if not op.body:
+                found.update((t.buffer, here) for t in (*op.inputs, *op.outputs))
+        return found
 
     def writers_between(self, tensor: Tensor, start: int, end: int) -> Iterator[int]:
         """Yield the ops from ``start`` to before ``end`` that write bytes of a tensor in place."""

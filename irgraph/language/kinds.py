@@ -49,6 +49,8 @@ OP_KINDS = {
     **{name: kind for name, (kind, _) in OP_ATTRIBUTES.items()},
     "time": "time",
     "scope": "text",
+    "idle": "bool",
+    "unread": "bool",
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
 OPEN = (ANY, WRONG)

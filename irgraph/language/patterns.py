@@ -107,13 +107,14 @@ class Series(Node):
 
 @dataclass(frozen=True)
 class Module(Node):
-    """The outermost ops that a module called."""
+    """The outermost ops that a module called; ``named`` where a parameter or ``let`` names it."""
 
     path: str
+    named: bool = False
 
     def __str__(self) -> str:
         """Return the pattern's text."""
-        return f"module {quote(self.path)}"
+        return f"module {self.path if self.named else quote(self.path)}"
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,10 @@ class Reader:
     def _pattern(self, tree: Tree[Token]) -> Series | Module | Found:
         place = self.place(tree)
         if tree.data == "module":
-            return Module(self.words(token_of(tree), "name a module"), place=place)
+            token = token_of(tree)
+            if token.type == "NAME":
+                return Module(str(token), True, place=place)
+            return Module(self.words(token, "name a module"), place=place)
         if tree.data == "found":
             return Found(str(token_of(tree)), place=place)
         if tree.data == "series":

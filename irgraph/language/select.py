@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.language.evaluate import Datum, Scope, holds
 from irgraph.language.index import Index
 from irgraph.language.match import Match, Matcher, Pair
 from irgraph.language.misses import Misses
 from irgraph.language.patterns import Found, Module, OpPattern, Selection, Series
+from irgraph.language.unread import is_idle, is_unread
 from irgraph.text.diagnostics import fail
 
 
@@ -69,7 +71,16 @@ def match_scope(scope: Scope, index: Index, match: Match) -> Scope:
         pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
     }
     names = {**scope.names, "op": index.ops[match.root], **labels}
-    return replace(scope, names=names, values=match.values, around=index.around)
+    return replace(scope, names=names, values=match.values, asked=index_facts(index))
+
+
+def index_facts(index: Index) -> dict[str, Callable[[Op], Value]]:
+    """Return what can be told about an op of a graph."""
+    return {
+        "scope": index.around,
+        "idle": partial(is_idle, index),
+        "unread": partial(is_unread, index),
+    }
 
 
 def _outside(selection: Selection, index: Index, match: Match) -> str:

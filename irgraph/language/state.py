@@ -70,6 +70,10 @@ class State:
 
     def select(self, selection: Selection, frame: Frame, all_: bool = False) -> Selected:
         """Return what a selection matches in the present graph."""
+        named = selection.pattern
+        if isinstance(named, Module) and named.named:
+            path = str(frame.names[named.path])
+            selection = replace(selection, pattern=replace(named, path=path, named=False))
         return select(selection, self.index, self.scope(frame), frame.handles, all_)
 
     def value(self, expression: Expression, frame: Frame) -> Value:
@@ -130,7 +134,7 @@ def _unheard(selection: Selection, index: Index) -> str:
     pattern = selection.pattern
     if isinstance(pattern, Module):
         paths = {op.module for op in index.ops}
-        return f": the model has no such module{near(pattern.path, paths)}"
+        return f": the model has no such module{'' if pattern.named else near(pattern.path, paths)}"
     if isinstance(pattern, Found):
         return ""
     name = pattern.ops[0].op

@@ -103,3 +103,47 @@ def _state(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
         for parameter in optimizer.param_groups[0]["params"]
         for value in optimizer.state[parameter].values()
     ]
+
+
+class LookupsFirst(nn.Module):
+    """Lookups whose bags feed others, before the bottom layers that they could run beside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.EmbeddingBag(10, 8, mode="sum") for _ in range(3))
+        self.bot_mlp = nn.Sequential(nn.Linear(6, 8), nn.ReLU())
+        self.top = nn.Linear(32, 5)
+
+    def forward(self, dense: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        bags = [table(rows[:, k : k + 2]) for k, table in enumerate(self.tables)]
+        return self.top(torch.cat([self.bot_mlp(dense), *bags], dim=1))
+
+
+def lookups_first_step(batch: int, device: str) -> Step:
+    """Return lookups that are launched before the bottom MLP."""
+    with torch.device(device):
+        model = LookupsFirst()
+    rows = torch.arange(batch * 4).view(batch, 4) % 10
+    return Step(model, (torch.rand(batch, 6), rows, torch.arange(batch) % 5), sgd)
+
+
+class Apart(nn.Module):
+    """Attention whose query, key and value are layers of their own, without a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        shares = (query @ key.t()).softmax(1)
+        return self.head(shares @ value)
+
+
+def attention_step(batch: int, device: str) -> Step:
+    """Return attention among the samples of a batch, trained by Adam's foreach series."""
+    with torch.device(device):
+        model = Apart()
+    data = (torch.rand(batch, 8), torch.arange(batch) % 5)
+    return Step(model, data, lambda parameters: torch.optim.Adam(parameters, foreach=True))

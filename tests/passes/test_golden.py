@@ -11,7 +11,10 @@ import passes
 from irgraph.language import parse_pipeline, run
 from irgraph.text import parse, print_graph
 
-CALLS = {"resize-batch": "resize-batch(to = 16)"}
+CALLS = {
+    "resize-batch": "resize-batch(to = 16)",
+    "remove-dead": 'remove-dead(keep = "loss*")',
+}
 FOLDER = Path(__file__).parents[1] / "golden" / "passes"
 
 

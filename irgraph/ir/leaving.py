@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from irgraph.execute.callables import is_label
-from irgraph.execute.machine import LOOKUPS, UNFILLED
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -13,13 +11,20 @@ from irgraph.ir.tensor import Tensor
 READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
 """Ops by which the host reads a value."""
 
+LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
+"""Ops whose results after the first are for their own backward; their sizes differ by device."""
+
+UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+"""Ops that give memory without values; what is in it came from the program itself."""
+
 
 def leaving(graph: Graph) -> dict[str, str]:
     """Return by name, in launch order, the kind of every tensor that leaves a step.
 
     Declared tensors leave it (``param``, ``state``, ``input``); so do ``gradient``, what
     ``AccumulateGrad`` keeps for a parameter; ``host``, what the host reads or is given as a copy;
-    and ``output``, what no op uses. What a lookup keeps for its own backward does not.
+    and ``output``, what no op uses, or what an op writes where it lies and no later op touches.
+    What a lookup keeps for its own backward does not.
     """
     kinds = {known.tensor.name: known.role for known in graph.tensors}
     declared = frozenset(kinds)
@@ -32,7 +37,30 @@ def leaving(graph: Graph) -> dict[str, str]:
         if not is_label(op):
             for name, kind in _ends(op, used):
                 kinds.setdefault(name, kind)
+    for name in _written_last(graph):
+        kinds.setdefault(name, "output")
     return kinds
+
+
+def is_label(op: Op) -> bool:
+    """Tell whether a leaf computes nothing: a label, an autograd node, or stream order."""
+    return op.is_scope or op.name.startswith("sync.")
+
+
+def _written_last(graph: Graph) -> list[str]:
+    """Return what ops write where it lies, in memory of the step's own, and none touches later."""
+    last: dict[str, Op] = {}
+    for op in graph.leaves():
+        if not is_label(op):
+            last.update((t.buffer, op) for t in (*op.inputs, *op.outputs))
+    declared = {known.tensor.buffer for known in graph.tensors}
+    ends = {id(op): op for buffer, op in last.items() if buffer not in declared}
+    return [
+        t.name
+        for op in ends.values()
+        for t in op.inputs
+        if t.name in op.written and last[t.buffer] is op and t.buffer not in declared
+    ]
 
 
 def _kept(op: Op, declared: Container[str]) -> list[str]:
