@@ -45,6 +45,9 @@ def diff(
     pinned: PinnedOption = None,
     measured_before: MeasuredOption = None,
     measured_after: MeasuredOption = None,
+    timeline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write both for Perfetto, side by side.")
+    ] = None,
     each: Annotated[bool, typer.Option("--each", help="A row for each op, not for alike.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -54,6 +57,7 @@ def diff(
     measured = _measured(measured_before, measured_after)
     first, second = (with_dim_options(read_model(path), dim) for path in (before, after))
     if device == NO_DEVICE:
+        _refuse(timeline)
         _show(structural_diff(first, second), {}, each, json)
         return
     from irgraph.prediction import predict
@@ -63,8 +67,20 @@ def diff(
         predict(graph, device, host, mode=mode, software=software, pinned=pinned)
         for graph in (first, second)
     ]
+    if timeline is not None:
+        from irgraph.schedule.perfetto import write_side_by_side
+
+        names = dict(zip(("before", "after"), (p.timeline for p in predictions), strict=True))
+        write_side_by_side(names, timeline)
     changes = structural_diff(first, second, (predictions[0].priced, predictions[1].priced))
     _show(changes, compare(predictions[0], predictions[1], measured), each, json)
+
+
+def _refuse(timeline: str | None) -> None:
+    from irgraph.text.diagnostics import fail
+
+    if timeline is not None:
+        raise fail("--timeline needs a device: without one nothing has a time", exit_code=2)
 
 
 def _measured(before: str | None, after: str | None) -> tuple[float, float] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from irgraph.cli.common import (
     with_dim_options,
     write_json,
 )
+
+if TYPE_CHECKING:
+    from irgraph.schedule.recorded import RecordedStep
 
 ModeOption = Annotated[
     str, typer.Option("--mode", help="Kernel formulas: corrected, or paper (as published).")
@@ -63,6 +66,12 @@ def predict(
     timeline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
     ] = None,
+    recorded: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACE", help="A Kineto trace of the step: beside it in figures and timeline."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
@@ -72,6 +81,9 @@ def predict(
     from irgraph.schedule.accounting import find_accounting
 
     known = parse_time(measured, "--measured") if measured is not None else None
+    beside = recorded_step(recorded) if recorded is not None else None
+    if beside is not None and known is None:
+        known = beside.step.time
     rules = find_accounting(accounting)
     graph = with_dim_options(read_model(model), dim)
     prediction = run(
@@ -87,9 +99,12 @@ def predict(
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, known)
     if timeline is not None:
-        from irgraph.schedule.perfetto import write_timeline
+        from irgraph.schedule.perfetto import write_side_by_side, write_timeline
 
-        write_timeline(prediction.timeline, timeline)
+        if beside is None:
+            write_timeline(prediction.timeline, timeline)
+        else:
+            write_side_by_side({"measured": beside, "predicted": prediction.timeline}, timeline)
     if json:
         write_json({**summary, "measured_us": known, "broken_limits": broken})
     else:
@@ -99,3 +114,17 @@ def predict(
     for line in broken:
         say(line)
     raise typer.Exit(1 if broken else 0)
+
+
+def recorded_step(path: str) -> RecordedStep:
+    """Return the last complete step of a trace that is not far longer than the others."""
+    from irgraph.cli.traces import read_trees
+    from irgraph.schedule.recorded import RecordedStep
+    from irgraph.schedule.replay import usual_steps
+    from irgraph.text.diagnostics import Place, fail
+
+    (tree,) = read_trees([path], strict=False, health=False)
+    steps = usual_steps(tree)
+    if not steps:
+        raise fail("the trace has no complete step to compare with", Place(path))
+    return RecordedStep(tree, steps[-1])

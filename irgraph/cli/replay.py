@@ -18,6 +18,7 @@ from irgraph.cli.traces import (
 )
 
 if TYPE_CHECKING:
+    from irgraph.capture.kineto.tree import Tree
     from irgraph.schedule.replay import Lengths, Replayed, Replayer
 
 
@@ -38,7 +39,8 @@ def replay(
         float | None, typer.Option(metavar="PERCENT", help="Exit with 1 above this error.")
     ] = None,
     timeline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the last step for Perfetto here.")
+        str | None,
+        typer.Option(metavar="FILE", help="Write a step, measured beside simulated, here."),
     ] = None,
     strict: StrictOption = False,
     health: HealthOption = False,
@@ -58,9 +60,7 @@ def replay(
     if not found:
         raise fail("no complete step to replay", Place(traces[0]))
     if timeline is not None:
-        from irgraph.schedule.perfetto import write_timeline
-
-        write_timeline(found[-1].timeline, timeline)
+        _write(timeline, trees[-1], found[-1])
     _show(found, json)
     usual = [r for r in found if not r.slow] or found
     worst = max(abs(r.error) for r in usual)
@@ -68,6 +68,15 @@ def replay(
         say(f"error is {worst:.1%}, over the limit of {limit:g}%")
         raise typer.Exit(1)
     raise typer.Exit(repaired(trees))
+
+
+def _write(path: str, tree: Tree, last: Replayed) -> None:
+    """Write the last step of the last trace for Perfetto, as measured and as simulated."""
+    from irgraph.schedule.perfetto import write_side_by_side
+    from irgraph.schedule.recorded import RecordedStep
+
+    (step,) = (step for step in tree.steps if step.complete and step.number == last.step)
+    write_side_by_side({"measured": RecordedStep(tree, step), "simulated": last.timeline}, path)
 
 
 def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) -> Lengths:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,11 +14,24 @@ from irgraph.ir.op import Op
 from irgraph.report.files import write_atomic
 from irgraph.schedule.critical_path import CriticalPath, critical_path
 from irgraph.schedule.timeline import CAUSES, Interval, Timeline
+from irgraph.schedule.trace_format import (
+    Event,
+    Track,
+    counter_events,
+    flow_events,
+    slice_event,
+    track_names,
+)
 
-Event = dict[str, Any]
-
-PROCESSES = 100
+PROCESSES = 1000
 """Numbers kept for the tracks of one timeline where several share a file."""
+
+
+class Part(Protocol):
+    """One of several things shown in a file, such as a step as it was recorded."""
+
+    def trace_events(self, name: str, first: int) -> dict[str, Any]:
+        """Return what it shows, as ``trace_events`` does."""
 
 
 def write_timeline(timeline: Timeline, path: str | Path) -> None:
@@ -26,20 +39,25 @@ def write_timeline(timeline: Timeline, path: str | Path) -> None:
 
     Tracks: the critical path; each host thread with its operations and what they spend their time
     on; each device stream with its kernels; counters of launches that wait for the device and of
-    kernels that run. Arrows lead from launches to kernels.
+    kernels that run. Arrows lead from launches to kernels. Slices on the critical path have the
+    category ``critical path``, too (Perfetto shows no colours of the file's choice).
     """
     write_atomic(path, msgspec.json.encode(trace_events(timeline)))
 
 
-def write_side_by_side(timelines: Mapping[str, Timeline], path: str | Path) -> None:
-    """Write several timelines, by what they are called, as tracks of one file.
+def write_side_by_side(parts: Mapping[str, Timeline | Part], path: str | Path) -> None:
+    """Write several timelines, or recorded steps, by what they are called, as tracks of one file.
 
     For predicted and measured, or before and after; all start at zero.
     """
     events: list[Event] = []
     facts = {}
-    for number, (name, timeline) in enumerate(timelines.items()):
-        found = trace_events(timeline, name, PROCESSES * number)
+    for number, (name, part) in enumerate(parts.items()):
+        first = PROCESSES * number
+        if isinstance(part, Timeline):
+            found = trace_events(part, name, first)
+        else:
+            found = part.trace_events(name, first)
         events += found["traceEvents"]
         facts[name] = found["otherData"]
     whole = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}
@@ -52,7 +70,7 @@ def trace_events(timeline: Timeline, name: str = "", first: int = 0) -> dict[str
     ``name`` stands before the names of its tracks, whose numbers count from ``first``.
     """
     chain = critical_path(timeline)
-    tracks = _Tracks(timeline, name, first)
+    tracks = _Tracks(timeline, chain, name, first)
     facts = {
         "device": timeline.device,
         "host": timeline.host,
@@ -72,16 +90,17 @@ def trace_events(timeline: Timeline, name: str = "", first: int = 0) -> dict[str
 class _Tracks:
     """The events of a timeline: a process for each kind of resource, a thread for each one."""
 
-    def __init__(self, timeline: Timeline, name: str, first: int) -> None:
+    def __init__(self, timeline: Timeline, chain: CriticalPath, name: str, first: int) -> None:
         self.timeline = timeline
         self.name = name
         self.first = first
         kinds = list(dict.fromkeys(r.kind for r in timeline.resources))
+        self.path_track = Track(first + 1, first + 1)
         self.where = [
-            {"pid": first + kinds.index(resource.kind) + 1, "tid": number + 1}
+            Track(first + 2 + kinds.index(resource.kind), first + 2 + number)
             for number, resource in enumerate(timeline.resources)
         ]
-        self.path_track = {"pid": first, "tid": 0}
+        self.critical = set(chain.chain.tolist())
 
     def names(self) -> Iterator[Event]:
         tracks = [(self.path_track, "critical path", "critical path")]
@@ -89,14 +108,11 @@ class _Tracks:
         tracks += [(where, resource.kind, resource.name) for where, resource in resources]
         for where, kind, thread in tracks:
             process = f"{self.name}: {kind}" if self.name else kind
-            yield {"ph": "M", **where, "name": "process_name", "args": {"name": process}}
-            yield {"ph": "M", **where, "name": "thread_name", "args": {"name": thread}}
-            order = {"sort_index": where["pid"]}
-            yield {"ph": "M", **where, "name": "process_sort_index", "args": order}
+            yield from track_names(where, process, thread)
 
     def path(self, chain: CriticalPath) -> Iterator[Event]:
         for i in chain.intervals:
-            yield _slice(self.path_track, i.label, i.start, i.end, _facts(i))
+            yield slice_event(self.path_track, i.label, i.start, i.end, _facts(i))
 
     def ops(self) -> Iterator[Event]:
         """One slice an operation on its host thread, without the T1 before it."""
@@ -104,31 +120,33 @@ class _Tracks:
         for i in self.timeline.intervals:
             if i.op is not None and i.cause != "T1" and self.timeline.on_host(i):
                 key = (i.resource, id(i.op))
-                start = spans[key][1] if key in spans else i.start
+                start = spans[key][1] if key in spans else self.timeline.ready(i)
                 spans[key] = (i.op, start, i.end)
         for (resource, _), (op, start, end) in spans.items():
-            yield _slice(self.where[resource], op.name, start, end, _op_facts(op))
+            yield slice_event(self.where[resource], op.name, start, end, _op_facts(op))
 
     def intervals(self) -> Iterator[Event]:
-        for i in self.timeline.intervals:
+        for number, i in enumerate(self.timeline.intervals):
             where = self.where[i.resource]
+            mark = "critical path" if number in self.critical else ""
             if i.cause == "kernel" and i.kernel is not None:
-                yield _slice(where, i.kernel.name, i.start, i.end, _facts(i))
+                yield slice_event(where, i.kernel.name, i.start, i.end, _facts(i), mark)
             elif self.timeline.on_host(i):
                 start = self.timeline.ready(i)
-                yield _slice(where, i.cause, start, i.end, _facts(i))
+                yield slice_event(where, i.cause, start, i.end, _facts(i), mark)
 
     def arrows(self) -> Iterator[Event]:
-        launches: dict[tuple[int, int], Interval] = {}
-        for number, i in enumerate(self.timeline.intervals):
-            key = (id(i.op), id(i.kernel))
+        launches: dict[tuple[int, int], list[Interval]] = defaultdict(list)
+        for i in self.timeline.intervals:
             if i.cause == "T4" and i.kernel is not None:
-                launches[key] = i
-            elif i.cause == "kernel" and key in launches:
-                launch = launches.pop(key)
-                same = {"name": "launch", "cat": "launch", "id": f"{self.first}.{number}"}
-                yield {"ph": "s", **self.where[launch.resource], **same, "ts": launch.start}
-                yield {"ph": "f", "bp": "e", **self.where[i.resource], **same, "ts": i.start}
+                launches[id(i.op), id(i.kernel)].append(i)
+        for number, i in enumerate(self.timeline.intervals):
+            found = launches.get((id(i.op), id(i.kernel))) if i.cause == "kernel" else None
+            if found:
+                launch = found.pop(0)
+                places = (self.where[launch.resource], self.where[i.resource])
+                identity = (self.first << 32) + number
+                yield from flow_events(identity, places[0], launch.start, places[1], i.start)
 
     def counters(self) -> Iterator[Event]:
         """Count, for each device, launches that wait for it and kernels that run on it."""
@@ -137,7 +155,7 @@ class _Tracks:
         ends = self.timeline.columns.end
         for i in self.timeline.intervals:
             if i.cause == "kernel":
-                process = self.where[i.resource]["pid"]
+                process = self.where[i.resource].pid
                 launch = [p for p in i.after if self._is_launch(p)]
                 if launch:
                     waiting[process][float(ends[launch[-1]])] += 1
@@ -146,26 +164,11 @@ class _Tracks:
                 running[process][i.end] -= 1
         for name, found in (("launches waiting", waiting), ("kernels running", running)):
             for process, changes in found.items():
-                yield from _counted(process, name, changes)
+                yield from counter_events(process, name, changes)
 
     def _is_launch(self, position: int) -> bool:
         tasks = self.timeline.columns.tasks
         return tasks.causes[tasks.cause[position]] in ("T4", "latency")
-
-
-def _counted(process: int, name: str, changes: Mapping[float, int]) -> Iterator[Event]:
-    """Yield a counter's values at the times it changes."""
-    value = 0
-    for time, change in sorted(changes.items()):
-        value += change
-        if change:
-            yield {"ph": "C", "pid": process, "name": name, "ts": time, "args": {name: value}}
-
-
-def _slice(
-    where: dict[str, int], name: str, start: float, end: float, facts: dict[str, Any]
-) -> Event:
-    return {"ph": "X", **where, "name": name, "ts": start, "dur": end - start, "args": facts}
 
 
 def _facts(interval: Interval) -> dict[str, Any]:

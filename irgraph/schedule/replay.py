@@ -181,9 +181,7 @@ class Replayer:
     @property
     def usual(self) -> list[Step]:
         """The complete steps that are not far longer than the median."""
-        steps = [step for step in self.tree.steps if step.complete]
-        typical = float(np.median([step.time for step in steps])) if steps else 0.0
-        return [step for step in steps if step.time <= SLOW * typical]
+        return usual_steps(self.tree)
 
     def samples(self) -> Samples:
         """Return the overheads of the usual steps."""
@@ -205,6 +203,13 @@ class Replayer:
         """Return every complete step simulated beside measured."""
         lengths = lengths or Lengths(self.samples())
         return [self.replay(step, lengths) for step in self.tree.steps if step.complete]
+
+
+def usual_steps(tree: Tree) -> list[Step]:
+    """Return the complete steps that are not far longer than the median."""
+    steps = [step for step in tree.steps if step.complete]
+    typical = float(np.median([step.time for step in steps])) if steps else 0.0
+    return [step for step in steps if step.time <= SLOW * typical]
 
 
 def replayer(tree: Tree) -> Replayer:
@@ -315,7 +320,8 @@ class _Run:
         for row in call.work:
             self._launch(row, call, before, length if row == call.awaits else 0.0)
         if sample.kind == "T4":
-            self.build.add(thread, "T4", length)
+            launched = len(self.kernels) - 1 if call.work else -1
+            self.build.add(thread, "T4", length, kernel=launched)
             return
         waits = self.part.get(call.awaits, self.done.get(call.awaits, -1))
         if sample.kind == "sync":

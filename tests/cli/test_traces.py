@@ -13,6 +13,14 @@ from tests.capture.kineto.builder import START, events, text, write
 
 Run = Callable[..., Any]
 
+MODEL = """model "m" { format = 1 }
+
+device @gpu0 "v100"
+input %x : f32[64, 64] in $x
+
+%y = aten.relu(%x) : f32[64, 64] in $y
+"""
+
 
 def test_replay_prints_both_times(run: Run, tmp_path: Path) -> None:
     result = run("replay", write(tmp_path), "--json")
@@ -58,7 +66,40 @@ def test_replay_limit(run: Run, tmp_path: Path) -> None:
 def test_replay_timeline(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "timeline.json"
     assert run("replay", write(tmp_path), "--timeline", out).code == 0
-    assert json.loads(out.read_text())["traceEvents"]
+    assert processes(out) >= {"measured: host", "measured: gpu0", "simulated: gpu0"}
+    assert set(json.loads(out.read_text())["otherData"]) == {"measured", "simulated"}
+
+
+def test_a_recorded_step_stands_beside_the_prediction(run: Run, tmp_path: Path) -> None:
+    model, out = tmp_path / "m.ir", tmp_path / "timeline.json"
+    model.write_text(MODEL)
+    result = run("predict", model, "--recorded", write(tmp_path), "--timeline", out)
+    assert result.code == 0
+    assert "step time, measured" in result.out
+    assert processes(out) >= {"measured: gpu0", "predicted: critical path", "predicted: gpu0"}
+
+
+def test_a_trace_without_a_step_cannot_stand_beside_a_prediction(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "m.ir"
+    model.write_text(MODEL)
+    path = tmp_path / "none.json"
+    path.write_text('{"traceEvents": []}')
+    result = run("predict", model, "--recorded", path)
+    assert result.code == 4
+
+
+def test_two_models_stand_side_by_side(run: Run, tmp_path: Path) -> None:
+    model, out = tmp_path / "m.ir", tmp_path / "timeline.json"
+    model.write_text(MODEL)
+    assert run("diff", model, model, "--timeline", out).code == 0
+    assert processes(out) >= {"before: gpu0", "after: gpu0", "after: critical path"}
+    refused = run("diff", model, model, "--device", "none", "--timeline", out)
+    assert (refused.code, "--timeline needs a device" in refused.err) == (2, True)
+
+
+def processes(path: Path) -> set[str]:
+    found = json.loads(path.read_text())["traceEvents"]
+    return {e["args"]["name"] for e in found if e["name"] == "process_name"}
 
 
 def test_overheads_are_saved_joined_and_compared(run: Run, tmp_path: Path) -> None:

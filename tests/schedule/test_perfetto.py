@@ -36,14 +36,14 @@ def test_every_resource_and_the_critical_path_have_a_track(timeline: Timeline) -
 
 def test_the_critical_path_fills_its_track(timeline: Timeline) -> None:
     trace = trace_events(timeline)
-    path = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 0]
+    path = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
     assert sum(e["dur"] for e in path) == pytest.approx(timeline.step_time)
     assert sum(trace["otherData"]["critical_path_us"].values()) == pytest.approx(timeline.step_time)
 
 
 def test_kernels_say_what_they_are_and_where_their_time_comes_from(timeline: Timeline) -> None:
     events = trace_events(timeline)["traceEvents"]
-    copy = next(e for e in events if e["ph"] == "X" and e["pid"] == 2 and e["dur"] == 100.0)
+    copy = next(e for e in events if e["ph"] == "X" and e["pid"] == 3 and e["dur"] == 100.0)
     assert copy["args"]["op"] == "aten.to"
     assert (copy["args"]["by"], copy["args"]["formula"]) == ("heuristic", "bytes")
     linear = next(e for e in events if e["name"] == "aten.linear")
@@ -61,7 +61,7 @@ def test_arrows_lead_from_launches_to_kernels(timeline: Timeline) -> None:
 
 def test_waiting_for_the_device_shows_on_the_host(timeline: Timeline) -> None:
     events = trace_events(timeline)["traceEvents"]
-    wait = next(e for e in events if e["name"] == "sync" and e["pid"] == 1)
+    wait = next(e for e in events if e["name"] == "sync" and e["pid"] == 2)
     assert wait["dur"] == pytest.approx(timeline.waiting_time + BLOCKING.sync_return)
 
 

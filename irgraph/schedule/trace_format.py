@@ -1,0 +1,73 @@
+"""Chrome's trace event format, as Perfetto reads it.
+
+Perfetto cuts times to whole nanoseconds after it has multiplied them by 1,000, wants slices of a
+track to nest, takes track number 0 for idleness, and drops flows whose numbers it cannot read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+Event = dict[str, Any]
+
+
+class Track(NamedTuple):
+    """Where events are shown: a process, and one of its threads; numbers from 1 on."""
+
+    pid: int
+    tid: int
+
+    def fields(self) -> Event:
+        """Return what says so in an event."""
+        return {"pid": self.pid, "tid": self.tid}
+
+
+def microseconds(nanoseconds: int) -> float:
+    """Return the number that Perfetto reads as so many nanoseconds."""
+    time = nanoseconds / 1000.0
+    return time if int(time * 1000.0) == nanoseconds else math.nextafter(time, math.inf)
+
+
+def slice_event(
+    track: Track, name: str, start: float, end: float, facts: Mapping[str, Any], category: str = ""
+) -> Event:
+    """Return a slice from ``start`` to ``end`` microseconds."""
+    first, last = round(start * 1000.0), round(end * 1000.0)
+    times = {"ts": microseconds(first), "dur": microseconds(max(0, last - first))}
+    event = {"ph": "X", **track.fields(), "name": name, **times, "args": facts}
+    return {**event, "cat": category} if category else event
+
+
+def flow_events(
+    number: int, source: Track, begun: float, target: Track, ended: float
+) -> list[Event]:
+    """Return an arrow from the slice of a launch to that of its work; times in microseconds."""
+    same = {"name": "launch", "cat": "launch", "id": number}
+    times = [microseconds(round(time * 1000.0)) for time in (begun, ended)]
+    return [
+        {"ph": "s", **source.fields(), **same, "ts": times[0]},
+        {"ph": "f", "bp": "e", **target.fields(), **same, "ts": times[1]},
+    ]
+
+
+def counter_events(process: int, name: str, changes: Mapping[float, int]) -> Iterator[Event]:
+    """Yield a counter's values at the times, in microseconds, at which it changes."""
+    value = 0
+    for time, change in sorted(changes.items()):
+        value += change
+        if change:
+            at = microseconds(round(time * 1000.0))
+            yield {"ph": "C", "pid": process, "name": name, "ts": at, "args": {name: value}}
+
+
+def track_names(track: Track, process: str, thread: str) -> Iterator[Event]:
+    """Yield what names a track and puts it in its place."""
+    for kind, facts in (
+        ("process_name", {"name": process}),
+        ("thread_name", {"name": thread}),
+        ("process_sort_index", {"sort_index": track.pid}),
+        ("thread_sort_index", {"sort_index": track.tid}),
+    ):
+        yield {"ph": "M", **track.fields(), "name": kind, "args": facts}
