@@ -16,6 +16,10 @@ UNMEASURED_SHARE = 0.9
 """Share of a datasheet's DRAM bandwidth that is taken as reachable where nobody measured it: the
 cards measured at their stock memory clock reach 0.89 (A100) and 0.91 (V100) of it."""
 
+UNITS_SHARE = 0.75
+"""Share of the matrix units' peak that large products reach (``costmodels.tiles.TILES``): what a
+measured rate of such products is divided by where no datasheet tells the peak."""
+
 LINK_SHARE, PAGEABLE_SHARE = 0.79, 0.65
 """Share of the raw PCIe rate that a copy from pinned memory reaches, and share of that which one
 from pageable memory reaches, where nobody measured: both as measured on V100-SXM2-16GB."""
@@ -66,6 +70,10 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         dram_gbs, l2_gbs: bandwidth of device memory and of the second-level cache, GB/s.
         pinned_gbs, pageable_gbs: bandwidth of copies between host and device, by the kind of
             host memory, GB/s; the datasheet's is the raw rate of the bus.
+        pinned_to_host_gbs, pageable_to_host_gbs: the same of copies to the host; absent where they
+            are as fast as those from it.
+        launch_us: of an op that computes next to nothing, from the call to the end, microseconds:
+            to compare with a host's overheads, which schedules take.
         link_gbs: bandwidth to other cards, both directions together, GB/s.
         tf32: whether float32 matrix products use the matrix units' tf32 (torch's default: no).
         tf32_convolutions: the same of convolutions (torch's default: yes, where there are such
@@ -82,6 +90,9 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dram_gbs: Figure
     pinned_gbs: Figure
     pageable_gbs: Figure = Figure()
+    pinned_to_host_gbs: Figure = Figure()
+    pageable_to_host_gbs: Figure = Figure()
+    launch_us: Figure = Figure()
     l2_gbs: Figure = Figure()
     fp64_gflops: Figure = Figure()
     tf32_gflops: Figure = Figure()
@@ -110,8 +121,11 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Bandwidth of the second-level cache in GB/s; twice the DRAM's where nobody measured."""
         return self.l2_gbs.value or 2 * self.bandwidth
 
-    def host_bandwidth(self, pinned: bool) -> float:
+    def host_bandwidth(self, pinned: bool, to_host: bool = False) -> float:
         """Return the bandwidth of copies between host and device in GB/s."""
+        back = self.pinned_to_host_gbs if pinned else self.pageable_to_host_gbs
+        if to_host and back.value is not None:
+            return back.value
         raw = _known(self.pinned_gbs.datasheet or self.pinned_gbs.measured)
         best = self.pinned_gbs.measured or raw * LINK_SHARE
         if pinned:
@@ -133,7 +147,8 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         kind = "tf32" if dtype == "f32" and self.tf32 else dtype
         units = {"tf32": self.tf32_gflops, "f16": self.fp16_gflops, "bf16": self.bf16_gflops}
         if kind in units and units[kind].value is not None:
-            return _known(units[kind].value) * scale, True
+            known = units[kind].datasheet or _known(units[kind].measured) / UNITS_SHARE
+            return known * scale, True
         plain = self.fp64_gflops if dtype == "f64" else self.fp32_gflops
         return _known(plain.datasheet or self.fp32_gflops.datasheet) * scale, False
 

@@ -40,7 +40,7 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
     if machine.paper:
         time = tensor.nbytes / machine.sheet.host_bandwidth(False) / 1e3
     else:
-        time = START + tensor.nbytes / machine.sheet.host_bandwidth(pinned) / 1e3
+        time = START + tensor.nbytes / machine.sheet.host_bandwidth(pinned, to_host) / 1e3
     kind = "pinned" if pinned else "pageable"
     name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
     return work("copy", name, time, ERROR, HOST_LINK, launch="memcpy", blocking=waits)

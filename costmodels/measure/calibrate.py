@@ -1,14 +1,15 @@
-"""A device sheet from measurements: bandwidths, matrix rates, launch latency."""
+"""A device sheet from measurements: bandwidths, matrix rates, copies with the host, launches."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from costmodels.measure.ops import DTYPES
-from costmodels.measure.run import describe
+from costmodels.measure.bench import DTYPES, free_memory
+from costmodels.measure.run import describe, nvidia_smi
 from costmodels.measure.timer import measure_call
 
 Torch = Any
@@ -16,31 +17,46 @@ LARGE, SIDE = 2**28, 4096
 """Bytes of a copy that no cache holds, and side of a matrix product that fills any device."""
 ARCHITECTURES = {6: "pascal", 7: "volta", 8: "ampere", 9: "hopper"}
 """Architecture by major compute capability; 7.5 is turing and 8.9 ada."""
+CORES = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}
+"""float32 cores of a multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic
+instructions); 128 on every other one."""
+UNITS = {"f16": (7, 0), "bf16": (8, 0), "tf32": (8, 0)}
+"""First compute capability whose matrix units take a type."""
 
 
 def calibrate(torch: Torch, device: str, *, scale: float = 1.0) -> dict[str, Any]:
-    """Return a device sheet as plain values, and what it was measured on in its note.
+    """Return a device sheet as plain values, every measured figure with its source.
 
     ``scale`` below 1 shrinks the copies and products, for a quick look.
     """
     nbytes, side = int(LARGE * scale), max(int(SIDE * scale), 64)
-    source = f"irgraph calibrate, {describe(torch, device, 0)['name']}, torch {torch.__version__}"
+    name = describe(torch, device, 0)["name"]
+    source = f"irgraph calibrate, {name}, torch {torch.__version__}"
 
-    def figure(value: float) -> dict[str, Any]:
-        return {"measured": round(value, 3), "source": source}
+    def figure(value: float, datasheet: float | None = None) -> dict[str, Any]:
+        told = {} if datasheet is None else {"datasheet": round(datasheet, 3)}
+        return {**told, "measured": round(value, 3), "source": source}
 
-    peaks = {d: _matrix_rate(torch, device, d, side) for d in _dtypes(device)}
-    sheet: dict[str, Any] = {
-        **_properties(torch, device),
-        "note": f"launch {_launch(torch, device):.1f} us",
-    }
-    sheet["dram_gbs"] = figure(_copy_rate(torch, device, nbytes))
-    sheet["l2_gbs"] = figure(_copy_rate(torch, device, max(sheet["l2_bytes"] // 4, 4096)))
-    sheet |= {f"{'fp' if d != 'bf16' else 'b'}{d[1:]}_gflops": figure(r) for d, r in peaks.items()}
-    for name, pinned in (("pinned_gbs", True), ("pageable_gbs", False)):
-        sheet[name] = figure(_host_rate(torch, device, nbytes, pinned))
-    for name in ("clock_mhz", "fp32_gflops", "dram_gbs"):
-        sheet[name]["datasheet"] = sheet[name]["measured"]
+    sheet = _properties(torch, device)
+    clock = sheet["clock_mhz"]["measured"]
+    sheet["clock_mhz"]["datasheet"] = clock
+    plain = _matrix_rate(torch, device, "f32", side)
+    cores = sheet.pop("cores", 0)
+    peak = 2e-3 * cores * sheet["sms"] * clock
+    sheet["fp32_gflops"] = figure(plain, max(peak, plain))
+    sheet["fp64_gflops"] = figure(_matrix_rate(torch, device, "f64", side // 2))
+    for dtype in sheet.pop("units", ()):
+        field = "fp16_gflops" if dtype == "f16" else f"{dtype}_gflops"
+        sheet[field] = figure(_matrix_rate(torch, device, dtype, side))
+    dram = _copy_rate(torch, device, nbytes)
+    sheet["dram_gbs"] = figure(dram, dram)
+    cached = _copy_rate(torch, device, max(sheet["l2_bytes"] // 4, 4096))
+    sheet["l2_gbs"] = figure(max(cached, dram))
+    for kind in ("pinned", "pageable"):
+        for way, suffix in (("from", "_gbs"), ("to", "_to_host_gbs")):
+            rate = _host_rate(torch, device, nbytes, kind == "pinned", way == "to")
+            sheet[kind + suffix] = figure(rate)
+    sheet["launch_us"] = figure(_launch(torch, device))
     return sheet
 
 
@@ -49,38 +65,47 @@ def to_json(sheet: dict[str, Any]) -> str:
     return json.dumps(sheet, indent=2) + "\n"
 
 
-def _dtypes(device: str) -> tuple[str, ...]:
-    return ("f32", "f64", "f16", "bf16") if device.startswith("cuda") else ("f32", "f64")
-
-
 def _properties(torch: Torch, device: str) -> dict[str, Any]:
-    """Return what the driver says of a device."""
-    if device.startswith("cuda"):
-        card = torch.cuda.get_device_properties(device)
-        kind = {(7, 5): "turing", (8, 9): "ada"}.get((card.major, card.minor))
-        return {
-            "name": card.name.replace(" ", "-"),
-            "architecture": kind or ARCHITECTURES.get(card.major, "hopper"),
-            "sms": card.multi_processor_count,
-            "memory_bytes": card.total_memory,
-            "l2_bytes": getattr(card, "L2_cache_size", 0) or 4 * 2**20,
-            "clock_mhz": {"measured": getattr(card, "clock_rate", 0) / 1e3 or 1000.0},
-        }
+    """Return what the driver says of a device, its cores a multiprocessor and matrix units too."""
+    if not device.startswith("cuda"):
+        return _host_properties(torch)
+    card = torch.cuda.get_device_properties(device)
+    version = (card.major, card.minor)
+    kind = {(7, 5): "turing", (8, 9): "ada"}.get(version, ARCHITECTURES.get(card.major, "hopper"))
+    return {
+        "name": card.name.replace(" ", "-"),
+        "architecture": kind,
+        "sms": card.multi_processor_count,
+        "memory_bytes": card.total_memory,
+        "l2_bytes": getattr(card, "L2_cache_size", 0) or 4 * 2**20,
+        "clock_mhz": {"measured": _clock(card), "source": "the driver's highest clock"},
+        "cores": CORES.get(version, 128),
+        "units": [dtype for dtype, first in UNITS.items() if version >= first],
+    }
+
+
+def _clock(card: Any) -> float:  # noqa: ANN401  (torch's properties of a card)
+    """Return MHz of a card's multiprocessors, as torch or the driver's tool tells it."""
+    told = getattr(card, "clock_rate", 0) / 1e3
+    return told or float(nvidia_smi("clocks.max.sm") or 0) or 1000.0
+
+
+def _host_properties(torch: Torch) -> dict[str, Any]:
     threads = torch.get_num_threads()
     return {
         "name": f"cpu-{platform.machine()}-{threads}",
         "architecture": "cpu",
         "sms": threads,
-        "memory_bytes": 2**34,
+        "memory_bytes": int(free_memory(torch, "cpu")),
         "l2_bytes": 2**21,
         "clock_mhz": {"measured": 1000.0, "source": "nominal: the time base of cycles"},
     }
 
 
 def _time(torch: Torch, device: str, call: Callable[[], object]) -> float:
-    """Return microseconds of a call's kernels, or of the call where there are none."""
-    timing = measure_call(torch, device, call, 15)
-    return timing.kernel or timing.op
+    """Return microseconds of a call's kernels, or of the fastest call where there are none."""
+    timing = measure_call(torch, device, call, 25)
+    return timing.kernel or timing.fastest
 
 
 def _copy_rate(torch: Torch, device: str, nbytes: int) -> float:
@@ -90,19 +115,32 @@ def _copy_rate(torch: Torch, device: str, nbytes: int) -> float:
     return 2 * nbytes / _time(torch, device, lambda: target.copy_(source)) / 1e3
 
 
-def _host_rate(torch: Torch, device: str, nbytes: int, pinned: bool) -> float:
-    """Return GB/s of a copy from the host."""
+def _host_rate(torch: Torch, device: str, nbytes: int, pinned: bool, to_host: bool) -> float:
+    """Return GB/s of a copy from or to the host."""
     on_card = device.startswith("cuda")
-    source = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned and on_card)
-    target = torch.empty(nbytes, dtype=torch.uint8, device=device)
+    near = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned and on_card)
+    far = torch.zeros(nbytes, dtype=torch.uint8, device=device)
+    target, source = (near, far) if to_host else (far, near)
     return nbytes / _time(torch, device, lambda: target.copy_(source)) / 1e3
 
 
+@contextmanager
+def _tf32(torch: Torch, allowed: bool) -> Iterator[None]:
+    """Let float32 products use the matrix units, or not, and restore what was set."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
 def _matrix_rate(torch: Torch, device: str, dtype: str, side: int) -> float:
-    """Return GFLOP/s of a square matrix product."""
-    kind = getattr(torch, DTYPES[dtype])
-    one, two = (torch.rand(side, side, device=device).to(kind) for _ in range(2))
-    return 2 * side**3 / _time(torch, device, lambda: torch.mm(one, two)) / 1e3
+    """Return GFLOP/s of a square matrix product; ``tf32`` is float32 on the matrix units."""
+    kind = getattr(torch, DTYPES["f32" if dtype == "tf32" else dtype])
+    one, two = (torch.rand(side, side, device=device, dtype=kind) for _ in range(2))
+    with _tf32(torch, dtype == "tf32"):
+        return 2 * side**3 / _time(torch, device, lambda: torch.mm(one, two)) / 1e3
 
 
 def _launch(torch: Torch, device: str) -> float:

@@ -10,16 +10,27 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from costmodels.measure.ops import OPS, Bench
+from costmodels.measure.bench import Bench
+from costmodels.measure.ops import OPS
 from costmodels.measure.sweep import SWEEPS, Case, plan
 from costmodels.measure.timer import RUNS, measure_call
 from irgraph.text.diagnostics import Place, fail, near
 
 FORMAT = 1
+
+
+@dataclass(slots=True)
+class Run:
+    """What became of a sweep's cases: measured now, of these without a result, and not begun."""
+
+    new: int = 0
+    failed: int = 0
+    left: int = 0
 
 
 def measure(
@@ -33,8 +44,8 @@ def measure(
     dtypes: tuple[str, ...] = ("f32",),
     runs: int = RUNS,
     progress: Callable[[Case], None] | None = None,
-) -> int:
-    """Measure cases of families on a torch device, appending to a file; return how many are new.
+) -> Run:
+    """Measure cases of families on a torch device, appending to a file; return what became of them.
 
     Args:
         families: keys of ``SWEEPS``.
@@ -45,7 +56,7 @@ def measure(
         seed: of sizes and values.
         dtypes: data types, as in ``Case``.
         runs: timed calls of each case.
-        progress: told each case before it runs.
+        progress: told each case as its turn comes, also of those measured before.
 
     Raises:
         IrgraphError: a family is unknown, torch or the device is missing, or the file was written
@@ -56,18 +67,27 @@ def measure(
     path = Path(path)
     done = _resume(path, describe(torch, device, seed))
     end = time.monotonic() + budget
-    new = 0
-    with path.open("a", encoding="utf-8") as file:
+    found = Run()
+    with path.open("a", encoding="utf-8") as file, _on(torch, device):
         for case in cases:
-            if case.key in done or time.monotonic() > end:
-                continue
             if progress is not None:
                 progress(case)
+            if case.key in done:
+                continue
+            if time.monotonic() > end:
+                found.left += 1
+                continue
             row = {**asdict(case), "key": case.key, **_timed(torch, device, case, seed, runs)}
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
             file.flush()
-            new += 1
-    return new
+            found.new += 1
+            found.failed += "error" in row
+    return found
+
+
+def _on(torch: Any, device: str) -> AbstractContextManager[Any]:  # noqa: ANN401  (the module)
+    """Make a GPU the current one: events and kernels without a device of their own go there."""
+    return torch.cuda.device(device) if device.startswith("cuda") else nullcontext()
 
 
 def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN401  (the module)
@@ -76,7 +96,11 @@ def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN
     found |= {"torch": torch.__version__, "python": platform.python_version()}
     if device.startswith("cuda"):
         card = torch.cuda.get_device_properties(device)
-        found |= {"name": card.name, "cuda": torch.version.cuda, "driver": _driver()}
+        found |= {
+            "name": card.name,
+            "cuda": torch.version.cuda,
+            "driver": nvidia_smi("driver_version"),
+        }
     else:
         found |= {"name": platform.processor() or platform.machine()}
         found |= {"threads": torch.get_num_threads()}
@@ -125,12 +149,12 @@ def _resume(path: Path, head: Mapping[str, Any]) -> set[str]:
 
 def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[str, Any]:  # noqa: ANN401
     """Return a case's timing, or the error that it ended with."""
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
     try:
         call = OPS[case.op](Bench(torch, device, case, seed))
         return asdict(measure_call(torch, device, call, runs))
-    except (RuntimeError, MemoryError) as error:
-        if device.startswith("cuda"):
-            torch.cuda.empty_cache()
+    except (RuntimeError, MemoryError, ValueError) as error:
         return {"error": str(error).splitlines()[0][:200] if str(error) else type(error).__name__}
 
 
@@ -159,11 +183,13 @@ def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
     return torch
 
 
-def _driver() -> str:
+def nvidia_smi(what: str) -> str:
+    """Return a property of the first card as its driver's tool tells it, or nothing."""
     import subprocess
 
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    query = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
     try:
-        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]
-    except (OSError, subprocess.CalledProcessError, IndexError):
+        told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
+        return told.stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
         return ""

@@ -1,8 +1,9 @@
 """What to measure: sizes of each family's kernels, sampled so that real models lie inside.
 
 Sizes are drawn log-uniformly, since times and their errors are relative; the shapes that real
-models need and a sample would miss come first: products with one column, thirteen inputs of a
-click log, pairwise interactions of 27 vectors, tables from three rows to forty million.
+models need and a sample would miss come first, in every data type: products with one column,
+thirteen inputs of a click log, pairwise interactions of 27 vectors, tables from three rows to forty
+million.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from itertools import islice
 
 import numpy as np
 
-Sizes = dict[str, int]
 Range = tuple[int, int]
 
-DISTRIBUTIONS = ("uniform", "zipf")
-"""How indices of embedding rows are drawn: evenly, or a few rows often (exponent 1.05)."""
+DISTRIBUTIONS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.3")
+"""How indices of rows are drawn, as ``costmodels.indices.parse_distribution`` reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,9 @@ class Sweep:
         for values in self.needed:
             sizes = dict(zip(self.ranges, values, strict=True))
             for op in self.ops:
-                for kind in self.indices:
-                    yield Case(family, op, dtypes[0], sizes, kind)
+                for dtype in dtypes:
+                    for kind in self.indices:
+                        yield Case(family, op, dtype, sizes, kind)
         rng = np.random.default_rng([seed, *family.encode()])
         while True:
             sizes = {n: _between(rng, least, most) for n, (least, most) in self.ranges.items()}
@@ -86,53 +87,95 @@ def _between(rng: np.random.Generator, least: int, most: int) -> int:
 _ROWS_COLS = {"rows": (4, 2**16), "cols": (2, 2**13)}
 _DLRM_PRODUCTS = ((1, 2048, 1, 1024), (1, 2048, 512, 13), (1, 2048, 1024, 1024), (1, 64, 16, 8))
 _DLRM_BATCHED = ((2048, 27, 27, 128), (2048, 9, 9, 64), (2048, 27, 128, 27), (4, 8, 8, 8))
+_TABLES = (
+    (3, 128, 2048, 1, 1), (1_000_000, 64, 2048, 100, 1), (40_000_000, 16, 2048, 1, 1),
+    (100_000, 64, 512, 10, 26), (64, 16, 64, 2, 2),
+)  # fmt: skip
+_IMAGES = {"batch": (1, 64), "channels": (4, 1024), "out": (4, 1024), "side": (4, 128),
+           "window": (1, 5)}  # fmt: skip
+_ATTENTION = {"batch": (1, 32), "heads": (1, 32), "length": (16, 4096), "dim": (16, 128)}
 
 SWEEPS: Mapping[str, Sweep] = {
     "linear": Sweep(
-        ("linear", "addmm"),
+        ("linear", "addmm", "input_gradient", "weight_gradient"),
         {"batch": (1, 1), "m": (4, 2**14), "n": (1, 2**14), "k": (1, 2**14)},
         _DLRM_PRODUCTS,
     ),
     "bmm": Sweep(
-        ("bmm", "baddbmm"),
+        ("bmm", "baddbmm", "bmm_transposed"),
         {"batch": (2, 2**12), "m": (4, 2**11), "n": (2, 2**11), "k": (2, 2**11)},
         _DLRM_BATCHED,
     ),
     "elementwise": Sweep(
-        ("add", "mul", "add_scalar", "relu", "sigmoid", "tanh", "gelu", "add_row"), _ROWS_COLS
+        ("add", "mul", "add_scalar", "relu", "sigmoid", "tanh", "gelu", "silu", "add_row",
+         "add_", "relu_backward", "gelu_backward", "tanh_backward", "sigmoid_backward"),
+        _ROWS_COLS,
     ),
-    "softmax": Sweep(("softmax", "log_softmax"), _ROWS_COLS),
-    "norm": Sweep(("layer_norm", "batch_norm"), {"rows": (32, 2**15), "cols": (16, 2**12)}),
-    "reduce": Sweep(("sum_rows", "sum_cols", "sum_all"), _ROWS_COLS),
+    "softmax": Sweep(
+        ("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"), _ROWS_COLS
+    ),
+    "norm": Sweep(
+        ("layer_norm", "batch_norm", "group_norm", "layer_norm_backward", "batch_norm_backward",
+         "group_norm_backward"),
+        {"rows": (32, 2**15), "cols": (16, 2**12)},
+    ),
+    "reduce": Sweep(("sum_rows", "sum_cols", "sum_all", "max_cols", "cumsum"), _ROWS_COLS),
     "transpose": Sweep(
-        ("transpose_copy",), {"batch": (1, 2**12), "rows": (4, 2**11), "cols": (4, 2**11)}
+        ("transpose_copy", "permute_copy"),
+        {"batch": (1, 2**12), "rows": (4, 2**11), "cols": (4, 2**11)},
     ),
     "concat": Sweep(
-        ("cat", "split_copy"), {"parts": (2, 32), "rows": (64, 2**12), "cols": (8, 256)}
+        ("cat", "split_copy"), {"parts": (2, 160), "rows": (64, 2**12), "cols": (8, 256)}
     ),
     "index": Sweep(
         ("tril_index", "tril_index_backward"), {"batch": (64, 2**12), "side": (4, 64)},
         ((2048, 27), (2048, 9)),
     ),
+    "scatter": Sweep(
+        ("index_select", "gather", "index_add", "scatter_add"),
+        {"rows": (64, 2**20), "dim": (1, 256), "count": (64, 2**18)}, (), 2.0**44, DISTRIBUTIONS,
+    ),
     "embedding": Sweep(
-        ("embedding_bag_sum", "embedding_bag_mean", "embedding_bag_max", "embedding_bag_backward"),
-        {"rows": (3, 40_000_000), "dim": (8, 256), "batch": (64, 2**12), "lookups": (1, 128)},
-        ((3, 128, 2048, 1), (1_000_000, 64, 2048, 100), (64, 16, 64, 2)),
-        2.0**44,
-        DISTRIBUTIONS,
+        ("embedding_bag_sum", "embedding_bag_mean", "embedding_bag_max", "embedding_bag_weighted",
+         "embedding_bag_backward", "embedding_bag_backward_sparse", "embedding_bag_backward_max",
+         "embedding", "embedding_backward"),
+        {"rows": (3, 40_000_000), "dim": (8, 256), "batch": (64, 2**12), "lookups": (1, 128),
+         "tables": (1, 26)},
+        _TABLES, 2.0**44, DISTRIBUTIONS,
     ),
     "conv2d": Sweep(
-        ("conv2d", "conv2d_depthwise"),
-        {"batch": (1, 64), "channels": (4, 1024), "out": (4, 1024), "side": (4, 128),
-         "window": (1, 5)},
-        ((2, 16, 32, 28, 3),),
-        2.0**33,
+        ("conv2d", "conv2d_depthwise", "conv2d_grouped", "conv2d_transposed", "conv2d_backward"),
+        _IMAGES, ((2, 16, 32, 28, 3), (32, 64, 64, 56, 3)), 2.0**33,
     ),
-    "dropout": Sweep(("dropout",), _ROWS_COLS),
+    "conv1d": Sweep(
+        ("conv1d", "conv1d_depthwise"),
+        {"batch": (1, 64), "channels": (4, 512), "out": (4, 512), "side": (16, 2**12),
+         "window": (1, 9)},
+        (), 2.0**36,
+    ),
+    "pool": Sweep(
+        ("max_pool", "avg_pool", "max_pool_backward", "upsample_bilinear"),
+        {"batch": (1, 64), "channels": (4, 512), "side": (8, 128)},
+    ),
+    "attention": Sweep(
+        ("attention", "attention_causal", "attention_backward"), _ATTENTION, (), 2.0**31
+    ),
+    "recurrent": Sweep(
+        ("lstm", "gru"),
+        {"batch": (1, 256), "steps": (4, 256), "inputs": (8, 512), "hidden": (8, 512)}, (), 2.0**31,
+    ),
+    "sort": Sweep(("sort", "topk"), _ROWS_COLS, (), 2.0**27),
+    "dropout": Sweep(("dropout", "dropout_backward"), _ROWS_COLS),
+    "loss": Sweep(("cross_entropy", "mse_loss", "bce"), _ROWS_COLS),
+    "fill": Sweep(("zero_", "rand"), {"elements": (16, 2**28)}),
     "optimizer": Sweep(
-        ("sgd_foreach", "adam_foreach"), {"tensors": (1, 64), "elements": (16, 2**20)}
+        ("sgd", "sgd_foreach", "sgd_fused", "adam", "adam_foreach", "adam_fused"),
+        {"tensors": (1, 64), "elements": (16, 2**20)},
     ),
-    "copy": Sweep(("to_device", "to_host", "on_device"), {"bytes": (64, 2**28)}),
+    "copy": Sweep(
+        ("to_device", "to_device_pinned", "to_host", "to_host_pinned", "on_device", "cast"),
+        {"bytes": (64, 2**28)},
+    ),
 }  # fmt: skip
 """Sweeps by the name that ``irgraph measure`` takes."""
 

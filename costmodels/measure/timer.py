@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Torch = Any
 WARM_UP, RUNS = 5, 25
 """Calls before and during a measurement."""
+
+FEWEST, LONGEST = 3, 2.0
+"""Least calls of a measurement, and the seconds that it should not exceed."""
+
+PROFILED, TRIES = 5, 3
+"""Calls under the profiler, and how often it is tried until every call shows the same kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +27,47 @@ class Timing:
     Attributes:
         op: median time of the op from the host's or the event's view, launch included.
         spread: half the distance between the 5th and 95th percentile of ``op``.
-        kernel: mean summed time of its kernels, without launches; ``None`` where the device has
+        kernel: median summed time of its kernels, without launches; ``None`` where the device has
             no profiler for them (``cpu`` runs no kernels apart from the op).
+        kernel_spread: as ``spread``, of ``kernel``.
         kernels: their names, in order of time.
         runs: calls that were timed.
+        fastest: least time of the op.
     """
 
     op: float
     spread: float
     kernel: float | None = None
+    kernel_spread: float | None = None
     kernels: tuple[str, ...] = ()
     runs: int = RUNS
+    fastest: float = 0.0
 
 
 def measure_call(torch: Torch, device: str, call: Callable[[], object], runs: int = RUNS) -> Timing:
-    """Return the timing of a call after a warm-up.
+    """Return the timing of a call after a warm-up; calls that take long are made less often.
 
     On a GPU every run is timed with device events on an idle stream; the kernels' own times come
-    from the profiler in runs of their own, so that neither measurement disturbs the other.
+    from the profiler in runs of their own, so that neither measurement disturbs the other. What a
+    call reads lies in the cache as far as it fits, since the call before read it too.
     """
-    for _ in range(WARM_UP):
+    on_gpu = device.startswith("cuda")
+    run: Callable[[], float] = (
+        (lambda: _event_run(torch, call)) if on_gpu else (lambda: _host_run(call))
+    )
+    first = min(run(), run())
+    possible = int(LONGEST * 1e6 / max(first, 1.0))
+    runs = max(min(runs, possible), FEWEST)
+    for _ in range(min(WARM_UP, possible)):
         call()
-    if not device.startswith("cuda"):
-        times = sorted(_host_run(call) for _ in range(runs))
-        return Timing(statistics.median(times), _spread(times), runs=runs)
-    times = sorted(_event_run(torch, call) for _ in range(runs))
-    kernel, names = _profiled(torch, call)
-    return Timing(statistics.median(times), _spread(times), kernel, names, runs)
+    times = sorted(run() for _ in range(runs))
+    op, spread = statistics.median(times), _spread(times)
+    if not on_gpu:
+        return Timing(op, spread, runs=runs, fastest=times[0])
+    sums, names = _profiled(torch, call)
+    if not sums:
+        return Timing(op, spread, runs=runs, fastest=times[0])
+    return Timing(op, spread, statistics.median(sums), _spread(sums), names, runs, times[0])
 
 
 def _host_run(call: Callable[[], object]) -> float:
@@ -65,18 +86,44 @@ def _event_run(torch: Torch, call: Callable[[], object]) -> float:
     return float(begin.elapsed_time(end)) * 1e3
 
 
-def _profiled(
-    torch: Torch, call: Callable[[], object], runs: int = 5
-) -> tuple[float, tuple[str, ...]]:
+def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[list[float], tuple[str, ...]]:
+    """Return the summed device time of each profiled call, and the kernels' names.
+
+    The first profile of a process can lack kernels; it is made again until all calls agree.
+    """
     activity = torch.profiler.ProfilerActivity.CUDA
-    with torch.profiler.profile(activities=[activity]) as profile:
-        for _ in range(runs):
-            call()
-        torch.cuda.synchronize()
-    rows = [e for e in profile.key_averages() if getattr(e, "self_device_time_total", 0) > 0]
-    rows.sort(key=lambda e: -e.self_device_time_total)
-    total = sum(float(e.self_device_time_total) for e in rows)
-    return total / runs, tuple(str(e.key) for e in rows)
+    for _ in range(TRIES):
+        with torch.profiler.profile(activities=[activity]) as profile:
+            for _ in range(PROFILED):
+                call()
+            torch.cuda.synchronize()
+        sums, names = kernel_sums(profile.events(), PROFILED)
+        if sums:
+            return sums, names
+    return [], ()
+
+
+def kernel_sums(events: Sequence[Any], calls: int) -> tuple[list[float], tuple[str, ...]]:
+    """Return the microseconds of each call's device work, from the events of a profile.
+
+    Empty where the calls do not show the same number of kernels. Events of the host, and ranges
+    that the program marked, are no device work.
+    """
+    work = [
+        e
+        for e in events
+        if str(e.device_type).endswith("CUDA") and not getattr(e, "is_user_annotation", False)
+    ]
+    work.sort(key=lambda e: e.time_range.start)
+    if not work or len(work) % calls:
+        return [], ()
+    each = len(work) // calls
+    lasted = [float(e.time_range.elapsed_us()) for e in work]
+    by_name: Counter[str] = Counter()
+    for event, microseconds in zip(work, lasted, strict=True):
+        by_name[str(event.name)] += microseconds  # type: ignore[assignment]
+    sums = sorted(sum(lasted[i * each : (i + 1) * each]) for i in range(calls))
+    return sums, tuple(name for name, _ in by_name.most_common())
 
 
 def _spread(times: list[float]) -> float:

@@ -29,7 +29,7 @@ def measure(
     """Measure kernels over a sweep of sizes; a run that is cut off continues where it stopped."""
     from rich.progress import Progress
 
-    from costmodels.measure.ops import DTYPES
+    from costmodels.measure.bench import DTYPES
     from costmodels.measure.run import measure as run
     from costmodels.measure.sweep import SWEEPS
     from irgraph.cli.common import console
@@ -44,7 +44,7 @@ def measure(
     out = console(error=True)
     with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
         task = bar.add_task("measuring", total=len(chosen) * count)
-        new = run(
+        done = run(
             chosen,
             device,
             output,
@@ -54,7 +54,11 @@ def measure(
             dtypes=kinds,
             progress=lambda case: bar.update(task, advance=1, description=case.key),
         )
-    say(f"{new} new measurements in {output}")
+    say(f"{done.new} new measurements in {output}")
+    if done.failed:
+        say(f"{done.failed} of them have no time: out of memory, or not for this device or type")
+    if done.left:
+        say(f"{done.left} cases are left: the budget of {budget:g} s is spent; run it again")
 
 
 def calibrate(

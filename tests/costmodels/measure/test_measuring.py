@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,9 @@ from irgraph.text.diagnostics import IrgraphError
 pytest.importorskip("torch", reason="measuring needs torch")
 
 SMALL = {
-    "linear": (1, 64, 16, 8), "bmm": (4, 8, 8, 8), "embedding": (64, 16, 32, 2),
-    "index": (64, 9), "conv2d": (2, 8, 8, 8, 3),
+    "linear": (1, 64, 16, 8), "bmm": (4, 8, 8, 8), "embedding": (64, 16, 32, 2, 2),
+    "index": (64, 9), "conv2d": (2, 8, 8, 8, 3), "conv1d": (2, 8, 8, 8, 3),
+    "attention": (2, 2, 16, 8), "recurrent": (2, 4, 8, 8),
 }  # fmt: skip
 
 
@@ -42,7 +45,7 @@ def test_every_op_runs(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     new = measure(SWEEPS, "cpu", path, runs=3)
     head, rows = read_rows(path)
-    assert len(rows) == new > 30
+    assert len(rows) == new.new > 100 and new.failed == new.left == 0
     assert head["device"] == "cpu" and head["torch"] and head["seed"] == 0
     assert not [row for row in rows if "error" in row]
     assert all(row["op"] > 0 and row["kernel"] is None for row in rows)
@@ -50,15 +53,47 @@ def test_every_op_runs(tmp_path: Path) -> None:
 
 def test_a_run_resumes(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    assert measure(["softmax"], "cpu", path, count=1, runs=3) == 1
+    assert measure(["softmax"], "cpu", path, count=1, runs=3).new == 1
     path.write_text(path.read_text() + '{"half": ')
-    assert measure(["softmax"], "cpu", path, runs=3) == 1
-    assert measure(["softmax"], "cpu", path, runs=3) == 0
-    assert len(read_rows(path)[1]) == 2
+    assert measure(["softmax"], "cpu", path, runs=3).new == 3
+    assert measure(["softmax"], "cpu", path, runs=3).new == 0
+    assert len(read_rows(path)[1]) == 4
+
+
+def test_a_killed_run_loses_no_finished_case(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    words = ["measure", "elementwise", "--device", "cpu", "--count", "200", "-o", str(path)]
+    command = [sys.executable, "-c", f"from irgraph.cli.main import main; main({words})"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < end and _lines(path) < 5:
+            time.sleep(0.01)
+        process.kill()
+    before = read_rows(path)[1]
+    assert len(before) >= 3
+    measure(["elementwise"], "cpu", path, runs=3)
+    after = read_rows(path)[1]
+    assert after[: len(before)] == before
+    assert len({row["key"] for row in after}) == len(after)
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def test_a_budget_is_kept(tmp_path: Path) -> None:
-    assert measure(["elementwise"], "cpu", tmp_path / "m.jsonl", budget=0.0) == 0
+    found = measure(["elementwise"], "cpu", tmp_path / "m.jsonl", budget=0.0)
+    assert found.new == 0 and found.left == len(SWEEPS["elementwise"].ops)
+
+
+def test_a_case_larger_than_the_free_memory_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("costmodels.measure.bench.free_memory", lambda *_: 300.0)
+    found = measure(["softmax"], "cpu", tmp_path / "m.jsonl", count=1)
+    assert found.new == found.failed == 1
+    (row,) = read_rows(tmp_path / "m.jsonl")[1]
+    assert row["error"] == "needs more than 40% of the free memory"
 
 
 def test_running_out_of_memory_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +143,27 @@ def test_the_command_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["measure", "softmax", "--dtype", "f31", *arguments]) == 2
 
 
-def test_calibrate_writes_a_sheet_that_loads(tmp_path: Path) -> None:
+MODEL = """model "m" { format = 1 }
+
+device @gpu0 "v100"
+input %x : f32[64, 64] in $b1
+
+%y = aten.mm(%x, %x) : f32[64, 64] in $b2
+"""
+
+
+def test_calibrate_writes_a_sheet_that_predict_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "here.json"
     assert main(["calibrate", "--device", "cpu", "--scale", "0.01", "-o", str(path)]) == 0
     sheet = load_device(path)
     assert sheet.bandwidth > 0
     assert sheet.peak("f32")[0] > 0
     assert sheet.host_bandwidth(pinned=False) > 0
-    assert "launch" in json.loads(path.read_text())["note"]
+    assert sheet.host_bandwidth(pinned=True, to_host=True) == sheet.pinned_to_host_gbs.measured
+    assert sheet.launch_us.value is not None
+    model = tmp_path / "m.ir"
+    model.write_text(MODEL)
+    assert main(["predict", str(model), "--device", str(path)]) == 0
+    assert sheet.name in capsys.readouterr().out

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from costmodels.indices import parse_distribution
+from costmodels.measure.bench import Bench
 from costmodels.measure.ops import OPS
-from costmodels.measure.sweep import DISTRIBUTIONS, SWEEPS, plan
+from costmodels.measure.sweep import DISTRIBUTIONS, SWEEPS, Case, plan
+from costmodels.popularity import rows_of
 
 
 @pytest.mark.parametrize("family", SWEEPS)
@@ -33,3 +37,31 @@ def test_what_real_models_need_comes_first() -> None:
 
 def test_every_op_can_be_made() -> None:
     assert {op for sweep in SWEEPS.values() for op in sweep.ops} == set(OPS)
+
+
+def test_every_data_type_gets_the_needed_sizes() -> None:
+    cases = plan("linear", 40, dtypes=("f32", "bf16"))
+    assert {c.dtype for c in cases if c.sizes["k"] == 13 and c.sizes["m"] == 2048} == {
+        "f32",
+        "bf16",
+    }
+
+
+@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+def test_rows_are_drawn_as_their_distribution_says(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    case = Case("embedding", "embedding", "f32", {}, kind)
+    drawn = Bench(torch, "cpu", case).rows(10_000, 50_000).numpy()
+    assert drawn.min() >= 0 and drawn.max() < 10_000
+    expected = rows_of(parse_distribution(kind), 10_000)
+    assert len(np.unique(drawn)) == pytest.approx(float(expected.distinct(50_000)), rel=0.02)
+    commonest = np.bincount(drawn).max() / 50_000
+    assert commonest == pytest.approx(expected.chances.max(), rel=0.15, abs=3e-4)
+
+
+def test_popular_rows_do_not_lie_side_by_side() -> None:
+    torch = pytest.importorskip("torch")
+    case = Case("embedding", "embedding", "f32", {}, "zipf:1.3")
+    drawn = Bench(torch, "cpu", case).rows(10_000, 50_000).numpy()
+    popular = np.argsort(np.bincount(drawn, minlength=10_000))[-20:]
+    assert np.abs(np.diff(np.sort(popular))).min() > 1

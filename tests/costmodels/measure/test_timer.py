@@ -1,0 +1,78 @@
+"""Summing device work from the events of a profile, and timing calls."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from costmodels.measure import timer
+from costmodels.measure.timer import FEWEST, kernel_sums, measure_call
+
+
+@dataclass
+class Span:
+    """A stretch of time as torch's profiler has it."""
+
+    start: float
+    length: float
+
+    def elapsed_us(self) -> float:
+        """Return its microseconds."""
+        return self.length
+
+
+@dataclass
+class Event:
+    """What ``torch.profiler.profile.events()`` lists: of the device, or of the host."""
+
+    name: str
+    start: float
+    length: float
+    device_type: str = "DeviceType.CUDA"
+    is_user_annotation: bool = False
+    time_range: Span = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.time_range = Span(self.start, self.length)
+
+
+def test_kernels_are_summed_call_by_call() -> None:
+    calls = [Event(n, 10.0 * i + place, 2.0 + i + place) for i in range(3)
+             for place, n in enumerate(("fill", "gemm"))]  # fmt: skip
+    sums, names = kernel_sums(calls[::-1], 3)
+    assert sums == [5.0, 7.0, 9.0]
+    assert names == ("gemm", "fill")
+
+
+def test_events_of_the_host_and_marked_ranges_are_no_kernels() -> None:
+    events = [
+        Event("cudaLaunchKernel", 0.0, 5.0, "DeviceType.CPU"),
+        Event("step", 0.0, 50.0, is_user_annotation=True),
+        Event("gemm", 1.0, 3.0),
+    ]
+    assert kernel_sums(events, 1) == ([3.0], ("gemm",))
+
+
+def test_a_profile_that_lacks_a_kernel_is_not_used() -> None:
+    assert kernel_sums([Event("gemm", float(i), 3.0) for i in range(4)], 5) == ([], ())
+    assert kernel_sums([], 5) == ([], ())
+
+
+def test_torchs_events_have_what_is_read_of_them() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.autograd.profiler_util import FunctionEvent
+
+    event = FunctionEvent(
+        0, "gemm", 0, 1.0, 4.0, device_type=torch.autograd.DeviceType.CUDA, use_device="cuda"
+    )
+    assert kernel_sums([event], 1) == ([3.0], ("gemm",))
+    assert kernel_sums([FunctionEvent(0, "launch", 0, 1.0, 4.0)], 1) == ([], ())
+
+
+def test_a_long_call_is_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timer, "LONGEST", 0.05)
+    found = measure_call(None, "cpu", lambda: time.sleep(0.01), runs=25)
+    assert FEWEST <= found.runs <= 5
+    assert 1e4 <= found.fastest <= found.op
