@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from irgraph.ir.dependence import Dependence
 from irgraph.ir.edit import Edit
-from irgraph.ir.effects import is_view
+from irgraph.ir.effects import effects, is_view
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -64,13 +64,21 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
 
 
 def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) -> Iterator[Join]:
-    """Yield the joins that are needed; one wait serves all that came before its event."""
-    needs: dict[int, list[int]] = {}
-    for tie in found:
-        if tie.before in members or tie.after in members:
-            needs.setdefault(tie.after, []).append(tie.before)
-    waited: dict[tuple[str, str], int] = {}
+    """Yield the joins that are needed; one wait serves all that came before its event.
+
+    An op that could do anything passes on what it waits for, even where it gives no work itself.
+    """
     working = [_works(op) for op in ops]
+    passing = [not works and effects(op).barrier for op, works in zip(ops, working, strict=True)]
+    needs: dict[int, set[int]] = {}
+    behind: dict[int, set[int]] = {}
+    for tie in found:
+        before = behind.get(tie.before, set()) if passing[tie.before] else {tie.before}
+        if passing[tie.after]:
+            behind.setdefault(tie.after, set()).update(before)
+        if {tie.before, tie.after} & members or any(i in members for i in before):
+            needs.setdefault(tie.after, set()).update(before)
+    waited: dict[tuple[str, str], int] = {}
     for here in sorted(needs):
         if not working[here]:
             continue
