@@ -11,6 +11,7 @@ all of them up with one fused kernel, here they are separate, as PyTorch users w
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -196,6 +197,25 @@ def ddp(
 ) -> Step:
     """Return the step of DLRM_DDP: 8 tables of 80,000 rows, 10 lookups each."""
     return preset("ddp", batch, device, lookups, max_rows, sparse)
+
+
+def infer(
+    batch: int,
+    device: str,
+    name: str = "default",
+    lookups: int | None = None,
+    max_rows: int | None = None,
+) -> Callable[[], Tensor]:
+    """Return a step that computes the click probabilities of one batch, without gradients."""
+    made = preset(name, batch, device, lookups, max_rows)
+
+    @torch.inference_mode()
+    def step() -> Tensor:
+        dense, offsets, indices = (tensor.to(device) for tensor in made.inputs[:3])
+        return made.model(dense, offsets, indices).cpu()
+
+    step.model = made.model  # type: ignore[attr-defined]
+    return step
 
 
 def train(step: Step, steps: int) -> list[float]:

@@ -1,7 +1,8 @@
 """A small language model in mixed precision: causal attention, autocast and fused AdamW.
 
 ``irgraph capture examples/transformer.py:train --batch 8`` captures a training step; ``layers``,
-``width``, ``heads`` and ``length`` may be given, as in ``"…:train(layers=12, width=768)"``.
+``width``, ``heads``, ``length`` and ``dropout`` may be given, as in
+``"…:train(layers=12, width=768)"``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ WORDS = 4096
 class Block(nn.Module):
     """Causal attention and a two-layer perceptron, each behind a normalisation."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.together, self.apart = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(
@@ -32,17 +34,24 @@ class Block(nn.Module):
         parts = self.together(self.norm1(x)).view(batch, length, 3, self.heads, -1)
         query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.apart(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.dropout(self.apart(mixed.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.dropout(self.mlp(self.norm2(x)))
 
 
 class Train:
     """One training step: predict the next word of random text."""
 
     def __init__(
-        self, batch: int, device: str, layers: int, width: int, heads: int, length: int
+        self,
+        batch: int,
+        device: str,
+        layers: int,
+        width: int,
+        heads: int,
+        length: int,
+        dropout: float,
     ) -> None:
-        blocks = [Block(width, heads) for _ in range(layers)]
+        blocks = [Block(width, heads, dropout) for _ in range(layers)]
         parts = [nn.Embedding(WORDS, width), *blocks, nn.LayerNorm(width), nn.Linear(width, WORDS)]
         self.model = nn.Sequential(*parts).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=True)
@@ -62,10 +71,16 @@ class Train:
 
 
 def train(
-    batch: int, device: str, layers: int = 2, width: int = 256, heads: int = 4, length: int = 256
+    batch: int,
+    device: str,
+    layers: int = 2,
+    width: int = 256,
+    heads: int = 4,
+    length: int = 256,
+    dropout: float = 0.0,
 ) -> Train:
     """Return a training step; ``length`` counts the words of one text."""
-    return Train(batch, device, layers, width, heads, length)
+    return Train(batch, device, layers, width, heads, length, dropout)
 
 
 def main() -> None:

@@ -95,7 +95,7 @@ def run_parallelize(statement: Parallelize, state: State, frame: Frame) -> None:
     total = sum(selected.total for _, selected in found)
     made = replace(entry(statement, frame), matched=total)
     lacking = [nothing_matched(selected, s) for s, selected in found if not selected.total]
-    groups = _groups([selected for _, selected in found if selected.total])
+    groups = _groups([selected for _, selected in found])
     if len(groups) < 2:
         if groups:
             message = "one group alone runs beside nothing"
@@ -120,4 +120,5 @@ def _groups(found: Sequence[Selected]) -> list[list[Op]]:
     """Return the ops of each selection, or, of a single one, those of each match."""
     if len(found) == 1:
         return [members_of(found[0], match.ops) for match in found[0].matches]
-    return [[op for match in s.matches for op in members_of(s, match.ops)] for s in found]
+    groups = [[op for match in s.matches for op in members_of(s, match.ops)] for s in found]
+    return [group for group in groups if group]

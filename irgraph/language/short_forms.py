@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from irgraph.ir.op import Op
-from irgraph.language.expressions import Literal, Splat
-from irgraph.language.patterns import Given, NewOp, Part, Parts, Rest
+from irgraph.language.expressions import Attribute, Item, ListOf, Literal, Splat, Variable
+from irgraph.language.patterns import Bound, Given, NewOp, Part, Parts, Rest
 
 ALL_REDUCE = "nccl.all_reduce"
 """In a template: the sum over all processes, which torch launches as ``c10d.allreduce_``."""
+
+LAYER_NORM = "aten.layer_norm"
 
 WORLD = (("process_group", "world"), ("reduce_op", "sum"), ("sparse_indices", None))
 """What ``c10d.allreduce_`` also takes."""
@@ -23,10 +25,12 @@ def spelled_out(new: NewOp) -> NewOp:
     """Return a template's op in full.
 
     A bare column ``*%w`` is the list ``[*%w]``; ``nccl.all_reduce(%g!)`` is the call by which
-    torch launches it.
+    torch launches it; a layer norm that names no shape is one over the last axis.
     """
     if new.op == ALL_REDUCE:
         new = _all_reduce(new)
+    if new.op == LAYER_NORM:
+        new = _over_last_axis(new)
     return replace(new, parts=_listed(new.parts), results=_listed(new.results))
 
 
@@ -41,6 +45,18 @@ def _all_reduce(new: NewOp) -> NewOp:
         given.setdefault(name, Given(name, Literal(value, place=new.place), place=new.place))
     operands = tensors if any(isinstance(p, Parts) for p in tensors) else (Parts(tensors),)
     return replace(new, op="c10d.allreduce_", parts=(*operands, *given.values()))
+
+
+def _over_last_axis(new: NewOp) -> NewOp:
+    first, *others = new.parts or (None,)
+    named = {part.name for part in others if isinstance(part, Given)}
+    placed = any(not isinstance(part, Given) for part in others)
+    if not isinstance(first, Bound) or placed or "normalized_shape" in named:
+        return new
+    shape = Attribute(Variable(first.name, place=first.place), "shape", place=first.place)
+    last = Item(shape, Literal(-1, place=first.place), place=first.place)
+    given = Given("normalized_shape", ListOf((last,), place=first.place), place=first.place)
+    return replace(new, parts=(first, given, *others))
 
 
 def called(op: Op) -> Iterator[str]:
