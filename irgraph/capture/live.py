@@ -12,6 +12,7 @@ from pathlib import Path
 from irgraph.capture import recorder
 from irgraph.capture.accelerator import as_accelerator
 from irgraph.capture.assemble import Assembler
+from irgraph.capture.batched import without_vmap
 from irgraph.capture.discover import model_of
 from irgraph.capture.et_reader import read_execution_trace
 from irgraph.capture.forest import lost, main_thread, roots
@@ -195,7 +196,8 @@ def _record(
 
 def _call(step: Callable[[], object], words: _Words, doing: str) -> None:
     try:
-        step()
+        with without_vmap():
+            step()
     except (Exception, SystemExit) as error:
         message = f"{words.name} failed while {doing} it"
         raise user_error(message, error, words.source) from error

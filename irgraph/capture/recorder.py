@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from irgraph.capture.batched import refuse_old_vmap
 from irgraph.capture.identity import Exact, tight
 from irgraph.capture.lowering import MODULE
 from irgraph.capture.made_up import Torch, on_device, run
@@ -70,6 +71,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
             self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
         ) -> Torch:
             kwargs = kwargs or {}
+            refuse_old_vmap()
             if _is_composite(func):
                 return _decomposed(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":

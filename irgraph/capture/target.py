@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from irgraph.capture.batched import VMAP
 from irgraph.text.diagnostics import IrgraphError, Place, fail, near
 
 USAGE = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
@@ -30,6 +31,7 @@ HINTS: Mapping[str, str] = {
     "with Meta tensors": _NO_SIZE,
     "meta device": _NO_VALUES,
     "meta tensor": _NO_VALUES,
+    VMAP: "write its calls out, as make_fx of torch.fx.experimental.proxy_tensor does for a batch",
     "unsupported autocast device_type": "autocast for meta works within a capture with device meta",
 }
 """Hints by words of torch's error messages."""
