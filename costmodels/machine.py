@@ -51,6 +51,7 @@ class Machine:
         pinned: whether copies to the device come from pinned host memory.
         learned: trained models by family, asked before a family's own formula.
         indices: how embedding tables are looked up.
+        correct: what changes the kernels that a family gives an op, on a device that was measured.
     """
 
     sheet: DeviceSheet
@@ -59,6 +60,7 @@ class Machine:
     pinned: bool = False
     learned: Mapping[str, Predictor] = field(default_factory=dict)
     indices: Indices = field(default_factory=Indices)
+    correct: Corrector | None = None
 
     @property
     def paper(self) -> bool:
@@ -90,6 +92,9 @@ class Machine:
             formula=told.model,
         )
 
+
+Corrector: TypeAlias = Callable[[Op, "tuple[Kernel, ...]", Machine], "tuple[Kernel, ...]"]
+"""A device's own model: an op's kernels by formula in, the same as that device takes them out."""
 
 Rule: TypeAlias = Callable[[Op, Machine], "tuple[Kernel, ...] | None"]
 """A family's answer for an op: its kernels, or ``None`` where the family does not know it."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from costmodels.families import rules
 from costmodels.indices import Indices, indices_of
-from costmodels.machine import MODES, SMALL, Machine, Predictor, traffic
+from costmodels.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
 from costmodels.sheet import DeviceSheet
 from costmodels.software import software_profile
 from irgraph.ir.cost import PROVENANCES, Kernel, Priced
@@ -40,6 +40,7 @@ def price(
     pinned: bool | None = None,
     learned: Mapping[str, Predictor] | None = None,
     indices: Indices | None = None,
+    correct: Corrector | None = None,
 ) -> Priced:
     """Return the graph with the kernels of its ops on a device.
 
@@ -52,6 +53,7 @@ def price(
             ``pinned``, or else pageable memory, which is torch's default.
         learned: trained models by family name.
         indices: how embedding tables are looked up; ``None`` takes what the graph says of it.
+        correct: models of the device itself (``costmodels.learned.own``).
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown.
@@ -65,7 +67,8 @@ def price(
         )
     pins = graph.settings.get("pinned") is True if pinned is None else pinned
     spread = indices_of(graph) if indices is None else indices
-    machine = Machine(sheet, software_profile(software), mode, pins, learned or {}, spread)
+    profile = software_profile(software)
+    machine = Machine(sheet, profile, mode, pins, learned or {}, spread, correct)
     pricer = _Pricer(machine, _sparse_values(graph))
     for op in graph.ops:
         pricer.visit(op)
@@ -144,7 +147,10 @@ class _Pricer:
         op = self._opened(op)
         key = (_signature(op), self.machine.indices.key(op))
         if key not in self._seen:
-            self._seen[key] = rule(op, self.machine)
+            found = rule(op, self.machine)
+            if found and self.machine.correct is not None:
+                found = self.machine.correct(op, found, self.machine)
+            self._seen[key] = found
         return self._seen[key]
 
     def _opened(self, op: Op) -> Op:

@@ -154,6 +154,7 @@ def predict(
     accounting: Accounting | None = None,
     pinned: bool | None = None,
     indices: Sequence[str] = (),
+    weights: Sequence[str] = (),
 ) -> Prediction:
     """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path."""
     from irgraph.prediction import predict as run
@@ -169,4 +170,5 @@ def predict(
         accounting=rules,
         pinned=pinned,
         indices=indices,
+        weights=weights,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from costmodels.host import load_host
 from costmodels.indices import Indices, indices_of
+from costmodels.learned.own import corrector
 from costmodels.learned.predictors import predictors
 from costmodels.price import price
 from costmodels.sheet import DeviceSheet, load_device
@@ -127,6 +128,7 @@ def predict(
     accounting: Accounting = BLOCKING,
     pinned: bool | None = None,
     indices: Sequence[str] = (),
+    weights: Sequence[str] = (),
 ) -> Prediction:
     """Predict a step on a device driven by a host.
 
@@ -134,8 +136,9 @@ def predict(
     ``paper`` (its formulas as they stand) or ``corrected``; ``software`` names what the ops of
     that era launch; ``pinned`` says whether host tensors lie in pinned memory (by default the
     model's setting ``pinned``, or else pageable); ``indices`` how embedding tables are looked up
-    (``costmodels.indices.indices_of``; by default as the model says, or else uniformly). Trained
-    models price what they were trained for (``costmodels.learned.predictors``), formulas the rest.
+    (``costmodels.indices.indices_of``; by default as the model says, or else uniformly);
+    ``weights`` are files of models trained on the device's own measurements. Trained models price
+    what they were trained for (``costmodels.learned``), formulas the rest.
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
     sheet = load_device(device)
@@ -143,7 +146,14 @@ def predict(
     learned = predictors(sheet, software) if mode == "corrected" else {}
     spread = indices_of(graph, indices)
     priced = price(
-        graph, sheet, mode=mode, software=software, pinned=pinned, learned=learned, indices=spread
+        graph,
+        sheet,
+        mode=mode,
+        software=software,
+        pinned=pinned,
+        learned=learned,
+        indices=spread,
+        correct=corrector(weights, sheet),
     )
     schedule = simulate if accounting.simulated else algorithm1
     timeline = schedule(priced, table, accounting=accounting)

@@ -1,7 +1,8 @@
 """Running a sweep: within a time budget, resumable, and safe against running out of memory.
 
-The file is JSON lines: first what was measured on, then one line a case. A line is written as soon
-as its case is done, so a run that is cut off resumes where it stopped.
+The file is JSON lines: first what was measured on, then one line a case with the fields of
+``Case`` and of ``Timing``, these with ``_us`` for microseconds. A line is written as soon as its
+case is done, so a run that is cut off resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from costmodels.measure.sweep import SWEEPS, Case, plan
 from costmodels.measure.timer import RUNS, measure_call
 from irgraph.text.diagnostics import Place, fail, near
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[st
         torch.cuda.empty_cache()
     try:
         call = OPS[case.op](Bench(torch, device, case, seed))
-        return asdict(measure_call(torch, device, call, runs))
+        return measure_call(torch, device, call, runs).as_row()
     except (RuntimeError, MemoryError, ValueError) as error:
         return {"error": str(error).splitlines()[0][:200] if str(error) else type(error).__name__}
 

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 Torch = Any
@@ -42,6 +42,11 @@ class Timing:
     kernels: tuple[str, ...] = ()
     runs: int = RUNS
     fastest: float = 0.0
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields as plain values, times with ``_us`` behind their names."""
+        plain = ("kernels", "runs")
+        return {n if n in plain else f"{n}_us": value for n, value in asdict(self).items()}
 
 
 def measure_call(torch: Torch, device: str, call: Callable[[], object], runs: int = RUNS) -> Timing:

@@ -41,6 +41,15 @@ IndicesOption = Annotated[
     ),
 ]
 
+WeightsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="A model trained on the device's own measurements (repeatable).",
+    ),
+]
+
 
 def predict(
     model: ModelArgument,
@@ -54,6 +63,7 @@ def predict(
     ] = "blocking",
     pinned: PinnedOption = None,
     indices: IndicesOption = None,
+    weights: WeightsOption = None,
     measured: Annotated[
         str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
     ] = None,
@@ -95,6 +105,7 @@ def predict(
         accounting=rules,
         pinned=pinned,
         indices=indices or (),
+        weights=weights or (),
     )
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, known)

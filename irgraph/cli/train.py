@@ -23,8 +23,8 @@ DataOption = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        metavar="FOLDER",
-        help="Measurements (kernels/*.csv.gz).",
+        metavar="FOLDER|FILE",
+        help="Measurements: kernels/*.csv.gz, or a file of `irgraph measure`.",
         envvar="IRGRAPH_DATA",
     ),
 ]
@@ -48,12 +48,44 @@ def train(
             "intervals outside what was seen; the models go to FILE's folder 'holdout'.",
         ),
     ] = True,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="NAME|FILE", help="With a file: the sheet of what was measured."
+        ),
+    ] = None,
 ) -> None:
-    """Train a family's model on the training split and write its weights."""
+    """Train a family's model on the training split, or on one device's own file of measurements."""
+    if data is not None and data.suffix == ".jsonl":
+        _require("jax", "flax", "optax", "torch")
+        _train_own(family, data, output, seed, steps, device)
+        return
     _family(family)
     folder = _folder(data)
     _require("jax", "flax", "optax")
     _train(family, folder, output or Path(f"{family}.safetensors"), seed, steps, study)
+
+
+def _train_own(
+    family: str, data: Path, output: Path | None, seed: int, steps: int | None, device: str | None
+) -> None:
+    """Train a correction of the family's formulas on the device that a file was measured on."""
+    from costmodels.learned.own import save_own
+    from costmodels.learned.own_train import train_own
+    from costmodels.sheet import load_device
+    from irgraph.text.diagnostics import fail
+
+    if device is None:
+        hint = "irgraph calibrate -o my-device.json makes it; then --device my-device.json"
+        raise fail("the sheet of the measured device is not given", hint=hint, exit_code=2)
+    count = steps or 2000
+    with progress(f"training {family}", count) as tell:
+        model = train_own(data, family, load_device(device), seed=seed, steps=count, progress=tell)
+    output = output or Path(f"{family}-{model.device}.safetensors")
+    save_own(model, output)
+    formula, ours = (model.made[name]["mape"] for name in ("formula_pct", "model_pct"))
+    say(f"wrote {output}: mean error on {model.made['held_out']} held-out rows {ours:.0f} %, "
+        f"of the formula {formula:.0f} %")  # fmt: skip
 
 
 def _train(

@@ -48,7 +48,7 @@ def test_every_op_runs(tmp_path: Path) -> None:
     assert len(rows) == new.new > 100 and new.failed == new.left == 0
     assert head["device"] == "cpu" and head["torch"] and head["seed"] == 0
     assert not [row for row in rows if "error" in row]
-    assert all(row["op"] > 0 and row["kernel"] is None for row in rows)
+    assert all(row["op_us"] > 0 and row["kernel_us"] is None for row in rows)
 
 
 def test_a_run_resumes(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_file_of_another_seed_is_not_continued(tmp_path: Path) -> None:
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text('{"format":1}\nnonsense\n{}\n')
+    path.write_text('{"format":2}\nnonsense\n{}\n')
     with pytest.raises(IrgraphError, match=r"m.jsonl:2:1: error: not a line of measurements"):
         read_rows(path)
 
@@ -121,7 +121,7 @@ def test_a_broken_line_is_named(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     path.write_text("{}\n")
-    with pytest.raises(IrgraphError, match="not a file of measurements of format 1"):
+    with pytest.raises(IrgraphError, match="not a file of measurements of format 2"):
         read_rows(path)
 
 

@@ -1,0 +1,199 @@
+"""Training a model of one device on a file of ``irgraph measure``.
+
+Every measured call is captured on torch's meta device, so that the model learns about the very
+ops that predictions price. On GPUs it learns kernel times, on a CPU, which runs no kernels apart
+from the op, the op's time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.indices import Indices, parse_distribution
+from costmodels.learned.own import Layers, OwnModel, features, op_key, ratio
+from costmodels.learned.predictors import SOFTWARE, predictors
+from costmodels.machine import Machine
+from costmodels.measure.bench import Bench
+from costmodels.measure.ops import OPS
+from costmodels.measure.run import read_rows, torch_for
+from costmodels.measure.sweep import Case
+from costmodels.price import price
+from costmodels.sheet import DeviceSheet
+from costmodels.software import software_profile
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.text.diagnostics import Place, fail
+
+FEWEST = 20
+"""Rows that a model needs."""
+HELD = 5
+"""One row in so many is kept aside, by a hash of its case."""
+WIDTH, DEPTH, MEMBERS = 32, 2, 3
+CHUNK = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measured op: how formulas price it, on what machine, and microseconds measured."""
+
+    key: str
+    op: Op
+    kernels: tuple[Kernel, ...]
+    machine: Machine
+    time: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the row is kept aside."""
+        return hashlib.sha256(self.key.encode()).digest()[0] % HELD == 0
+
+
+def samples(
+    path: str | Path,
+    family: str,
+    sheet: DeviceSheet,
+    progress: Callable[[int], None] | None = None,
+) -> list[Sample]:
+    """Return a family's rows of a file of measurements as priced ops.
+
+    Rows without a time are left out, and calls in which several ops or none launch work.
+    """
+    _, rows = read_rows(path)
+    found = []
+    for row in rows:
+        if row["family"] == family and row.get("op_us"):
+            sample = _sample(row, sheet)
+            found += [sample] if sample is not None else []
+            if progress is not None:
+                progress(1)
+    return found
+
+
+def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
+    """Price the op of one row."""
+    from irgraph.capture.live import capture
+
+    case = Case(*(row[name] for name in ("family", "op", "dtype", "sizes", "indices")))
+    torch = torch_for("cpu")
+    graph = capture(OPS[case.op](Bench(torch, "meta", case)), name="case").graph
+    law = parse_distribution(case.indices or "uniform")
+    indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
+    priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
+    ops = [op for op in graph.walk() if priced.kernels.get(id(op))]
+    if len(ops) != 1:
+        return None
+    machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
+    time = row["kernel_us"] or row["op_us"]
+    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, float(time))
+
+
+def train_own(
+    path: str | Path,
+    family: str,
+    sheet: DeviceSheet,
+    *,
+    seed: int = 0,
+    steps: int = 2000,
+    progress: Callable[[int], None] | None = None,
+) -> OwnModel:
+    """Train a correction of a family's formulas on a device's measurements.
+
+    Raises:
+        IrgraphError: the file holds too few usable rows of the family.
+    """
+    rows = samples(path, family, sheet)
+    if len(rows) < FEWEST:
+        message = f"{len(rows)} usable measurements of {family!r}: at least {FEWEST} are needed"
+        hint = f"irgraph measure {family} --device … -o {path}"
+        raise fail(message, Place(str(path)), hint=hint, exit_code=2)
+    ops = tuple(sorted({op_key(row.op) for row in rows}))
+    inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)
+    base = np.asarray([sum(k.time for k in row.kernels) for row in rows], np.float32)
+    times = np.asarray([row.time for row in rows], np.float32)
+    target = np.log(times / base)
+    held = np.asarray([row.held for row in rows])
+    if held.all() or not held.any():
+        held = np.arange(len(rows)) % HELD == 0
+    known = inputs[:, ~held]
+    mean, spread = known.mean(1), known.std(1)
+    scale = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
+    scaled = ((inputs - mean[:, None]) / scale[:, None]).astype(np.float32)
+    layers = _fit(scaled[:, ~held], target[~held], seed, steps, progress or (lambda _: None))
+    low, high = known.min(1), known.max(1)
+    seen = (np.clip(inputs, low[:, None], high[:, None]) - mean[:, None]) / scale[:, None]
+    errors = ratio(layers, seen[:, held].astype(np.float32)).mean(0) - target[held]
+    made = {
+        "rows": int((~held).sum()),
+        "held_out": int(held.sum()),
+        "formula_pct": _errors(-target[held]),
+        "model_pct": _errors(errors),
+        "data_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        "seed": seed,
+        "steps": steps,
+    }
+    width = float(np.quantile(np.abs(errors), 0.9))
+    return OwnModel(family, sheet.name, ops, layers, mean, scale, low, high, width, made)
+
+
+def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
+    """Return mean, median and bias of relative errors in percent, of log(predicted / measured)."""
+    errors = 100 * np.expm1(logarithms.astype(np.float64))
+    sizes = np.abs(errors)
+    return {"mape": float(sizes.mean()), "median": float(np.median(sizes)),
+            "bias": float(errors.mean())}  # fmt: skip
+
+
+def _fit(
+    inputs: NDArray[np.float32],
+    target: NDArray[np.float32],
+    seed: int,
+    steps: int,
+    tell: Callable[[int], None],
+) -> Layers:
+    """Train an ensemble on all rows at once: mean absolute error of the logarithm, AdamW."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from flax import linen
+
+    parts: list[Any] = []
+    for _ in range(DEPTH):
+        parts += [linen.Dense(WIDTH), linen.relu]
+    last = linen.Dense(1, kernel_init=linen.initializers.zeros_init())
+    module = linen.Sequential([*parts, last])
+    rate = optax.warmup_cosine_decay_schedule(0.0, 5e-3, steps // 20, steps)
+    rule = optax.adamw(rate, weight_decay=1e-3)
+    data, wanted = jnp.asarray(inputs.T), jnp.asarray(target)
+
+    def loss(weights: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        return jnp.abs(module.apply(weights, data)[:, 0] - wanted).mean()
+
+    def step(state: Any, _: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        weights, memory = state
+        change, memory = rule.update(jax.grad(loss)(weights), memory, weights)
+        return (optax.apply_updates(weights, change), memory), None
+
+    keys = jax.random.split(jax.random.key(seed), MEMBERS)
+    weights = jax.vmap(lambda key: module.init(key, data[:1]))(keys)
+    state = (weights, jax.vmap(rule.init)(weights))
+    run = jax.jit(jax.vmap(lambda s: jax.lax.scan(step, s, None, length=CHUNK)[0]))
+    for _ in range(0, steps, CHUNK):
+        state = run(state)
+        jax.block_until_ready(state)
+        tell(CHUNK)
+    params = state[0]["params"]
+    names = sorted(params, key=lambda name: int(name.rpartition("_")[2]))
+    return tuple(
+        (
+            np.ascontiguousarray(np.asarray(params[n]["kernel"], np.float32).transpose(0, 2, 1)),
+            np.asarray(params[n]["bias"], np.float32),
+        )
+        for n in names
+    )

@@ -1,0 +1,166 @@
+"""A model of one device, from a file of measurements to a prediction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from costmodels.learned.own import (
+    SIZES,
+    OwnModel,
+    corrector,
+    features,
+    load_own,
+    op_key,
+    save_own,
+)
+from costmodels.measure.sweep import SWEEPS, Sweep
+from costmodels.sheet import load_device
+from irgraph.cli.main import main
+from irgraph.ir.op import Op
+from irgraph.prediction import predict
+from irgraph.text import parse
+from irgraph.text.diagnostics import IrgraphError
+from tests.costmodels.families.helpers import call, kernels, machine, tensor
+
+MODEL = """model "one table" { format = 1 }
+
+device @gpu0 "cpu"
+param %w "emb" : f32[500, 16] in $b1
+input %i : i64[256] in $b2
+input %o : i64[64] in $b3
+input %x : f32[64, 16] in $b4
+
+%y, _, _, _ = aten.embedding_bag(%w, %i, %o) : f32[64, 16] in $b5, none, none, none
+%z = aten.relu(%x) : f32[64, 16] in $b6
+"""
+
+LOOKUP = call(
+    "aten.embedding_bag",
+    tensor("w", 500, 16), tensor("i", 256, dtype="i64"), tensor("o", 64, dtype="i64"),
+    out=(64, 16),
+)  # fmt: skip
+
+
+def _constant(factor: float, op: Op = LOOKUP, device: str = "V100-SXM2-16GB") -> OwnModel:
+    """Return a model that says the same factor of every op of one kind."""
+    ops = (op_key(op),)
+    inputs = features(op, kernels(op, machine()), machine(), ops)
+    layers = (
+        (np.zeros((2, 1, len(inputs)), np.float32), np.full((2, 1), np.log(factor), np.float32)),
+    )
+    mean, scale = np.zeros_like(inputs), np.ones_like(inputs)
+    return OwnModel("embedding", device, ops, layers, mean, scale, inputs, inputs, 0.1,
+                    {"rows": 9})  # fmt: skip
+
+
+def test_a_factor_scales_time_and_interval_and_says_so() -> None:
+    before = kernels(LOOKUP, machine())
+    (after,) = _constant(2.0).correct(LOOKUP, before, machine())
+    assert after.time == pytest.approx(2 * before[0].time)
+    assert after.spread == pytest.approx(after.time * np.sinh(0.1))
+    assert after.by == "learned" and not after.outside
+    assert "9 measurements of V100-SXM2-16GB" in after.formula
+
+
+def test_sizes_that_were_not_measured_are_flagged() -> None:
+    larger = call("aten.embedding_bag", tensor("w", 50_000, 16), *LOOKUP.operands[1:], out=(64, 16))
+    (after,) = _constant(2.0).correct(larger, kernels(larger, machine()), machine())
+    assert after.outside and after.spread > 0.2 * after.time
+
+
+def test_modes_of_a_bag_are_told_apart() -> None:
+    largest = replace(LOOKUP, attributes={"mode": 2})
+    assert op_key(largest) == "aten.embedding_bag mode=2" != op_key(LOOKUP)
+    ops = (op_key(LOOKUP), op_key(largest))
+    assert features(largest, (), machine(), ops)[SIZES:].tolist() == [0, 1]
+
+
+def test_a_file_holds_all_of_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    model = _constant(3.0)
+    save_own(model, path)
+    read = load_own(path)
+    assert (read.family, read.device, read.ops) == (model.family, model.device, model.ops)
+    before = kernels(LOOKUP, machine())
+    assert read.correct(LOOKUP, before, machine()) == model.correct(LOOKUP, before, machine())
+
+
+def test_a_model_of_another_device_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    save_own(_constant(1.0, device="T4"), path)
+    with pytest.raises(IrgraphError, match="trained for T4, not for V100-SXM2-16GB"):
+        corrector([str(path)], load_device("v100"))
+
+
+def test_other_files_are_no_such_models(tmp_path: Path) -> None:
+    from costmodels.learned.weights import FOLDER
+
+    with pytest.raises(IrgraphError, match="not a model of a device's own measurements"):
+        load_own(FOLDER / "gemm.safetensors")
+    with pytest.raises(IrgraphError, match="cannot read weights"):
+        load_own(tmp_path / "none.safetensors")
+
+
+def test_a_prediction_takes_the_device_own_model(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    save_own(_constant(4.0), path)
+    graph = parse(MODEL)
+    plain, own = (predict(graph, weights=w) for w in ((), [str(path)]))
+    times = [[k.time for op in graph.ops for k in p.priced.of(op)] for p in (plain, own)]
+    assert times[1] == pytest.approx([4 * times[0][0], times[0][1]])
+
+
+def _sheet(path: Path) -> None:
+    figure = {"datasheet": 10.0, "measured": 10.0}
+    sheet = {
+        "name": "my-cpu", "architecture": "cpu", "sms": 2, "memory_bytes": 2**34,
+        "l2_bytes": 2**20, "clock_mhz": {"datasheet": 1000.0}, "fp32_gflops": {"datasheet": 50.0},
+        "dram_gbs": figure, "pinned_gbs": figure,
+    }  # fmt: skip
+    path.write_text(json.dumps(sheet))
+
+
+def test_measured_trained_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("torch", "jax", "flax", "optax"):
+        pytest.importorskip(package)
+    ranges = {"rows": (10, 2000), "dim": (8, 64), "batch": (16, 256), "lookups": (1, 8),
+              "tables": (1, 1)}  # fmt: skip
+    small = Sweep(("embedding_bag_sum", "embedding_bag_max", "embedding"), ranges)
+    monkeypatch.setitem(SWEEPS, "embedding", small)  # type: ignore[arg-type]
+    monkeypatch.chdir(tmp_path)
+    _sheet(tmp_path / "my.json")
+    (tmp_path / "model.ir").write_text(MODEL)
+    assert main(["measure", "embedding", "--device", "cpu", "--count", "40", "-o", "m.jsonl"]) == 0
+    train = "train embedding --data m.jsonl --device my.json -o own.safetensors --steps 500"
+    assert main(train.split()) == 0
+    assert "held-out rows" in capsys.readouterr().err
+    made = load_own("own.safetensors").made
+    assert made["model_pct"]["median"] < made["formula_pct"]["median"]
+    first = Path("own.safetensors").read_bytes()
+    assert main(train.split()) == 0
+    assert Path("own.safetensors").read_bytes() == first
+    capsys.readouterr()
+    assert main(["predict", "model.ir", "--device", "my.json", "--weights", "own.safetensors"]) == 0
+    assert "learned" in capsys.readouterr().out
+    assert main(["predict", "model.ir", "--device", "v100", "--weights", "own.safetensors"]) == 2
+    assert "trained for my-cpu" in capsys.readouterr().err
+
+
+def test_training_on_a_file_needs_the_devices_sheet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("torch", "jax", "flax", "optax"):
+        pytest.importorskip(package)
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"format":2}\n')
+    assert main(["train", "embedding", "--data", str(path)]) == 2
+    assert "the sheet of the measured device is not given" in capsys.readouterr().err
+    assert main(["train", "embedding", "--data", str(path), "--device", "v100"]) == 2
+    assert "0 usable measurements of 'embedding': at least 20" in capsys.readouterr().err
