@@ -106,6 +106,7 @@ def opt(
     if not quiet:
         for line in outcome.report_lines():
             say(line)
+        _say_memory(graph, outcome.graph)
     for stage in outcome.skipped:
         say(f"left out: {stage}")
     for table in tables:
@@ -189,6 +190,17 @@ def _shown(
     found += [watch.PrintDiff(say)] if diff else []
     found += [watch.StopAfter(stop_after)] if stop_after is not None else []
     return found
+
+
+def _say_memory(before: Graph, after: Graph) -> None:
+    """Say how the peak memory of the step changed, if it did."""
+    from irgraph.report.prediction import bytes_text
+    from irgraph.schedule.memory import peak_memory
+
+    first, last = peak_memory(before).peak, peak_memory(after).peak
+    if first != last:
+        change = f"{last / first - 1:+.1%}" if first else "from nothing"
+        say(f"peak memory: {bytes_text(first)} before, {bytes_text(last)} after ({change})")
 
 
 def _check(before: Graph, after: Graph) -> None:

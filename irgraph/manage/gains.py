@@ -9,43 +9,46 @@ from irgraph.language.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular
 from irgraph.report.validation import UNVALIDATED
+from irgraph.schedule.memory import peak_memory
 
 
 @dataclass
 class Gains(Tabular):
     """Predicts the step before the first stage and after every one that changes it.
 
-    ``target`` is the device; ``times`` holds each stage's label with the step time after it, in
-    microseconds.
+    ``target`` is the device; ``steps`` holds each stage's label with the step time after it, in
+    microseconds, and the peak memory, in bytes.
     """
 
-    title = "predicted step time"
+    title = "predicted step time and peak memory"
     caption = UNVALIDATED
     target: Target
-    times: list[tuple[str, float]] = field(default_factory=list)
+    steps: list[tuple[str, float, int]] = field(default_factory=list)
 
     def before(self, stage: Stage, graph: Graph) -> None:
         """Predict the step that the pipeline starts with."""
-        if not self.times:
-            self.times.append(("before", self._time(graph)))
+        if not self.steps:
+            self.steps.append(("before", *self._figures(graph)))
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
         """Predict what a stage left."""
-        time = self._time(graph) if done.changed else self.times[-1][1]
-        self.times.append((done.label, time))
+        figures = self._figures(graph) if done.changed else self.steps[-1][1:]
+        self.steps.append((done.label, *figures))
 
-    def _time(self, graph: Graph) -> float:
-        return self.target.measure(graph)["step.time"]
+    def _figures(self, graph: Graph) -> tuple[float, int]:
+        return self.target.measure(graph)["step.time"], peak_memory(graph).peak
 
     def rows(self) -> list[dict[str, str]]:
-        """Return a row for each stage: the step time after it and the change, in milliseconds."""
-        before = [0.0, *(time for _, time in self.times)]
+        """Return a row for each stage: time in milliseconds, memory in MiB, and their changes."""
+        before = [("", 0.0, 0), *self.steps]
         return [
             {
                 "step": label,
                 "ms": f"{time / 1000:.3f}",
                 "change": f"{(time - last) / 1000:+.3f}" if last else "",
                 "share": f"{time / last - 1:+.1%}" if last else "",
+                "peak MiB": f"{peak / 2**20:,.1f}",
+                "more": f"{(peak - held) / 2**20:+,.1f}" if last else "",
             }
-            for (label, time), last in zip(self.times, before, strict=False)
+            for (label, time, peak), (_, last, held) in zip(self.steps, before, strict=False)
         ]

@@ -115,9 +115,16 @@ def test_opt_prices_ops_for_a_device_and_shows_what_steps_gain(run: Run) -> None
     script = "expect 5 aten.relu where op.time > 1us"
     ran = run("opt", "--device", "v100", "-e", script, "--pass", "fuse-epilogue", DLRM)
     assert ran.code == 0
-    assert "predicted step time" in ran.err
+    assert "predicted step time and peak memory" in ran.err
     assert "unvalidated: no pair of measured steps" in ran.err
     assert "│ fuse-epilogue " in ran.err
+
+
+def test_opt_says_how_the_peak_of_memory_changed(run: Run) -> None:
+    ran = run("opt", "--pass", "fuse-embedding", "--device", "v100", DLRM)
+    assert "peak memory: 3.85 GiB before, 1.98 GiB after (-48.5%)" in ran.err
+    assert "│ -1,913.6 │" in ran.err
+    assert "peak memory" not in run("opt", "--pass", "fuse-epilogue", DLRM).err
 
 
 def test_opt_without_a_device_says_how_to_choose_one(run: Run) -> None:
