@@ -73,6 +73,7 @@ def run_stages(
     verified: bool = True,
 ) -> Outcome:
     """Apply stages in order, as ``run_steps`` does."""
+    check_folders(pass_path)
     for stage in pipeline:
         check_script(stage.script, graph, pass_path)
     applied: list[Applied] = []
@@ -107,8 +108,19 @@ def run_stages(
     return Outcome(graph, tuple(applied), tuple(skipped))
 
 
+def check_folders(pass_path: Sequence[str]) -> None:
+    """Raise ``IrgraphError`` (exit code 2) where one of the further folders of passes is none."""
+    for folder in map(Path, pass_path):
+        if not folder.is_dir():
+            beside = folder.parent.glob("*") if folder.parent.is_dir() else ()
+            word = near(folder.name, (path.name for path in beside if path.is_dir()))
+            message = f"--pass-path: there is no folder {str(folder)!r}{word}"
+            raise fail(message, hint=f"it should hold files NAME{passes.SUFFIX}", exit_code=2)
+
+
 def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
     """Return the file of a pass; raise ``IrgraphError`` with a near word where there is none."""
+    check_folders(pass_path)
     found = passes.find(name, pass_path)
     if found is None:
         hint = near(name, passes.names(pass_path))
@@ -118,6 +130,7 @@ def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
 
 def describe_passes(pass_path: Sequence[str] = ()) -> list[dict[str, str]]:
     """Return name, parameters, description and file of every pass."""
+    check_folders(pass_path)
     hidden = shadowed_passes(pass_path)
     rows = []
     for name, path in sorted(passes.files(pass_path).items()):

@@ -98,6 +98,7 @@ def opt(
     graph, recorded = _read(model, verified=not no_verify)
     graph = with_dim_options(graph, dim)
     pipeline = stages(steps or recorded)
+    _tell_hidden(pipeline, pass_path or ())
     priced = _Priced(device, host)
     tables = _tables(stats, time_passes, priced)
     shown = _shown(pipeline, print_after, diff, stop_after)
@@ -114,6 +115,16 @@ def opt(
     write_result(print_graph(outcome.graph), output)
     if check:
         _check(graph, outcome.graph)
+
+
+def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
+    """Say which pass is meant where several folders hold one of that name."""
+    from irgraph.manager import find_pass, shadowed_passes
+
+    hidden = shadowed_passes(folders) if folders else {}
+    for name in sorted({stage.name for stage in pipeline} & hidden.keys()):
+        others = ", ".join(map(str, hidden[name]))
+        say(f"note: {name} is that of {find_pass(name, folders).source}; it hides {others}")
 
 
 class _Priced(NamedTuple):

@@ -10,6 +10,10 @@ import typer
 from irgraph.cli.common import JsonOption, PassPathOption, console, say, write_json
 
 
+FIRST = "the first folder that holds a name counts, those of --pass-path before the library"
+"""Why one file of a pass hides another."""
+
+
 def passes(
     name: Annotated[
         str | None, typer.Argument(help="Show the parameters and source of this pass.")
@@ -48,7 +52,7 @@ def passes(
     console().print(table)
     for row in rows:
         if row["hides"]:
-            say(f"note: {row['name']} is that of {row['source']}; it hides {row['hides']}")
+            say(f"note: {row['name']} is that of {row['source']}; it hides {row['hides']}: {FIRST}")
 
 
 def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:
@@ -104,5 +108,5 @@ def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:
         said = "must be given" if default is None else f"{default} by default"
         sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {said}\n")
     for path in hidden:
-        sys.stdout.write(f"# hides {path}: folders given by --pass-path go before the library\n")
+        sys.stdout.write(f"# hides {path}: {FIRST}\n")
     sys.stdout.write(file.text)

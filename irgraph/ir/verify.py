@@ -121,13 +121,14 @@ def _dims(graph: Graph) -> Iterator[Finding]:
     """Sizes are what their expressions give under the model's dimensions."""
     for tensor, op in _all_tensors(graph):
         for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
-            if isinstance(size, Dim):
-                problem = _wrong(size, graph)
-                if problem:
-                    yield Finding("dims", f"%{tensor.name}: {problem}", op)
+            problem = _wrong(size, graph)
+            if problem:
+                yield Finding("dims", f"%{tensor.name}: {problem}", op)
 
 
-def _wrong(size: Dim, graph: Graph) -> str:
+def _wrong(size: int, graph: Graph) -> str:
+    if not isinstance(size, Dim):
+        return ""
     try:
         value = evaluate(size.terms, graph.dims)
     except KeyError as missing:

@@ -106,9 +106,8 @@ def pair_ops(before: Graph, after: Graph) -> Pairing:
         right = _by_key(pairing.after, pairing.backward, key)
         for found, mine in left.items():
             its = right.get(found, [])
-            if len(mine) == len(its):
-                for i, j in zip(mine, its, strict=True):
-                    pairing.join(i, j)
+            for i, j in zip(mine, its, strict=True) if len(mine) == len(its) else ():
+                pairing.join(i, j)
     return pairing
 
 

@@ -63,12 +63,26 @@ def check_removal(graph: Graph, removal: Removal) -> None:
             name, what = (old, "stays") if old.name not in made else (new, "goes as well")
             raise RefusedError(f"%{name.name} {what}", at)
         check_type(old, new, at)
+        _check_order(graph, removal, old, new)
         if (old.buffer, old.offset) == (new.buffer, new.offset):
             continue
-        if old.buffer in {t.buffer for op in removal.ops for t in op.inputs}:
+        taken = {t.buffer for op in removal.ops for t in op.inputs if t.name not in made}
+        if old.buffer in taken:
             reason = f"%{old.name} lies in bytes that other tensors hold; %{new.name} does not"
             raise RefusedError(reason, at)
         _check_writes(graph, removal, old, new)
+
+
+def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
+    """Refuse a substitute that is defined behind the first user of what it stands for."""
+    gone = {id(inner) for op in removal.ops for inner in op.walk()}
+    user: Op | None = None
+    for leaf in graph.leaves():
+        if user is not None and new in leaf.outputs:
+            told = [(user, f"{user.name} uses %{old.name}"), (leaf, f"{leaf.name} defines it")]
+            raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", told)
+        if user is None and id(leaf) not in gone and old in leaf.inputs:
+            user = leaf
 
 
 def check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
