@@ -5,6 +5,7 @@ Each imports what it needs when it is called, so that ``import irgraph`` stays q
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from irgraph.capture.result import Capture
     from irgraph.execute import Comparison
     from irgraph.ir.graph import Graph
+    from irgraph.ir.verify import Finding
     from irgraph.manager import Outcome
     from irgraph.prediction import Prediction
     from irgraph.schedule.accounting import Accounting
@@ -67,26 +69,47 @@ def load(path: str | Path) -> Graph:
 
     Raises ``IrgraphError`` with the place of every finding.
     """
-    return verified(read_graph(path))
+    from irgraph.report.files import read_text
+
+    text = read_text(path)
+    return verified(read_graph_text(text, str(path)), text)
 
 
-def verified(graph: Graph) -> Graph:
-    """Return the graph if it breaks no rule; else raise ``IrgraphError`` with all findings."""
+def verified(graph: Graph, text: str = "") -> Graph:
+    """Return the graph if it breaks no rule; else raise ``IrgraphError`` with all findings.
+
+    ``text`` is what the graph was read from, to show the places in it.
+    """
     from irgraph.ir.verify import verify
 
     findings = verify(graph)
     if not findings:
         return graph
-    source = graph.source or graph.name
     raise IrgraphError(
         [
             Diagnostic(
                 f"{finding.op.name + ': ' if finding.op else ''}{finding.message}",
-                Place(source, "", finding.op.line if finding.op else 0),
+                _place_of(finding, graph, text),
+                hint=finding.hint,
             )
             for finding in findings
         ]
     )
+
+
+def _place_of(finding: Finding, graph: Graph, text: str) -> Place:
+    """Return where a finding is shown: its op's line, else the first that has what it names."""
+    source = graph.source or graph.name
+    named = re.search(r"[%@$]\w+|(?<=').+(?=')", finding.message)
+    word = named[0] if named else ""
+    lines = text.splitlines()
+    line = finding.op.line if finding.op else 0
+    if not line and word:
+        pattern = re.compile(rf"{re.escape(word)}(?!\w)")
+        line = next((i for i, row in enumerate(lines, 1) if pattern.search(row)), 0)
+    row = lines[line - 1] if 0 < line <= len(lines) else ""
+    at = row.find(word) if word in row else len(row) - len(row.lstrip())
+    return Place(source, text, line, at + 1, len(word) or len(row.strip()))
 
 
 def save(graph: Graph, path: str | Path) -> None:

@@ -75,7 +75,10 @@ def _load(torch: Any, path: Path) -> Any:  # noqa: ANN401
 def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  # noqa: ANN401
     """Return the sizes of the dynamic dimensions: as asked for, or of the example inputs."""
     if program.example_inputs is None:
-        raise fail("the program keeps no example inputs", Place(source or "torch.export"))
+        hint = "torch.export.export keeps them; set program.example_inputs to (args, kwargs)"
+        raise fail(
+            "the program keeps no example inputs", Place(source or "torch.export"), hint=hint
+        )
     known = {name: size for placed in _symbols(program) for _, name, size in placed}
     for name in dims:
         if name not in known:

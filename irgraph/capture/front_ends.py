@@ -10,6 +10,8 @@ from irgraph.text.diagnostics import Place, fail
 
 ZIP = b"PK\x03\x04"
 GZIP = b"\x1f\x8b"
+MODEL = b'model "'
+LOOKED_AT = 8
 FIELDS = frozenset(number << 3 | wire for number, wire in ((1, 0), (2, 2), (7, 2), (8, 2)))
 """First bytes of ONNX models: the version of the format, the producer, the graph or the opsets."""
 
@@ -60,11 +62,13 @@ def kind_of(path: str | Path) -> str:
     """
     try:
         with Path(path).open("rb") as file:
-            start = b"" if str(path) == "-" else file.read(len(ZIP))
+            start = b"" if str(path) == "-" else file.read(LOOKED_AT)
     except OSError:
         start = b""  # whoever reads the whole of it says so
     suffixes = {".onnx": "onnx", ".pt2": "export"}
-    if start == ZIP:
+    if start.startswith(MODEL):
+        raise fail("this is a model already", Place(str(path)), hint=f"irgraph show {path}")
+    if start.startswith(ZIP):
         return "export"
     if start[:2] == GZIP or start.lstrip()[:1] in (b"{", b"["):
         return "trace"

@@ -78,7 +78,7 @@ def read_onnx(path: str | Path, dims: Mapping[str, int]) -> Model:
     opset = _opset(proto, str(path))
     _bind(proto.graph, dims, str(path))
     proto = _inlined(proto)
-    _strip(proto, Path(path).parent)
+    _strip(proto, Path(path))
     values = _initial(proto.graph)
     proto = _settle(proto, values, str(path))
     graph = proto.graph
@@ -169,7 +169,7 @@ def _inlined(proto: Any) -> Any:  # noqa: ANN401
     return inliner.inline_local_functions(proto)
 
 
-def _strip(proto: Any, folder: Path) -> None:  # noqa: ANN401
+def _strip(proto: Any, path: Path) -> None:  # noqa: ANN401
     """Drop the contents of large constants; read small ones that lie in other files."""
     from onnx import external_data_helper
 
@@ -183,10 +183,11 @@ def _strip(proto: Any, folder: Path) -> None:  # noqa: ANN401
                 tensor.ClearField(name)
         elif external:
             try:
-                external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+                external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
             except Exception as error:
                 message = f"the content of {tensor.name!r} cannot be read: {error}"
-                raise fail(message, Place(str(folder))) from None
+                hint = "put the model's data beside it: other sizes follow from this content"
+                raise fail(message, Place(str(path)), hint=hint) from None
             tensor.data_location = tensor.DEFAULT
             del tensor.external_data[:]
 

@@ -243,6 +243,6 @@ def _read(path: str, *, verified: bool) -> tuple[Graph, list[Step]]:
     text = read_text(path)
     graph = api.read_graph_text(model_text(text), path)
     if verified:
-        graph = api.verified(graph)
+        graph = api.verified(graph, text)
     script = recorded_script(text)
     return graph, [Step("text", script)] if script else []

@@ -9,7 +9,6 @@ import typer
 
 from irgraph.cli.common import JsonOption, PassPathOption, console, say, write_json
 
-
 FIRST = "the first folder that holds a name counts, those of --pass-path before the library"
 """Why one file of a pass hides another."""
 

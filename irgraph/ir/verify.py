@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.schema import SchemaError, parse_schema, resolve, schemas_of
+from irgraph.ir.schema import (
+    Schema,
+    SchemaError,
+    known_ops,
+    parse_schema,
+    resolve,
+    schemas_of,
+)
 from irgraph.ir.tensor import ITEMSIZE, Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One broken rule: the rule's name, what is wrong, and the op it was found at, if any."""
+    """One broken rule: its name, what is wrong, the op it was found at, if any, and what to do."""
 
     rule: str
     message: str
     op: Op | None = None
+    hint: str = ""
 
 
 class VerifyError(ValueError):
@@ -78,7 +86,8 @@ def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:
         yield from _defined(child, known)
     for tensor in op.outputs:
         if op.body and tensor.name not in known and not op.is_autograd:
-            yield Finding("names", f"no op inside defines its result %{tensor.name}", op)
+            hint = "what a call gives is made by an op inside it, under the same name"
+            yield Finding("names", f"no op inside defines its result %{tensor.name}", op, hint)
         known[tensor.name] = tensor
 
 
@@ -99,7 +108,9 @@ def _buffers(graph: Graph) -> Iterator[Finding]:
         if tensor.dtype not in ITEMSIZE:
             yield Finding("types", f"%{tensor.name} has the unknown type {tensor.dtype}", op)
         if tensor.device not in devices:
-            yield Finding("devices", f"%{tensor.name} lies on undeclared @{tensor.device}", op)
+            hint = f'declare it: device @{tensor.device} "v100"'
+            message = f"%{tensor.name} lies on undeclared @{tensor.device}"
+            yield Finding("devices", message, op, hint)
         if home.setdefault(tensor.buffer, tensor.device) != tensor.device:
             both = f"both @{home[tensor.buffer]} and @{tensor.device}"
             yield Finding("devices", f"%{tensor.name} puts ${tensor.buffer} on {both}", op)
@@ -141,11 +152,14 @@ def _streams(graph: Graph) -> Iterator[Finding]:
     devices = {d.name for d in graph.devices}
     for stream in graph.streams:
         if stream.device not in devices:
-            yield Finding("streams", f"stream {stream.name} is on undeclared @{stream.device}")
+            hint = f'declare it before: device @{stream.device} "v100"'
+            message = f"stream {stream.name} is on undeclared @{stream.device}"
+            yield Finding("streams", message, None, hint)
     declared = {s.name for s in graph.streams}
     for op in graph.walk():
         if op.stream and op.stream not in declared:
-            yield Finding("streams", f"runs on the undeclared stream {op.stream}", op)
+            hint = f"declare it: stream {op.stream} @{graph.device}"
+            yield Finding("streams", f"runs on the undeclared stream {op.stream}", op, hint)
 
 
 def _single(graph: Graph) -> Iterator[Finding]:
@@ -167,9 +181,17 @@ def _schemas(graph: Graph) -> Iterator[Finding]:
     for op in graph.leaves():
         if op.name.startswith("irgraph."):
             if not schemas_of(op.name):
-                yield Finding("schemas", "irgraph has no op of that name", op)
+                alike = [name for name in known_ops() if name.startswith("irgraph.")]
+                hint = f"its ops: {', '.join(sorted(alike))}"
+                yield Finding("schemas", "irgraph has no op of that name", op, hint)
             elif resolve(op) is None:
-                yield Finding("schemas", "its operands do not fit its schema", op)
+                hint = "; ".join(map(_call, schemas_of(op.name)))
+                yield Finding("schemas", "its operands do not fit its schema", op, hint)
+
+
+def _call(schema: Schema) -> str:
+    """Return how an op is called: its name with its arguments."""
+    return f"{schema.name}({', '.join(argument.name for argument in schema.arguments)})"
 
 
 RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (

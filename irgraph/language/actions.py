@@ -158,7 +158,8 @@ def _removal(statement: Remove, selected: Selected, match: Match) -> Removal:
     swaps = tuple((tensor(swap.old), tensor(swap.new)) for swap in statement.swaps)
     members = members_of(selected, match.ops)
     if swaps:
-        members = [op for op in members if not _stays(op, members, swaps, selected)]
+        going = [op for op in members if not _stays(op, members, swaps, selected)]
+        members = going or members  # that nothing can go is for the check to say
     return Removal(tuple(members), swaps)
 
 

@@ -82,7 +82,8 @@ class Filler:
         for value in values[1:]:
             if not same(values[0], value):
                 differ = f"{spell(values[0])} and {spell(value)}"
-                raise BuildError(f"the matches differ in {expression}: {differ}")
+                message = f"the matches differ in {expression} ({differ}): group by it"
+                raise BuildError(message)
         return values[0]
 
     def _carried(self) -> dict[str, Value]:
@@ -90,7 +91,9 @@ class Filler:
         told = [{p.name: p.value for p in rest if p.given} for rest in self.rest]
         for other in told[1:]:
             if other.keys() != told[0].keys() or not all(same(told[0][k], other[k]) for k in other):
-                raise BuildError("the matches differ in what '...' stands for")
+                names = ", ".join(sorted(told[0].keys() | other.keys()))
+                message = f"the matches differ in what '...' stands for ({names})"
+                raise BuildError(f"{message}: name it, as in {names} = %a, and group by it")
         return told[0] if told else {}
 
     def _written(self, new: NewOp) -> Iterator[Tensor]:

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from irgraph.language.check_patterns import PatternCheck
 from irgraph.language.expressions import Attribute, Expression, ListOf, Name, Splat, Variable, parts
 from irgraph.language.fusing import has_splat
-from irgraph.language.kinds import ANY, CALLED, EXAMPLES, MEASURES, OPEN, PARAMETER_TYPES, Kinds
+from irgraph.language.kinds import (
+    ANY,
+    CALLED,
+    EXAMPLES,
+    MEASURES,
+    OPEN,
+    PARAMETER_TYPES,
+    Kinds,
+    unbound,
+)
 from irgraph.language.patterns import (
     Bound,
     Found,
@@ -121,7 +130,9 @@ class Check:
     def _follow(self, name: str, path: list[str], done: set[str]) -> None:
         if name in path:
             cycle = " -> ".join([*path[path.index(name) :], name])
-            self.note(f"passes apply each other in a circle: {cycle}", self.passes[name].place)
+            hint = "'repeat at most N { ... }' does something again"
+            message = f"passes apply each other in a circle: {cycle}"
+            self.note(message, self.passes[name].place, hint)
             done.update(path)
         if name in done or name not in self.passes:
             return
@@ -192,7 +203,8 @@ class Check:
             if name not in scope.handles:
                 hint = near(name, scope.handles)
                 message = f"{name!r} names nothing found or made before{hint}"
-                self.note(message, selection.pattern.place)
+                told = "" if hint else f"name ops with find {name} = ...; an op's name has a dot"
+                self.note(message, selection.pattern.place, told)
         if isinstance(selection.pattern, Module) and selection.pattern.named:
             self._module(selection.pattern, kinds)
         if selection.where is not None:
@@ -226,7 +238,7 @@ class Check:
         self._free(statement.name, statement.place)
         kind = self._kinds(scope).of(statement.value)
         if statement.name in scope.names:
-            self.note(f"{statement.name!r} is defined twice", statement.place)
+            self.note(f"{statement.name!r} is defined twice: give it another name", statement.place)
         scope.names[statement.name] = kind
 
     def _call(self, call: Call, scope: _Scope) -> None:
@@ -246,7 +258,8 @@ class Check:
         for parameter in called.parameters:
             if parameter.default is None and parameter.name not in given:
                 message = f"{call.name} needs {parameter.name}, of type {parameter.type}"
-                self.note(message, call.place)
+                example = EXAMPLES.get(PARAMETER_TYPES.get(parameter.type, ANY), "...")
+                self.note(message, call.place, f"as in {call.name}({parameter.name} = {example})")
 
     def _fuse(self, statement: Fuse, scope: _Scope) -> None:
         kinds = self._selection(statement.selection, scope)
@@ -255,7 +268,8 @@ class Check:
             self.note("fuse makes one op; several need 'replace'", statement.template.place)
         if not isinstance(statement.selection.pattern, Series):
             message = "fuse needs a pattern that names what the new op takes"
-            self.note(message, statement.selection.pattern.place)
+            hint = "as in fuse %y = aten.relu(%x) into ..."
+            self.note(message, statement.selection.pattern.place, hint)
             return
         bound = dict(self.patterns.names)
         self.patterns.template(new, bound)
@@ -379,7 +393,7 @@ class Check:
         subject = statement.subject
         if subject.operand or subject.role or statement.scaled:
             what = "'scaled per'" if statement.scaled else "'cast' of an operand"
-            self.note(f"{what} {LATER}", subject.place)
+            self.note(f"{what} {LATER}", subject.place, "cast the op: cast aten.mm to f16")
         if subject.selection is not None:
             self._selection(subject.selection, scope)
         kind = self._kinds(scope).of(statement.to)
@@ -391,7 +405,8 @@ class Check:
         for name, values in statement.axes:
             self._free(name, statement.place)
             if name in inner.names:
-                self.note(f"{name!r} is defined twice", statement.place)
+                message = f"{name!r} is defined twice: give it another name"
+                self.note(message, statement.place)
             if self._kinds(scope).of(values) not in ("list", *OPEN):
                 self.note("a list of values is needed here, as in [512, 1024]", values.place)
             inner.names[name] = ANY
@@ -424,14 +439,14 @@ class Check:
         for swap in statement.swaps:
             for name in (swap.new, swap.old):
                 if name not in self.patterns.names:
-                    hint = near(name, self.patterns.names)
-                    self.note(f"the pattern does not bind %{name}{hint}", swap.place)
+                    self.note(*unbound(name, self.patterns.names, swap.place))
 
     def _resize(self, statement: Resize, scope: _Scope) -> None:
         if self.dims is not None and statement.dimension not in self.dims:
             hint = near(statement.dimension, self.dims)
             message = f"the model has no dimension {statement.dimension!r}{hint}"
-            self.note(message, statement.place)
+            told = "" if hint else f"its dimensions: {', '.join(self.dims) or 'none'}"
+            self.note(message, statement.place, told)
         kind = self._kinds(scope).of(statement.size)
         if kind not in ("number", *OPEN):
             self.note(f"a size is a number, not {CALLED[kind]}", statement.size.place)

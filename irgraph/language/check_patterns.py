@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from irgraph.ir.schema import Argument, Schema, known_ops
 from irgraph.language.build import schemas_for
 from irgraph.language.expressions import Splat
+from irgraph.language.kinds import unbound
 from irgraph.language.patterns import (
     Bound,
     Given,
@@ -106,7 +107,9 @@ class PatternCheck:
             library = name.partition(".")[0]
             alike = [known for known in known_ops() if known.startswith(f"{library}.")]
             if alike:
-                self.note(f"{library} has no op {name}{near(name, alike)}", place)
+                word = near(name, alike)
+                hint = "" if word else f'declare it in the model: schema "{library}::op(Tensor x)"'
+                self.note(f"{library} has no op {name}{word}", place, hint)
         return found
 
     def _shape(self, found: Sequence[Hole], place: Place) -> None:
@@ -131,18 +134,20 @@ class PatternCheck:
         most = max(len(schema.arguments) for schema in found)
         fixed = [hole for hole in pattern.holes or () if not isinstance(hole, (Named, Rest))]
         if len(fixed) > most:
-            self.note(f"{pattern.op} takes {counted(most, 'argument')} at most", fixed[most].place)
+            message = f"{pattern.op} takes {counted(most, 'argument')} at most"
+            widest = max(found, key=lambda schema: len(schema.arguments))
+            self.note(message, fixed[most].place, _schema_hint([widest]))
         for hole in pattern.holes or ():
             if isinstance(hole, Named) and hole.name not in known:
-                hint = near(hole.name, known)
-                self.note(f"{pattern.op} has no argument {hole.name!r}{hint}", hole.place)
+                message = f"{pattern.op} has no argument {hole.name!r}{near(hole.name, known)}"
+                self.note(message, hole.place, _schema_hint(found))
 
     def _fits(self, pattern: OpPattern, schema: Schema) -> None:
         self._arguments(pattern, [schema])
         fixed = [hole for hole in pattern.holes or () if not isinstance(hole, (Named, Rest))]
         for hole, argument in zip(fixed, schema.arguments, strict=False):
             if isinstance(hole, Bound) and hole.written and not argument.written:
-                message = f"{pattern.op} never writes its argument {argument.name!r} in place"
+                message = f"{pattern.op} never writes {argument.name!r} in place: drop the '!'"
                 self.note(message, hole.place)
 
     def template(
@@ -160,8 +165,7 @@ class PatternCheck:
             *((part, known) for part in result_parts(new)),
         ]:
             if isinstance(part, (Bound, Splat)) and part.name not in names:
-                hint = near(part.name, known)
-                self.note(f"the pattern does not bind %{part.name}{hint}", part.place)
+                self.note(*unbound(part.name, known, part.place))
         found = schemas_for(new.op, self.schemas)
         if not found:
             hint = 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
@@ -171,7 +175,12 @@ class PatternCheck:
         problems = [_misfit(new, schema) for schema in found]
         if all(problems):
             message, place = problems[0] or ("", new.place)
-            self.note(f"{new.op}: {message}", place)
+            self.note(f"{new.op}: {message}", place, _schema_hint(found))
+
+
+def _schema_hint(found: Sequence[Schema]) -> str:
+    arguments = [f"{a.name} = {a.default}" if a.default else a.name for a in found[0].arguments]
+    return f"its arguments: {', '.join(arguments) or 'none'}"
 
 
 Misfit = tuple[str, Place] | None
@@ -221,14 +230,13 @@ def _wrong_results(new: NewOp, schema: Schema) -> Misfit:
     if any(isinstance(part, Rest) for part in new.results):
         return "'...' cannot stand for results of a new op", new.place
     if len(new.results) > len(returns):
-        return f"it has {counted(len(returns), 'result')}, not {len(new.results)}", new.results[
-            0
-        ].place
+        place = new.results[len(returns)].place
+        return f"it has {counted(len(returns), 'result')}, not {len(new.results)}", place
     for part, given in zip(new.results, returns, strict=False):
         if given.is_list and not isinstance(part, Parts):
             return f"its result is a list: write [{part}]", part.place
         if not given.is_list and not isinstance(part, Bound):
-            return "its result is a single tensor", part.place
+            return "its result is a single tensor, not a list", part.place
     return None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from irgraph.language.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
 from irgraph.language.expressions import (
@@ -101,7 +102,8 @@ class Kinds:
         """Note where a condition is neither true nor false."""
         kind = self.of(expression)
         if kind not in (*OPEN, "bool"):
-            self.note(f"a condition is needed here, not {CALLED[kind]}", expression)
+            hint = "compare it with something, as in %x.rank == 2"
+            self.note(f"a condition is needed here, not {CALLED[kind]}", expression, hint)
 
     def _name(self, name: Name) -> str:
         if name.name in self.names:
@@ -110,8 +112,11 @@ class Kinds:
             hint = "label the one that is meant, as in b: aten.relu(...), and ask for b.phase"
             return self.note("'op' is known only where the pattern is a single op", name, hint)
         if name.name == "count":
-            return self.note("'count' is known only behind 'having'", name)
-        return self.note(f"{name} is not defined{near(name.name, self.names)}", name)
+            hint = "as in group by %m having count >= 2"
+            return self.note("'count' is known only behind 'having'", name, hint)
+        alike = near(name.name, self.names)
+        hint = "" if alike else f"name it before: let {name} = 4"
+        return self.note(f"{name} is not defined{alike}", name, hint)
 
     def _variable(self, variable: Variable) -> str:
         if self.keys is not None:
@@ -121,8 +126,7 @@ class Kinds:
                 variable,
             )
         if variable.name not in self.variables:
-            hint = near(variable.name, self.variables)
-            return self.note(f"the pattern does not bind {variable}{hint}", variable)
+            return self.note(*unbound(variable.name, self.variables, variable))
         return ANY
 
     def _attribute(self, expression: Attribute) -> str:
@@ -141,7 +145,7 @@ class Kinds:
     def _item(self, expression: Item) -> str:
         of, index = self.of(expression.of), self.of(expression.index)
         if of not in ("list", *OPEN):
-            self.note(f"{CALLED[of]} has no items", expression)
+            self.note(f"{CALLED[of]} has no items", expression, "lists and shapes do: %x.shape[0]")
         if index not in ("number", *OPEN):
             self.note(f"an item's number is needed here, not {CALLED[index]}", expression.index)
         is_shape = isinstance(expression.of, Attribute) and expression.of.name == "shape"
@@ -150,7 +154,8 @@ class Kinds:
     def _list(self, expression: ListOf) -> str:
         for item in expression.items:
             if isinstance(item, Splat):
-                self.note(f"{item} can stand only in a template", item)
+                hint = f"as in into [{item}] = aten._foreach_neg([*%x])"
+                self.note(f"{item} can stand only in a template", item, hint)
             else:
                 self.of(item)
         return "list"
@@ -161,7 +166,8 @@ class Kinds:
             return "bool"
         kind = self.of(expression.of)
         if kind not in (*NUMERIC, *OPEN):
-            return self.note(f"{CALLED[kind]} has no opposite", expression)
+            hint = "write not" if kind == "bool" else ""
+            return self.note(f"{CALLED[kind]} has no opposite", expression, hint)
         return kind
 
     def _binary(self, expression: Binary) -> str:
@@ -177,7 +183,7 @@ class Kinds:
             message = f"{CALLED[left]} cannot be compared with {CALLED[right]}"
             self.note(message, expression, hint)
         elif expression.operator == "~" and left not in ("text", *OPEN):
-            self.note("'~' compares texts with a glob", expression)
+            self.note("'~' compares texts with a glob", expression, 'as in op.module ~ "bot.*"')
         return "bool"
 
     def _arithmetic(self, expression: Binary, left: str, right: str) -> str:
@@ -189,9 +195,22 @@ class Kinds:
         if expression.operator in ("+", "-"):
             if left != right:
                 what = f"{CALLED[left]} and {CALLED[right]}"
-                return self.note(f"{what} cannot be added or subtracted", expression)
+                unit = left if left in EXAMPLES and left != "number" else right
+                hint = f"give both a unit, as in {EXAMPLES[unit]}" if unit in EXAMPLES else ""
+                return self.note(f"{what} cannot be added or subtracted", expression, hint)
             return left
         return _product(expression.operator, left, right)
+
+
+At = TypeVar("At")
+
+
+def unbound(name: str, names: Iterable[str], at: At) -> tuple[str, At, str]:
+    """Return what to note about a name that a pattern does not bind: message, place and hint."""
+    alike = near(name, names)
+    bound = ", ".join(f"%{known}" for known in sorted(names))
+    hint = "" if alike else f"it binds {bound}" if bound else "write its operands, as in (%x, ...)"
+    return f"the pattern does not bind %{name}{alike}", at, hint
 
 
 def _product(operator: str, left: str, right: str) -> str:

@@ -22,7 +22,8 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
     except (OSError, UnicodeDecodeError) as error:
         raise fail(f"the pass {name!r} cannot be read: {error}", place) from None
     if file is None:
-        raise fail(f"no pass is called {name!r}{near(name, shipped.names(paths))}", place)
+        alike = near(name, shipped.names(paths))
+        raise fail(f"no pass is called {name!r}{alike}", place, hint="irgraph passes lists them")
     script = _parsed(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
         message = (
@@ -73,5 +74,5 @@ def _with_known(error: IrgraphError, name: str, found: dict[str, Pass]) -> list[
     hint = near(name, found)
     first, *others = error.diagnostics
     if hint and "did you mean" not in first.message and first.message.startswith("no pass"):
-        first = Diagnostic(first.message + hint, first.place, first.notes)
+        first = Diagnostic(first.message + hint, first.place, first.notes, first.hint)
     return [first, *others]

@@ -44,6 +44,7 @@ from irgraph.language.tree import (
     Sweep,
 )
 from irgraph.language.tree import Target as Target_
+from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
 
 MOST_USERS = 5
@@ -114,12 +115,16 @@ def _run_target(statement: Target_, state: State, frame: Frame) -> None:
     """Choose the device that costs are for."""
     name = state.value(statement.device, frame)
     if not isinstance(name, str) or state.targets is None:
-        message = "no devices are known here" if state.targets is None else "name a device"
-        raise fail(message, statement.place)
+        message = f"a device's name is needed, not {spell(name)}"
+        if state.targets is None:
+            message = "no devices are known here"
+        hint = "give run its targets: irgraph.manager.find_target" if state.targets is None else ""
+        raise fail(message, statement.place, hint=hint)
     try:
         state.pricer = state.targets(str(name))
     except IrgraphError as error:
-        raise fail(error.diagnostics[0].message, statement.place) from None
+        first = error.diagnostics[0]
+        raise fail(first.message, statement.device.place, hint=first.hint) from None
     state.entries.append(Entry(statement, statement.place, frame.caller, done=str(name)))
 
 
@@ -145,7 +150,8 @@ def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script
         script = Script((script,))
     if script.body or not script.passes:
         if parameters:
-            raise fail("only a pass takes parameters", script.place, exit_code=2)
+            hint = "write the statements as pass NAME(parameter: int) { ... }"
+            raise fail("only a pass takes parameters", script.place, hint=hint, exit_code=2)
         return script
     if len(script.passes) > 1:
         names = ", ".join(declared.name for declared in script.passes)
@@ -229,8 +235,15 @@ def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[s
         if statement is None:
             raise fail("the model uses what nothing defines", notes=notes)
         message = "what this takes away is still in use"
-        place = statement.place
-        raise IrgraphError((Diagnostic(message, place, notes),), ILLEGAL)
+        hint = _instead(statement, users[0][0])
+        raise IrgraphError((Diagnostic(message, statement.place, notes, hint),), ILLEGAL)
+
+
+def _instead(statement: Dropping, name: str) -> str:
+    """Return what to do about a result that is still in use."""
+    if isinstance(statement, Remove):
+        return f"give its users another tensor: using %... for %{name}"
+    return f"let the template make %{name}, or take in what uses it"
 
 
 def _by_statement(
@@ -254,6 +267,7 @@ def _verify(graph: Graph) -> None:
                 Diagnostic(
                     f"the result is unsound: {finding.message} [{finding.rule}]",
                     op_place(finding.op, graph) if finding.op is not None else None,
+                    hint="a statement should have refused this: please report it",
                 )
                 for finding in findings
             ),

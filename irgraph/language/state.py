@@ -94,9 +94,11 @@ def refusal(
 ) -> Diagnostic:
     """Return why something was not done, with the ops that matter."""
     notes = [
-        Diagnostic(told or op.name, op_place(op, graph), severity="note") for op, told in error.at
+        Diagnostic(told or f"this is {call_of(op)}", op_place(op, graph), severity="note")
+        for op, told in error.at
     ]
-    return Diagnostic(f"{what}: {error.reason}", place, tuple(notes), severity=severity)
+    hint = 'if that does not matter here, say why: assuming "..."' if error.of_order else ""
+    return Diagnostic(f"{what}: {error.reason}", place, tuple(notes), hint, severity)
 
 
 def illegal(diagnostic: Diagnostic) -> IrgraphError:

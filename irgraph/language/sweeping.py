@@ -43,7 +43,8 @@ def combinations(statement: Sweep, state: State, frame: Frame) -> Iterator[dict[
     for values in lists:
         total *= len(values)
     if total > MOST_RUNS:
-        raise fail(f"a sweep takes {MOST_RUNS} runs at most, not {total}", statement.place)
+        message = f"a sweep takes {MOST_RUNS} runs at most, not {total}"
+        raise fail(message, statement.place, hint="give its lists fewer values")
     for chosen in product(*lists):
         yield dict(zip((name for name, _ in statement.axes), chosen, strict=True))
 
@@ -65,7 +66,8 @@ def row(statement: Sweep, names: dict[str, Value], done: State, frame: Frame) ->
     figures = tuple(map(value, statement.report))
     rank = 0.0 if statement.best is None else value(statement.best)
     if isinstance(rank, bool) or not isinstance(rank, (int, float)):
-        raise fail("'best by' needs a number", statement.place)
+        place = statement.place if statement.best is None else statement.best.place
+        raise fail(f"'best by' needs a number, not {spell(rank)}", place)
     return Row(tuple(names.values()), done.graph, figures, rank)
 
 

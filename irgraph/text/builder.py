@@ -15,11 +15,19 @@ from irgraph.text.diagnostics import near
 
 
 class BuildError(ValueError):
-    """What was read means nothing; ``word`` is the part of the text to point at."""
+    """What was read means nothing.
 
-    def __init__(self, message: str, word: str = "") -> None:
+    ``word`` is the part of the text to point at; ``again`` tells that an earlier place says it
+    too; ``hint`` what to do.
+    """
+
+    def __init__(
+        self, message: str, word: str = "", *, again: bool = False, hint: str = ""
+    ) -> None:
         super().__init__(message)
         self.word = word
+        self.again = again
+        self.hint = hint
 
 
 LARGEST = 2**63 - 1
@@ -70,8 +78,9 @@ class Builder:
             value = make(terms, self.dims)
         except KeyError as missing:
             name = missing.args[0]
-            hint = near(name, self.dims)
-            raise BuildError(f"the model has no dimension {name!r}{hint}", name) from None
+            message = f"the model has no dimension {name!r}{near(name, self.dims)}"
+            hint = f"its dimensions: {', '.join(self.dims) or 'none'}"
+            raise BuildError(message, name, hint=hint) from None
         if abs(value) > LARGEST:
             raise BuildError(f"the size {shorten(text)} is too large", text)
         return value
@@ -88,13 +97,13 @@ class Builder:
     def device(self, name: str, sheet: str) -> None:
         """Take a device that the step uses."""
         if any(device.name == name for device in self.devices):
-            raise BuildError(f"the device @{name} is declared twice", f"@{name}")
+            raise BuildError(f"the device @{name} is declared twice", f"@{name}", again=True)
         self.devices.append(Device(name, sheet))
 
     def stream(self, name: str, device: str) -> None:
         """Take a stream beside the default ones."""
         if any(stream.name == name for stream in self.streams):
-            raise BuildError(f"the stream {name} is declared twice", name)
+            raise BuildError(f"the stream {name} is declared twice", name, again=True)
         self.streams.append(Stream(name, device))
 
     def literal(self, text: str) -> Value:
@@ -145,7 +154,8 @@ class Builder:
         if known == tensor:
             return known
         if known is not None:
-            raise BuildError(f"%{name} is defined a second time, as something else", f"%{name}")
+            message = f"%{name} is defined a second time, as something else"
+            raise BuildError(message, f"%{name}", again=True, hint="give one another name")
         self.tensors[name] = tensor
         return tensor
 
@@ -158,7 +168,8 @@ class Builder:
             raise BuildError("a scalar has no strides", strides.strip())
         steps = self._sizes(strides)
         if len(steps) != len(shape):
-            raise BuildError("give one stride an axis", strides.strip())
+            message = f"{len(shape)} axes but {len(steps)} strides: give one an axis"
+            raise BuildError(message, strides.strip())
         return shape, None if steps == row_major(shape) else steps
 
     def _sizes(self, text: str) -> tuple[int, ...]:
@@ -166,13 +177,15 @@ class Builder:
 
     def setting(self, name: str, value: Value) -> None:
         """Take one setting of the header; a newer format is refused by name."""
+        if name in self.settings:
+            raise BuildError(f"{name} is given twice", name)
         if name != "format":
             self.settings[name] = value
         elif type(value) is not int or value < 1:
             raise BuildError("the format must be a whole number of at least 1", str(value))
         elif value > FORMAT:
             message = f"format {value} of model.ir is newer than this irgraph reads ({FORMAT})"
-            raise BuildError(message, str(value))
+            raise BuildError(message, str(value), hint="update irgraph")
 
     def declare(self, role: str, tensor: Tensor, label: str) -> None:
         """Take a tensor that exists before the step."""
@@ -209,7 +222,8 @@ def _integer(word: str) -> int:
     try:
         return int(word)
     except ValueError:
-        raise BuildError(f"not a number: {shorten(word)!r}", word) from None
+        hint = "a number has no letters; a product has its '*', as in 2*B"
+        raise BuildError(f"not a number: {shorten(word)!r}", word, hint=hint) from None
 
 
 def unquote(text: str) -> str:
@@ -218,7 +232,7 @@ def unquote(text: str) -> str:
         value = str(json.loads(text))
         value.encode("utf-8")
     except json.JSONDecodeError as error:
-        raise BuildError(f"not a string: {error.msg}", text) from None
+        raise BuildError(f"not a string: {error.msg.lower()}", text) from None
     except UnicodeEncodeError:
         raise BuildError("a string with half a character (a lone surrogate)", text) from None
     return value

@@ -93,9 +93,18 @@ def fail(
 
 
 def near(word: str, words: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for the closest known word, or nothing."""
-    found = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    """Return ``; did you mean 'x'?`` for the closest known word, or nothing.
+
+    Of dotted names the last parts are compared, where the others are the same.
+    """
+    known = list(words)
+    library, dot, base = word.rpartition(".")
+    prefix = library + dot
+    tails = [other.removeprefix(prefix) for other in known if dot and other.startswith(prefix)]
+    if tails:
+        word, known = base, tails
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {(prefix if tails else '') + found[0]!r}?" if found else ""
 
 
 def place_at(text: str, source: str, offset: int, length: int = 1) -> Place:

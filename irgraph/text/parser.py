@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from lark import Token, Tree
@@ -14,7 +15,7 @@ from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 from irgraph.text.builder import DEEPEST, Builder, BuildError, unquote
 from irgraph.text.canonical import NotCanonicalError, read_canonical, word
-from irgraph.text.diagnostics import IrgraphError, Place, fail
+from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, place_at
 from irgraph.text.syntax import syntax_error
 
 Node = Tree[Token] | Token
@@ -73,8 +74,17 @@ class _Reader:
     def error(self, node: Tree[Token], error: BuildError) -> IrgraphError:
         for token in node.scan_values(lambda value: isinstance(value, Token)):
             if error.word and error.word in (token, token.removesuffix("!")):
-                return fail(str(error), self.place(token))
-        return fail(str(error), self.place(next(_tokens(node))))
+                return self.failure(error, token)
+        return self.failure(error, next(_tokens(node)))
+
+    def failure(self, error: BuildError, token: Token) -> IrgraphError:
+        notes = []
+        if error.again:
+            first = re.search(rf"(?<!\w){re.escape(error.word)}\b", self.text)
+            start = first.start() if first else 0
+            place = place_at(self.text, self.source, start, len(error.word))
+            notes = [Diagnostic("first here", place, severity="note")]
+        return fail(str(error), self.place(token), hint=error.hint, notes=notes)
 
     def place(self, token: Token) -> Place:
         return Place(self.source, self.text, token.line or 1, token.column or 1, len(token))
@@ -152,7 +162,7 @@ class _Reader:
         names = parts["results"].children if "results" in parts else []
         types = parts["types"].children if "types" in parts else []
         if len(names) != len(types):
-            message = f"{len(names)} results but {len(types)} types"
+            message = f"{len(names)} results but {len(types)} types: give each its own"
             raise BuildError(message, str(next(_tokens(node))))
         return tuple(self.result(n, t) for n, t in zip(names, types, strict=True))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from irgraph.text.diagnostics import IrgraphError, Place, fail, near
@@ -23,6 +25,7 @@ NAMES = {
 """How messages call the terminals of the grammars; keywords are called by their spelling."""
 
 MOST = 6
+_WORD_END = re.compile(r"[A-Za-z_]+$")
 
 
 def syntax_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
@@ -33,7 +36,12 @@ def syntax_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError
         place = Place(source, text, last + 1, len(rows[last]) + 1)
         return fail(f"the text ends too early; expected {_expected(error)}", place)
     word = _word(error, text)
-    place = Place(source, text, error.line, error.column, len(word))
+    column = error.column
+    row = text.split("\n")[error.line - 1] if error.line > 0 else ""
+    before = _WORD_END.search(row[: column - 1])
+    if before and word[:1].isalpha():  # a keyword with letters behind it is one word
+        word, column = before[0] + word, column - len(before[0])
+    place = Place(source, text, error.line, column, len(word))
     return fail(f"unexpected {word!r}; expected {_expected(error)}{_near(error, word)}", place)
 
 

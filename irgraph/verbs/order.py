@@ -56,13 +56,14 @@ class Line:
         first = crossed[0]
         ends = (first.before, first.after)
         passed = next((self.ops[i] for i in ends if i not in self.members), None)
-        if assuming and passed is not None and not crossing(order, self.without(passed)):
+        only = passed is not None and not crossing(order, self.without(passed))
+        if assuming and only:
             return passed
         moved = first.after if first.after in self.members else first.before
         pair = (anchor, moved) if anchor < moved else (moved, anchor)
         chain = shortest_chain(self.labelled, *pair) if anchor >= 0 else []
         reason = "this move would cross a dependence"
-        raise RefusedError(reason, describe(chain or [first], self.ops), of_order=True)
+        raise RefusedError(reason, describe(chain or [first], self.ops), of_order=only)
 
     def moved(self, order: Sequence[int]) -> list[int]:
         """Return the members that stand among other ops than before, in their new order."""

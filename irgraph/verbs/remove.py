@@ -78,11 +78,11 @@ def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> No
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     user: Op | None = None
     for leaf in graph.leaves():
+        if user is None and id(leaf) not in gone and old in leaf.inputs:
+            user = leaf
         if user is not None and new in leaf.outputs:
             told = [(user, f"{user.name} uses %{old.name}"), (leaf, f"{leaf.name} defines it")]
             raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", told)
-        if user is None and id(leaf) not in gone and old in leaf.inputs:
-            user = leaf
 
 
 def check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:

@@ -277,7 +277,8 @@ def test_matches_that_differ_where_one_value_is_needed_are_refused() -> None:
     graph = model("".join(table(k) for k in range(2)) + bag(0) + bag(1, ", mode = 1"))
     script = BATCH.replace(", %m having", " having")
     assert why(run(load_script(script), graph)) == [
-        "aten.embedding_bag (%y0) and 1 more are not fused: the matches differ in %m: 0 and 1"
+        "aten.embedding_bag (%y0) and 1 more are not fused: the matches differ in %m (0 and 1):"
+        " group by it"
     ]
 
 

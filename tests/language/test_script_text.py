@@ -106,7 +106,7 @@ ERRORS = {
     "pass A {}": "1:6: error: unexpected 'A'; expected a pass's name",
     "let x = 9__9": "1:9: error: not a number: '9__9'",
     "repeat at most 2.5 {}": "1:16: error: a whole number is needed here",
-    'let x = "a\\q"': "1:9: error: not a string: Invalid \\escape",
+    'let x = "a\\q"': "1:9: error: not a string: invalid \\escape",
     "let x = ?": "1:9: error: unexpected '?'; expected",
     "let x = " + "[" * 101 + "]" * 101: "1:109: error: this is nested too deeply",
     "let x = " + "-" * 9000 + "x": "1:109: error: this is nested too deeply",

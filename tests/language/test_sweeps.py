@@ -78,7 +78,7 @@ def test_a_target_tells_the_time_of_ops() -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ('target "fat"', "1:1: error: no device fat"),
+        ('target "fat"', "1:8: error: no device fat"),
         ("sweep b in [1] { } report step.time", "a sweep reports what a device would take"),
         ("let n = 3 sweep b in n { } report step.time", "a list of values is needed here"),
         ("sweep b in [] { } report step.time", "'b' needs a list of values, not []"),
