@@ -11,7 +11,6 @@ from irgraph.ir.op import Op
 from irgraph.ir.schema import (
     Schema,
     SchemaError,
-    known_ops,
     parse_schema,
     resolve,
     schemas_of,
@@ -181,8 +180,7 @@ def _schemas(graph: Graph) -> Iterator[Finding]:
     for op in graph.leaves():
         if op.name.startswith("irgraph."):
             if not schemas_of(op.name):
-                alike = [name for name in known_ops() if name.startswith("irgraph.")]
-                hint = f"its ops: {', '.join(sorted(alike))}"
+                hint = "it is misspelled, or of a newer irgraph"
                 yield Finding("schemas", "irgraph has no op of that name", op, hint)
             elif resolve(op) is None:
                 hint = "; ".join(map(_call, schemas_of(op.name)))

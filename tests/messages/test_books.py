@@ -34,4 +34,7 @@ def test_every_message_is_in_a_book() -> None:
     pages = [path.read_text(encoding="utf-8") for path in sorted(BOOKS.iterdir())]
     known = "\n".join([*pages, UNSEEN])
     missing = [place for place, pattern in templates().items() if not re.search(pattern, known)]
-    assert not missing, "no book has:\n" + "\n".join(missing)
+    how = (
+        "add what leads to it to a book of tests/golden/messages, run with --update-golden, read it"
+    )
+    assert not missing, f"{how}:\n" + "\n".join(missing)
