@@ -65,10 +65,12 @@ def samples(
 
     Rows without a time are left out, and calls in which several ops or none launch work.
     """
-    _, rows = read_rows(path)
+    head, rows = read_rows(path)
+    on_gpu = str(head.get("device", "")).startswith("cuda")
     found = []
     for row in rows:
-        if row["family"] == family and row.get("op_us"):
+        timed = row.get("kernel_us" if on_gpu else "op_us")
+        if row["family"] == family and timed:
             sample = _sample(row, sheet)
             found += [sample] if sample is not None else []
             if progress is not None:
@@ -90,7 +92,7 @@ def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
     if len(ops) != 1:
         return None
     machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
-    time = row["kernel_us"] or row["op_us"]
+    time = row["kernel_us"] or row["op_us"]  # a file of a CPU has no kernels
     return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, float(time))
 
 

@@ -85,7 +85,8 @@ class Bench:
 def free_memory(torch: Torch, device: str) -> float:
     """Return the bytes that a device has free, as far as it tells."""
     if device.startswith("cuda"):
-        return float(torch.cuda.mem_get_info(device)[0])
+        with torch.cuda.device(device):
+            return float(torch.cuda.mem_get_info()[0])
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from costmodels.measure.bench import DTYPES, free_memory
-from costmodels.measure.run import describe, nvidia_smi
+from costmodels.measure.run import current, describe, nvidia_smi
 from costmodels.measure.timer import measure_call
 
 Torch = Any
@@ -29,7 +29,11 @@ def calibrate(torch: Torch, device: str, *, scale: float = 1.0) -> dict[str, Any
 
     ``scale`` below 1 shrinks the copies and products, for a quick look.
     """
-    nbytes, side = int(LARGE * scale), max(int(SIDE * scale), 64)
+    with current(torch, device):
+        return _sheet(torch, device, int(LARGE * scale), max(int(SIDE * scale), 64))
+
+
+def _sheet(torch: Torch, device: str, nbytes: int, side: int) -> dict[str, Any]:
     name = describe(torch, device, 0)["name"]
     source = f"irgraph calibrate, {name}, torch {torch.__version__}"
 
@@ -87,7 +91,7 @@ def _properties(torch: Torch, device: str) -> dict[str, Any]:
 def _clock(card: Any) -> float:  # noqa: ANN401  (torch's properties of a card)
     """Return MHz of a card's multiprocessors, as torch or the driver's tool tells it."""
     told = getattr(card, "clock_rate", 0) / 1e3
-    return told or float(nvidia_smi("clocks.max.sm") or 0) or 1000.0
+    return told or float(nvidia_smi("clocks.max.sm", card) or 0) or 1000.0
 
 
 def _host_properties(torch: Torch) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def measure(
     done = _resume(path, describe(torch, device, seed))
     end = time.monotonic() + budget
     found = Run()
-    with path.open("a", encoding="utf-8") as file, _on(torch, device):
+    with path.open("a", encoding="utf-8") as file, current(torch, device):
         for case in cases:
             if progress is not None:
                 progress(case)
@@ -86,7 +86,7 @@ def measure(
     return found
 
 
-def _on(torch: Any, device: str) -> AbstractContextManager[Any]:  # noqa: ANN401  (the module)
+def current(torch: Any, device: str) -> AbstractContextManager[Any]:  # noqa: ANN401  (the module)
     """Make a GPU the current one: events and kernels without a device of their own go there."""
     return torch.cuda.device(device) if device.startswith("cuda") else nullcontext()
 
@@ -100,7 +100,9 @@ def describe(torch: Any, device: str, seed: int) -> dict[str, Any]:  # noqa: ANN
         found |= {
             "name": card.name,
             "cuda": torch.version.cuda,
-            "driver": nvidia_smi("driver_version"),
+            "driver": nvidia_smi("driver_version", card),
+            "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "tf32_convolutions": torch.backends.cudnn.allow_tf32,
         }
     else:
         found |= {"name": platform.processor() or platform.machine()}
@@ -178,17 +180,20 @@ def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
         raise fail(
             "measuring needs torch, which is not installed", hint=hint, exit_code=2
         ) from None
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda") or (kind == "cuda" and not torch.cuda.is_available()):
+    kind, _, number = device.partition(":")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(kind, 0)
+    if not (number or "0").isdecimal() or int(number or 0) >= there:
         raise fail(f"torch has no device {device!r} here", hint="cpu always works", exit_code=2)
     return torch
 
 
-def nvidia_smi(what: str) -> str:
-    """Return a property of the first card as its driver's tool tells it, or nothing."""
+def nvidia_smi(what: str, card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
+    """Return a property of a card as its driver's tool tells it, or nothing."""
     import subprocess
 
     query = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
+    if getattr(card, "uuid", ""):
+        query.append(f"--id=GPU-{card.uuid}")
     try:
         told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
         return told.stdout.split()[0]

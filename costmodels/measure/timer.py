@@ -94,11 +94,17 @@ def _event_run(torch: Torch, call: Callable[[], object]) -> float:
 def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[list[float], tuple[str, ...]]:
     """Return the summed device time of each profiled call, and the kernels' names.
 
-    The first profile of a process can lack kernels; it is made again until all calls agree.
+    Kernels can be missing at the start of a profile (pytorch/pytorch#192021), and without the
+    host's activity (meta-pytorch/tritonbench#401): both are recorded after a warm-up of the
+    profiler, and again until all calls show the same kernels.
     """
-    activity = torch.profiler.ProfilerActivity.CUDA
+    kinds = torch.profiler.ProfilerActivity
     for _ in range(TRIES):
-        with torch.profiler.profile(activities=[activity]) as profile:
+        plan = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+        with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA], schedule=plan) as profile:
+            call()
+            torch.cuda.synchronize()
+            profile.step()
             for _ in range(PROFILED):
                 call()
             torch.cuda.synchronize()
@@ -111,8 +117,8 @@ def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[list[float], tu
 def kernel_sums(events: Sequence[Any], calls: int) -> tuple[list[float], tuple[str, ...]]:
     """Return the microseconds of each call's device work, from the events of a profile.
 
-    Empty where the calls do not show the same number of kernels. Events of the host, and ranges
-    that the program marked, are no device work.
+    Empty where the calls do not show the same kernels. Events of the host, and ranges that the
+    program or the profiler marked, are no device work.
     """
     work = [
         e
@@ -120,15 +126,16 @@ def kernel_sums(events: Sequence[Any], calls: int) -> tuple[list[float], tuple[s
         if str(e.device_type).endswith("CUDA") and not getattr(e, "is_user_annotation", False)
     ]
     work.sort(key=lambda e: e.time_range.start)
-    if not work or len(work) % calls:
+    counts = Counter(str(e.name) for e in work)
+    if not work or any(count % calls for count in counts.values()):
         return [], ()
     each = len(work) // calls
     lasted = [float(e.time_range.elapsed_us()) for e in work]
-    by_name: Counter[str] = Counter()
+    total = dict.fromkeys(counts, 0.0)
     for event, microseconds in zip(work, lasted, strict=True):
-        by_name[str(event.name)] += microseconds  # type: ignore[assignment]
+        total[str(event.name)] += microseconds
     sums = sorted(sum(lasted[i * each : (i + 1) * each]) for i in range(calls))
-    return sums, tuple(name for name, _ in by_name.most_common())
+    return sums, tuple(sorted(total, key=lambda name: -total[name]))
 
 
 def _spread(times: list[float]) -> float:

@@ -167,3 +167,9 @@ def test_calibrate_writes_a_sheet_that_predict_takes(
     model.write_text(MODEL)
     assert main(["predict", str(model), "--device", str(path)]) == 0
     assert sheet.name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["cpu:1", "cuda:99", "cuda:x"])
+def test_a_device_number_that_is_not_there_is_refused(tmp_path: Path, device: str) -> None:
+    with pytest.raises(IrgraphError, match=f"torch has no device '{device}'"):
+        measure(["softmax"], device, tmp_path / "m.jsonl")

@@ -76,3 +76,22 @@ def test_a_long_call_is_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None
     found = measure_call(None, "cpu", lambda: time.sleep(0.01), runs=25)
     assert FEWEST <= found.runs <= 5
     assert 1e4 <= found.fastest <= found.op
+
+
+def test_a_profile_that_lost_one_call_of_five_is_not_used() -> None:
+    lost = [Event(f"k{i % 5}", float(i), 1.0) for i in range(4 * 5)]
+    assert kernel_sums(lost, 5) == ([], ())
+
+
+def test_the_profilers_schedule_keeps_what_follows_its_warm_up() -> None:
+    """The way a GPU is profiled, on the host's activity, which is all that is here."""
+    torch = pytest.importorskip("torch")
+    kinds = torch.profiler.ProfilerActivity
+    plan = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    with torch.profiler.profile(activities=[kinds.CPU], schedule=plan) as profile:
+        torch.ones(4).sin()
+        profile.step()
+        for _ in range(3):
+            torch.ones(4).cos()
+    names = [event.name for event in profile.events()]
+    assert names.count("aten::cos") == 3 and "aten::sin" not in names
