@@ -158,6 +158,23 @@ def list_devices() -> tuple[str, ...]:
     return tuple(sorted(_shipped()))
 
 
+def architecture_of(card: str) -> str:
+    """Return the architecture of a card by what its driver calls it, ``""`` if none is known.
+
+    Variants of a card share it: ``Tesla V100-DGXS-32GB`` is a V100.
+    """
+    named = {_model(sheet.name): sheet.architecture for sheet in _shipped().values()}
+    return named.get(_model(card), "")
+
+
+def _model(card: str) -> str:
+    found = _MODEL.search(card.upper().replace("-", " "))
+    return found[0] if found else card
+
+
+_MODEL = re.compile(r"\b([A-Z]{1,2}\d{1,3}|\d{4}( TI| SUPER)?|TITAN \w+)\b")
+
+
 def load_device(name_or_path: str | Path) -> DeviceSheet:
     """Return a shipped sheet by name or alias, or a user's own from a ``.json`` file.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from costmodels.host import load_host
+from costmodels.host import HostTable, load_host
 from costmodels.indices import Indices, indices_of
 from costmodels.learned.own import corrector
 from costmodels.learned.predictors import predictors
@@ -25,6 +25,9 @@ from irgraph.schedule.sensitivity import Sensitivity, sensitivity, sensitivity_o
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.tasks import Floats
 from irgraph.schedule.timeline import Timeline
+
+HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
+"""Causes of a critical path that are time of the host."""
 
 FASTER = 2.0
 """Factor of the what-ifs that a summary lists."""
@@ -79,6 +82,21 @@ class Prediction:
         return peak_memory(self.priced.graph)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the figures doubtful as a whole: a host that does not go with the device."""
+        known = self.host.file.architecture if isinstance(self.host, HostTable) else ""
+        if not known or known == self.sheet.architecture:
+            return ()
+        path = self.path.by_cause()
+        share = sum(path.get(cause, 0.0) for cause in HOST_CAUSES) / (self.step_time or 1.0)
+        return (
+            f"host table {self.host.name} was measured beside a {known} GPU, and this device is "
+            f"{self.sheet.architecture}: machines with one have other hosts, of another speed. "
+            f"{share:.0%} of the critical path is host time. Give --host a table of such a machine "
+            "(irgraph overheads TRACE -o FILE)",
+        )
+
+    @property
     def utilization(self) -> float:
         """Share of the step in which the device works."""
         return self.timeline.active_time / self.step_time if self.step_time else 0.0
@@ -114,6 +132,7 @@ class Prediction:
             "memory": memory_summary(self.memory, self.sheet),
             "kernels": by_family(kernels),
             "indices": self.indices.summary(),
+            "warnings": list(self.warnings),
             "assumptions": assumptions(self.priced.graph),
         }
 

@@ -36,6 +36,9 @@ MODELS = ("DLRM_default", "DLRM_MLPerf", "DLRM_DDP")
 BATCHES = ("512", "1024", "2048", "4096")
 """The workloads of Figures 7 and 8."""
 
+ARCHITECTURE = "volta"
+"""Of the V100 that all these hosts drove."""
+
 DATES = ("2021-05-04", "2021-05-14")
 
 Rows = Sequence[Mapping[str, str]]
@@ -61,6 +64,7 @@ def snapshot(rows: Rows, date: str) -> HostFile:
         f"{ORIGIN}, overheads of {date}",
         LICENCE,
         COMMAND,
+        ARCHITECTURE,
     )
 
 
@@ -90,6 +94,7 @@ def hipc(snapshots: Rows, by_op: Rows, figure_7: Rows, figure_8: Rows) -> HostFi
         f"{DATES[-1]}",
         LICENCE,
         COMMAND,
+        ARCHITECTURE,
     )
 
 

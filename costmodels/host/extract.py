@@ -48,6 +48,7 @@ def extract(
     rule: Rule = keep_all,
     cost: ProfilerCost = PAPER_COST,
     source: str = "",
+    architecture: str = "",
 ) -> HostFile:
     """Return the host table of one or more traces; samples of all are taken together.
 
@@ -57,6 +58,7 @@ def extract(
         rule: which samples count (``costmodels.host.rules``).
         cost: what the profiler added; T1 to T5 are at least 0 without it.
         source: where the traces come from.
+        architecture: of the device in them, if it is known.
     """
     parts = list(samples)
     found = [s for part in parts for group in part.by_key.values() for s in group]
@@ -76,6 +78,7 @@ def extract(
         _operations(found, seen, rule, cost),
         source=source,
         made_by="irgraph overheads",
+        architecture=architecture,
     )
 
 
@@ -149,6 +152,7 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
     """
     functions = dict.fromkeys(key for file in files for key in file.t4)
     operations = dict.fromkeys(key for file in files for key in file.ops)
+    architectures = {file.architecture for file in files}
     return HostFile(
         FORMAT,
         name,
@@ -157,6 +161,7 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
         {op: _joined([file.ops[op] for file in files if op in file.ops]) for op in operations},
         source="; ".join(dict.fromkeys(file.source for file in files if file.source)),
         made_by="irgraph overheads",
+        architecture=architectures.pop() if len(architectures) == 1 else "",
     )
 
 

@@ -62,6 +62,9 @@ class HostFile(
 ):
     """A host's table: ``t4`` by kind of launch (``kernel``, ``memcpy``, ``memset``).
 
+    ``architecture`` is that of the device which the host drove when it was measured (``volta``):
+    hosts of another time go with another one.
+
     A kind that ``t4`` lacks was not counted as a launch by whoever measured: its time is in the
     T2, T3 and T5 around it.
     """
@@ -75,6 +78,7 @@ class HostFile(
     source: str = ""
     licence: str = ""
     made_by: str = ""
+    architecture: str = ""
 
 
 def pooled(stats: Sequence[Stat], source: str = "") -> Stat:

@@ -93,6 +93,7 @@ def _table(
     from costmodels.host.extract import extract, merge
     from costmodels.host.rules import find_rule
     from costmodels.host.table import load_host
+    from costmodels.sheet import architecture_of
 
     rule = find_rule(outliers)
     title = name or Path(sources[0]).name.partition(".")[0]
@@ -106,7 +107,9 @@ def _table(
         trees = read_trees(traces, strict=strict, health=health)
         samples = [replayer(tree).samples() for tree in trees]
         names = ", ".join(Path(trace).name for trace in traces)
-        files.append(extract(samples, title, rule=rule, cost=cost, source=names))
+        cards = {architecture_of(tree.trace.device_name) for tree in trees}
+        card = cards.pop() if len(cards) == 1 else ""
+        files.append(extract(samples, title, rule=rule, cost=cost, source=names, architecture=card))
         code = repaired(trees)
     return (files[0] if len(files) == 1 else merge(files, title)), code
 

@@ -38,6 +38,7 @@ def compare(
         "critical_path_us": _beside(first["critical_path_us"], second["critical_path_us"]),
         "kernels_us": _beside(_times(first), _times(second)),
         "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
+        "warnings": second["warnings"],
         "unknown": [first["unknown"], second["unknown"]],
         "assumptions": second["assumptions"],
     }
@@ -86,6 +87,8 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     low, high = (time_text(end) for end in result["step_time_change_interval_us"])
     table.caption = f"90 % interval of the change in step time: {low} to {high}"
     table.caption += f"\n{validation_text(result['validation'])}"
+    for text in result["warnings"]:
+        table.caption += f"\nWARNING: {text}"
     for reason in result["assumptions"]:
         table.caption += f"\nrests on: {reason}"
     return [

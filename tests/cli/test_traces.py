@@ -171,3 +171,14 @@ def test_record_needs_a_function(run: Run, tmp_path: Path) -> None:
     result = run("record", "nothing.py:f", "-o", tmp_path / "out")
     assert result.code == 2
     assert "no such file" in result.err
+
+
+def test_a_table_says_which_devices_its_host_drove(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    whole = json.loads(path.read_text())
+    for card, architecture in (("Tesla V100-DGXS-32GB", "volta"), ("no such card", None)):
+        whole["deviceProperties"] = [{"id": 0, "name": card}]
+        path.write_text(json.dumps(whole))
+        out = tmp_path / "host.json"
+        assert run("overheads", path, "-o", out, "--name", "mine").code == 0
+        assert json.loads(out.read_text()).get("architecture") == architecture
