@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -9,15 +10,19 @@ from irgraph.execute.callables import reduces
 from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.records import DECLARED, Comparison
+from irgraph.execute.scatter import SURE, scatter
+from irgraph.execute.widen import SHORT
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.text.diagnostics import Diagnostic, Place, fail
 
-TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "tf32": 2e-2, "f16": 2e-2, "bf16": 0.1,
-             "f8e4m3": 0.25, "f8e5m2": 0.5}  # fmt: skip
+TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as the same, over the change that a step makes to a tensor."""
+
+COARSENESS = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
+"""Floating types, the finest first."""
 
 
 def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Comparison:
@@ -33,12 +38,25 @@ def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Com
     labels = {declared.tensor.name: declared.label for declared in before.tensors}
     written = _written(before) | _written(after)
     gradients = (plain(first[name]) for name, kind in kinds.items() if kind == "gradient")
-    measure = Measure(0.0 if exact else precision[1], max(map(largest, gradients), default=0.0))
+    measure = Measure(
+        0.0 if exact else precision[1],
+        max(map(largest, gradients), default=0.0),
+        not exact and precision[0] in SHORT,
+    )
+    wanted = [
+        name
+        for name, kind in kinds.items()
+        if name in second.values and not (kind in DECLARED and name not in written)
+    ]
+    scattered: dict[str, float] = {}
+    if measure.coarse:
+        for graph, started in ((before, first.initial), (after, known)):
+            found = scatter(graph, started, seed, ranks, wanted, measure.norm)
+            scattered = {n: math.hypot(scattered.get(n, 0), found.get(n, 0)) for n in wanted}
     compared = []
-    for name, kind in kinds.items():
-        if name in second.values and not (kind in DECLARED and name not in written):
-            pair = Pair(before.by_name[name], kind, labels.get(name, ""), first, second)
-            compared.append(pair.compared(measure))
+    for name in wanted:
+        pair = Pair(before.by_name[name], kinds[name], labels.get(name, ""), first, second)
+        compared.append(pair.compared(measure, SURE * scattered.get(name, 0.0)))
     return Comparison(
         compared,
         [(kind, name) for name, kind in kinds.items() if name not in second.values],
@@ -93,10 +111,10 @@ def _shape(value: Value) -> str:
 
 
 def _precision(before: Graph, after: Graph) -> tuple[str, float]:
-    """Return the coarsest element type that either graph computes with, and its tolerance."""
+    """Return the coarsest type that either graph computes with, and the share that f32 allows."""
     used = {t.dtype for graph in (before, after) for t in graph.by_name.values()}
-    coarsest = max(used & TOLERANCE.keys(), key=TOLERANCE.__getitem__, default="f64")
-    return coarsest, TOLERANCE[coarsest]
+    coarsest = max(used & set(COARSENESS), key=COARSENESS.index, default="f64")
+    return coarsest, TOLERANCE.get(coarsest, TOLERANCE["f32"])
 
 
 def _written(graph: Graph) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from irgraph.execute.torch_values import (
     strides_of,
     view_of,
 )
+from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
 from irgraph.ir.op import Op
@@ -27,11 +28,21 @@ from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.text.diagnostics import IrgraphError, fail
 
+Change = Callable[[Tensor, Torch], None]
+"""Changes a result where it lies."""
 
-def run(graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int = 1) -> Result:
+
+def run(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    seed: int,
+    ranks: int = 1,
+    change: Change | None = None,
+) -> Result:
     """Run a graph; ``irgraph.execute.execute`` says what is taken and raised.
 
-    Collectives act as if ``ranks`` processes held the same values.
+    Collectives act as if ``ranks`` processes held the same values; ``change`` is told of all that
+    an op made or wrote, but for views.
     """
     known = graph.by_name
     for name in inputs:
@@ -40,7 +51,7 @@ def run(graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int = 1) -> R
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
     with _alone():
-        machine = Machine(graph, inputs, seed, ranks)
+        machine = Machine(graph, inputs, seed, ranks, change)
         machine.run()
     return Result(machine.values, machine.initial)
 
@@ -60,8 +71,16 @@ def _alone() -> Iterator[None]:
 class Machine:
     """The state of one execution: the value of every name so far."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int = 1) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Any],
+        seed: int,
+        ranks: int = 1,
+        change: Change | None = None,
+    ) -> None:
         self.graph = graph
+        self.change = change
         self.inputs = inputs
         self.values: dict[str, Torch] = {}
         self.initial: dict[str, Torch] = {}
@@ -130,6 +149,9 @@ class Machine:
                     raise self._failed(op, f"{op.name} gave another number of tensors in a list")
                 for one, item in zip(result, value, strict=True):
                     self._bind(op, one, item, internal)
+        if self.change is not None and not is_view(op):
+            for tensor in (*op.outputs, *(t for t in op.inputs if t.name in op.written)):
+                self.change(tensor, self.values[tensor.name])
 
     def _seed(self, op: Op) -> None:
         """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""

@@ -11,10 +11,6 @@ from irgraph.execute.records import DECLARED, Compared, Result
 from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.ir.tensor import Tensor
 
-FINE = 1e-4
-"""Tolerances above this are held against root mean squares, not against largest elements: a
-rounding that turns the sign of one activation changes single elements of gradients wholly."""
-
 ROUNDING = 4
 """Units in the last place of the largest value that are allowed besides."""
 
@@ -30,16 +26,19 @@ class Measure:
         tolerance: share of a tensor's change by which it may differ; 0 asks for equality.
         gradient: the largest element of all gradients; a gradient that is nothing but rounding
             beside it is held against its last place.
+        coarse: whether root mean squares are held against one another, not largest elements: a
+            rounding that turns the sign of one activation changes single elements of gradients
+            wholly.
     """
 
     tolerance: float
     gradient: float = 0.0
+    coarse: bool = False
 
     def norm(self, value: Torch) -> float:
         """Return the size of a tensor: its largest element, or its root mean square."""
-        coarse = self.tolerance > FINE
-        root = math.sqrt(value.numel()) if coarse else 1.0
-        order = 2.0 if coarse else math.inf
+        root = math.sqrt(value.numel()) if self.coarse else 1.0
+        order = 2.0 if self.coarse else math.inf
         return float(torch.linalg.vector_norm(floating(value), order)) / root
 
 
@@ -52,8 +51,8 @@ class Pair:
         start = a.initial.get(tensor.name) if kind in DECLARED else None
         self.start = None if start is None else floating(plain(start))
 
-    def compared(self, measure: Measure) -> Compared:
-        """Return the figures; integers must always be equal."""
+    def compared(self, measure: Measure, besides: float = 0.0) -> Compared:
+        """Return the figures; integers must always be equal, others may differ by ``besides``."""
         shape = list(map(int, self.tensor.shape))
         about = (self.tensor.name, self.kind, self.label, f"{self.tensor.dtype}{shape}")
         first, second = self.values
@@ -69,7 +68,7 @@ class Pair:
         differs = 0.0 if equal else measure.norm(_wide(first) - _wide(second))
         relative = differs / change if change else math.inf if differs else 0.0
         rounding = self._rounding(measure)
-        allowed = measure.tolerance * change + rounding if measure.tolerance else 0.0
+        allowed = measure.tolerance * change + rounding + besides if measure.tolerance else 0.0
         if not _continuous(first):
             allowed = 0.0
         return Compared(*about, differs, relative, allowed, change > TELLING * rounding)

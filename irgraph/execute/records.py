@@ -86,7 +86,8 @@ class Comparison:
         only_before: kind and name of tensors that leave the step in the first graph only.
         only_after: the same of the second graph.
         exact: whether equality to the bit was asked, as no op of the second graph is new.
-        precision: the element type that sets the tolerance, and that relative tolerance.
+        precision: the coarsest element type, and the share of its change that a tensor may differ
+            by; types shorter than f32 allow what their roundings scatter besides.
         notes: sizes and other facts about this run.
     """
 
@@ -146,7 +147,8 @@ class Comparison:
 
     def _bound(self) -> str:
         name, tolerance = self.precision
-        return f"{tolerance:g} of their change and rounding ({name})"
+        scattered = f", and what roundings to {name} scatter" * (name not in ("f64", "f32"))
+        return f"{tolerance:g} of their change and rounding ({name}){scattered}"
 
     def __str__(self) -> str:
         """Return the lines as text."""

@@ -100,7 +100,7 @@ class _Work:
     """One cast of several units, in launch order.
 
     ``ready`` are tensors that exist in the new type too, by their names; ``back`` the casts that
-    stand behind units, by the names of what they give.
+    stand behind units, by the names of what they give; ``there`` casts that stood in the graph.
     """
 
     graph: Graph
@@ -108,6 +108,7 @@ class _Work:
     units: Mapping[int, Op]
     ready: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     back: dict[str, Op] = field(default_factory=dict)
+    there: dict[str, Op] = field(default_factory=dict)
     made: list[Op] = field(default_factory=list)
     casts: int = 0
     met: int = 0
@@ -126,9 +127,28 @@ class _Work:
         if effects(leaf, self.declared).barrier:
             self.ready.clear()
         written = [t for t in leaf.inputs if t.name in leaf.written]
-        lost = [n for n, (old, _) in self.ready.items() if any(overlap(old, w) for w in written)]
+        lost = [
+            name
+            for name, pair in self.ready.items()
+            if any(overlap(known, w) for known in pair for w in written)
+        ]
         for name in lost:
             del self.ready[name]
+        self._met(leaf)
+
+    def _met(self, leaf: Op) -> None:
+        """Remember a cast that stands there already: what it casts exists in both types."""
+        if leaf.name != CAST or not leaf.inputs or not leaf.outputs:
+            return
+        source, made = leaf.inputs[0], leaf.outputs[0]
+        alike = made.device == source.device and made.strides == source.strides
+        if not alike or not {source.dtype, made.dtype} <= set(FLOATS):
+            return
+        if source.dtype == self.to and made.itemsize > source.itemsize:
+            self.ready[made.name] = (made, source)
+            self.there[made.name] = leaf
+        elif made.dtype == self.to:
+            self.ready.setdefault(source.name, (source, made))
 
     def unit(self, unit: Op) -> None:
         """Cast what a unit takes, the unit, and what it gives."""
@@ -215,10 +235,10 @@ class _Work:
         before = {t.name for leaf in self.graph.leaves() for t in leaf.inputs}
         after = {t.name for leaf in graph.leaves() for t in leaf.inputs}
         edit = Edit(graph)
-        for name, back in self.back.items():
+        for name, back in (*self.back.items(), *self.there.items()):
             if name in before and name not in after:
                 edit.remove(back)
-                self.casts -= 1
+                self.casts -= name in self.back
                 self.met += 1
         return Casting(edit.commit(), tuple(self.made), self.casts, self.met)
 

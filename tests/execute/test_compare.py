@@ -261,7 +261,7 @@ def test_coarser_types_allow_more() -> None:
     )
     result = compare(before, after, widen=False)
     assert result.same
-    assert result.precision == ("bf16", 0.1)
+    assert result.precision == ("bf16", 1e-4)
     assert result.compared[0].absolute > 1e-4
 
 
@@ -278,7 +278,28 @@ def test_casts_of_products_stay_within_their_type() -> None:
     graph = mlp_graph("cpu")
     result = compare(graph, rewrite(graph, "cast-gemms").graph, widen=False)
     assert result.same, str(result)
-    assert result.precision == ("bf16", 0.1)
+    assert result.precision == ("bf16", 1e-4)
+
+
+@pytest.mark.parametrize("narrow", ["bf16", "f16"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_casts_may_lose_follows_from_their_roundings(narrow: str, seed: int) -> None:
+    graph = conv_graph()
+    after = rewrite(graph, f"cast-gemms(narrow = {narrow})").graph
+    result = compare(graph, after, widen=False, seed=seed)
+    assert result.same, str(result)
+    used = [one.absolute / one.allowed for one in result.compared if one.allowed]
+    assert 0.02 < max(used) < 0.5
+
+
+def test_a_wrong_product_is_caught_in_short_types() -> None:
+    graph = mlp_graph("cpu")
+    wrong = changed(
+        rewrite(graph, "cast-gemms").graph,
+        "aten.threshold_backward",
+        lambda op: replace(op, attributes={"threshold": 0.3}),
+    )
+    assert not compare(graph, wrong, widen=False).same
 
 
 def test_a_wrong_rate_is_caught_beside_casts() -> None:

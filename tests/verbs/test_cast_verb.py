@@ -76,6 +76,37 @@ def test_a_result_that_is_written_in_place_is_taken_from_there() -> None:
     assert "%a_bf16_1 = aten._to_copy(%a, dtype = bf16) : bf16[B, 8] in $a_bf16_1" in lines(found)
 
 
+def test_casts_that_stand_there_meet_new_ones() -> None:
+    wide = (
+        "input %n : bf16[B, 8] in $n\nparam %w : f32[8, 8] in $w\n"
+        "%x = aten._to_copy(%n, dtype = f32) : f32[B, 8] in $x\n"
+        "%v = aten._to_copy(%w, dtype = bf16) : bf16[8, 8] in $v\n"
+        "%a = aten.mm(%x, %w) : f32[B, 8] in $a\n%s = aten.sum(%a) : f32[] in $s\n"
+    )
+    found = done(wide, "mm")
+    assert lines(found) == [
+        "%v = aten._to_copy(%w, dtype = bf16) : bf16[8, 8] in $v",
+        "%a_bf16 = aten.mm(%n, %v) : bf16[B, 8] in $a_bf16",
+        "%a = aten._to_copy(%a_bf16, dtype = f32) : f32[B, 8] in $a",
+        "%s = aten.sum(%a) : f32[] in $s",
+    ]
+    assert (found.casts, found.met) == (1, 3)
+    written = done(wide.replace("%a =", "aten.relu_(%n!)\n%a ="), "mm")
+    assert "%x_bf16 = aten._to_copy(%x, dtype = bf16) : bf16[B, 8] in $x_bf16" in lines(written)
+    narrower = done(wide.replace("bf16", "f64"), "mm")
+    assert "%x_bf16 = aten._to_copy(%x, dtype = bf16) : bf16[B, 8] in $x_bf16" in lines(narrower)
+
+
+def test_a_second_cast_takes_what_the_first_one_made() -> None:
+    graph = model(TWO)
+    first, second = (op for op in graph.walk() if op.name == "aten.mm")
+    once = cast(graph, [first], "bf16").graph
+    (left,) = (op for op in once.walk() if op.name == "aten.mm" and op.outputs[0].name == "b")
+    twice = cast(once, [left], "bf16")
+    both = cast(graph, [first, second], "bf16")
+    assert [print_op(op) for op in twice.graph.ops] == lines(both)
+
+
 def test_a_composite_call_is_cast_with_what_it_called() -> None:
     graph = mlp()
     addmm = next(op for op in graph.walk() if op.name == "aten.addmm")
