@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import repeat
-from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.pieces import Events
-from irgraph.capture.kineto.records import NO_ARGS, Event, FractionEvent
+from irgraph.capture.kineto.records import ARROW, METADATA, NOTHING, PHASES, REST, AnyEvent, Event
 from irgraph.capture.kineto.trace import COLUMNS, Array, Kind
 
 CATEGORIES = {
@@ -28,14 +28,37 @@ CATEGORIES = {
 }  # fmt: skip
 """Kinds by category, spelled in small letters."""
 
-_OPERATORS = frozenset(("cpu_op", "Operator", "user_annotation", "python_function"))
 _OF_OPERATORS = ("external", "record", "sequence", "forward")
+_OF_CALLS = ("external", "correlation")
 _OF_OTHERS = (
     "external", "correlation", "stream", "device", "nbytes", "wait_record", "wait_stream"
 )  # fmt: skip
+_KEYS: dict[str, tuple[str, ...]] = {
+    name: _OF_CALLS if kind == Kind.RUNTIME else _OF_OPERATORS
+    for name, kind in CATEGORIES.items()
+    if kind in (Kind.OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME)
+}
+"""Arguments by category; all others have ``_OF_OTHERS``."""
+
+_Reader: TypeAlias = Callable[[Iterable[Any]], list[Any]]
+_READ: dict[str, _Reader] = {
+    "external": lambda args: [a.external for a in args],
+    "external_old": lambda args: [a.external_old for a in args],
+    "record": lambda args: [a.record for a in args],
+    "sequence": lambda args: [a.sequence for a in args],
+    "forward": lambda args: [a.forward for a in args],
+    "correlation": lambda args: [a.correlation for a in args],
+    "stream": lambda args: [a.stream for a in args],
+    "device": lambda args: [a.device for a in args],
+    "nbytes": lambda args: [a.nbytes for a in args],
+    "wait_record": lambda args: [a.wait_record for a in args],
+    "wait_stream": lambda args: [a.wait_stream for a in args],
+}
+"""How arguments are read from many events: spelled out, as that takes half the time."""
+
 _LIMIT = 1 << 62
-_PHASES = frozenset("XBEbnesftMCiIPNODSTFpRcv(){}")
-"""Types of events that the trace event format has."""
+_MANY = 128
+"""Events of one category that are turned into columns at once."""
 
 
 class _Numbers(dict[Any, int]):
@@ -46,15 +69,26 @@ class _Numbers(dict[Any, int]):
         return number
 
 
+class _OfProcess(dict[Any, int]):
+    """The numbers of one process's threads."""
+
+    def __init__(self, process: object, table: dict[Any, int]) -> None:
+        self.process, self.table = process, table
+
+    def __missing__(self, thread: object) -> int:
+        number = self[thread] = self.table[self.process, thread]
+        return number
+
+
 class Interner:
     """Numbers distinct values in order of first use."""
 
     def __init__(self) -> None:
         self.table: dict[Any, int] = _Numbers()
 
-    def __call__(self, values: Iterable[Hashable]) -> list[int]:
+    def __call__(self, values: Sequence[Hashable]) -> Array:
         """Return the number of each value."""
-        return list(map(self.table.__getitem__, values))
+        return np.fromiter(map(self.table.__getitem__, values), "i4", len(values))
 
 
 class Collector:
@@ -64,9 +98,9 @@ class Collector:
         self.health = health
         self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
-        self.modules([""])
-        self.collectives([""])
-        self.shapes([None])
+        for table, first in ((self.modules, ""), (self.collectives, ""), (self.shapes, None)):
+            table([first])
+        self.waiting: dict[str, list[Any]] = defaultdict(list)
         self.parts: list[dict[str, Array]] = []
         self.scales: list[int] = []
         self.decimals = self.whole = 0
@@ -75,21 +109,34 @@ class Collector:
 
     def add(self, events: Events) -> None:
         """Take a piece's events: complete ones into columns, names and flows apart."""
-        complete: Sequence[Any] = [e for e in events if e.ph == "X"]
-        if len(complete) < len(events):
-            # the other events are mostly arrows that repeat what correlations say
-            self._others([e for e in events if e.ph != "X" and e.cat != "ac2g"])
-        if not complete:
-            return
-        # operators and the rest have different arguments: each is asked for its own only
-        operators = [e for e in complete if e.cat in _OPERATORS]
-        others = [e for e in complete if e.cat not in _OPERATORS]
-        for some, keys in ((operators, _OF_OPERATORS), (others, _OF_OTHERS)):
-            self._add(some, keys)
+        if events and isinstance(events[0], AnyEvent):
+            self._others(e for e in events if e.ph != "X")
+            events = [e for e in events if e.ph == "X"]
+        by_category: dict[str, list[Any]] = defaultdict(list)
+        for event in events:
+            by_category[event.cat].append(event)
+        # most arrows repeat what correlations say
+        self._others(e for e in by_category.pop(ARROW, ()) if e.of != "ac2g")
+        self._others(by_category.pop(METADATA, ()))
+        self._others(by_category.pop(REST, ()))
+        for category, some in by_category.items():
+            waiting = self.waiting[category]
+            if waiting and isinstance(waiting[-1], Event) != isinstance(some[0], Event):
+                self._flush(category)
+            self.waiting[category] += some
+            if len(self.waiting[category]) >= _MANY:
+                self._flush(category)
 
-    def _add(self, events: Sequence[Any], keys: tuple[str, ...]) -> None:
-        if not events:
-            return
+    def finish(self) -> None:
+        """Take what still waits for more of its category."""
+        for category in list(self.waiting):
+            self._flush(category)
+
+    def _flush(self, category: str) -> None:
+        """Turn the events of one category that wait into columns."""
+        events: Sequence[Any] = self.waiting.pop(category)
+        # each sort has other arguments, and is asked for its own only
+        keys = _KEYS.get(category.lower(), _OF_OTHERS)
         try:
             part = self._columns(events, keys)
         except (OverflowError, ValueError):
@@ -97,56 +144,65 @@ class Collector:
             if not events:
                 return
             part = self._columns(events, keys)
+        part["category"] = np.full(len(events), self.categories.table[category], "i4")
         self.parts.append(part)
         self.scales.append(1 if isinstance(events[0].ts, int) else 1000)
 
     def _columns(self, events: Sequence[Any], keys: tuple[str, ...]) -> dict[str, Array]:
-        args = [e.args or NO_ARGS for e in events]
+        """Return the columns that some events of one sort have."""
+        args = [e.args for e in events]
         found: dict[str, Array] = {}
-        found["start"], found["duration"] = (self._times(events, key) for key in ("ts", "dur"))
-        found["category"] = np.array(self.categories(map(attrgetter("cat"), events)), "i4")
-        found["name"] = np.array(self.names(map(attrgetter("name"), events)), "i4")
+        found["start"] = self._times([e.ts for e in events])
+        found["duration"] = self._times([e.dur for e in events])
+        found["name"] = self.names([e.name for e in events])
         for key in keys:
             found[key] = _narrow(_integers(args, key), COLUMNS[key])
-        if keys is _OF_OTHERS:
+        if keys is not _OF_OPERATORS and found["external"].min() < 0:
             older = _integers(args, "external_old")
             found["external"] = np.where(found["external"] >= 0, found["external"], older)
-        found["thread"] = np.array(self.threads(map(attrgetter("pid", "tid"), events)), "i4")
-        self._texts(args, found, keys)
-        for key, kind in COLUMNS.items():
-            if key not in found and key != "kind":
-                found[key] = np.full(len(events), -1, kind)
+        found["thread"] = self._threads(events)
+        if keys is _OF_OPERATORS:
+            found.update(self._texts(args))
+        elif keys is _OF_OTHERS and any(a.collective for a in args):
+            found["collective"] = self.collectives([_collective(a) for a in args])
         return found
 
-    def _texts(self, args: Sequence[Any], found: dict[str, Array], keys: tuple[str, ...]) -> None:
-        found["shape"] = found["module"] = found["collective"] = np.zeros(len(args), "i4")
-        if keys is _OF_OTHERS:
-            if any(map(attrgetter("collective"), args)):
-                found["collective"] = np.array(self.collectives(map(_collective, args)), "i4")
-            return
-        found["shape"] = self._shapes(args)
-        if any(map(attrgetter("hierarchy"), args)):
-            modules = self.modules(map(attrgetter("hierarchy"), args))
-            found["module"] = np.array(modules, "i4")
+    def _threads(self, events: Sequence[Any]) -> Array:
+        """Return the numbers of threads; most pieces come from one process."""
+        processes = {e.pid for e in events}
+        if len(processes) > 1:
+            return self.threads([(e.pid, e.tid) for e in events])
+        number = _OfProcess(processes.pop(), self.threads.table)
+        return np.fromiter([number[e.tid] for e in events], "i4", len(events))
 
-    def _shapes(self, args: Sequence[Any]) -> Array:
+    def _texts(self, args: Sequence[Any]) -> dict[str, Array]:
+        """Return shapes and modules of operators, where there are any."""
+        found = {}
+        shapes = self._shapes(args)
+        if shapes is not None:
+            found["shape"] = shapes
+        modules = [a.hierarchy for a in args]
+        if modules.count("") < len(modules):
+            found["module"] = self.modules(modules)
+        return found
+
+    def _shapes(self, args: Sequence[Any]) -> Array | None:
         """Return the numbers of operand shapes and types; 0 where an event has none."""
-        dims = list(map(attrgetter("dims"), args))
-        if not any(map(len, dims)):
-            dims = list(map(attrgetter("dims_old"), args))
-        if not any(map(len, dims)):
-            return np.zeros(len(args), "i4")
+        dims = [a.dims for a in args]
+        if dims.count(NOTHING) == len(dims):
+            dims = [a.dims_old for a in args]
+        if dims.count(NOTHING) == len(dims):
+            return None
         rows = [i for i, text in enumerate(dims) if len(text)]
         shapes = np.zeros(len(args), "i4")
-        shapes[rows] = self.shapes((bytes(dims[i]), bytes(args[i].types)) for i in rows)
+        shapes[rows] = self.shapes([(bytes(dims[i]), bytes(args[i].types)) for i in rows])
         return shapes
 
-    def _times(self, events: Sequence[Any], key: str) -> Array:
+    def _times(self, values: Sequence[Any]) -> Array:
         """Return whole times as they are, others in thousandths."""
-        values = map(attrgetter(key), events)
-        if isinstance(events[0], Event):
-            self.whole += len(events)
-            times = np.fromiter(values, "i8", len(events))
+        if isinstance(values[0], int):
+            self.whole += len(values)
+            times = np.fromiter(values, "i8", len(values))
             if times.max() > _LIMIT or times.min() < -_LIMIT:
                 raise OverflowError
             return times
@@ -154,9 +210,9 @@ class Collector:
         self.decimals += text.count(b".")
         self.whole += text.count(b",") + 1 - text.count(b".")
         self.health.add("K09", text.count(b'"') // 2, "times written as text")
-        return thousandths(list(map(attrgetter(key), events)))
+        return thousandths(values)
 
-    def _bounded(self, events: Sequence[Any], keys: tuple[str, ...]) -> list[FractionEvent]:
+    def _bounded(self, events: Sequence[Any], keys: tuple[str, ...]) -> list[Any]:
         """Drop events with a number that no real trace holds."""
         kept: list[Any] = []
         for event in events:
@@ -167,43 +223,42 @@ class Collector:
                 self.health.add("K09")
         return kept
 
-    def _others(self, events: Iterable[Event | FractionEvent]) -> None:
+    def _others(self, events: Iterable[Any]) -> None:
         skipped = 0
         for event in events:
-            if not event.ph:
-                self.health.add("K09", 1, "events without a type")
-            elif event.ph in "sf" and event.cat != "ac2g" and event.cat.startswith("fwdbwd"):
-                self._flow(event)
-            elif event.ph == "M" and event.args is not None and event.name == "thread_name":
+            if event.ph in ("s", "f"):
+                if getattr(event, "of", event.cat).startswith("fwdbwd"):
+                    self._flow(event)
+            elif event.ph == "M" and event.name == "thread_name":
                 self.thread_names[_place(event)] = event.args.name
-            elif event.ph in "BE":
+            elif event.ph in ("B", "E"):
                 skipped += 1
-            elif event.ph not in _PHASES:
+            elif not event.ph or event.ph not in PHASES:
                 self.health.add("K09", 1, "events of no known type")
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
-    def _flow(self, event: Event | FractionEvent) -> None:
+    def _flow(self, event: Any) -> None:  # noqa: ANN401
         if not isinstance(event.id, int):
             return
         try:
             start = event.ts if isinstance(event.ts, int) else int(thousandths([event.ts])[0])
         except (OverflowError, ValueError):
             return
-        thread = self.threads([(event.pid, event.tid)])[0]
+        thread = self.threads.table[event.pid, event.tid]
         scaled = start if isinstance(event.ts, int) else start // 1000
         self.flows.append((event.id, event.ph == "s", thread, scaled))
 
 
-def _place(event: Event | FractionEvent) -> tuple[int | str, int | str]:
+def _place(event: Any) -> tuple[int | str, int | str]:  # noqa: ANN401
     return (event.pid if event.pid is not None else -1, event.tid if event.tid is not None else -1)
 
 
 def _integers(args: Sequence[Any], key: str) -> Array:
     """Return one argument of each event as integers; old traces name streams in words."""
     try:
-        return np.fromiter(map(attrgetter(key), args), "i8", len(args))
+        return np.fromiter(_READ[key](args), "i8", len(args))
     except (TypeError, ValueError):
-        return np.fromiter(map(_integer, map(attrgetter(key), args)), "i8", len(args))
+        return np.fromiter(map(_integer, _READ[key](args)), "i8", len(args))
 
 
 def _integer(value: object) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from irgraph.capture.kineto.collect import CATEGORIES, Collector
 from irgraph.capture.kineto.container import blocks
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.pieces import Pieces
-from irgraph.capture.kineto.trace import COLUMNS, Array, Kind, KinetoTrace
+from irgraph.capture.kineto.trace import ABSENT, COLUMNS, Array, Kind, KinetoTrace
 from irgraph.text.diagnostics import Place, fail
 
 _LABELS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "## ", "[param|", "[pytorch|")
@@ -52,6 +52,7 @@ def read_kineto(
             collector.add(events)
             if progress is not None:
                 progress(pieces.events)
+        collector.finish()
     if not collector.parts:
         raise fail(
             "the trace holds no complete event",
@@ -83,9 +84,10 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
     nanoseconds = _unit_is_nanoseconds(collector, base, health)
     columns["start"] = _scaled(collector, "start", base, nanoseconds)
     columns["duration"] = _scaled(collector, "duration", 0, nanoseconds)
+    sizes = [len(part["name"]) for part in collector.parts]
     for key in ("category", *COLUMNS):
         if key not in columns and key != "kind":
-            columns[key] = np.concatenate([part.pop(key) for part in collector.parts])
+            columns[key] = _joined(collector, key, sizes)
     collector.flows = [
         (number, begins, thread, (at - base) * (1 if nanoseconds else 1000))
         for number, begins, thread, at in collector.flows
@@ -107,6 +109,20 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
     _same_thread(trace)
     health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))
     return trace
+
+
+def _joined(collector: Collector, key: str, sizes: Sequence[int]) -> Array:
+    """Return a column of all parts; one that no event has takes no memory."""
+    absent = np.array(ABSENT.get(key, -1), COLUMNS.get(key, "i4"))
+    parts = [part.pop(key, None) for part in collector.parts]
+    if all(part is None for part in parts):
+        return np.broadcast_to(absent, sum(sizes))
+    return np.concatenate(
+        [
+            np.broadcast_to(absent, size) if part is None else part
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+    )
 
 
 def _is_text(data: bytes) -> bool:

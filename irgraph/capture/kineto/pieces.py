@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from irgraph.capture.kineto.container import execution_trace_error
 from irgraph.capture.kineto.health import Health
 from irgraph.text.diagnostics import Place, fail
 
-Events: TypeAlias = Sequence[records.Event] | Sequence[records.FractionEvent]
+Events: TypeAlias = Sequence[Any]
 
 _KINETO = b"\n  },\n  {"
 _KEYS = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:'
@@ -138,11 +138,12 @@ class Pieces:
     def _typed(self, text: bytes) -> Events:
         if not self._fractions:
             try:
-                return records.whole.decode(text)
+                found: Events = records.whole.decode(text)
+                return found
             except msgspec.ValidationError:
                 pass
         try:
-            events = records.fractions.decode(text)
+            events: Events = records.fractions.decode(text)
         except msgspec.ValidationError:
             return self._one_by_one(records.raws.decode(text))
         self._fractions = True
@@ -150,7 +151,7 @@ class Pieces:
 
     def _one_by_one(self, raws: Sequence[msgspec.Raw]) -> Events:
         """Decode each event alone: some have values of the wrong type."""
-        events: list[records.FractionEvent] = []
+        events: list[records.AnyEvent] = []
         for raw in raws:
             try:
                 events.append(records.one.decode(raw))
@@ -162,7 +163,7 @@ class Pieces:
         self,
         load: Callable[[bytes], object],
         text: bytes,
-        events: list[records.FractionEvent],
+        events: list[records.AnyEvent],
         code: str,
     ) -> None:
         try:
@@ -182,7 +183,7 @@ class Pieces:
 
     def _mended(self, text: bytes, *, cut_off: bool = False) -> Events:
         """Decode a damaged text event by event, mending bytes where that is all it takes."""
-        events: list[records.FractionEvent] = []
+        events: list[records.AnyEvent] = []
         starts = [m.end() for m in _STARTS.finditer(text)]
         if not starts or text[: starts[0]].strip(b" \r\n\t,["):
             self.health.add("K04", detail="text that belongs to no event")

@@ -47,6 +47,9 @@ COLUMNS = {
 Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module`` and
 ``collective`` are positions in the lists of the trace."""
 
+ABSENT = {"shape": 0, "module": 0, "collective": 0}
+"""What stands for absent in columns of positions; the first text of those lists is empty."""
+
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
 
 
