@@ -9,11 +9,15 @@ import typer
 from irgraph.cli.common import JsonOption, write_json
 from irgraph.cli.traces import (
     HealthOption,
+    MemoryOption,
+    SkipOption,
+    StepsOption,
     StrictOption,
     TracesArgument,
     print_rows,
     read_trees,
     repaired,
+    selection,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +38,9 @@ def analyze(
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw breakdown and utilisation here.")
     ] = None,
+    steps: StepsOption = None,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
     json: JsonOption = False,
@@ -41,7 +48,8 @@ def analyze(
     """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
     from irgraph.analyze import analyze as run
 
-    trees = read_trees(traces, strict=strict, health=health)
+    part = selection(steps, skip, memory)
+    trees = read_trees(traces, strict=strict, health=health, part=part)
     result = run(trees)
     if plot is not None:
         from irgraph.analyze.plots import draw

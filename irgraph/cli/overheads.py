@@ -10,16 +10,21 @@ import typer
 from irgraph.cli.common import JsonOption, OutputOption, say, write_json, write_result
 from irgraph.cli.traces import (
     HealthOption,
+    MemoryOption,
     OutliersOption,
+    SkipOption,
+    StepsOption,
     StrictOption,
     print_rows,
     read_trees,
     repaired,
+    selection,
 )
 
 if TYPE_CHECKING:
     from costmodels.host.extract import ProfilerCost
     from costmodels.host.format import HostFile, Stat
+    from irgraph.capture.kineto.select import Selection
 
 
 def overheads(
@@ -44,6 +49,9 @@ def overheads(
         str | None, typer.Option(metavar="FILE", help="Draw the most costly overheads here.")
     ] = None,
     output: OutputOption = None,
+    steps: StepsOption = None,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
     json: JsonOption = False,
@@ -53,7 +61,8 @@ def overheads(
 
     from costmodels.host.table import load_host
 
-    file, code = _table(sources, name, outliers, _cost(profiler), strict, health)
+    part = selection(steps, skip, memory)
+    file, code = _table(sources, name, outliers, _cost(profiler), strict, health, part)
     other = load_host(compare).file if compare is not None else None
     if plot is not None:
         from irgraph.analyze.plots import draw_overheads
@@ -88,6 +97,7 @@ def _table(
     cost: ProfilerCost,
     strict: bool,
     health: bool,
+    part: Selection,
 ) -> tuple[HostFile, int]:
     """Return the table of all sources together, and the exit code for what was read."""
     from costmodels.host.extract import extract, merge
@@ -104,7 +114,7 @@ def _table(
     if traces:
         from irgraph.schedule.replay import replayer
 
-        trees = read_trees(traces, strict=strict, health=health)
+        trees = read_trees(traces, strict=strict, health=health, part=part)
         samples = [replayer(tree).samples() for tree in trees]
         names = ", ".join(Path(trace).name for trace in traces)
         cards = {architecture_of(tree.trace.device_name) for tree in trees}

@@ -9,12 +9,16 @@ import typer
 from irgraph.cli.common import JsonOption, say, write_json
 from irgraph.cli.traces import (
     HealthOption,
+    MemoryOption,
     OutliersOption,
+    SkipOption,
+    StepsOption,
     StrictOption,
     TracesArgument,
     print_rows,
     read_trees,
     repaired,
+    selection,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +46,9 @@ def replay(
         str | None,
         typer.Option(metavar="FILE", help="Write a step, measured beside simulated, here."),
     ] = None,
+    steps: StepsOption = None,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
     json: JsonOption = False,
@@ -50,13 +57,18 @@ def replay(
     from irgraph.schedule.replay import replayer
     from irgraph.text.diagnostics import Place, fail
 
-    trees = read_trees(traces, strict=strict, health=health)
-    found = []
+    part = selection(steps, skip, memory)
+    trees = read_trees(traces, strict=strict, health=health, part=part)
+    found: list[Replayed] = []
     for tree in trees:
         if not tree.trace.on_device.any():
             raise fail("no device events to replay", Place(tree.trace.source))
         one = replayer(tree)
-        found += one.replay_all(_lengths(one, overheads, outliers, match_speed))
+        lengths = _lengths(one, overheads, outliers, match_speed)
+        for step in (step for step in tree.steps if step.complete):
+            # a timeline is as large as its step: only the last is shown
+            found[-1:] = [r.without_timeline() for r in found[-1:]]
+            found.append(one.replay(step, lengths))
     if not found:
         raise fail("no complete step to replay", Place(traces[0]))
     if timeline is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ import typer
 from irgraph.cli.common import console, say
 
 if TYPE_CHECKING:
+    from irgraph.capture.kineto.select import Selection
     from irgraph.capture.kineto.tree import Tree
 
 TracesArgument = Annotated[
@@ -27,20 +30,93 @@ OutliersOption = Annotated[
 ]
 
 
-def read_trees(paths: Sequence[str], *, strict: bool, health: bool) -> list[Tree]:
+StepsOption = Annotated[
+    str | None,
+    typer.Option("--steps", metavar="A:B", help="Read the profiler steps A to B alone."),
+]
+SkipOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--skip-cat", metavar="CATEGORY", help="Leave out a category, such as python_function."
+    ),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="Memory to keep to, such as 4GiB; what is free by default."
+    ),
+]
+
+_LARGE = 10_000_000
+"""Bytes of a file above which its size is worth a word."""
+
+
+def selection(steps: str | None, skip: Sequence[str] | None, memory: str | None) -> Selection:
+    """Return what to read of traces by the options of a command."""
+    from irgraph.capture.kineto.select import Selection, memory_limit
+
+    limit = int(0.8 * (memory_limit() or 0)) or None
+    return Selection(
+        _range(steps) if steps else None,
+        frozenset(name.lower() for name in skip or ()),
+        _bytes(memory) if memory else limit,
+    )
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, colon, last = text.partition(":")
+    if not first.isdecimal() or (colon and not last.isdecimal()) or int(last or first) < int(first):
+        raise _usage(f"--steps: give two numbers such as 5:9, or one, not {text!r}")
+    return int(first), int(last or first)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text)
+    if found is None:
+        raise _usage(f"--memory: give a size such as 4GiB, not {text!r}")
+    number, prefix, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** (" KMGT".index(prefix or " ")))
+
+
+def _usage(message: str) -> Exception:
+    from irgraph.text.diagnostics import fail
+
+    return fail(message, exit_code=2)
+
+
+def read_trees(
+    paths: Sequence[str], *, strict: bool, health: bool, part: Selection | None = None
+) -> list[Tree]:
     """Return the event trees of traces; say on standard error what was found in them."""
     from irgraph.capture.kineto import read_kineto
+    from irgraph.capture.kineto.select import EVERYTHING
     from irgraph.capture.kineto.tree import build_tree
 
     trees = []
     for path in paths:
-        tree = build_tree(read_kineto(path, strict=strict, progress=_progress()))
+        part = part or EVERYTHING
+        _say_size(path, part)
+        trace = read_kineto(path, strict=strict, progress=_progress(), selection=part)
+        tree = build_tree(trace)
         report = tree.trace.health
         if health or report.repaired:
             for line in report.lines():
                 say(line)
         trees.append(tree)
     return sorted(trees, key=lambda tree: tree.trace.rank)
+
+
+def _say_size(path: str, part: Selection) -> None:
+    """Say how much memory a large trace is going to take."""
+    from irgraph.capture.kineto.select import BYTES_AN_EVENT, estimated_events
+
+    if path == "-" or not Path(path).is_file() or Path(path).stat().st_size < _LARGE:
+        return
+    events = estimated_events(path)
+    needed = events * BYTES_AN_EVENT / 1e9
+    if needed > 1:
+        limit = f", of {part.memory / 1e9:.1f} GB" if part.memory else ""
+        say(f"{path}: about {events / 1e6:.1f} million events, {needed:.1f} GB of memory{limit}")
 
 
 def _progress() -> Any:  # noqa: ANN401

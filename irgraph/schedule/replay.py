@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -109,6 +109,10 @@ class Replayed:
     def error(self) -> float:
         """Signed error of the simulated step time."""
         return self.simulated / self.measured - 1 if self.measured else 0.0
+
+    def without_timeline(self) -> Replayed:
+        """Return the figures alone."""
+        return replace(self, timeline=Timeline((), (), ""))
 
     def row(self) -> dict[str, float | int | bool]:
         """Return the figures as plain values."""

@@ -47,14 +47,22 @@ print(read - loaded, 0.0, used, peak, len(found.t.traces[0]))
 """
 
 
-def copies(source: Path, target: Path, count: int) -> int:
-    """Write a trace with its events ``count`` times, one after the other; return the events."""
+def copies(source: Path, target: Path, count: int, marks: bool = False) -> int:
+    """Write a trace with its events ``count`` times, one after the other; return the events.
+
+    With ``marks`` each copy is a profiler step.
+    """
     with gzip.open(source, "rt") as file:
         trace = json.load(file)
     events = trace.pop("traceEvents")
     complete = [e for e in events if e.get("ph") == "X" and e.get("cat") != "Trace"]
-    length = max(e["ts"] + e["dur"] for e in complete) - min(e["ts"] for e in complete) + 1000
+    begin = min(e["ts"] for e in complete)
+    length = max(e["ts"] + e["dur"] for e in complete) - begin + 1000
     step = 1 + max(e.get("args", {}).get("correlation", 0) for e in complete)
+    if marks:
+        main = next(e for e in complete if e["cat"] == "user_annotation")
+        mark = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "ts": begin - 1}
+        events.append({**mark, "pid": main["pid"], "tid": main["tid"], "dur": length - 500})
     # no event names itself after the file's own end
     head = json.dumps(trace)[:-1] + ',\n  "distributedInfo": {"rank": 0},\n  "traceEvents": [\n'
     with target.open("w") as file:
@@ -71,6 +79,9 @@ def moved(event: dict, copy: int, length: int, step: int) -> dict:  # type: igno
     """Return an event of a later copy."""
     if "ts" in event:
         event = {**event, "ts": event["ts"] + copy * length}
+    if event["name"].startswith("ProfilerStep#"):
+        number = int(event["name"].removeprefix("ProfilerStep#"))
+        event = {**event, "name": f"ProfilerStep#{number + 100 * copy}"}
     args = event.get("args")
     if isinstance(args, dict) and args.get("correlation", 0) > 0:
         args = {**args, "correlation": args["correlation"] + copy * step}

@@ -28,8 +28,16 @@ def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) 
 
 
 def _keep(trace: KinetoTrace, rows: Array) -> None:
+    count = int(rows.sum()) if rows.dtype == bool else len(rows)
     for key, values in trace.columns.items():
-        trace.columns[key] = values[rows]
+        same = values.strides == (0,) and len(values)
+        trace.columns[key] = np.broadcast_to(values[0], count) if same else values[rows]
+
+
+def leave_out_later_work(trace: KinetoTrace, end: int) -> None:
+    """Drop device work that starts behind the steps that are read and was not launched in them."""
+    later = (trace.columns["start"] >= end) & (trace.columns["kind"] != Kind.RUNTIME)
+    _keep(trace, ~(later & (launch_rows(trace) < 0)))
 
 
 def _times(trace: KinetoTrace) -> None:
@@ -146,7 +154,7 @@ def launch_rows(trace: KinetoTrace) -> Integers:
     """Return for each event the row of the runtime call with its correlation, -1 if none."""
     correlation, kind = trace.columns["correlation"], trace.columns["kind"]
     calls = np.flatnonzero((kind == Kind.RUNTIME) & (correlation >= 0))
-    found = np.full(len(trace), -1, "i8")
+    found = np.full(len(trace), -1, "i4")
     if not len(calls):
         return found
     order = calls[np.argsort(correlation[calls], kind="stable")]
@@ -183,13 +191,17 @@ def _correlations(trace: KinetoTrace) -> None:
     counts = np.bincount(used)
     trace.health.add("K15", int((counts > 1).sum()), f"up to {counts.max(initial=0)} events each")
     orphans = device & (launches < 0)
+    if {"K31", "K32"} & set(trace.health.counts):
+        # work of the steps before those that are read
+        orphans &= correlation > correlation[kind == Kind.RUNTIME].max(initial=0)
     trace.health.add("K14", int(orphans.sum()), _orphan_causes(trace, orphans))
 
 
 def _orphan_causes(trace: KinetoTrace, orphans: Array) -> str:
     correlation = trace.columns["correlation"]
     calls = trace.columns["kind"] == Kind.RUNTIME
-    first = int(correlation[calls & (correlation > 0)].min(initial=1 << 62))
+    known = correlation[calls & (correlation > 0)]
+    first = int(known.min()) if len(known) else 1 << 62
     without = orphans & (correlation < 0)
     before = orphans & ~without & (correlation < first)
     rest = int(orphans.sum() - without.sum() - before.sum())

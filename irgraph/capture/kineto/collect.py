@@ -12,6 +12,7 @@ import numpy as np
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.pieces import Events
 from irgraph.capture.kineto.records import ARROW, METADATA, NOTHING, PHASES, REST, AnyEvent, Event
+from irgraph.capture.kineto.select import Window
 from irgraph.capture.kineto.trace import COLUMNS, Array, Kind
 
 CATEGORIES = {
@@ -94,8 +95,10 @@ class Interner:
 class Collector:
     """Gathers the columns of a trace, one piece after the other."""
 
-    def __init__(self, health: Health) -> None:
-        self.health = health
+    def __init__(
+        self, health: Health, skip: frozenset[str] = frozenset(), window: Window | None = None
+    ) -> None:
+        self.health, self.skip, self.window = health, skip, window
         self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
         for table, first in ((self.modules, ""), (self.collectives, ""), (self.shapes, None)):
@@ -104,6 +107,7 @@ class Collector:
         self.parts: list[dict[str, Array]] = []
         self.scales: list[int] = []
         self.decimals = self.whole = 0
+        self.nanoseconds = False
         self.flows: list[tuple[int, bool, int, int]] = []
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
 
@@ -120,6 +124,9 @@ class Collector:
         self._others(by_category.pop(METADATA, ()))
         self._others(by_category.pop(REST, ()))
         for category, some in by_category.items():
+            if category.lower() in self.skip:
+                self.health.add("K33", len(some), ", ".join(sorted(self.skip)))
+                continue
             waiting = self.waiting[category]
             if waiting and isinstance(waiting[-1], Event) != isinstance(some[0], Event):
                 self._flush(category)
@@ -144,9 +151,15 @@ class Collector:
             if not events:
                 return
             part = self._columns(events, keys)
-        part["category"] = np.full(len(events), self.categories.table[category], "i4")
-        self.parts.append(part)
-        self.scales.append(1 if isinstance(events[0].ts, int) else 1000)
+        scale = 1 if isinstance(events[0].ts, int) else 1000
+        if self.window is not None:
+            inside = _inside(part, self.window, scale, keys is _OF_OTHERS)
+            part = {key: values[inside] for key, values in part.items()}
+        count = len(part["name"])
+        if count:
+            part["category"] = np.full(count, self.categories.table[category], "i4")
+            self.parts.append(part)
+            self.scales.append(scale)
 
     def _columns(self, events: Sequence[Any], keys: tuple[str, ...]) -> dict[str, Array]:
         """Return the columns that some events of one sort have."""
@@ -247,6 +260,17 @@ class Collector:
         thread = self.threads.table[event.pid, event.tid]
         scaled = start if isinstance(event.ts, int) else start // 1000
         self.flows.append((event.id, event.ph == "s", thread, scaled))
+
+
+def _inside(part: dict[str, Array], window: Window, scale: int, on_device: bool) -> Array:
+    """Return which events a window holds: device work may end behind it, or begin before it."""
+    start, length = window.start * scale // 1000, (window.end - window.start) * scale // 1000
+    begin, end = part["start"], part["start"] + part["duration"]
+    if on_device:
+        within: Array = (end > start) & (begin < start + 2 * length)
+        return within
+    held: Array = (begin >= start) & (begin < start + length)
+    return held
 
 
 def _place(event: Any) -> tuple[int | str, int | str]:  # noqa: ANN401

@@ -31,6 +31,9 @@ CODES: dict[str, tuple[str, str]] = {
     "K27": (NOTE, "no device events: the host alone was recorded"),
     "K29": (REPAIR, "launches that share a correlation with another call"),
     "K30": (REPAIR, "steps whose marks seem to be missing"),
+    "K31": (REPAIR, "steps left out, as the trace is too large for the memory"),
+    "K32": (NOTE, "steps left out, as others were asked for"),
+    "K33": (NOTE, "events of categories that were left out"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
 

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from irgraph.capture.kineto.clean import clean
+from irgraph.capture.kineto.clean import clean, leave_out_later_work
 from irgraph.capture.kineto.collect import CATEGORIES, Collector
 from irgraph.capture.kineto.container import blocks
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.pieces import Pieces
+from irgraph.capture.kineto.select import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.trace import ABSENT, COLUMNS, Array, Kind, KinetoTrace
 from irgraph.text.diagnostics import Place, fail
 
@@ -31,6 +32,7 @@ def read_kineto(
     path: str | Path,
     *,
     strict: bool = False,
+    selection: Selection = EVERYTHING,
     progress: Callable[[int], None] | None = None,
 ) -> KinetoTrace:
     """Read a trace from a file: JSON, gzip or zip, told by content; ``-`` is standard input.
@@ -38,6 +40,7 @@ def read_kineto(
     Args:
         path: the file.
         strict: refuse a trace that needs a repair.
+        selection: the steps and categories to read, and the memory to keep to.
         progress: called now and then with the number of events read so far.
 
     Raises:
@@ -46,7 +49,8 @@ def read_kineto(
     """
     health = Health(str(path))
     pieces = Pieces(health)
-    collector = Collector(health)
+    window = choose_window(path, selection, health)
+    collector = Collector(health, selection.skip, window)
     with _no_collections():
         for events in pieces.read(blocks(path, health)):
             collector.add(events)
@@ -60,10 +64,18 @@ def read_kineto(
             hint="was anything run while the profiler was on?",
         )
     trace = _assemble(collector, health, {**_object(pieces.header), **_trailer(pieces.trailer)})
+    if window is not None:
+        leave_out_later_work(trace, _end_of(window, collector, trace))
     clean(trace, collector.flows)
     if strict and health.repaired:
         raise fail("the trace needs repairs:\n" + "\n".join(health.lines()), Place(str(path)))
     return trace
+
+
+def _end_of(window: Window, collector: Collector, trace: KinetoTrace) -> int:
+    """Return the end of a window in nanoseconds from the start of the trace."""
+    unit = 1000 if collector.nanoseconds else 1
+    return window.end // unit - trace.base
 
 
 @contextmanager
@@ -81,7 +93,7 @@ def _no_collections() -> Iterator[None]:
 def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> KinetoTrace:
     columns = {}
     base = _base(collector)
-    nanoseconds = _unit_is_nanoseconds(collector, base, health)
+    nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(collector, base, health)
     columns["start"] = _scaled(collector, "start", base, nanoseconds)
     columns["duration"] = _scaled(collector, "duration", 0, nanoseconds)
     sizes = [len(part["name"]) for part in collector.parts]
@@ -112,17 +124,21 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
 
 
 def _joined(collector: Collector, key: str, sizes: Sequence[int]) -> Array:
-    """Return a column of all parts; one that no event has takes no memory."""
+    """Return a column of all parts, no wider than it must be; absent ones take no memory."""
     absent = np.array(ABSENT.get(key, -1), COLUMNS.get(key, "i4"))
     parts = [part.pop(key, None) for part in collector.parts]
     if all(part is None for part in parts):
         return np.broadcast_to(absent, sum(sizes))
-    return np.concatenate(
-        [
-            np.broadcast_to(absent, size) if part is None else part
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-    )
+    known = [part for part in parts if part is not None]
+    narrow = all(part.min() >= -(1 << 31) and part.max() < 1 << 31 for part in known)
+    kind = np.dtype("i4") if narrow and absent.dtype == np.int64 else absent.dtype
+    found = np.full(sum(sizes), absent, kind)
+    at = 0
+    for part, size in zip(parts, sizes, strict=True):
+        if part is not None:
+            found[at : at + size] = part
+        at += size
+    return found
 
 
 def _is_text(data: bytes) -> bool:

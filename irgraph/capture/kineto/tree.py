@@ -16,6 +16,9 @@ PHASES = ("forward", "backward", "optimizer")
 EVALUATE = "autograd::engine::evaluate_function: "
 _OPTIMIZER = "Optimizer."
 _MODULE = re.compile(r"(?:nn\.Module: |module::|irgraph\.module#)(.+)")
+_BATCH = 1 << 17
+"""Events that are Python objects at once: columns are a tenth of that size."""
+
 _HOST = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)
 
 
@@ -75,7 +78,7 @@ class Tree:
 def build_tree(trace: KinetoTrace) -> Tree:
     """Return the event tree of a trace; partial overlaps are counted in its health report."""
     count = len(trace)
-    parent = np.full(count, -1, "i8")
+    parent = np.full(count, -1, "i4")
     end = trace.end
     kind = trace.columns["kind"]
     host = np.flatnonzero(np.isin(kind, _HOST))
@@ -87,13 +90,13 @@ def build_tree(trace: KinetoTrace) -> Tree:
     main, backward = _threads(trace)
     others = len(np.unique(threads)) - 1 - len(backward)
     trace.health.add("K24", others)
-    op, top = _operators(trace, host, parent)
+    op, top = _operators(trace, parent)
     launch = launch_rows(trace)
     launched = launch >= 0
     op[launched], top[launched] = op[launch[launched]], top[launch[launched]]
     tree = Tree(
         trace, parent, end, op, top, launch,
-        np.zeros(count, "i1"), np.full(count, -1, "i8"), np.zeros(count, "i4"),
+        np.zeros(count, "i1"), np.full(count, -1, "i4"), np.zeros(count, "i4"),
         find_steps(trace, main), [""], main, backward,
     )  # fmt: skip
     tree.forward_of = forward_operators(tree)
@@ -104,29 +107,50 @@ def build_tree(trace: KinetoTrace) -> Tree:
 
 def _nest(trace: KinetoTrace, rows: Integers, parent: Integers, end: Integers) -> int:
     """Fill in the parents on one thread; return how many events overlap in part."""
-    starts, ends = trace.columns["start"][rows].tolist(), end[rows].tolist()
-    runtime = (trace.columns["kind"][rows] == Kind.RUNTIME).tolist()
-    found, cut = [-1] * len(rows), list(ends)
-    stack: list[int] = []
+    stack: list[tuple[int, int]] = []
     overlaps = 0
+    for at in range(0, len(rows), _BATCH):
+        batch = rows[at : at + _BATCH]
+        runtime = trace.columns["kind"][batch] == Kind.RUNTIME
+        found, cut, over = _nested(
+            batch.tolist(),
+            trace.columns["start"][batch].tolist(),
+            end[batch].tolist(),
+            runtime.tolist(),
+            stack,
+        )
+        parent[batch], end[batch] = found, cut
+        overlaps += over
+    return overlaps
+
+
+def _nested(
+    rows: list[int],
+    starts: list[int],
+    ends: list[int],
+    runtime: list[bool],
+    stack: list[tuple[int, int]],
+) -> tuple[list[int], list[int], int]:
+    """Return parents, ends cut at that of the parent, and how many events overlap in part.
+
+    ``stack`` holds the open events, row and end, and is left as the next batch needs it.
+    """
+    found, overlaps = [-1] * len(rows), 0
     for i, start in enumerate(starts):
-        length = ends[i] - start
+        end = ends[i]
         least = MICROSECOND if runtime[i] else 0
-        while stack and (cut[stack[-1]] < start or (cut[stack[-1]] == start and length > least)):
+        while stack and (stack[-1][1] < start or (stack[-1][1] == start and end - start > least)):
             stack.pop()
-        while stack and not runtime[i] and ends[i] > cut[stack[-1]] + MICROSECOND:
-            overlaps += cut[stack[-1]] > start
+        while stack and not runtime[i] and end > stack[-1][1] + MICROSECOND:
+            overlaps += stack[-1][1] > start
             stack.pop()
         if stack:
+            found[i], outer = stack[-1]
             # runtime calls are timed by another clock: they belong to where they start
-            overlaps += ends[i] > cut[stack[-1]] + MICROSECOND
-            found[i] = stack[-1]
-            cut[i] = min(ends[i], cut[stack[-1]])
-        stack.append(i)
-    places = np.array(found, "i8")
-    parent[rows] = np.where(places >= 0, rows[places], -1)
-    end[rows] = cut
-    return overlaps
+            overlaps += end > outer + MICROSECOND
+            ends[i] = min(end, outer)
+        stack.append((rows[i], ends[i]))
+    return found, ends, overlaps
 
 
 def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
@@ -148,16 +172,23 @@ def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
     return main, frozenset(on_engine - {main})
 
 
-def _operators(trace: KinetoTrace, host: Integers, parent: Integers) -> tuple[Integers, Integers]:
+def nearest(parent: Integers, chosen: Array) -> Integers:
+    """Return for each event itself or the innermost event around it that is chosen, -1 if none."""
+    found = np.where(chosen, np.arange(len(parent), dtype=parent.dtype), parent)
+    open_ = np.flatnonzero((found >= 0) & ~chosen[found])
+    while len(open_):
+        found[open_] = parent[found[open_]]
+        up = found[open_]
+        open_ = open_[(up >= 0) & ~chosen[up]]
+    return found
+
+
+def _operators(trace: KinetoTrace, parent: Integers) -> tuple[Integers, Integers]:
     """Return the innermost and the outermost operator at or around each host event."""
-    op, top = [-1] * len(trace), [-1] * len(trace)
-    is_op = (trace.columns["kind"] == Kind.OP).tolist()
-    above = parent.tolist()
-    for row in host.tolist():
-        up = above[row]
-        op[row] = row if is_op[row] else op[up] if up >= 0 else -1
-        top[row] = top[up] if up >= 0 and top[up] >= 0 else op[row]
-    return np.array(op, "i8"), np.array(top, "i8")
+    op = nearest(parent, trace.columns["kind"] == Kind.OP)
+    above = np.where(op >= 0, parent[op], -1)
+    outermost = (op >= 0) & (np.where(above >= 0, op[above], -1) < 0)
+    return op, nearest(parent, outermost & (op == np.arange(len(op))))
 
 
 def forward_operators(tree: Tree) -> dict[int, int]:
@@ -169,7 +200,7 @@ def forward_operators(tree: Tree) -> dict[int, int]:
     trace = tree.trace
     sequence, forward = trace.columns["sequence"], trace.columns["forward"]
     operators = np.flatnonzero((trace.columns["kind"] == Kind.OP) & (sequence >= 0))
-    backward = np.array([tree.is_backward_thread(row) for row in operators.tolist()], bool)
+    backward = np.isin(trace.columns["thread"][operators], list(tree.backward))
     backward |= forward[operators] > 0
     last: dict[int, int] = {}
     found: dict[int, int] = {}
@@ -187,31 +218,45 @@ def forward_operators(tree: Tree) -> dict[int, int]:
 def _scopes(tree: Tree, host: Integers) -> None:
     """Fill in phases and modules: from the ranges around, for backward from the forward op."""
     trace = tree.trace
-    numbers: dict[str, int] = {"": 0}
-    labels = {i: m.group(1) for i, n in enumerate(trace.names) if (m := _MODULE.match(n))}
-    optimizer = {i for i, name in enumerate(trace.names) if name.startswith(_OPTIMIZER)}
-    names, kinds = trace.columns["name"].tolist(), trace.columns["kind"].tolist()
-    phase, module = [0] * len(trace), [0] * len(trace)
-    hierarchy, above = trace.columns["module"].tolist(), tree.parent.tolist()
-    for row in host.tolist():
-        up = above[row]
-        if up >= 0:
-            phase[row], module[row] = phase[up], module[up]
-        if tree.is_backward_thread(row):
-            phase[row] = 1
-        elif kinds[row] == Kind.ANNOTATION and names[row] in optimizer:
-            phase[row] = 2
-        path = labels.get(names[row]) or trace.modules[hierarchy[row]]
-        if path:
-            module[row] = numbers.setdefault(path, len(numbers))
-        origin = tree.forward_of.get(row)
-        if origin is not None:
-            module[row] = module[origin]
-    tree.phase, tree.module = np.array(phase, "i1"), np.array(module, "i4")
+    thread, kind, name = (trace.columns[key] for key in ("thread", "kind", "name"))
+    optimizer = [i for i, text in enumerate(trace.names) if text.startswith(_OPTIMIZER)]
+    stepping = (kind == Kind.ANNOTATION) & np.isin(name, optimizer)
+    on_host = np.zeros(len(trace), bool)
+    on_host[host] = True
+    tree.phase[nearest(tree.parent, stepping & on_host) >= 0] = 2
+    tree.phase[on_host & np.isin(thread, list(tree.backward))] = 1
+    _modules(tree, on_host)
     launched = np.flatnonzero(tree.launch >= 0)
     for values in (tree.phase, tree.module):
         values[launched] = values[tree.launch[launched]]
+
+
+def _modules(tree: Tree, on_host: Array) -> None:
+    """Fill in modules: those named by ranges and operators, and those of forward operators."""
+    trace = tree.trace
+    numbers: dict[str, int] = {"": 0}
+    labels = [m.group(1) if (m := _MODULE.match(text)) else "" for text in trace.names]
+    of_name, of_column = (
+        np.array([numbers.setdefault(path, len(numbers)) for path in paths] or [0], "i4")
+        for paths in (labels, trace.modules)
+    )
+    own = of_name[trace.columns["name"]]
+    own = np.where(own > 0, own, of_column[trace.columns["module"]])
+    own[~on_host] = 0
     tree.modules = list(numbers)
+    if len(numbers) == 1:
+        return
+    tree.module = _inherited(tree, own, own > 0)
+    rows = np.array(list(tree.forward_of), "i8")
+    own[rows] = tree.module[np.array(list(tree.forward_of.values()), "i8")]
+    named = own > 0
+    named[rows] = True
+    tree.module = _inherited(tree, own, named)
+
+
+def _inherited(tree: Tree, values: Array, chosen: Array) -> Array:
+    at = nearest(tree.parent, chosen)
+    return np.where(at >= 0, values[at], 0)
 
 
 def _assign_steps(tree: Tree) -> None:
@@ -223,11 +268,10 @@ def _assign_steps(tree: Tree) -> None:
     start = tree.trace.columns["start"]
     at = np.searchsorted(begins, start, side="right") - 1
     inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
-    tree.step = np.where(inside, at, -1)
-    _say_missing_steps(tree)
-    device = tree.trace.on_device
-    launched = device & (tree.launch >= 0)
+    tree.step = np.where(inside, at, -1).astype("i4")
+    launched = tree.trace.on_device & (tree.launch >= 0)
     tree.step[launched] = tree.step[tree.launch[launched]]
+    _say_missing_steps(tree)
 
 
 def _say_missing_steps(tree: Tree) -> None:
@@ -242,7 +286,7 @@ def _say_missing_steps(tree: Tree) -> None:
     steps = tree.step[tree.top_ops()]
     inside = np.bincount(steps[steps >= 0], minlength=len(numbers))
     outside = int((steps < 0).sum())
-    launched = int((tree.step[np.flatnonzero(tree.launch >= 0)] < 0).sum())
+    launched = int((tree.step[tree.trace.on_device & (tree.launch >= 0)] < 0).sum())
     usual = float(np.median(inside))
     if launched or (usual and outside > 0.02 * usual):
         detail = f"{outside} outermost calls and {launched} launches lie outside all steps"
