@@ -70,10 +70,10 @@ def lower_execution_trace(
         tensors=assembler.tensors,
         ops=assembler.ops,
     )
-    return Capture(_sound(graph, trace.source), tuple(notes), links=tuple(lowering.links))
+    return Capture(sound(graph, trace.source), tuple(notes), links=tuple(lowering.links))
 
 
-def _sound(graph: Graph, source: str) -> Graph:
+def sound(graph: Graph, source: str) -> Graph:
     """Return a graph that obeys every rule, or raise an error with what it breaks."""
     findings = verify(graph)
     if not findings:

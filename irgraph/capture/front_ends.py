@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from irgraph.capture.result import Capture
-from irgraph.text.diagnostics import Place, fail
+from irgraph.text.diagnostics import IrgraphError, Place, fail
 
 ZIP = b"PK\x03\x04"
 GZIP = b"\x1f\x8b"
@@ -24,7 +24,7 @@ def lower_file(
     kineto: str | Path | None = None,
     dims: Mapping[str, int] | None = None,
 ) -> Capture:
-    """Lower a file: an execution trace, an ONNX model or a program of torch.export.
+    """Lower a file: an execution trace, a Kineto trace with shapes, an ONNX model or a program.
 
     Args:
         path: the file, or ``-`` for an execution trace on standard input.
@@ -78,6 +78,10 @@ def kind_of(path: str | Path) -> str:
 def _trace(
     path: str | Path, name: str | None, step: int | None, kineto: str | Path | None
 ) -> Capture:
+    if kineto is None and is_kineto(path):
+        from irgraph.capture.timed import lower_kineto
+
+        return lower_kineto(path, name=name, step=step)
     if kineto is None:
         from irgraph.capture.execution_trace import lower_execution_trace
 
@@ -85,6 +89,20 @@ def _trace(
     from irgraph.capture.measured import lower_with_times
 
     return lower_with_times(str(path), str(kineto), name=name, step=step)[0]
+
+
+def is_kineto(path: str | Path) -> bool:
+    """Tell a Kineto trace from an execution trace by its first keys."""
+    from irgraph.capture.kineto.container import blocks, is_execution_trace
+    from irgraph.capture.kineto.health import Health
+
+    if str(path) == "-":
+        return False
+    try:
+        start = next(blocks(path, Health(str(path)), any_trace=True))
+    except IrgraphError:
+        return False  # whoever reads it as an execution trace says what is wrong
+    return b'"traceEvents"' in start and not is_execution_trace(start[:4096])
 
 
 def _unsuited(path: str | Path, what: str, option: str, why: str) -> Exception:

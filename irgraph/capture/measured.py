@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.kineto.host import ancestors
 from irgraph.capture.kineto.ingest import read_kineto
+from irgraph.capture.kineto.trace import KinetoTrace
 from irgraph.capture.kineto.tree import Tree, build_tree
 from irgraph.capture.link import Join, join
 from irgraph.capture.result import Capture
@@ -35,6 +36,16 @@ class Measured:
     times: tuple[float, ...]
     kernels: int
     stream: int
+
+    @classmethod
+    def of(cls, trace: KinetoTrace, calls: Sequence[Sequence[int]]) -> Measured:
+        """Return what the device events of each call of an op say, the last call last."""
+        duration, stream = trace.columns["duration"], trace.columns["stream"]
+        times = tuple(float(duration[list(rows)].sum()) / 1000 for rows in calls)
+        streams: Counter[int] = Counter()
+        for row in calls[-1]:
+            streams[int(stream[row])] += int(duration[row]) + 1
+        return cls(times, len(calls[-1]), streams.most_common(1)[0][0])
 
     def notes(self) -> dict[str, Note]:
         """Return the notes of an op: median time with its interval, and provenance."""
@@ -71,12 +82,17 @@ def with_times(graph: Graph, tree: Tree, joined: Join) -> tuple[Graph, int]:
     """Return a graph with measured notes, and how many device events found no op."""
     nodes = {int(number) for op in graph.walk() if (number := _node(op)).isdecimal()}
     measured, missed = _measure(tree, joined, nodes)
+    return annotated(graph, measured), missed
+
+
+def annotated(graph: Graph, measured: Mapping[int, Measured]) -> Graph:
+    """Return a graph with what was measured, by the number in the origin of its ops."""
     usual = Counter(m.stream for m in measured.values()).most_common(1)
     default = usual[0][0] if usual else 0
     ops = tuple(_noted(op, measured, default) for op in graph.ops)
     used = sorted({m.stream for m in measured.values()} - {default})
     streams = tuple(Stream(f"stream{number}", graph.device) for number in used)
-    return replace(graph, ops=ops, streams=(*graph.streams, *streams)), missed
+    return replace(graph, ops=ops, streams=(*graph.streams, *streams))
 
 
 def _node(op: Op) -> str:
@@ -108,14 +124,4 @@ def _measure(tree: Tree, joined: Join, nodes: set[int]) -> tuple[dict[int, Measu
             found[owner[call]][call].append(row)
         elif joined.window[0] <= trace.columns["start"][launch] < joined.window[1]:
             missed += 1
-    return {node: _one(tree, calls) for node, calls in found.items()}, missed
-
-
-def _one(tree: Tree, calls: Mapping[int, list[int]]) -> Measured:
-    duration, stream = (tree.trace.columns[key] for key in ("duration", "stream"))
-    times = tuple(float(sum(duration[row] for row in rows)) / 1000 for rows in calls.values())
-    last = calls[max(calls)]
-    streams: Counter[int] = Counter()
-    for row in last:
-        streams[int(stream[row])] += int(duration[row]) + 1
-    return Measured(times, len(last), streams.most_common(1)[0][0])
+    return {node: Measured.of(trace, list(calls.values())) for node, calls in found.items()}, missed

@@ -14,8 +14,8 @@ def lower(
         str,
         typer.Argument(
             metavar="FILE",
-            help="A PyTorch execution trace (.json[.gz]), an ONNX model (.onnx) or an exported "
-            "program (.pt2).",
+            help="A PyTorch execution trace, a Kineto trace with shapes (.json[.gz]), an ONNX "
+            "model (.onnx) or an exported program (.pt2).",
         ),
     ],
     step: Annotated[
@@ -36,7 +36,8 @@ def lower(
 ) -> None:
     """Lower an execution trace, of any schema version, to a model; or a program's forward pass.
 
-    With --kineto, its ops carry the times, streams and kernels that were measured.
+    With --kineto, its ops carry the times, streams and kernels that were measured. A Kineto trace
+    by itself gives those, too, but not which tensor is which: nothing in it can be rewritten.
     """
     from irgraph.capture.front_ends import lower_file
     from irgraph.text import print_graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,7 +39,7 @@ def replay(
     outliers: OutliersOption = "all",
     match_speed: Annotated[
         bool, typer.Option(help="Scale another trace's host times by the ratio of launch times.")
-    ] = False,
+    ] = True,
     limit: Annotated[
         float | None, typer.Option(metavar="PERCENT", help="Exit with 1 above this error.")
     ] = None,
@@ -111,11 +112,22 @@ def _show(found: list[Replayed], json: bool) -> None:
     usual = [r for r in found if not r.slow]
     measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
     mean = simulated / measured - 1 if measured else 0.0
+    middle = _median_error(usual)
     if json:
-        write_json({"steps": rows, "mean_error": round(mean, 5), "steps_in_mean": len(usual)})
+        figures = {"mean_error": round(mean, 5), "median_error": round(middle, 5)}
+        write_json({"steps": rows, **figures, "steps_in_mean": len(usual)})
         return
     print_rows("replay", [_cells(r) for r in found])
-    say(f"mean error of {len(usual)} steps: {mean:+.2%}; slow steps are left out")
+    say(
+        f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}; "
+        "slow steps are left out"
+    )
+
+
+def _median_error(usual: list[Replayed]) -> float:
+    """Return the signed error of the median of the simulated steps."""
+    measured = median([r.measured for r in usual]) if usual else 0.0
+    return median([r.simulated for r in usual]) / measured - 1 if measured else 0.0
 
 
 def _cells(r: Replayed) -> dict[str, str | int]:

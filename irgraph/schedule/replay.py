@@ -43,7 +43,7 @@ class Lengths:
 
     def of(self, sample: Sample) -> float:
         """Return the microseconds to charge for a stretch of host time."""
-        if self.samples is None or sample.kind == "loader":
+        if self.samples is None or "loader" in (sample.kind, sample.place.removeprefix("behind ")):
             return sample.time
         key = (sample.key, sample.shape)
         if key not in self._known:

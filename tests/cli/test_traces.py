@@ -58,7 +58,7 @@ def test_replay_limit(run: Run, tmp_path: Path) -> None:
 
     other = write(tmp_path, slower, "other.json")
     assert run("replay", one, "--limit", "1").code == 0
-    result = run("replay", one, "--overheads", other, "--limit", "1")
+    result = run("replay", one, "--overheads", other, "--no-match-speed", "--limit", "1")
     assert result.code == 1
     assert "over the limit" in result.err
 

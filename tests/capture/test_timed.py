@@ -1,0 +1,102 @@
+"""Lowering a Kineto trace that nothing goes with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from irgraph.capture.front_ends import lower_file
+from irgraph.capture.kineto import read_kineto
+from irgraph.capture.kineto.tree import build_tree
+from irgraph.capture.timed import lower_kineto
+from irgraph.ir.dependence import dependences
+from irgraph.ir.quantity import Quantity
+from irgraph.text import parse, print_graph
+from irgraph.text.diagnostics import IrgraphError
+from tests.capture.kineto.builder import Event, write
+
+
+def test_ops_have_shapes_times_and_threads(tmp_path: Path) -> None:
+    graph = lower_kineto(write(tmp_path)).graph
+    assert [op.name for op in graph.ops] == [
+        "aten.linear", "aten.relu", "autograd.AddmmBackward0", "aten.add_"
+    ]  # fmt: skip
+    linear, _, backward, _ = graph.ops
+    assert [(t.dtype, t.shape) for t in linear.inputs] == [("f32", (8, 16)), ("f32", (16, 4))]
+    assert linear.notes["time"] == Quantity(100.0, "us", 0.0)
+    assert (linear.notes["by"], linear.notes["kernels"]) == ("measured", 1)
+    assert (backward.thread, backward.phase) == ("backward", "backward")
+
+
+def test_the_text_form_is_read_back(tmp_path: Path) -> None:
+    graph = lower_kineto(write(tmp_path)).graph
+    assert parse(print_graph(graph)) == graph
+
+
+def test_every_op_depends_on_the_one_before(tmp_path: Path) -> None:
+    graph = lower_kineto(write(tmp_path)).graph
+    leaves = [op for op in graph.ops if not op.is_scope]
+    pairs = {(d.before, d.after) for d in dependences(leaves)}
+    assert {(0, 1), (1, 2)} <= pairs
+
+
+def test_no_tensor_is_taken_for_another(tmp_path: Path) -> None:
+    graph = lower_kineto(write(tmp_path)).graph
+    names = [tensor.name for op in graph.walk() for tensor in op.inputs]
+    assert len(names) == len(set(names))
+
+
+def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
+    notes = lower_kineto(write(tmp_path)).notes
+    assert "took step 7 of 5, 6, 7" in notes[0]
+    assert any("does not tell tensors apart" in note for note in notes)
+
+
+def test_a_step_can_be_chosen(tmp_path: Path) -> None:
+    assert "took step 5 of" in lower_kineto(write(tmp_path), step=5).notes[0]
+    with pytest.raises(IrgraphError, match="no step 3: the trace has steps 5, 6, 7"):
+        lower_kineto(write(tmp_path), step=3)
+
+
+def test_work_of_another_stream_says_so(tmp_path: Path) -> None:
+    def moved(found: list[Event]) -> None:
+        for event in found:
+            if event["cat"] == "kernel" and "relu" in event["name"]:
+                event["args"]["stream"] = 9
+
+    graph = lower_kineto(write(tmp_path, moved)).graph  # type: ignore[arg-type]
+    assert [op.stream for op in graph.ops][:2] == ["", "stream9"]
+
+
+def test_without_shapes_there_is_no_model(tmp_path: Path) -> None:
+    def bare(found: list[Event]) -> None:
+        for event in found:
+            event["args"].pop("Input Dims", None)
+
+    with pytest.raises(IrgraphError, match="no operand shapes"):
+        lower_kineto(write(tmp_path, bare))  # type: ignore[arg-type]
+
+
+def test_files_are_told_apart_by_content(tmp_path: Path) -> None:
+    assert "measured" in print_graph(lower_file(write(tmp_path)).graph)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name",
+    [f"dlrm_8xV100/kineto_rank{rank}" for rank in range(8)]
+    + ["resnet50_V100/kineto_workers0", "resnet50_V100/kineto_workers4"],
+)
+def test_published_traces_keep_all_device_time(data_dir: Path, name: str) -> None:
+    path = data_dir / "traces" / f"{name}.json.gz"
+    graph = lower_kineto(path).graph
+    assert parse(print_graph(graph)) == graph
+    tree = build_tree(read_kineto(path))
+    last = max(i for i, step in enumerate(tree.steps) if step.complete)
+    on_device = tree.trace.on_device & (tree.step == last) & (tree.op >= 0)
+    measured = float(tree.trace.columns["duration"][on_device].sum()) / 1000
+    times = [
+        note.value for op in graph.walk() if isinstance(note := op.notes.get("time"), Quantity)
+    ]
+    assert sum(times) == pytest.approx(measured, rel=0.001)
