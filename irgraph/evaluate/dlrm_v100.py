@@ -46,6 +46,9 @@ NOTES = (
     "models, disagree with it by 3 to 26 %.",
     "The paper's step errors use the overheads of the very workload that is predicted; its shared "
     "ones, and those used here, are means over twelve workloads, these eight among them.",
+    "Overheads shared by all workloads are what a prediction has of a workload that never ran, and "
+    "what `irgraph predict` takes: they come first, whichever errs less on these points. The "
+    "workload's own are what the paper's errors rest on (`irgraph evaluate e2e` has both).",
     "One rule, what labels cost the host, was added after a partial variant had been compared with "
     "one point; its ground is the published sequence of calls, not that point.",
     "MAPE is the mean of absolute errors, bias that of signed ones, geometric mean the paper's "

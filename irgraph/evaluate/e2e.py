@@ -63,7 +63,7 @@ def evaluate_e2e() -> Comparison:
     )
     notes = (
         *NOTES,
-        *_parts(rows, shared),
+        *_parts(rows, shared, alone),
         f"Variants ever scored on the eight points: {len(VARIANTS_SCORED)}, these included.",
         *cnn_v100.NOTES,
         *_classifier_parts(images, classified),
@@ -131,17 +131,26 @@ def _idle(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Series:
     return Series("GPU idle time (step less the derived active time)", points)
 
 
-def _parts(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Say which part of each step's error lies in device time and which in the rest."""
-    yield "Error of the step, and of that device time (against the derived reference), in ms:"
-    for row, prediction in zip(rows, predictions, strict=True):
-        step = prediction.step_time / 1000.0 - float(row["step_ms"])
-        active = prediction.timeline.active_time / 1000.0 - float(row["active_ms"])
+def _parts(
+    rows: Sequence[Row], predictions: Sequence[Prediction], alone: Sequence[Timeline]
+) -> Iterator[str]:
+    """Say which part of each step's error is other workloads' overheads, kernels, or the rest."""
+    yield (
+        "Error of the step with shared overheads, in ms: what taking other workloads' overheads "
+        "adds, what device time adds (against the derived reference), and the rest: host and "
+        "waiting with the workload's own overheads, and the reference itself."
+    )
+    for row, prediction, own in zip(rows, predictions, alone, strict=True):
+        measured, active = float(row["step_ms"]), float(row["active_ms"])
+        step = prediction.step_time / 1000.0 - measured
+        others = (prediction.step_time - own.step_time) / 1000.0
+        device = own.active_time / 1000.0 - active
         low, high = (end / 1000.0 for end in prediction.interval)
-        inside = "inside" if low <= float(row["step_ms"]) <= high else "outside"
+        inside = "inside" if low <= measured <= high else "outside"
         yield (
-            f"{workload(row)}: {step:+.2f}, of which device {active:+.2f}, host and waiting "
-            f"{step - active:+.2f}; measured {inside} the 90 % interval {low:.2f} to {high:.2f}"
+            f"{workload(row)}: {step:+.2f} = overheads of others {others:+.2f}, device "
+            f"{device:+.2f}, rest {step - others - device:+.2f}; measured {inside} the 90 % "
+            f"interval {low:.2f} to {high:.2f}"
         )
 
 
