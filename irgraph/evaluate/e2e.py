@@ -25,17 +25,11 @@ from irgraph.evaluate.dlrm_v100 import (
 )
 from irgraph.evaluate.measurements import measurements
 from irgraph.evaluate.own_overheads import own_overheads, own_overheads_2022
+from irgraph.evaluate.replays import NOTES as REPLAYS
+from irgraph.evaluate.replays import replays
 from irgraph.prediction import Prediction, by_family, predict
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
-
-TRACES = (
-    "dlrm_8xV100/kineto_rank{}.json.gz",
-    "dlrm_4xV100_overlap/kineto_rank{}.json.gz",
-    "resnet50_V100/kineto_workers{}.json.gz",
-    "mlp_RTX2080Ti/kineto{}.json.gz",
-)
-"""Traces with complete steps; ``{}`` stands for a rank, a number of loaders, or nothing."""
 
 Row = Mapping[str, str]
 
@@ -59,7 +53,7 @@ def evaluate_e2e() -> Comparison:
         active_times(rows, [p.timeline for p in shared]),
         _idle(rows, shared),
         *_classifier_series(images, classified, folder),
-        _replays(folder),
+        *replays(folder),
     )
     notes = (
         *NOTES,
@@ -67,6 +61,7 @@ def evaluate_e2e() -> Comparison:
         f"Variants ever scored on the eight points: {len(VARIANTS_SCORED)}, these included.",
         *cnn_v100.NOTES,
         *_classifier_parts(images, classified),
+        *REPLAYS,
     )
     return Comparison("e2e", series, {"device": DEVICE, "software": SOFTWARE}, notes)
 
@@ -152,27 +147,3 @@ def _parts(
             f"{device:+.2f}, rest {step - others - device:+.2f}; measured {inside} the 90 % "
             f"interval {low:.2f} to {high:.2f}"
         )
-
-
-def _replays(folder: Path) -> Series:
-    """Return replays with each trace's own mean overheads; mean over the usual steps."""
-    from irgraph.capture.kineto import read_kineto
-    from irgraph.capture.kineto.tree import build_tree
-    from irgraph.schedule.replay import replayer
-
-    points = []
-    for path in trace_files(folder):
-        found = replayer(build_tree(read_kineto(path))).replay_all()
-        usual = [r for r in found if not r.slow]
-        if usual:
-            times = [[r.measured, r.simulated] for r in usual]
-            measured, simulated = (sum(t) / len(t) / 1000.0 for t in zip(*times, strict=True))
-            name = f"{path.parent.name} {path.name.removesuffix('.json.gz')}"
-            points.append(Point(name, measured, simulated))
-    return Series("replays of traces, mean overheads of each", points)
-
-
-def trace_files(folder: Path) -> Iterator[Path]:
-    """Yield the traces that are there of those that ``TRACES`` lists."""
-    for pattern in TRACES:
-        yield from sorted((folder / "traces").glob(pattern.format("*")))

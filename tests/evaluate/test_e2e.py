@@ -53,8 +53,17 @@ def test_step_is_active_and_idle(series: dict[str, Series]) -> None:
 @pytest.mark.data
 def test_replays_explain_their_steps(series: dict[str, Series]) -> None:
     points = series["replays of traces, mean overheads of each"].points
-    assert len(points) == 15
+    assert len(points) == 17
     assert max(abs(point.error) for point in points) < 0.08
+
+
+@pytest.mark.data
+def test_ranks_are_replayed_with_the_overheads_of_the_others(series: dict[str, Series]) -> None:
+    points = series["replays of traces, mean overheads of its fellows alone"].points
+    ranks = [abs(point.error) for point in points if point.workload.startswith("dlrm_8xV100")]
+    assert (len(points), len(ranks)) == (14, 8)
+    # another's overheads are not one's own, and close to them
+    assert 0.005 < max(ranks) < 0.05
 
 
 @pytest.mark.data
