@@ -196,18 +196,17 @@ def _no_zipf(text: str, place: Place | None) -> IrgraphError:
 def _lookups(graph: Graph) -> Iterable[tuple[str, int, str]]:
     """Yield the buffer of each index tensor, its table's rows and its table's name."""
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
-    for op in graph.walk():
-        if op.name in LOOKUPS and len(op.operands) >= 2:
-            for weight, indices in _pairs(*op.operands[:2]):
-                if isinstance(weight, Tensor) and isinstance(indices, Tensor) and weight.rank:
-                    name = labels.get(weight.buffer, weight.name)
-                    yield indices.buffer, int(weight.shape[0]), name
+    lookups = (op for op in graph.walk() if op.name in LOOKUPS and len(op.operands) >= 2)
+    for weight, indices in (pair for op in lookups for pair in _pairs(*op.operands[:2])):
+        name = labels.get(weight.buffer, weight.name)
+        yield indices.buffer, int(weight.shape[0]), name
 
 
-def _pairs(weights: object, indices: object) -> Iterable[tuple[object, object]]:
-    if isinstance(weights, tuple) and isinstance(indices, tuple):
-        return zip(weights, indices, strict=False)
-    return [(weights, indices)]
+def _pairs(weights: object, indices: object) -> list[tuple[Tensor, Tensor]]:
+    """Return each table with its indices: one of each, or lists of them."""
+    tables, looked = (v if isinstance(v, tuple) else (v,) for v in (weights, indices))
+    pairs = zip(tables, looked, strict=False)
+    return [(w, i) for w, i in pairs if isinstance(w, Tensor) and isinstance(i, Tensor) and w.rank]
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:

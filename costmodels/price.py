@@ -10,6 +10,7 @@ from costmodels.indices import Indices, indices_of
 from costmodels.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
 from costmodels.sheet import DeviceSheet
 from costmodels.software import software_profile
+from costmodels.stand_in import stand_ins
 from irgraph.ir.cost import PROVENANCES, Kernel, Priced
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
@@ -69,7 +70,7 @@ def price(
     spread = indices_of(graph) if indices is None else indices
     profile = software_profile(software)
     machine = Machine(sheet, profile, mode, pins, learned or {}, spread, correct)
-    pricer = _Pricer(machine, _sparse_values(graph))
+    pricer = _Pricer(machine, _sparse_values(graph), stand_ins(graph))
     for op in graph.ops:
         pricer.visit(op)
     return Priced(graph, sheet.name, pricer.kernels, tuple(pricer.unknown))
@@ -108,9 +109,12 @@ def _times(kernels: tuple[Kernel, ...]) -> list[tuple[float, float]]:
 class _Pricer:
     """Walks ops from the outermost in; equal calls are priced once."""
 
-    def __init__(self, machine: Machine, sparse: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, machine: Machine, sparse: Mapping[str, Tensor], stand_ins: Mapping[int, Op]
+    ) -> None:
         self.machine = machine
         self.sparse = sparse
+        self.stand_ins = stand_ins
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
@@ -139,6 +143,7 @@ class _Pricer:
         )
 
     def _known(self, op: Op) -> tuple[Kernel, ...] | None:
+        op = self.stand_ins.get(id(op), op)
         rule = rules().get(op.name)
         if rule is None:
             return None

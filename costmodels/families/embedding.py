@@ -217,29 +217,6 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("embedding", name, time, ERROR, _formula([one])),)
 
 
-def _fbgemm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price FBGEMM's batched lookup; it lists no rows of each table: they are taken as equal."""
-    given = {t: op.attributes.get(t) for t in ("indices", "offsets", "total_D", "max_D")}
-    indices, offsets, total, width = given.values()
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
-    weights = max(tensors, key=lambda t: t.numel, default=None)
-    if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or weights is None:
-        return None
-    if not isinstance(total, int) or not isinstance(width, int):
-        return None
-    count = max(total // width, 1)
-    bags, lookups = (offsets.numel - 1) // count, indices.numel // count
-    rows = max(weights.numel // (count * width), 1)
-    spread = machine.indices.of(indices, rows)
-    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize, spread)
-    return (lookup_kernel([one] * count, machine),)
-
-
-FBGEMM = tuple(
-    f"fbgemm.split_embedding_codegen_lookup_{name}_function"
-    for name in ("sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam", "lamb")
-)
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only"), _bag
@@ -252,7 +229,6 @@ RULES: dict[str, Rule] = {
     "aten._embedding_bag_per_sample_weights_backward": _weights_backward,
     "aten.embedding": _embedding,
     "aten.embedding_dense_backward": _embedding_backward,
-    **dict.fromkeys((*FBGEMM, "fbgemm.dense_embedding_codegen_lookup_function"), _fbgemm),
     "irgraph.batched_embedding": _batched,
     "irgraph.batched_embedding_backward": _batched_backward,
     "irgraph.batched_embedding_sgd": _batched_sgd,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 
@@ -67,10 +67,8 @@ class Sweep:
         """Yield the needed cases, then sampled ones without end; equal seeds, equal cases."""
         for values in self.needed:
             sizes = dict(zip(self.ranges, values, strict=True))
-            for op in self.ops:
-                for dtype in dtypes:
-                    for kind in self.indices:
-                        yield Case(family, op, dtype, sizes, kind)
+            for op, dtype, kind in product(self.ops, dtypes, self.indices):
+                yield Case(family, op, dtype, sizes, kind)
         rng = np.random.default_rng([seed, *family.encode()])
         while True:
             sizes = {n: _between(rng, least, most) for n, (least, most) in self.ranges.items()}

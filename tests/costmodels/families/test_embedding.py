@@ -160,18 +160,3 @@ def test_offsets_that_end_with_the_total_hold_one_bag_less() -> None:
         out=(64, 32), include_last_offset=True,
     )  # fmt: skip
     assert kernels(op, machine())[0].name == "lookup B64 T1 L10 D32"
-
-
-def test_fbgemms_lookup_is_known() -> None:
-    op = Op(
-        "fbgemm.split_embedding_codegen_lookup_sgd_function",
-        (tensor("p", 0), tensor("w", 4 * 1000 * 32)),
-        (tensor("y", 64, 128),),
-        {
-            "total_D": 128,
-            "max_D": 32,
-            "indices": tensor("i", 4 * 640, dtype="i64"),
-            "offsets": tensor("o", 4 * 64 + 1, dtype="i64"),
-        },
-    )
-    assert kernels(op, machine())[0].name == "lookup B64 T4 L10 D32"

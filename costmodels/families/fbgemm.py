@@ -1,0 +1,126 @@
+"""FBGEMM's batched embedding tables: lookups, their fused updates, and what prepares indices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from costmodels.elements import ROOFLINE, streaming
+from costmodels.families.embedding import lookup_kernel
+from costmodels.families.fill import FORMULA as FILL
+from costmodels.lookup import Table
+from costmodels.machine import SMALL, Machine, Rule, traffic, work
+from costmodels.scatter import SCATTER_ERROR, UPDATE, sort_kernel, tiny_kernels, update_time
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+SOURCE = (
+    "as the embedding family, tables taken as equally large, since the op does not list their "
+    "rows; the update's kernels as a V100 trace of TorchRec has them: sorted, then row by row"
+)
+
+STATES = {"sgd": 0.0, "approx_sgd": 0.0, "adagrad": 1.0, "adam": 2.0, "lamb": 2.0,
+          "partial_rowwise_adam": 1.0}  # fmt: skip
+"""Tensors as large as the table that an optimizer keeps; any other keeps a number for each row."""
+
+BEFORE, AFTER = 1, 5
+"""Small kernels before the sort, which makes indices of all tables one range, and after it: equal
+ones counted (2), their places summed (2), long runs found (traced)."""
+
+PREPARED = {
+    "permute_2D_sparse_data": 6, "permute_1D_sparse_data": 6, "permute_sparse_data": 6,
+    "asynchronous_complete_cumsum": 2, "asynchronous_inclusive_cumsum": 2,
+    "asynchronous_exclusive_cumsum": 2, "bounds_check_indices": 1,
+    "block_bucketize_sparse_features": 6, "expand_into_jagged_permute": 1,
+    "jagged_to_padded_dense": 1, "segment_sum_csr": 1,
+}  # fmt: skip
+"""Ops that reorder or check indices, and their kernels (traced, or by their kin)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A batched lookup as its op tells it: equal tables, one for each ``max_D`` columns."""
+
+    table: Table
+    count: int
+    bits: int
+    weights: Tensor
+
+
+def _lookup(op: Op, machine: Machine) -> Lookup | None:
+    given = {t: op.attributes.get(t) for t in ("indices", "offsets", "total_D", "max_D")}
+    indices, offsets, total, width = given.values()
+    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    weights = max(tensors, key=lambda t: t.numel, default=None)
+    if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or weights is None:
+        return None
+    if not isinstance(total, int) or not isinstance(width, int):
+        return None
+    count = max(total // max(width, 1), 1)
+    bags, lookups = (offsets.numel - 1) // count, indices.numel // count
+    rows = max(weights.numel // (count * width), 1)
+    spread = machine.indices.of(indices, rows)
+    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize, spread)
+    bits = op.attributes.get("total_hash_size_bits")
+    return Lookup(one, count, bits if isinstance(bits, int) and bits else 32, weights)
+
+
+def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    found = _lookup(op, machine)
+    return None if found is None else (lookup_kernel([found.table] * found.count, machine),)
+
+
+def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the fused gradient and update: indices sorted, then each distinct row changed once.
+
+    Without an optimizer (``dense``) a gradient as large as all tables is filled and added to.
+    """
+    found = _lookup(op, machine)
+    if found is None:
+        return None
+    one, count, kind = found.table, found.count, op.base.partition("backward_")[2]
+    every = one.lookups * count
+    states = 0.0 if kind == "dense" else STATES.get(kind, 1.0 / max(one.width, 1))
+    rows = one.distinct * count * one.row
+    read = every * one.index_size + one.bags * count * one.row
+    update = update_time(machine, read, rows * (1.0 + states))
+    fill = streaming(machine, traffic(found.weights))
+    name = f"{kind} update T{count} L{every // max(one.bags * count, 1)} D{one.width}"
+    return (
+        *((work("fill", "fill all tables", fill, 0.2, FILL),) if kind == "dense" else ()),
+        *tiny_kernels(BEFORE, every, machine),
+        sort_kernel(every, found.bits, machine),
+        *tiny_kernels(AFTER, every, machine),
+        work("embedding", "long runs", SMALL, 0.5, UPDATE),
+        work("embedding", name, update, SCATTER_ERROR, UPDATE),
+    )
+
+
+def _unpaired(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price an update whose lookup is not in the graph: its gradient moves, the rest is unknown."""
+    time = streaming(machine, 3.0 * sum(map(traffic, op.inputs)))
+    return (work("embedding", "update of an unknown lookup", time, 1.0, UPDATE, outside=True),)
+
+
+def _prepared(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    if not op.inputs:
+        return None
+    count = PREPARED[op.base]
+    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+    time = streaming(machine, moved / count)
+    return (work("index", op.base, time, 0.5, ROOFLINE),) * count
+
+
+KINDS = (
+    "sgd", "approx_sgd", "adagrad", "rowwise_adagrad", "approx_rowwise_adagrad",
+    "rowwise_adagrad_with_counter", "adam", "partial_rowwise_adam", "lamb",
+    "partial_rowwise_lamb", "lars_sgd", "none",
+)  # fmt: skip
+
+RULES: dict[str, Rule] = {
+    **{f"fbgemm.split_embedding_codegen_lookup_{kind}_function": _forward for kind in KINDS},
+    "fbgemm.dense_embedding_codegen_lookup_function": _forward,
+    **{f"fbgemm.backward_{kind}": _backward for kind in (*KINDS, "dense")},
+    "fbgemm.backward_unpaired": _unpaired,
+    **{f"fbgemm.{name}": _prepared for name in PREPARED},
+}

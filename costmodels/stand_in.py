@@ -1,0 +1,34 @@
+"""Ops that stand in for others while a graph is priced: what an op itself does not tell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+
+FORWARD = re.compile(r"fbgemm\.(?:split|dense)_embedding_codegen_lookup_(?:(\w+)_)?function")
+BACKWARD = re.compile(r"autograd\.CppNode<SplitLookupFunction_(\w+)_Op>\d*")
+
+
+def stand_ins(graph: Graph) -> dict[int, Op]:
+    """Return, by ``id(op)``, the op whose rule prices an autograd node of FBGEMM.
+
+    Such a node takes the gradient alone and launches kernels that no op below it tells. The
+    lookup that it belongs to has indices and tables: the last one of its kind and result size that
+    has not been paired, as backward runs in reverse.
+    """
+    lookups: dict[tuple[str, tuple[int, ...]], list[Op]] = {}
+    found: dict[int, Op] = {}
+    for op in graph.walk():
+        forward, backward = FORWARD.fullmatch(op.name), BACKWARD.fullmatch(op.name)
+        if forward and op.outputs:
+            kind = (forward[1] or "dense").lower()
+            lookups.setdefault((kind, op.outputs[0].shape), []).append(op)
+        elif backward and op.inputs:
+            waiting = lookups.get((backward[1].lower(), op.inputs[0].shape))
+            name = f"fbgemm.backward_{backward[1].lower() if waiting else 'unpaired'}"
+            pair = waiting.pop() if waiting else replace(op, body=())
+            found[id(op)] = replace(pair, name=name, results=())
+    return found
