@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from irgraph.capture.nodes import Recorded, TraceTensor
-from irgraph.ir.tensor import ITEMSIZE, row_major
+from irgraph.ir.tensor import ITEMSIZE, tight
 
 
 @dataclass(slots=True, eq=False)
@@ -247,14 +247,3 @@ class Identities:
         if self._unknown_storage(tensor):
             return True
         return self._memory_of(tensor) == handle.buffer
-
-
-def tight(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Return strides, or ``None`` where they are those of a contiguous tensor.
-
-    The stride of an axis of one element means nothing and does not count.
-    """
-    if strides is None:
-        return None
-    pairs = zip(shape, strides, row_major(shape), strict=True)
-    return None if all(size == 1 or a == b for size, a, b in pairs) else strides

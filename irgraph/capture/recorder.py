@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from irgraph.capture.batched import refuse_old_vmap
-from irgraph.capture.identity import Exact, tight
+from irgraph.capture.identity import Exact
 from irgraph.capture.lowering import MODULE
 from irgraph.capture.made_up import Torch, on_device, run
 from irgraph.capture.nodes import BY_SIZE
-from irgraph.ir.tensor import ITEMSIZE, DType
+from irgraph.ir.tensor import ITEMSIZE, DType, tight
 
 if TYPE_CHECKING:
     import torch

@@ -1,12 +1,14 @@
 """Write ``torch_schemas.txt`` from the installed torch: ``python -m irgraph.ir.generate_schemas``.
 
 One line per overload: flags, a blank, and torch's own schema string. Flags: ``c`` where the op
-is made of other ops (CompositeImplicitAutograd), ``r`` where it draws random numbers, ``-`` else.
+is made of other ops (CompositeImplicitAutograd), ``r`` where it draws random numbers, ``p`` where it
+works element by element, ``-`` else.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 LIBRARIES = ("aten", "prims", "c10d", "c10d_functional", "_c10d_functional")
@@ -17,7 +19,8 @@ def main() -> int:
     import torch
 
     torch._refs  # noqa: B018  (registers prims)
-    lines = sorted(_line(schema) for schema in torch._C._jit_get_all_schemas() if _kept(schema))
+    kept = (schema for schema in torch._C._jit_get_all_schemas() if _kept(schema))
+    lines = sorted(map(_line, kept), key=_order)
     path = Path(__file__).with_name("torch_schemas.txt")
     path.write_text(f"# torch {torch.__version__}\n" + "\n".join(lines) + "\n", encoding="utf-8")
     sys.stdout.write(f"{path}: {len(lines)} schemas of torch {torch.__version__}\n")
@@ -44,17 +47,27 @@ def _line(schema: object) -> str:
     overload = getattr(schema, "overload_name", "")
     full = f"{name}.{overload}" if overload else name
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd")
-    flags = ("c" if composite else "") + ("r" if _is_random(name, overload) else "")
+    tags = _tags(name, overload)
+    flags = "c" if composite else ""
+    flags += "r" if torch.Tag.nondeterministic_seeded in tags else ""
+    flags += "p" if torch.Tag.pointwise in tags else ""
     return f"{flags or '-'} {schema}"
 
 
-def _is_random(name: str, overload: str) -> bool:
+def _order(line: str) -> tuple[str, str]:
+    """Return what lines are sorted by: readers take the first overload that fits."""
+    flags, _, text = line.partition(" ")
+    return flags.replace("p", "") or "-", text
+
+
+def _tags(name: str, overload: str) -> Collection[object]:
     import torch
 
     library, _, base = name.partition("::")
     packet = getattr(getattr(torch.ops, library), base, None)
     op = getattr(packet, overload or "default", None)
-    return torch.Tag.nondeterministic_seeded in getattr(op, "tags", ())
+    tags: Collection[object] = getattr(op, "tags", ())
+    return tags
 
 
 if __name__ == "__main__":

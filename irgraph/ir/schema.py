@@ -58,6 +58,7 @@ class Schema:
     returns: tuple[Argument, ...]
     composite: bool = False
     random: bool = False
+    pointwise: bool = False
 
     @property
     def fresh_returns(self) -> tuple[Argument, ...]:
@@ -77,7 +78,9 @@ _TYPE = re.compile(r"^([A-Za-z_]\w*)(?:\(([^)]*)\))?((?:\[\d*\]|\?)*)$")
 
 
 @cache
-def parse_schema(text: str, composite: bool = False, random: bool = False) -> Schema:
+def parse_schema(
+    text: str, composite: bool = False, random: bool = False, pointwise: bool = False
+) -> Schema:
     """Read torch's notation, ``aten::relu_(Tensor(a!) self) -> Tensor(a!)``.
 
     Raises:
@@ -108,6 +111,7 @@ def parse_schema(text: str, composite: bool = False, random: bool = False) -> Sc
         tuple(_argument(part, False) for part in returns if part),
         composite,
         random,
+        pointwise,
     )
 
 
@@ -204,7 +208,7 @@ def schemas_of(name: str) -> tuple[Schema, ...]:
     found = [schema for schema in own if schema.name == name]
     for line in _shipped().get(name, ()):
         flags, _, text = line.partition(" ")
-        found.append(parse_schema(text, "c" in flags, "r" in flags))
+        found.append(parse_schema(text, "c" in flags, "r" in flags, "p" in flags))
     return tuple(sorted(found, key=lambda s: any(a.name == "out" for a in s.arguments)))
 
 

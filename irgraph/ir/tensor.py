@@ -93,6 +93,17 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def tight(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Return strides, or ``None`` where they are those of a contiguous tensor.
+
+    As torch sees it: the stride along an axis of one element does not matter.
+    """
+    if strides is None:
+        return None
+    pairs = zip(shape, strides, row_major(shape), strict=True)
+    return None if all(size == 1 or a == b for size, a, b in pairs) else strides
+
+
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Tell whether two tensors may share a byte (a conservative test on byte ranges)."""
     if a.buffer != b.buffer:

@@ -1,0 +1,120 @@
+"""Arithmetic with sizes that remember their expressions, while one axis grows by steps.
+
+Growth is the dimension ``GROWTH``: 0 is the graph as it stands, 1 a size larger by ``STEP``. Every
+expression is worth today's size at growth 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from irgraph.ir.dim import Dim, Term, evaluate, make, normal
+
+GROWTH = "~growth"
+"""A name that no dimension of a model can have."""
+
+STEP = 50400
+"""What a size grows by at growth 1: divisible by 1 to 10, 25 and 32, for axes that are split."""
+
+
+def terms_of(size: int) -> tuple[Term, ...]:
+    """Return a size as a polynomial."""
+    if isinstance(size, Dim):
+        return size.terms
+    return (((), int(size)),) if size else ()
+
+
+class Algebra:
+    """Sums, products and quotients of sizes under some dimensions."""
+
+    def __init__(self, dims: Mapping[str, int]) -> None:
+        self.now = {**dims, GROWTH: 0}
+        self._then = {**dims, GROWTH: 1}
+
+    def make(self, terms: Iterable[Term]) -> int:
+        """Return the size of a polynomial."""
+        return make(terms, self.now)
+
+    def later(self, size: int, growth: int = 1) -> int:
+        """Return the value of a size at another growth."""
+        if not isinstance(size, Dim):
+            return size
+        dims = self._then if growth == 1 else {**self.now, GROWTH: growth}
+        return evaluate(size.terms, dims)
+
+    def grows(self, size: int) -> bool:
+        """Tell whether a size depends on the growth."""
+        return isinstance(size, Dim) and any(GROWTH in factors for factors, _ in size.terms)
+
+    def plus(self, *sizes: int) -> int:
+        """Return a sum."""
+        return self.make(term for size in sizes for term in terms_of(size))
+
+    def minus(self, a: int, b: int) -> int:
+        """Return a difference."""
+        return self.make([*terms_of(a), *((names, -count) for names, count in terms_of(b))])
+
+    def times(self, *sizes: int) -> int:
+        """Return a product."""
+        product: list[Term] = [((), 1)]
+        for size in sizes:
+            factor = terms_of(size)
+            product = [(a + b, m * n) for a, m in product for b, n in factor]
+        return self.make(product)
+
+    def divided(self, a: int, b: int) -> int | None:
+        """Return the polynomial that times ``b`` is ``a``, or ``None`` where there is none."""
+        divisor, rest = terms_of(b), normal(terms_of(a))
+        quotient: list[Term] = []
+        while rest and divisor:
+            found = _ratio(rest[0], divisor[0])
+            if found is None:
+                return None
+            quotient.append(found)
+            names, count = found
+            taken = [(names + other, -count * n) for other, n in divisor]
+            rest = normal([*rest, *taken])
+        return self.make(quotient) if divisor else None
+
+    def scaled(self, size: int, ratio: Fraction) -> int | None:
+        """Return a multiple of a size, or ``None`` where coefficients do not stay whole."""
+        terms = [(names, count * ratio) for names, count in terms_of(size)]
+        if any(count.denominator != 1 for _, count in terms):
+            return None
+        return self.make((names, int(count)) for names, count in terms)
+
+    def at(self, size: int, growth: Fraction) -> int | None:
+        """Return a size at a growth, an expression over the other dimensions; ``None``: no size.
+
+        It is none where it would not be a whole number or would be negative.
+        """
+        if not self.grows(size):
+            return size
+        terms = []
+        for names, count in terms_of(size):
+            power = names.count(GROWTH)
+            terms.append((tuple(n for n in names if n != GROWTH), count * growth**power))
+        found = _sums(terms)
+        if any(count.denominator != 1 for count in found.values()):
+            return None
+        value = self.make((names, int(count)) for names, count in found.items())
+        return value if value >= 0 else None
+
+
+def _sums(terms: Iterable[tuple[tuple[str, ...], Fraction]]) -> dict[tuple[str, ...], Fraction]:
+    sums: dict[tuple[str, ...], Fraction] = {}
+    for names, count in terms:
+        sums[names] = sums.get(names, Fraction()) + count
+    return sums
+
+
+def _ratio(a: Term, b: Term) -> Term | None:
+    """Return the product that times ``b`` is ``a``, if there is one."""
+    names = list(a[0])
+    for name in b[0]:
+        if name not in names:
+            return None
+        names.remove(name)
+    count, rest = divmod(a[1], b[1])
+    return None if rest else (tuple(names), count)

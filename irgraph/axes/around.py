@@ -1,0 +1,53 @@
+"""What stands around an op: who makes a tensor and who takes it."""
+
+from __future__ import annotations
+
+from irgraph.axes.relations import Site
+from irgraph.axes.rules import has_rule
+from irgraph.axes.views import PIECES, RESHAPES, is_known_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+
+class Around:
+    """The sites of a graph: its device ops, and scopes whose arguments are sizes.
+
+    Attributes:
+        sites: in launch order, outer before inner.
+        tensors: every tensor by name.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = graph.by_name
+        counts = [op for op in graph.walk() if _counts(op)]
+        self.sites = [Site(op, number) for number, op in enumerate(counts)]
+        self._takers: dict[str, list[Site]] = {}
+        self._makers: dict[str, Site] = {}
+        for site in self.sites:
+            for tensor in site.inputs:
+                self._takers.setdefault(tensor.name, []).append(site)
+            for tensor in site.outputs:
+                self._takers.setdefault(tensor.name, []).append(site)
+                if not site.op.body:
+                    self._makers[tensor.name] = site
+
+    def touching(self, name: str) -> list[Site]:
+        """Return the sites that take or return a tensor."""
+        return self._takers.get(name, [])
+
+    def maker(self, tensor: Tensor) -> Site | None:
+        """Return the device op that returns a tensor, if the step makes it."""
+        return self._makers.get(tensor.name)
+
+
+def _counts(op: Op) -> bool:
+    if op.is_annotation or op.is_autograd:
+        return False
+    if not op.body:
+        return bool(op.operands or op.results)
+    if not op.attributes or not op.results:
+        return False
+    known = op.name in RESHAPES or op.name in PIECES or has_rule(op.name)
+    return known or is_known_view(Site(op, -1))

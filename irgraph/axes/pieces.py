@@ -1,0 +1,97 @@
+"""Parts of an axis: where pieces stand side by side, each starts where those before it end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from irgraph.axes.around import Around
+from irgraph.axes.relations import AxisOf, Relation, Site, Sum, axis
+from irgraph.axes.views import PIECES
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an axis: where it starts, how long it is, and the ops that take it."""
+
+    start: int
+    part: AxisOf
+    length: int
+    sites: tuple[Site, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Pieces of one axis in order, and what they are together."""
+
+    pieces: tuple[Piece, ...]
+    total: Sum
+
+
+class Pieces:
+    """The parts that ops take of axes."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self.rows: dict[AxisOf, Row | None] = {}
+
+    def relation(self, site: Site) -> Relation:
+        """Return how sizes hang together where a part of an axis is taken."""
+        x, y = site.inputs[0], site.outputs[0]
+        dim = _dim(site)
+        found = Relation()
+        found.equal = [(axis(x, i), axis(y, i)) for i in range(x.rank) if i != dim]
+        whole, part = axis(x, dim), axis(y, dim)
+        if site.number_of("step", 1) != 1:
+            return found
+        if y.shape[dim] == x.shape[dim]:
+            end = PIECES[site.op.name][1]
+            named = site.number_of(end, -1) == x.shape[dim]
+            found.equal.append((whole, part, site.argument(end)) if named else (whole, part))
+        elif _explicit(site) is None:
+            found.sums.append(Sum(whole, (part,)))
+        else:
+            row = self._row(whole, site)
+            if row is not None:
+                found.sums.append(row.total)
+        return found
+
+    def _row(self, whole: AxisOf, site: Site) -> Row | None:
+        """Return the pieces that stand beside one; ``None`` where some overlap."""
+        if whole not in self.rows:
+            self.rows[whole] = self._found(whole, site)
+        return self.rows[whole]
+
+    def _found(self, whole: AxisOf, site: Site) -> Row | None:
+        dim = _dim(site)
+        by_part: dict[AxisOf, list[Site]] = {}
+        for other in self._around.touching(whole[0]):
+            if other.op.name not in PIECES or other.inputs[0].name != whole[0]:
+                continue
+            if _dim(other) == dim and _explicit(other) is not None:
+                by_part.setdefault(axis(other.outputs[0], dim), []).append(other)
+        pieces = [
+            Piece(_explicit(sites[0]) or 0, part, sites[0].outputs[0].shape[dim], tuple(sites))
+            for part, sites in by_part.items()
+        ]
+        pieces.sort(key=lambda piece: piece.start)
+        end = 0
+        for piece in pieces:
+            if piece.start < end:
+                return None
+            end = piece.start + piece.length
+        covered = sum(piece.length for piece in pieces)
+        loose = covered != site.inputs[0].shape[dim]
+        return Row(tuple(pieces), Sum(whole, tuple(p.part for p in pieces), loose))
+
+
+def _dim(site: Site) -> int:
+    return site.number_of("dim", 0) % site.inputs[0].rank
+
+
+def _explicit(site: Site) -> int | None:
+    """Return where a piece starts that has a start and an end of its own; ``None`` for others."""
+    start_name, end_name = PIECES[site.op.name]
+    start, end = site.number_of(start_name, 0), site.attribute(end_name)
+    size = site.inputs[0].shape[_dim(site)]
+    open_ = not isinstance(end, int) or end < 0 or (end_name == "end" and end > size)
+    return None if start < 0 or open_ else start

@@ -1,0 +1,150 @@
+"""A graph with one axis, and all that must follow, at another size."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
+from irgraph.axes.layout import arguments, laid_out
+from irgraph.axes.relations import Argument, AxisOf
+from irgraph.axes.spread import PinnedError, Spread
+from irgraph.axes.views import Lying
+from irgraph.ir.edit import map_value
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor, tight
+
+REMEMBERED = 8
+"""Changes that are remembered with their graphs: most graphs are resized more than once."""
+
+Key = tuple[int, tuple[AxisOf, ...]]
+
+
+class Growth:
+    """What follows from the growth of some axes of one size: worked out once, for any new size."""
+
+    def __init__(self, graph: Graph, seeds: Sequence[AxisOf]) -> None:
+        self.graph = graph
+        first = graph.by_name[seeds[0][0]].shape[seeds[0][1]]
+        self.algebra = Algebra(graph.dims)
+        self.factors, self.count = _coefficient(first)
+        grown = self.algebra.make([(self.factors, self.count), ((*self.factors, GROWTH), STEP)])
+        spread = Spread(graph, dict.fromkeys(seeds, grown))
+        self.around = spread.around
+        self.arguments = arguments(spread)
+        self.tensors = laid_out(spread, self.arguments)
+
+    @property
+    def multiple(self) -> int:
+        """What new sizes must be multiples of: the dimensions that the axis follows from."""
+        return self.algebra.make([(self.factors, 1)])
+
+    def at(self, size: int) -> Graph:
+        """Return the graph with the axis at a size, a multiple of ``multiple``."""
+        growth = Fraction(size // int(self.multiple) - self.count, STEP)
+        tensors = {name: self._tensor(name, lying, growth) for name, lying in self.tensors.items()}
+        given = {spot: self._whole(n, growth, self._op(spot)) for spot, n in self.arguments.items()}
+        return _Rebuilt(self.graph, tensors, self._by_op(given)).graph()
+
+    def _by_op(self, given: Mapping[Argument, int]) -> dict[int, dict[tuple[str, int], int]]:
+        found: dict[int, dict[tuple[str, int], int]] = {}
+        for (number, name, place), size in given.items():
+            found.setdefault(id(self.around.sites[number].op), {})[name, place] = size
+        return found
+
+    def _op(self, spot: Argument) -> Op:
+        return self.around.sites[spot[0]].op
+
+    def _tensor(self, name: str, lying: Lying, growth: Fraction) -> Tensor:
+        old = self.graph.by_name[name]
+        maker = self.around.maker(old)
+        op = maker.op if maker else None
+        shape = tuple(self._whole(n, growth, op) for n in lying.shape)
+        steps = tuple(self._whole(n, growth, op) for n in lying.steps)
+        start = self._whole(lying.start, growth, op)
+        return replace(old, shape=shape, strides=tight(shape, steps), offset=start)
+
+    def _whole(self, size: int, growth: Fraction, op: Op | None) -> int:
+        found = self.algebra.at(size, growth)
+        if found is None:
+            raise PinnedError(op, f"{op.name if op else 'a tensor'} leaves no whole size there")
+        return found
+
+
+def growth_of(graph: Graph, seeds: Sequence[AxisOf]) -> Growth:
+    """Return what follows from the growth of some axes, remembered for the latest graphs."""
+    key = (id(graph), tuple(seeds))
+    found = _remembered.pop(key, None)
+    if found is None:
+        found = Growth(graph, seeds)
+    _remembered[key] = found
+    while len(_remembered) > REMEMBERED:
+        _remembered.popitem(last=False)
+    return found
+
+
+_remembered: OrderedDict[Key, Growth] = OrderedDict()
+
+
+def _coefficient(size: int) -> tuple[tuple[str, ...], int]:
+    """Return a size as a product of dimensions and a number; sums count as numbers."""
+    terms = terms_of(size)
+    if len(terms) == 1:
+        return terms[0]
+    return (), int(size)
+
+
+class _Rebuilt:
+    """Exchanges tensors and arguments; what does not change stays the same object."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        tensors: Mapping[str, Tensor],
+        given: Mapping[int, Mapping[tuple[str, int], int]],
+    ) -> None:
+        self._graph = graph
+        self._tensors = tensors
+        self._given = given
+
+    def graph(self) -> Graph:
+        """Return the graph with all exchanged."""
+        declared = tuple(replace(d, tensor=self.tensor(d.tensor)) for d in self._graph.tensors)
+        return replace(self._graph, tensors=declared, ops=tuple(map(self.op, self._graph.ops)))
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Return what a tensor becomes."""
+        return self._tensors.get(tensor.name, tensor)
+
+    def op(self, op: Op) -> Op:
+        """Return an op over the new tensors, without its notes."""
+        body = tuple(map(self.op, op.body))
+        given = self._given.get(id(op), {})
+        touched = any(t.name in self._tensors for t in (*op.inputs, *op.outputs))
+        inside = any(a is not b for a, b in zip(body, op.body, strict=True))
+        if not (given or touched or inside or op.notes):
+            return op
+        if not (given or touched):
+            return replace(op, body=body, notes={})
+        attributes = {
+            name: self._argument(name, map_value(value, self.tensor), given)
+            for name, value in op.attributes.items()
+        }
+        return replace(
+            op,
+            operands=map_value(op.operands, self.tensor),
+            results=map_value(op.results, self.tensor),
+            attributes=attributes,
+            body=body,
+            notes={},
+        )
+
+    def _argument(self, name: str, value: Value, given: Mapping[tuple[str, int], int]) -> Value:
+        if isinstance(value, tuple):
+            return tuple(given.get((name, i), item) for i, item in enumerate(value))
+        return given.get((name, -1), value)
+
+

@@ -1,0 +1,345 @@
+"""How sizes hang together at the ops of captured steps: what needs no question to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+
+from irgraph.axes.relations import (
+    Follow,
+    Relation,
+    Site,
+    Slope,
+    Spot,
+    Sum,
+    aligned,
+    axes,
+    axis,
+    paired,
+)
+from irgraph.axes.views import view_relation
+from irgraph.ir.schema import schemas_of
+from irgraph.ir.tensor import Tensor
+
+ALIGNED = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_to_copy to copy_ zero_ fill_ ones_like zeros_like empty_like full_like rand_like "
+        "native_dropout dropout bernoulli_ bernoulli normal_ uniform_ broadcast_tensors detach_ "
+        "lift_fresh_ _softmax _log_softmax softmax log_softmax _softmax_backward_data "
+        "_log_softmax_backward_data cumsum mse_loss mse_loss_backward binary_cross_entropy "
+        "binary_cross_entropy_backward binary_cross_entropy_with_logits l1_loss smooth_l1_loss "
+        "smooth_l1_loss_backward native_dropout_backward dropout_ contiguous expand_as"
+    ).split()
+)
+"""Ops whose tensors all have one shape, up to broadcasting, besides those that torch calls so."""
+
+
+def relation_of(site: Site) -> Relation:
+    """Return how sizes hang together at an op; ``asked`` is set where no rule is known."""
+    name = site.op.name
+    rule = RULES.get(name)
+    if rule is not None:
+        return rule(site)
+    if name.startswith(("aten._foreach_", "aten._fused_", "aten._amp_foreach", "c10d.")):
+        return _columns(site)
+    if name in ALIGNED or _is_pointwise(name):
+        return Relation(equal=aligned(site.tensors))
+    return view_relation(site) or Relation(asked=True)
+
+
+def has_rule(name: str) -> bool:
+    """Tell whether an op's arguments may be sizes that must follow, so that a scope counts too."""
+    return name in RULES
+
+
+@cache
+def _is_pointwise(name: str) -> bool:
+    return any(schema.pointwise for schema in schemas_of(name))
+
+
+def _columns(site: Site) -> Relation:
+    """Lists of tensors, element by element."""
+    lists = [v for v in (*site.op.operands, *site.op.results) if isinstance(v, tuple)]
+    found = Relation()
+    for column in zip(*lists, strict=False):
+        found.equal += aligned([t for t in column if isinstance(t, Tensor)])
+    return found
+
+
+def _product(site: Site) -> Relation:
+    """``mm``, ``bmm``, ``addmm``, ``baddbmm``: the last two operands are multiplied."""
+    *added, a, b = site.inputs
+    y = site.outputs[0] if site.outputs else added[0]
+    found = Relation(equal=[(axis(a, -2), axis(y, -2)), (axis(b, -1), axis(y, -1))])
+    found.equal.append((axis(a, -1), axis(b, -2)))
+    if a.rank == 3:
+        found.equal.append((axis(a, 0), axis(b, 0), axis(y, 0)))
+    for bias in added:
+        found.equal += aligned([bias, y])
+    return found
+
+
+def _linear(site: Site) -> Relation:
+    x, w, *bias = site.inputs
+    y = site.outputs[0]
+    equal: list[tuple[Spot, ...]] = [(axis(x, i), axis(y, i)) for i in range(x.rank - 1)]
+    equal.append((axis(x, -1), axis(w, -1)))
+    equal.append((axis(y, -1), axis(w, 0), *(axis(b, 0) for b in bias)))
+    return Relation(equal=equal)
+
+
+def _reduced(site: Site) -> Relation:
+    """Reductions over the axes ``dim``."""
+    x = site.inputs[0]
+    dim = site.attribute("dim")
+    chosen = dim if isinstance(dim, tuple) else () if dim is None else (dim,)
+    gone = {i % x.rank for i in chosen if isinstance(i, int) and x.rank} or set(range(x.rank))
+    found = Relation(free={axis(x, i) for i in gone})
+    kept = [i for i in range(x.rank) if i not in gone]
+    for y in site.outputs:
+        places = kept if y.rank == x.rank else range(y.rank)
+        found.equal += [(axis(x, i), axis(y, j)) for i, j in zip(kept, places, strict=False)]
+    return found
+
+
+def _filled(site: Site) -> Relation:
+    """Factories: ``size`` says the shape; operands only lend their type."""
+    y = site.outputs[0]
+    found = Relation(free={spot for x in site.inputs for spot in axes(x)})
+    sizes = site.sizes("size")
+    found.equal = [(axis(y, i), site.argument("size", i)) for i in range(len(sizes))]
+    return found
+
+
+def _joined(site: Site) -> Relation:
+    """``cat``: the axis ``dim`` of the result is those of the operands behind one another."""
+    y = site.outputs[0]
+    dim = site.number_of("dim", 0) % y.rank
+    parts = [x for x in site.inputs if x.rank == y.rank]
+    sides = [[(t.name, i) for i in range(y.rank) if i != dim] for t in (y, *parts)]
+    whole = Sum(axis(y, dim), tuple(axis(x, dim) for x in parts))
+    return Relation(equal=paired(*sides), sums=[whole])
+
+
+def _stacked(site: Site) -> Relation:
+    y = site.outputs[0]
+    dim = site.number_of("dim", 0) % y.rank
+    kept = [axis(y, i) for i in range(y.rank) if i != dim]
+    return Relation(equal=paired(kept, *(axes(x) for x in site.inputs)))
+
+
+def _embedding(site: Site) -> Relation:
+    w, i = site.inputs[:2]
+    y = site.outputs[0]
+    equal = [*paired(axes(i), axes(y)), (axis(w, 1), axis(y, -1))]
+    return Relation(equal=equal, free={axis(w, 0)})
+
+
+def _embedding_backward(site: Site) -> Relation:
+    g, i = site.inputs[:2]
+    found = Relation(equal=[*paired(axes(i), axes(g))])
+    for y in site.outputs:
+        found.equal.append((axis(g, -1), axis(y, -1)))
+        found.equal.append((axis(y, 0), site.argument("num_weights")))
+    return found
+
+
+def _bags(site: Site) -> Relation:
+    """``embedding_bag``: each bag keeps its number of lookups where the bags grow."""
+    w, indices, offsets = site.inputs[:3]
+    y, *others = site.outputs
+    found = Relation(equal=[(axis(w, -1), axis(y, -1))], free={axis(w, 0)})
+    bags = (axis(y, 0), axis(offsets, 0))
+    if y.shape[0] == offsets.shape[0]:
+        found.equal.append(bags)
+    else:
+        found.slopes += [Slope(a, b, Fraction(1)) for a, b in (bags, bags[::-1])]
+    _lookups(indices, y, found)
+    if len(others) == 3:
+        _auxiliaries(others, (axis(indices, 0), bags[0], axis(y, -1)), (indices, y), found)
+    for weights in site.inputs[3:]:
+        found.equal.append((axis(indices, 0), axis(weights, 0)))
+    return found
+
+
+def _auxiliaries(
+    others: Sequence[Tensor], spots: tuple[Spot, Spot, Spot], like: tuple[Tensor, Tensor],
+    found: Relation,
+) -> None:  # fmt: skip
+    """Link the bag of each index, the sizes of bags and the indices of maxima, where recorded."""
+    of_index, sizes, maxima = others
+    indices, y = like
+    if of_index.shape == indices.shape:
+        found.equal.append((axis(of_index, 0), spots[0]))
+    if sizes.shape[:1] == y.shape[:1]:
+        found.equal.append((axis(sizes, 0), spots[1]))
+    if maxima.shape[:1] == y.shape[:1]:
+        found.equal += paired(axes(maxima), spots[1:])
+
+
+def _lookups(indices: Tensor, bags: Tensor, found: Relation) -> None:
+    if indices.rank == 1 and bags.shape[0] and indices.shape[0] % bags.shape[0] == 0:
+        multiple = indices.shape[0] // bags.shape[0]
+        found.follows.append(Follow(axis(bags, 0), axis(indices, 0), multiple))
+
+
+def _bags_backward(site: Site) -> Relation:
+    g, indices, *others = site.inputs
+    found = Relation()
+    if site.op.name == "aten._embedding_bag_backward" and others:
+        offsets, *others = others
+        if offsets.shape[0] == g.shape[0]:
+            found.equal.append((axis(g, 0), axis(offsets, 0)))
+        else:
+            found.slopes.append(Slope(axis(g, 0), axis(offsets, 0), Fraction(1)))
+    if len(others) >= 3:
+        spots = (axis(indices, 0), axis(g, 0), axis(g, -1))
+        _auxiliaries(others[:3], spots, (indices, g), found)
+    found.equal += [(axis(weights, 0), axis(indices, 0)) for weights in others[3:]]
+    _lookups(indices, g, found)
+    for y in site.outputs:
+        found.equal.append((axis(y, 0), site.argument("num_weights")))
+        if y.rank > 1:
+            found.equal.append((axis(y, -1), axis(g, -1)))
+    return found
+
+
+def _layer_norm(site: Site) -> Relation:
+    found = Relation(equal=aligned(site.tensors))
+    sizes = site.sizes("normalized_shape")
+    x = site.inputs[0]
+    found.equal += [
+        (axis(x, i - len(sizes)), site.argument("normalized_shape", i)) for i in range(len(sizes))
+    ]
+    return found
+
+
+def _channels(site: Site) -> Relation:
+    """Batch normalisation: tensors of one axis have an element for each channel."""
+    whole = [t for t in site.tensors if t.rank > 1]
+    found = Relation(equal=aligned(whole))
+    x = whole[0]
+    of_channels = [axis(t, 0) for t in site.tensors if t.rank == 1 and t.shape[0] == x.shape[1]]
+    found.equal.append((axis(x, 1), *of_channels))
+    return found
+
+
+def _each(site: Site, name: str, count: int, default: int) -> list[int]:
+    """Return an argument with a number for each axis; one number is for all."""
+    value = site.attribute(name)
+    given = value if isinstance(value, tuple) else (value,) if isinstance(value, int) else ()
+    numbers = [int(n) for n in given if isinstance(n, int)] or [default]
+    return numbers if len(numbers) == count else numbers[:1] * count
+
+
+def _strided(x: Tensor, ys: Iterable[Tensor], strides: Sequence[int]) -> list[Slope]:
+    """Return how the places of windows grow with the images, and these with them."""
+    found = []
+    for y in ys:
+        for back, stride in enumerate(reversed(strides), 1):
+            a, b = axis(x, -back), axis(y, -back)
+            found.append(Slope(a, b, Fraction(1, stride)))
+            found.append(Slope(b, a, Fraction(stride)))
+    return found
+
+
+def _convolution(site: Site) -> Relation:
+    x, w, *bias = site.inputs
+    if site.attribute("transposed") is True or site.number_of("groups", 1) != 1:
+        return Relation(asked=True)
+    y = site.outputs[0]
+    found = Relation(equal=[(axis(x, 0), axis(y, 0)), (axis(x, 1), axis(w, 1))])
+    found.equal.append((axis(w, 0), axis(y, 1), *(axis(b, 0) for b in bias)))
+    found.slopes = _strided(x, [y], _each(site, "stride", x.rank - 2, 1))
+    return found
+
+
+def _convolution_backward(site: Site) -> Relation:
+    g, x, w = site.inputs[:3]
+    if site.attribute("transposed") is True or site.number_of("groups", 1) != 1:
+        return Relation(asked=True)
+    found = Relation(equal=[(axis(g, 0), axis(x, 0)), (axis(x, 1), axis(w, 1))])
+    channels: list[Spot] = [axis(g, 1), axis(w, 0)]
+    if isinstance(site.attribute("bias_sizes"), tuple):
+        channels.append(site.argument("bias_sizes", 0))
+    for y in site.outputs:
+        if y.rank == 1:
+            channels.append(axis(y, 0))
+        else:
+            found.equal += aligned([y, x if y.shape == x.shape else w])
+    found.equal.append(tuple(channels))
+    found.slopes = _strided(x, [g], _each(site, "stride", x.rank - 2, 1))
+    return found
+
+
+def _pool(site: Site) -> Relation:
+    """Pooling over windows, forward and backward: images and windows of one batch and channels."""
+    backward = site.op.name.endswith("_backward")
+    x = site.inputs[1] if backward else site.inputs[0]
+    small = [site.inputs[0], *site.inputs[2:]] if backward else [*site.outputs]
+    found = Relation(equal=aligned([x, *site.outputs]) if backward else [])
+    found.equal += aligned(small)
+    found.equal += [(axis(x, i), axis(small[0], i)) for i in range(x.rank - 2)]
+    kernel = _each(site, "kernel_size", 2, 1)
+    given = _each(site, "stride", 2, 0)
+    strides = [s or k for s, k in zip(given, kernel, strict=True)]
+    found.slopes = _strided(x, small[:1], strides)
+    return found
+
+
+def _adaptive(site: Site) -> Relation:
+    """Pooling to a given size: images may grow, what comes of them stays."""
+    backward = site.op.name.endswith("_backward")
+    y, x = site.inputs[:2] if backward else (site.outputs[0], site.inputs[0])
+    found = Relation(equal=[(axis(x, i), axis(y, i)) for i in range(x.rank - 2)])
+    found.free = {axis(x, -1), axis(x, -2)}
+    if backward:
+        found.equal += aligned([x, *site.outputs])
+    return found
+
+
+def _classes(site: Site) -> Relation:
+    """Negative log-likelihood of [N, C] (or [N, C, ...]) under N classes."""
+    rows = [t for t in site.tensors if t.rank > 1 and t.dtype != "i64"]
+    x = rows[0]
+    found = Relation(equal=aligned(rows), free={axis(x, 1)})
+    kept = [axis(x, i) for i in range(x.rank) if i != 1]
+    batch = [t for t in site.tensors if t.rank == x.rank - 1 and t.shape[:1] == x.shape[:1]]
+    found.equal += paired(kept, *(axes(t) for t in batch))
+    return found
+
+
+Rule = Callable[[Site], Relation]
+
+
+def _rules(rule: Rule, names: str) -> dict[str, Rule]:
+    return dict.fromkeys((f"aten.{name}" for name in names.split()), rule)
+
+
+RULES: Mapping[str, Rule] = {
+    **_rules(_product, "mm bmm addmm baddbmm"),
+    "irgraph.addmm_relu": _product,
+    "irgraph.linear_relu": _linear,
+    **_rules(_linear, "linear"),
+    **_rules(_reduced, "sum mean amax amin prod logsumexp var std var_mean norm any all argmax"),
+    **_rules(_filled, "empty zeros ones full rand randn new_zeros new_empty new_full new_ones"),
+    **_rules(_joined, "cat concat"),
+    **_rules(_stacked, "stack"),
+    **_rules(_embedding, "embedding"),
+    **_rules(_embedding_backward, "embedding_dense_backward embedding_backward"),
+    **_rules(_bags, "embedding_bag _embedding_bag _embedding_bag_forward_only"),
+    **_rules(_bags_backward, "_embedding_bag_backward _embedding_bag_dense_backward"),
+    **_rules(_layer_norm, "layer_norm native_layer_norm native_layer_norm_backward"),
+    **_rules(_channels, "native_batch_norm cudnn_batch_norm native_batch_norm_backward"),
+    **_rules(_channels, "cudnn_batch_norm_backward _native_batch_norm_legit batch_norm"),
+    **_rules(_convolution, "convolution cudnn_convolution _convolution conv2d conv1d"),
+    **_rules(_convolution_backward, "convolution_backward"),
+    **_rules(_pool, "max_pool2d_with_indices max_pool2d_with_indices_backward"),
+    **_rules(_pool, "avg_pool2d avg_pool2d_backward"),
+    **_rules(_adaptive, "adaptive_avg_pool2d _adaptive_avg_pool2d"),
+    **_rules(_adaptive, "_adaptive_avg_pool2d_backward"),
+    **_rules(_classes, "nll_loss_forward nll_loss_backward nll_loss2d_forward"),
+}
+"""Rules by op."""

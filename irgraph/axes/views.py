@@ -1,0 +1,279 @@
+"""Ops that give other names to bytes: how their axes map, and how their results lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from irgraph.axes.algebra import Algebra
+from irgraph.axes.relations import Product, Relation, Site, Spot, Sum, axis
+from irgraph.ir.tensor import Tensor
+
+Places = list["int | None"]
+"""For each axis of a result the axis of the operand that it is, or ``None``."""
+
+IDENTITY = ("aten.detach", "aten.alias", "aten.lift_fresh", "aten.view_as", "aten.positive")
+RESHAPES = {
+    "aten.view": "size", "aten._unsafe_view": "size", "aten.reshape": "shape",
+    "aten._reshape_alias": "size",
+}  # fmt: skip
+"""Ops that split and merge axes, and the argument that says how."""
+
+PIECES = {"aten.slice": ("start", "end"), "aten.narrow": ("start", "length")}
+"""Ops that take a part of an axis, and the arguments that say which."""
+
+
+def _transposed(site: Site) -> Places:
+    places = list(range(site.inputs[0].rank))
+    if site.op.name == "aten.t":
+        return list(reversed(places))
+    a, b = (site.number_of(name, 0) for name in ("dim0", "dim1"))
+    places[a], places[b] = places[b], places[a]
+    return list(places)
+
+
+def _permuted(site: Site) -> Places:
+    rank = site.inputs[0].rank
+    return [place % rank for place in site.sizes("dims")]
+
+
+def _without(site: Site) -> Places:
+    rank = site.inputs[0].rank
+    gone = site.number_of("dim", 0) % rank
+    return [place for place in range(rank) if place != gone]
+
+
+def _unsqueezed(site: Site) -> Places:
+    places: Places = list(range(site.inputs[0].rank))
+    places.insert(site.number_of("dim", 0) % (len(places) + 1), None)
+    return places
+
+
+def _squeezed(site: Site) -> Places:
+    x = site.inputs[0]
+    dim = site.attribute("dim", tuple(range(x.rank)))
+    chosen = dim if isinstance(dim, tuple) else (dim,)
+    gone = {place % x.rank for place in chosen if isinstance(place, int)}
+    return [i for i in range(x.rank) if i not in gone or x.shape[i] != 1]
+
+
+def _expanded(site: Site) -> Places:
+    x, y = site.inputs[0], site.outputs[0]
+    first = y.rank - x.rank
+    same = [i >= first and x.shape[i - first] == y.shape[i] for i in range(y.rank)]
+    return [i - first if kept else None for i, kept in enumerate(same)]
+
+
+def _same(site: Site) -> Places:
+    return list(range(site.inputs[0].rank))
+
+
+PLACES: Mapping[str, Callable[[Site], Places]] = {
+    **dict.fromkeys(("aten.t", "aten.transpose", "aten.swapaxes"), _transposed),
+    **dict.fromkeys(("aten.select", "aten.unbind"), _without),
+    **dict.fromkeys((*IDENTITY, *PIECES, "aten.split", "aten.split_with_sizes"), _same),
+    "aten.permute": _permuted,
+    "aten.unsqueeze": _unsqueezed,
+    "aten.squeeze": _squeezed,
+    "aten.expand": _expanded,
+}
+"""Where the axes of a result come from."""
+
+
+def view_relation(site: Site) -> Relation | None:
+    """Return how sizes hang together at a view; ``None`` where the op is none that is known."""
+    if not site.inputs or not site.outputs:
+        return None
+    name = site.op.name
+    if name in RESHAPES:
+        return _reshaped(site)
+    if name not in PLACES:
+        return None
+    x = site.inputs[0]
+    found = Relation()
+    dim = site.number_of("dim", 0) % x.rank if x.rank else -1
+    parted = dim if name in PIECES or name.startswith("aten.split") else -1
+    for y in site.outputs:
+        for i, place in enumerate(PLACES[name](site)):
+            if place is not None and i != parted:
+                found.equal.append((axis(y, i), axis(x, place)))
+    if name == "aten.select":
+        found.free.add(axis(x, dim))
+    elif name == "aten.expand":
+        _sizes_of(site, found)
+    elif name.startswith("aten.split"):
+        _split(site, found, dim)
+    return found
+
+
+def _sizes_of(site: Site, found: Relation) -> None:
+    """Note that an op's argument ``size`` says the shape of its result."""
+    y = site.outputs[0]
+    for i, size in enumerate(site.sizes("size")):
+        if size == y.shape[i]:
+            found.equal.append((axis(y, i), site.argument("size", i)))
+
+
+def _split(site: Site, found: Relation, dim: int) -> None:
+    """Note that parts make up an axis; where one size is given, they share it."""
+    name = "split_sizes" if "split_sizes" in site.op.attributes else "split_size"
+    ends = [axis(y, dim) for y in site.outputs]
+    found.sums.append(Sum(axis(site.inputs[0], dim), tuple(ends)))
+    if name == "split_sizes":
+        found.equal += [(end, site.argument(name, i)) for i, end in enumerate(ends)]
+        return
+    size = site.number_of(name, 0)
+    group = [e for e, y in zip(ends, site.outputs, strict=True) if y.shape[dim] == size]
+    found.equal.append((*group, site.argument(name)))
+
+
+def _reshaped(site: Site) -> Relation:
+    x, y = site.inputs[0], site.outputs[0]
+    name = RESHAPES[site.op.name]
+    found = Relation()
+    for before, after in grouped(x.shape, y.shape):
+        ins: tuple[Spot, ...] = tuple(axis(x, i) for i in before)
+        outs: tuple[Spot, ...] = tuple(axis(y, i) for i in after)
+        if len(ins) == len(outs) == 1:
+            found.equal.append((*ins, *outs))
+        else:
+            found.products.append(Product(ins, outs))
+    for i, size in enumerate(site.sizes(name)):
+        if size >= 0:
+            found.equal.append((axis(y, i), site.argument(name, i)))
+    return found
+
+
+def grouped(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Return the smallest runs of axes of two shapes whose sizes multiply to the same."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        before, after = [i] if i < len(a) else [], [j] if j < len(b) else []
+        left, right = _product(a, before), _product(b, after)
+        i, j = i + len(before), j + len(after)
+        while left != right and (i < len(a) or j < len(b)):
+            if (left < right and i < len(a)) or j >= len(b):
+                before.append(i)
+                i += 1
+            else:
+                after.append(j)
+                j += 1
+            left, right = _product(a, before), _product(b, after)
+        groups.append((before, after))
+    return _joined(groups)
+
+
+def _joined(groups: list[tuple[list[int], list[int]]]) -> list[tuple[list[int], list[int]]]:
+    """Let lone axes of size 1 be part of the group before them."""
+    found: list[tuple[list[int], list[int]]] = []
+    for before, after in groups:
+        if found and not (before and after):
+            found[-1] = (found[-1][0] + before, found[-1][1] + after)
+        else:
+            found.append((before, after))
+    return found
+
+
+def _product(shape: Sequence[int], places: Sequence[int]) -> int:
+    product = 1
+    for place in places:
+        product *= shape[place]
+    return product
+
+
+def is_known_view(site: Site) -> bool:
+    """Tell whether this module knows how the results of an op lie in its first operand."""
+    name = site.op.name
+    return bool(site.inputs and site.outputs) and (name in PLACES or name in RESHAPES)
+
+
+class Lying:
+    """How a tensor lies in its buffer: its shape, steps and start, as expressions."""
+
+    __slots__ = ("shape", "start", "steps")
+
+    def __init__(self, shape: Sequence[int], steps: Sequence[int], start: int) -> None:
+        self.shape, self.steps, self.start = tuple(shape), tuple(steps), start
+
+
+def lie(
+    site: Site, x: Lying, shapes: Sequence[Sequence[int]], first: int, algebra: Algebra
+) -> list[Lying]:
+    """Return how the results of a view lie.
+
+    ``x`` is its operand, ``shapes`` are those of its results, ``first`` is where a piece starts.
+    """
+    name = site.op.name
+    if name in RESHAPES:
+        return [Lying(shapes[0], _reshaped_steps(x, shapes[0], algebra), x.start)]
+    places = PLACES[name](site)
+    found = []
+    start = x.start
+    item = site.inputs[0].itemsize
+    dim = site.number_of("dim", 0) % len(x.shape) if x.shape else 0
+    if name == "aten.select":
+        index = site.number_of("index", 0)
+        ahead = algebra.plus(index, x.shape[dim]) if index < 0 else index
+        start = algebra.plus(start, algebra.times(ahead, x.steps[dim], item))
+    elif name in PIECES:
+        ahead = algebra.plus(first, x.shape[dim]) if first < 0 else first
+        start = algebra.plus(start, algebra.times(ahead, x.steps[dim], item))
+    for shape in shapes:
+        steps = [
+            _fresh_step(x, shape, i, algebra, name) if p is None else x.steps[p]
+            for i, p in enumerate(places)
+        ]
+        found.append(Lying(shape, steps, start))
+        if name == "aten.unbind":
+            start = algebra.plus(start, algebra.times(x.steps[dim], item))
+        elif name.startswith("aten.split"):
+            start = algebra.plus(start, algebra.times(shape[dim], x.steps[dim], item))
+    return found
+
+
+def _fresh_step(x: Lying, shape: Sequence[int], i: int, algebra: Algebra, name: str) -> int:
+    """Return the step along an axis that the operand has not: repeated, or of one element."""
+    if name == "aten.expand" or i >= len(x.shape):
+        return 0 if shape[i] != 1 else 1
+    return algebra.times(x.shape[i], x.steps[i])
+
+
+def _reshaped_steps(x: Lying, shape: Sequence[int], algebra: Algebra) -> list[int]:
+    steps = [1] * len(shape)
+    for before, after in grouped(x.shape, shape):
+        long = [i for i in before if x.shape[i] != 1] or before
+        step = x.steps[long[-1]] if long else 1
+        for i in reversed(after):
+            steps[i] = step
+            step = algebra.times(step, shape[i])
+    return steps
+
+
+def dense(tensor: Tensor, shape: Sequence[int], algebra: Algebra) -> list[int] | None:
+    """Return the steps of a tensor without gaps whose axes keep their order; ``None``: it has some.
+
+    ``shape`` is the new one; the order is that of the tensor as it lies.
+    """
+    order = list(range(tensor.rank))
+    if tensor.strides is not None:
+        # axes of one element may lie anywhere: they keep their place among the others
+        order.sort(key=lambda i: (-tensor.strides[i], i))  # type: ignore[index]
+        if not _gapless(tensor, order):
+            return None
+    steps = [1] * tensor.rank
+    step = 1
+    for i in reversed(order):
+        steps[i] = step
+        step = algebra.times(step, shape[i])
+    return steps
+
+
+def _gapless(tensor: Tensor, order: Sequence[int]) -> bool:
+    step = 1
+    for i in reversed(order):
+        if tensor.shape[i] != 1 and tensor.strides is not None:
+            if tensor.strides[i] != step:
+                return False
+            step *= tensor.shape[i]
+    return True
+
