@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from irgraph.ir.dim import Dim, evaluate, make, rebind
@@ -133,20 +134,31 @@ class _Call:
         if isinstance(value, (list, tuple)):
             made = map(self.result, value)
             return tuple(tensor for tensor in made if isinstance(tensor, Tensor))
+        if not isinstance(value, torch.Tensor):
+            return None
         held = (t for t, meta in self.metas.items() if torch._C._is_alias_of(value, meta))
         base = next(held, None)
-        names = {torch_type(name): name for name in TORCH_TYPES}
+        dtype = _names().get(str(value.dtype))
+        if dtype is None:
+            raise ShapeError(f"it returns elements of the unknown type {value.dtype}")
         shape, strides = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
         start = int(value.storage_offset()) * value.element_size()
         return Tensor(
             "",
-            names[value.dtype],
+            dtype,
             shape,
             base.buffer if base is not None else "",
             None if strides == row_major(shape) else strides,
             base.offset + start if base is not None else 0,
             base.device if base is not None else self.device,
         )
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    """Return names of element types by torch's; unsigned ones as the signed of their size."""
+    unsigned = {f"torch.uint{bits}": f"i{bits}" for bits in (16, 32, 64)}
+    return {**unsigned, **{f"torch.{theirs}": name for name, theirs in TORCH_TYPES.items()}}
 
 
 def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a torch.Tensor)

@@ -85,9 +85,9 @@ class Algebra:
         return self.make((names, int(count)) for names, count in terms)
 
     def at(self, size: int, growth: Fraction) -> int | None:
-        """Return a size at a growth, an expression over the other dimensions; ``None``: no size.
+        """Return a size at a growth, an expression over the other dimensions.
 
-        It is none where it would not be a whole number or would be negative.
+        It is ``None`` where its coefficients would not be whole numbers.
         """
         if not self.grows(size):
             return size
@@ -98,8 +98,7 @@ class Algebra:
         found = _sums(terms)
         if any(count.denominator != 1 for count in found.values()):
             return None
-        value = self.make((names, int(count)) for names, count in found.items())
-        return value if value >= 0 else None
+        return self.make((names, int(count)) for names, count in found.items())
 
 
 def _sums(terms: Iterable[tuple[tuple[str, ...], Fraction]]) -> dict[tuple[str, ...], Fraction]:

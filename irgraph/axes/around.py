@@ -47,7 +47,7 @@ def _counts(op: Op) -> bool:
         return False
     if not op.body:
         return bool(op.operands or op.results)
-    if not op.attributes or not op.results:
+    if not op.results:
         return False
     known = op.name in RESHAPES or op.name in PIECES or has_rule(op.name)
-    return known or is_known_view(Site(op, -1))
+    return known or (bool(op.attributes) and is_known_view(Site(op, -1)))

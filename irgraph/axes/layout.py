@@ -75,8 +75,8 @@ class _Layout:
         return tuple(self.spread.size((tensor.name, i)) for i in range(tensor.rank))
 
     def _first(self, site: Site) -> int:
-        spot: Spot = site.argument("start")
-        given = self._given.get(spot)  # type: ignore[call-overload]
+        spot = site.argument("start")
+        given = self._given.get(spot)
         return site.number_of("start", 0) if given is None else given
 
     def _views(self, site: Site) -> None:

@@ -66,6 +66,7 @@ class Relation:
         equal: groups of one size.
         sums, products, slopes, follows: as their classes say.
         free: sizes that matter to nothing else.
+        steps: sizes that may grow by multiples of a number only.
         asked: whether torch must be asked for spots that are not named yet.
     """
 
@@ -75,6 +76,7 @@ class Relation:
     slopes: list[Slope] = field(default_factory=list)
     follows: list[Follow] = field(default_factory=list)
     free: set[Spot] = field(default_factory=set)
+    steps: list[tuple[Spot, int]] = field(default_factory=list)
     asked: bool = False
 
     def named(self) -> set[Spot]:
@@ -86,8 +88,10 @@ class Relation:
             found.update((total.whole, *total.parts))
         for product in self.products:
             found.update((*product.before, *product.after))
-        for link in (*self.slopes, *self.follows):
-            found.update((link.cause, link.effect))
+        for slope in self.slopes:
+            found.update((slope.cause, slope.effect))
+        for follow in self.follows:
+            found.update((follow.cause, follow.effect))
         return found
 
 
@@ -139,6 +143,13 @@ def axes(tensor: Tensor) -> list[AxisOf]:
 def paired(*sides: Iterable[Spot]) -> list[tuple[Spot, ...]]:
     """Return the first of each side as one group, then the second, and so on."""
     return [tuple(group) for group in zip(*sides, strict=False)]
+
+
+def aligned_at(place: int, tensors: Sequence[Tensor]) -> list[tuple[Spot, ...]]:
+    """Return one axis of some tensors as a group, where all are of one size."""
+    if len({t.shape[place] for t in tensors}) != 1:
+        return []
+    return [tuple(axis(t, place) for t in tensors)]
 
 
 def aligned(tensors: Sequence[Tensor]) -> list[tuple[Spot, ...]]:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import sqrt
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
 from irgraph.axes.layout import arguments, laid_out
@@ -34,6 +35,7 @@ class Growth:
         grown = self.algebra.make([(self.factors, self.count), ((*self.factors, GROWTH), STEP)])
         spread = Spread(graph, dict.fromkeys(seeds, grown))
         self.around = spread.around
+        self.steps = [(site.op, spread.growth(spot), step) for site, spot, step in spread.steps()]
         self.arguments = arguments(spread)
         self.tensors = laid_out(spread, self.arguments)
 
@@ -45,6 +47,9 @@ class Growth:
     def at(self, size: int) -> Graph:
         """Return the graph with the axis at a size, a multiple of ``multiple``."""
         growth = Fraction(size // int(self.multiple) - self.count, STEP)
+        for op, grown, step in self.steps:
+            if self._whole(grown, growth, op, negative=True) % step:
+                raise PinnedError(op, f"{op.name} takes steps of {step} only")
         tensors = {name: self._tensor(name, lying, growth) for name, lying in self.tensors.items()}
         given = {spot: self._whole(n, growth, self._op(spot)) for spot, n in self.arguments.items()}
         return _Rebuilt(self.graph, tensors, self._by_op(given)).graph()
@@ -67,9 +72,9 @@ class Growth:
         start = self._whole(lying.start, growth, op)
         return replace(old, shape=shape, strides=tight(shape, steps), offset=start)
 
-    def _whole(self, size: int, growth: Fraction, op: Op | None) -> int:
+    def _whole(self, size: int, growth: Fraction, op: Op | None, negative: bool = False) -> int:
         found = self.algebra.at(size, growth)
-        if found is None:
+        if found is None or (found < 0 and not negative):
             raise PinnedError(op, f"{op.name if op else 'a tensor'} leaves no whole size there")
         return found
 
@@ -122,6 +127,8 @@ class _Rebuilt:
     def op(self, op: Op) -> Op:
         """Return an op over the new tensors, without its notes."""
         body = tuple(map(self.op, op.body))
+        if op.name.startswith("autograd.MeanBackward"):
+            body = self._averaged(op, body)
         given = self._given.get(id(op), {})
         touched = any(t.name in self._tensors for t in (*op.inputs, *op.outputs))
         inside = any(a is not b for a, b in zip(body, op.body, strict=True))
@@ -133,6 +140,8 @@ class _Rebuilt:
             name: self._argument(name, map_value(value, self.tensor), given)
             for name, value in op.attributes.items()
         }
+        if "scale" in attributes:
+            attributes["scale"] = self._scale(op, attributes["scale"])
         return replace(
             op,
             operands=map_value(op.operands, self.tensor),
@@ -148,3 +157,29 @@ class _Rebuilt:
         return given.get((name, -1), value)
 
 
+
+    def _scale(self, op: Op, scale: Value) -> Value:
+        """Return what attention divides by: where it follows from the width of a head, it does."""
+        width = op.inputs[0].shape[-1] if op.inputs and op.inputs[0].rank == 4 else 0
+        new = self.tensor(op.inputs[0]).shape[-1] if width else 0
+        follows = new != width and isinstance(scale, float) and scale == 1 / sqrt(width)
+        return 1 / sqrt(new) if follows else scale
+
+    def _averaged(self, op: Op, body: tuple[Op, ...]) -> tuple[Op, ...]:
+        """Return the body of a mean's gradient, divided by as many elements as there are now."""
+        algebra = Algebra(self._graph.dims)
+        done = []
+        for old, new in zip(op.body, body, strict=True):
+            counts = [_count(o, x, algebra) for o, x in ((op, old), (replace(op, operands=map_value(op.operands, self.tensor)), new))]
+            if old.name == "aten.div" and old.attributes.get("other") == counts[0] and counts[1]:
+                new = replace(new, attributes={**new.attributes, "other": counts[1]})
+            done.append(new)
+        return tuple(done)
+
+
+def _count(scope: Op, op: Op, algebra: Algebra) -> int | None:
+    """Return how many elements of what an op takes stand for one of what a scope takes."""
+    if not (scope.inputs and op.inputs):
+        return None
+    whole, mean = (algebra.times(*t.shape) for t in (op.inputs[0], scope.inputs[0]))
+    return algebra.divided(whole, mean)

@@ -14,6 +14,7 @@ from irgraph.axes.relations import (
     Spot,
     Sum,
     aligned,
+    aligned_at,
     axes,
     axis,
     paired,
@@ -61,7 +62,9 @@ def _is_pointwise(name: str) -> bool:
 
 def _columns(site: Site) -> Relation:
     """Lists of tensors, element by element."""
-    lists = [v for v in (*site.op.operands, *site.op.results) if isinstance(v, tuple)]
+    op = site.op
+    held = (*op.operands, *op.attributes.values(), *op.results)
+    lists = [v for v in held if isinstance(v, tuple) and v and isinstance(v[0], Tensor)]
     found = Relation()
     for column in zip(*lists, strict=False):
         found.equal += aligned([t for t in column if isinstance(t, Tensor)])
@@ -262,7 +265,7 @@ def _convolution_backward(site: Site) -> Relation:
         return Relation(asked=True)
     found = Relation(equal=[(axis(g, 0), axis(x, 0)), (axis(x, 1), axis(w, 1))])
     channels: list[Spot] = [axis(g, 1), axis(w, 0)]
-    if isinstance(site.attribute("bias_sizes"), tuple):
+    if site.sizes("bias_sizes") == (w.shape[0],):
         channels.append(site.argument("bias_sizes", 0))
     for y in site.outputs:
         if y.rank == 1:
@@ -311,6 +314,34 @@ def _classes(site: Site) -> Relation:
     return found
 
 
+def _attention(site: Site) -> Relation:
+    """Attention of [B, H, T, D] tensors, forward (q, k, v, ...) and backward (g, q, k, v, ...)."""
+    backward = site.op.name.endswith("_backward")
+    g, q, k, v = site.inputs[:4] if backward else (site.outputs[0], *site.inputs[:3])
+    gradients = site.outputs[:3] if backward else ()
+    rest = [t for t in site.tensors[3:] if t.rank == 4 and t.shape == g.shape]
+    queries = [q, g, *rest, *gradients[:1]]
+    keys = [k, v, *gradients[1:]]
+    found = Relation(equal=aligned_at(0, [*queries, *keys]))
+    found.equal += [*aligned_at(1, [*queries, *keys]), *aligned_at(1, keys)]
+    found.equal += [*aligned_at(2, queries), *aligned_at(2, keys), *aligned_at(3, [*queries, *keys])]
+    for name, tensor in (("max_q", q), ("max_k", k)):
+        if site.attribute(name) == tensor.shape[2]:
+            found.equal.append((axis(tensor, 2), site.argument(name)))
+    for sums in (t for t in site.tensors if t.rank == 3):
+        found.equal += [(axis(q, 0), axis(sums, 0)), (axis(q, 1), axis(sums, 1))]
+        if sums.shape[2] == q.shape[2]:
+            found.equal.append((axis(q, 2), axis(sums, 2)))
+        else:  # some kernels round it up
+            found.slopes.append(Slope(axis(q, 2), axis(sums, 2), Fraction(1)))
+            found.steps.append((axis(q, 2), ROUNDED))
+    return found
+
+
+ROUNDED = 32
+"""What the memory-efficient attention rounds the number of queries up to, for its sums."""
+
+
 Rule = Callable[[Site], Relation]
 
 
@@ -340,6 +371,14 @@ RULES: Mapping[str, Rule] = {
     **_rules(_pool, "avg_pool2d avg_pool2d_backward"),
     **_rules(_adaptive, "adaptive_avg_pool2d _adaptive_avg_pool2d"),
     **_rules(_adaptive, "_adaptive_avg_pool2d_backward"),
+    **_rules(_attention, "_scaled_dot_product_flash_attention"),
+    **_rules(_attention, "_scaled_dot_product_flash_attention_backward"),
+    **_rules(_attention, "_scaled_dot_product_efficient_attention"),
+    **_rules(_attention, "_scaled_dot_product_efficient_attention_backward"),
+    **_rules(_attention, "_scaled_dot_product_flash_attention_for_cpu"),
+    **_rules(_attention, "_scaled_dot_product_flash_attention_for_cpu_backward"),
+    **_rules(_attention, "_scaled_dot_product_cudnn_attention"),
+    **_rules(_attention, "_scaled_dot_product_cudnn_attention_backward"),
     **_rules(_classes, "nll_loss_forward nll_loss_backward nll_loss2d_forward"),
 }
 """Rules by op."""

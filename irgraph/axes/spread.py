@@ -7,7 +7,7 @@ pins it and the change is refused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
@@ -17,6 +17,7 @@ from irgraph.axes.probe import Place, together
 from irgraph.axes.relations import AxisOf, Product, Relation, Site, Slope, Spot, Sum
 from irgraph.axes.rules import relation_of
 from irgraph.axes.views import PIECES
+from irgraph.ir.dim import same
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
@@ -62,9 +63,9 @@ class Spread:
         """Return a size as it stands in the graph."""
         if len(spot) == 2:
             return self.around.tensors[spot[0]].shape[spot[1]]
-        number, name, place = spot
+        number, name, item = spot
         value = self.around.sites[number].op.attributes.get(name)
-        found = value[place] if isinstance(value, tuple) else value
+        found = value[item] if isinstance(value, tuple) else value
         return found if isinstance(found, int) else 0
 
     def size(self, spot: Spot) -> int:
@@ -112,9 +113,9 @@ class Spread:
 
     def _visit(self, site: Site) -> None:
         relation = self._relation(site)
-        for spot in self._grown(site):
-            if spot not in self._named[site.number]:
-                self._ask(site, relation, spot)
+        for place in self._grown(site):
+            if place not in self._named[site.number]:
+                self._ask(site, relation, place)
         for group in relation.equal:
             if any(spot in self.sizes for spot in group):
                 largest = self.size(max(group, key=self.later))
@@ -157,8 +158,8 @@ class Spread:
             raise PinnedError(site.op, f"{site.op.name} pins {self.called(spot)}")
         places, effects = found
         spots = [_spot(site, place) for place in sorted(places)]
-        for place, share in effects:
-            effect = _spot(site, place)
+        for other, share in effects:
+            effect = _spot(site, other)
             if share == 1 and self.base(effect) == self.base(spots[0]):
                 spots.append(effect)
             else:
@@ -167,6 +168,13 @@ class Spread:
         self._named[site.number] = relation.named()
         if spot not in self._named[site.number]:
             raise PinnedError(site.op, f"{site.op.name} pins {self.called(spot)}")
+
+    def steps(self) -> Iterator[tuple[Site, Spot, int]]:
+        """Yield sizes that may grow by multiples of a number only, with the op that says so."""
+        for number, relation in self._relations.items():
+            for spot, step in relation.steps:
+                if spot in self.sizes:
+                    yield self.around.sites[number], spot, step
 
     def growth(self, spot: Spot) -> int:
         """Return what a size grows by."""
@@ -185,20 +193,18 @@ class Spread:
         if len(total.parts) == 1 and not total.loose:
             by = self.growth(total.whole)
             self.grow(total.parts[0], self.algebra.plus(self.base(total.parts[0]), by), site)
-        together = self.algebra.plus(self.base(total.whole), *map(self.growth, total.parts))
-        self.grow(total.whole, together, site)
-        if self.later(total.whole) > self.algebra.later(together) and not total.loose:
+        self.grow(total.whole, self._together(total), site)
+        if not total.loose and self._is_broken(total):
             self._open[total] = site
 
     def _product(self, product: Product, site: Site) -> None:
-        smaller, larger = self._sides(product)
-        if larger is None:
+        if self._sides(product)[1] is None:
             return
-        for spot, size in self._factors(smaller, larger):
-            if _whole_steps(size):
-                self.grow(spot, size, site)
-                return
-        self._open[product] = site
+        found = self._whole(product)
+        if len(found) == 1:
+            self.grow(*found[0], site)
+        else:
+            self._open[product] = site
 
     def _sides(self, product: Product) -> tuple[tuple[Spot, ...], int | None]:
         """Return the side that must grow, and what it must multiply to."""
@@ -209,56 +215,95 @@ class Spread:
             return (), None
         return (product.after, before) if left > right else (product.before, after)
 
-    def _factors(self, side: tuple[Spot, ...], whole: int) -> Iterator[tuple[Spot, int]]:
+    def _whole(self, product: Product) -> list[tuple[Spot, int]]:
+        """Return the axes of which one could grow alone by whole steps."""
+        return [found for found in self._factors(product) if _whole_steps(found[1])]
+
+    def _factors(self, product: Product) -> Iterator[tuple[Spot, int]]:
         """Yield the axes of which one could grow alone, the last ones first."""
-        order = sorted(reversed(side), key=lambda spot: self.base(spot) != int(self._unit))
-        for spot in order:
+        side, whole = self._sides(product)
+        for spot in reversed(side):
             others = self.algebra.times(*(self.size(s) for s in side if s != spot))
-            size = self.algebra.divided(whole, others)
+            size = None if whole is None else self.algebra.divided(whole, others)
             if size is not None:
                 yield spot, size
 
     def _decide(self) -> bool:
-        """Take one decision that was left open; tell whether anything grew."""
-        waiting, self._open = self._open, {}
-        for law, site in waiting.items():
-            grew = self._share(law, site) if isinstance(law, Sum) else self._split(law, site)
-            if grew:
-                self._open.update((k, v) for k, v in waiting.items() if k != law)
-                return True
+        """Take one decision that was left open, the surest first; tell whether anything grew."""
+        for decide in (self._surely, self._alone, self._at_last):
+            for law, site in list(self._open.items()):
+                if not self._is_broken(law):
+                    del self._open[law]
+                elif decide(law, site):
+                    return True
         return False
 
-    def _share(self, total: Sum, site: Site) -> bool:
-        """Let the parts grow whose whole does: those of the size that is changed, or all alike."""
-        plus, growth = self.algebra.plus, self.growth
-        together = plus(self.base(total.whole), *map(growth, total.parts))
-        if self.later(total.whole) <= self.algebra.later(together):
-            return False
-        alike = [
-            p for p in total.parts if p not in self.sizes and self.base(p) == int(self._unit)
-        ]
-        by = self.algebra.minus(self._unit, int(self._unit)) if alike else 0
-        wanted = plus(together, *(by for _ in alike))
-        if alike and self.algebra.later(wanted) <= self.later(total.whole):
-            return any([self.grow(part, self._unit, site) for part in alike])
-        if len({self.base(part) for part in total.parts}) == 1:
-            share = self.algebra.scaled(growth(total.whole), Fraction(1, len(total.parts)))
-            if share is not None:
-                return any([self.grow(p, plus(self.base(p), share), site) for p in total.parts])
-        told = f"{site.op.name} does not tell which of its parts grows with "
-        raise PinnedError(site.op, told + self.called(total.whole))
+    def _is_broken(self, law: Sum | Product) -> bool:
+        if isinstance(law, Sum):
+            return self.later(law.whole) > self.algebra.later(self._together(law))
+        return self._sides(law)[1] is not None
 
-    def _split(self, product: Product, site: Site) -> bool:
-        """Let the axes grow that an axis is split into."""
-        smaller, larger = self._sides(product)
-        if larger is None:
+    def _together(self, total: Sum) -> int:
+        """Return what a whole is by its parts."""
+        return self.algebra.plus(self.base(total.whole), *map(self.growth, total.parts))
+
+    def _surely(self, law: Sum | Product, site: Site) -> bool:
+        """Let grow what is of the size that is changed, where that makes it right."""
+        if isinstance(law, Product):
+            if self._grow_alike(law, site):
+                return True
+            alike = [spot for spot, size in self._whole(law) if same(size, self._unit)]
+            return len(alike) == 1 and self.grow(alike[0], self._unit, site)
+        alike = [p for p in law.parts if p not in self.sizes and self.base(p) == int(self._unit)]
+        by = self.algebra.minus(self._unit, int(self._unit))
+        wanted = self.algebra.plus(self._together(law), *(by for _ in alike))
+        if not alike or self.algebra.later(wanted) > self.later(law.whole):
             return False
-        if self._grow_alike(product, site):
-            return True
-        for spot, size in self._factors(smaller, larger):
-            return self.grow(spot, size, site)
-        told = f"{site.op.name} splits or merges axes into sizes that do not follow"
-        raise PinnedError(site.op, told)
+        return self._all(alike, self._unit, site)
+
+    def _alone(self, law: Sum | Product, site: Site) -> bool:
+        """Let the only axis grow that can, or all parts of a whole by the same."""
+        if isinstance(law, Product):
+            found = self._whole(law)
+            return len(found) == 1 and self.grow(*found[0], site)
+        share = self.algebra.scaled(self.growth(law.whole), Fraction(1, len(law.parts)))
+        if share is None or len({self.base(part) for part in law.parts}) != 1:
+            return False
+        return self._all(law.parts, self.algebra.plus(self.base(law.parts[0]), share), site)
+
+    def _at_last(self, law: Sum | Product, site: Site) -> bool:
+        """Let the last axis grow that an axis is split into; refuse what stays unclear."""
+        name = site.op.name
+        if isinstance(law, Sum):
+            told = f"{name} does not tell which of its parts grows with {self.called(law.whole)}"
+            raise PinnedError(site.op, told)
+        whole = self._whole(law)
+        grown = self._elsewhere(law) if len(whole) > 1 else None
+        if grown is not None:
+            return any(self.grow(spot, size, site) for spot, size in whole if spot == grown)
+        if len(whole) > 1:
+            which = " or ".join(self.called(spot) for spot, _ in whole)
+            raise PinnedError(site.op, f"{name} does not tell which axis grows, {which}")
+        found = next(self._factors(law), None)
+        if found is None:
+            told = f"{name} splits or merges axes, and no size of one fits"
+            raise PinnedError(site.op, told)
+        return self.grow(*found, site)
+
+    def _elsewhere(self, law: Product) -> Spot | None:
+        """Return the axis that grows where other ops split or merge just such axes, if all agree."""
+        one, many = sorted((law.before, law.after), key=len)
+        places: set[int] = set()
+        for other in (p for relation in self._relations.values() for p in relation.products):
+            few, several = sorted((other.before, other.after), key=len)
+            alike = [*map(self.base, few)] == [*map(self.base, one)]
+            if alike and [*map(self.base, several)] == [*map(self.base, many)]:
+                places.update(i for i, spot in enumerate(several) if spot in self.sizes)
+        return many[places.pop()] if len(places) == 1 else None
+
+    def _all(self, spots: Iterable[Spot], size: int, site: Site) -> bool:
+        """Let some sizes grow to the same; tell whether any of them did."""
+        return any([self.grow(spot, size, site) for spot in spots])  # noqa: C419  (all must grow)
 
     def _grow_alike(self, product: Product, site: Site) -> bool:
         """Where equal parts were joined and are split again, let all of them grow alike."""
@@ -270,7 +315,7 @@ class Spread:
             sizes = {self.base(part) for part in total.parts}
             if total.whole == product.before[0] and len(sizes) == 1:
                 largest = self.size(max(total.parts, key=self.later))
-                return any([self.grow(part, largest, site) for part in total.parts])
+                return self._all(total.parts, largest, site)
         return False
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from irgraph.axes.algebra import Algebra
-from irgraph.axes.relations import Product, Relation, Site, Spot, Sum, axis
+from irgraph.axes.relations import Follow, Product, Relation, Site, Spot, Sum, axis
+from irgraph.ir.dim import same
 from irgraph.ir.tensor import Tensor
 
 Places = list["int | None"]
@@ -94,7 +95,11 @@ def view_relation(site: Site) -> Relation | None:
     parted = dim if name in PIECES or name.startswith("aten.split") else -1
     for y in site.outputs:
         for i, place in enumerate(PLACES[name](site)):
-            if place is not None and i != parted:
+            if place is None or i == parted:
+                continue
+            if name == "aten.expand" and y.shape[i] == 1:
+                found.follows.append(Follow(axis(x, place), axis(y, i), 1))
+            else:
                 found.equal.append((axis(y, i), axis(x, place)))
     if name == "aten.select":
         found.free.add(axis(x, dim))
@@ -219,10 +224,7 @@ def lie(
         ahead = algebra.plus(first, x.shape[dim]) if first < 0 else first
         start = algebra.plus(start, algebra.times(ahead, x.steps[dim], item))
     for shape in shapes:
-        steps = [
-            _fresh_step(x, shape, i, algebra, name) if p is None else x.steps[p]
-            for i, p in enumerate(places)
-        ]
+        steps = [_step(x, shape, i, p, algebra, name) for i, p in enumerate(places)]
         found.append(Lying(shape, steps, start))
         if name == "aten.unbind":
             start = algebra.plus(start, algebra.times(x.steps[dim], item))
@@ -231,10 +233,14 @@ def lie(
     return found
 
 
-def _fresh_step(x: Lying, shape: Sequence[int], i: int, algebra: Algebra, name: str) -> int:
-    """Return the step along an axis that the operand has not: repeated, or of one element."""
+def _step(
+    x: Lying, shape: Sequence[int], i: int, place: int | None, algebra: Algebra, name: str
+) -> int:
+    """Return the step along an axis; one that the operand has not is repeated, or of size 1."""
+    if place is not None and (name != "aten.expand" or same(x.shape[place], shape[i])):
+        return x.steps[place]
     if name == "aten.expand" or i >= len(x.shape):
-        return 0 if shape[i] != 1 else 1
+        return 0 if not same(shape[i], 1) else 1
     return algebra.times(x.shape[i], x.steps[i])
 
 
