@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from irgraph.axes.algebra import Algebra
-from irgraph.axes.relations import Argument, Site, Spot
-from irgraph.axes.spread import PinnedError, Spread
+from irgraph.axes.relations import Argument, Site
+from irgraph.axes.sizes import PinnedError
+from irgraph.axes.spread import Spread
 from irgraph.axes.views import PIECES, Lying, dense, is_known_view, lie
 from irgraph.ir.tensor import Tensor, tight
 
@@ -64,9 +65,9 @@ class _Layout:
             return
         held = {t.buffer: t for t in site.inputs}
         for tensor in site.outputs:
-            if tensor.buffer in held and held[tensor.buffer].name in self.found:
-                if tensor.shape != held[tensor.buffer].shape:
-                    raise PinnedError(site.op, f"{site.op.name} makes a view of an unknown kind")
+            base = held.get(tensor.buffer)
+            if base is not None and base.name in self.found and base.shape != tensor.shape:
+                raise PinnedError(site.op, f"{site.op.name} makes a view of an unknown kind")
             if tensor.name in self._shapes:
                 self.found[tensor.name] = self._anew(tensor, site)
 

@@ -15,7 +15,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 
 Place = tuple[str, int, int]
-"""``in`` or ``out``, which tensor, which axis; or an argument's name, 0, its place in a list or -1."""
+"""``in`` or ``out``, which tensor, which axis; or an argument's name, 0, which item of a list."""
 
 Change = tuple[frozenset[Place], tuple[tuple[Place, Fraction], ...]]
 """Places that change together, and by what share of that results follow."""
@@ -32,6 +32,23 @@ def together(site: Site, place: Place, schemas: Sequence[str]) -> Change | None:
     made = tuple(tuple(map(int, t.shape)) for t in site.outputs)
     plain = tuple((k, _plain(v)) for k, v in site.op.attributes.items())
     return _together(_Asked(site.op, tuple(schemas), (site.op.name, shown, made, plain)), place)
+
+
+def agrees(site: Site, sizes: Mapping[Place, int], schemas: Sequence[str]) -> bool:
+    """Tell whether torch returns results of some sizes for operands and arguments of some sizes."""
+    asked = _Asked(site.op, tuple(schemas), None)
+    steps = {place: size - asked.size(place) for place, size in sizes.items()}
+    base, then = asked.shapes({}), asked.shapes({p: s for p, s in steps.items() if p[0] != "out"})
+    if base is None or then is None:
+        return False
+    grown = {
+        ("out", i, j): b - a
+        for i, shapes in enumerate(zip(base, then, strict=True))
+        for j, (a, b) in enumerate(zip(*shapes, strict=True))
+    }
+    return all(steps.get(place, 0) == step for place, step in grown.items()) and all(
+        grown.get(place, 0) == step for place, step in steps.items() if place[0] == "out"
+    )
 
 
 def _plain(value: Value) -> object:
@@ -52,9 +69,9 @@ class _Asked:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def shapes(self, changed: Iterable[Place], step: int) -> list[tuple[int, ...]] | None:
+    def shapes(self, steps: Mapping[Place, int]) -> list[tuple[int, ...]] | None:
         """Return the shapes of the results with some places larger; ``None``: torch refuses."""
-        op = _changed(self.op, {place: step for place in changed})
+        op = _changed(self.op, steps)
         try:
             results = plain_sizes(op, self.schemas, {})
         except ShapeError:
@@ -88,7 +105,7 @@ class _Asked:
 
 @lru_cache(maxsize=1 << 14)
 def _together(asked: _Asked, place: Place) -> Change | None:
-    base = asked.shapes((), 0)
+    base = asked.shapes({})
     if base is None:
         return None
     axes, arguments = asked.alike(asked.size(place))
@@ -106,7 +123,7 @@ def _together(asked: _Asked, place: Place) -> Change | None:
 def _fits(
     asked: _Asked, chosen: set[Place], wanted: Place | None, base: list[tuple[int, ...]]
 ) -> bool:
-    shapes = asked.shapes(chosen, STEP)
+    shapes = asked.shapes(dict.fromkeys(chosen, STEP))
     if shapes is None or [*map(len, shapes)] != [*map(len, base)]:
         return False
     return wanted is None or shapes[wanted[1]][wanted[2]] == base[wanted[1]][wanted[2]] + STEP
@@ -121,7 +138,7 @@ def _smallest(
         fewer = chosen - {candidate}
         if fewer and _fits(asked, fewer, wanted, base):
             chosen = fewer
-    once, twice = asked.shapes(chosen, STEP), asked.shapes(chosen, 2 * STEP)
+    once, twice = (asked.shapes(dict.fromkeys(chosen, step)) for step in (STEP, 2 * STEP))
     if once is None or twice is None:
         return None
     shares = []

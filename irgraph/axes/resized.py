@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import sqrt
+from math import gcd, lcm, sqrt
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
 from irgraph.axes.layout import arguments, laid_out
 from irgraph.axes.relations import Argument, AxisOf
-from irgraph.axes.spread import PinnedError, Spread
+from irgraph.axes.sizes import PinnedError
+from irgraph.axes.spread import Spread
 from irgraph.axes.views import Lying
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
@@ -35,21 +36,39 @@ class Growth:
         grown = self.algebra.make([(self.factors, self.count), ((*self.factors, GROWTH), STEP)])
         spread = Spread(graph, dict.fromkeys(seeds, grown))
         self.around = spread.around
-        self.steps = [(site.op, spread.growth(spot), step) for site, spot, step in spread.steps()]
+        self._steps = [(site.op, spread.growth(spot), step) for site, spot, step in spread.steps()]
         self.arguments = arguments(spread)
         self.tensors = laid_out(spread, self.arguments)
+        self._grains = list(self._found_grains())
 
     @property
     def multiple(self) -> int:
         """What new sizes must be multiples of: the dimensions that the axis follows from."""
         return self.algebra.make([(self.factors, 1)])
 
+    def _found_grains(self) -> Iterator[tuple[int, Op | None]]:
+        """Yield what the growth must be a multiple of, and the op that makes it so."""
+        for spot, size in self.arguments.items():
+            yield _grain(size), self._op(spot)
+        for name, lying in self.tensors.items():
+            maker = self.around.maker(self.graph.by_name[name])
+            grain = lcm(*map(_grain, lying.shape))
+            yield grain, maker.op if maker else None
+        for op, grown, step in self._steps:
+            yield lcm(_grain(grown), step), op
+
     def at(self, size: int) -> Graph:
-        """Return the graph with the axis at a size, a multiple of ``multiple``."""
-        growth = Fraction(size // int(self.multiple) - self.count, STEP)
-        for op, grown, step in self.steps:
-            if self._whole(grown, growth, op, negative=True) % step:
-                raise PinnedError(op, f"{op.name} takes steps of {step} only")
+        """Return the graph with the axis at a size, a multiple of ``multiple``.
+
+        Raises ``PinnedError`` where an op gives no whole sizes there.
+        """
+        more = size // int(self.multiple) - self.count
+        for grain, op in self._grains:
+            if more % grain:
+                every = self.algebra.times(self.multiple, grain)
+                told = f"{op.name if op else 'the step'} takes steps of {every} only"
+                raise PinnedError(op, f"{told}: {_nearest(size, more, grain, int(self.multiple))}")
+        growth = Fraction(more, STEP)
         tensors = {name: self._tensor(name, lying, growth) for name, lying in self.tensors.items()}
         given = {spot: self._whole(n, growth, self._op(spot)) for spot, n in self.arguments.items()}
         return _Rebuilt(self.graph, tensors, self._by_op(given)).graph()
@@ -72,11 +91,23 @@ class Growth:
         start = self._whole(lying.start, growth, op)
         return replace(old, shape=shape, strides=tight(shape, steps), offset=start)
 
-    def _whole(self, size: int, growth: Fraction, op: Op | None, negative: bool = False) -> int:
+    def _whole(self, size: int, growth: Fraction, op: Op | None) -> int:
         found = self.algebra.at(size, growth)
-        if found is None or (found < 0 and not negative):
-            raise PinnedError(op, f"{op.name if op else 'a tensor'} leaves no whole size there")
+        if found is None or found < 0:
+            raise PinnedError(op, f"{op.name if op else 'the step'} leaves no size for it")
         return found
+
+
+def _grain(size: int) -> int:
+    """Return what the growth must be a multiple of, so that a size is whole."""
+    linear = [count for names, count in terms_of(size) if names.count(GROWTH) == 1]
+    return lcm(*(STEP // gcd(STEP, count) for count in linear))
+
+
+def _nearest(size: int, more: int, grain: int, multiple: int) -> str:
+    """Return the sizes on both sides that would do."""
+    below, above = size - more % grain * multiple, size + -more % grain * multiple
+    return f"{below} or {above} would do" if below > 0 else f"{above} would do"
 
 
 def growth_of(graph: Graph, seeds: Sequence[AxisOf]) -> Growth:
@@ -156,8 +187,6 @@ class _Rebuilt:
             return tuple(given.get((name, i), item) for i, item in enumerate(value))
         return given.get((name, -1), value)
 
-
-
     def _scale(self, op: Op, scale: Value) -> Value:
         """Return what attention divides by: where it follows from the width of a head, it does."""
         width = op.inputs[0].shape[-1] if op.inputs and op.inputs[0].rank == 4 else 0
@@ -170,7 +199,13 @@ class _Rebuilt:
         algebra = Algebra(self._graph.dims)
         done = []
         for old, new in zip(op.body, body, strict=True):
-            counts = [_count(o, x, algebra) for o, x in ((op, old), (replace(op, operands=map_value(op.operands, self.tensor)), new))]
+            counts = [
+                _count(o, x, algebra)
+                for o, x in (
+                    (op, old),
+                    (replace(op, operands=map_value(op.operands, self.tensor)), new),
+                )
+            ]
             if old.name == "aten.div" and old.attributes.get("other") == counts[0] and counts[1]:
                 new = replace(new, attributes={**new.attributes, "other": counts[1]})
             done.append(new)

@@ -23,17 +23,18 @@ from irgraph.axes.views import view_relation
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
-ALIGNED = frozenset(
-    f"aten.{name}"
-    for name in (
-        "_to_copy to copy_ zero_ fill_ ones_like zeros_like empty_like full_like rand_like "
-        "native_dropout dropout bernoulli_ bernoulli normal_ uniform_ broadcast_tensors detach_ "
-        "lift_fresh_ _softmax _log_softmax softmax log_softmax _softmax_backward_data "
-        "_log_softmax_backward_data cumsum mse_loss mse_loss_backward binary_cross_entropy "
-        "binary_cross_entropy_backward binary_cross_entropy_with_logits l1_loss smooth_l1_loss "
-        "smooth_l1_loss_backward native_dropout_backward dropout_ contiguous expand_as"
-    ).split()
-)
+ALIGNED = frozenset((
+    "aten._to_copy", "aten.to", "aten.copy_", "aten.contiguous", "aten.zero_", "aten.fill_",
+    "aten.ones_like", "aten.zeros_like", "aten.empty_like", "aten.full_like", "aten.rand_like",
+    "aten.bernoulli", "aten.bernoulli_", "aten.normal_", "aten.uniform_", "aten.dropout",
+    "aten.dropout_", "aten.native_dropout", "aten.native_dropout_backward", "aten.detach_",
+    "aten.lift_fresh_", "aten.broadcast_tensors", "aten.expand_as", "aten.cumsum", "aten.softmax",
+    "aten.log_softmax", "aten._softmax", "aten._log_softmax", "aten._softmax_backward_data",
+    "aten._log_softmax_backward_data", "aten.mse_loss", "aten.mse_loss_backward",
+    "aten.l1_loss", "aten.smooth_l1_loss", "aten.smooth_l1_loss_backward",
+    "aten.binary_cross_entropy", "aten.binary_cross_entropy_backward",
+    "aten.binary_cross_entropy_with_logits",
+))  # fmt: skip
 """Ops whose tensors all have one shape, up to broadcasting, besides those that torch calls so."""
 
 
@@ -324,7 +325,11 @@ def _attention(site: Site) -> Relation:
     keys = [k, v, *gradients[1:]]
     found = Relation(equal=aligned_at(0, [*queries, *keys]))
     found.equal += [*aligned_at(1, [*queries, *keys]), *aligned_at(1, keys)]
-    found.equal += [*aligned_at(2, queries), *aligned_at(2, keys), *aligned_at(3, [*queries, *keys])]
+    found.equal += [
+        *aligned_at(2, queries),
+        *aligned_at(2, keys),
+        *aligned_at(3, [*queries, *keys]),
+    ]
     for name, tensor in (("max_q", q), ("max_k", k)):
         if site.attribute(name) == tensor.shape[2]:
             found.equal.append((axis(tensor, 2), site.argument(name)))

@@ -282,4 +282,3 @@ def _gapless(tensor: Tensor, order: Sequence[int]) -> bool:
                 return False
             step *= tensor.shape[i]
     return True
-

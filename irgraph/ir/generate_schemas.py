@@ -1,8 +1,8 @@
 """Write ``torch_schemas.txt`` from the installed torch: ``python -m irgraph.ir.generate_schemas``.
 
 One line per overload: flags, a blank, and torch's own schema string. Flags: ``c`` where the op
-is made of other ops (CompositeImplicitAutograd), ``r`` where it draws random numbers, ``p`` where it
-works element by element, ``-`` else.
+is made of other ops (CompositeImplicitAutograd), ``r`` where it draws random numbers, ``p`` where
+it works element by element, ``-`` else.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from irgraph.ir.op import Op, Value
-from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.language.match import Match
 from irgraph.language.report import op_place
@@ -23,7 +22,7 @@ from irgraph.language.state import (
     nothing_matched,
     refusal,
 )
-from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove, Resize
+from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove
 from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.verbs.refusal import RefusedError
@@ -196,17 +195,3 @@ def _check(removal: Removal, statement: Remove, state: State) -> list[str]:
             raise
         return [f"{call_of(removal.ops[0])}: {statement.assuming}"]
     return []
-
-
-def run_resize(statement: Resize, state: State, frame: Frame) -> None:
-    """Give a dimension another size; every size that depends on it follows."""
-    size = state.value(statement.size, frame)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        message = f"a dimension needs a whole number above 0, not {spell(size)}"
-        raise fail(message, statement.size.place)
-    before = state.graph.dims[statement.dimension]
-    if size != before:
-        state.graph = with_dims(state.graph, {statement.dimension: size})
-    done = f"{statement.dimension} is {size} (was {before})"
-    legal = "all sizes that depend on it are expressions of it"
-    state.entries.append(replace(entry(statement, frame), done=done, legal=(legal,)))

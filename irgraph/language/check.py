@@ -174,12 +174,11 @@ class Check:
             self._sweep(statement, scope)
         elif isinstance(statement, Target):
             self._target(statement, scope)
-        elif isinstance(statement, Resize) and statement.dimension:
+        elif isinstance(statement, Resize):
             self._resize(statement, scope)
         else:
             verb = str(statement).partition(" ")[0]
-            what = "resize of one axis" if verb == "resize" else repr(verb)
-            self.note(f"{what} {LATER}", statement.place)
+            self.note(f"{verb!r} {LATER}", statement.place)
 
     def _kinds(self, scope: _Scope, selection: Selection | None = None) -> Kinds:
         """Return what finds the kinds of expressions beside a pattern."""
@@ -442,11 +441,18 @@ class Check:
                     self.note(*unbound(name, self.patterns.names, swap.place))
 
     def _resize(self, statement: Resize, scope: _Scope) -> None:
-        if self.dims is not None and statement.dimension not in self.dims:
+        kinds = self._kinds(scope)
+        if statement.selection is not None:
+            kinds = self._selection(statement.selection, scope)
+            if statement.operand not in self.patterns.names:
+                hint = near(statement.operand, self.patterns.names)
+                message = f"the pattern does not bind %{statement.operand}{hint}"
+                self.note(message, statement.place)
+        elif self.dims is not None and statement.dimension not in self.dims:
             hint = near(statement.dimension, self.dims)
             message = f"the model has no dimension {statement.dimension!r}{hint}"
             told = "" if hint else f"its dimensions: {', '.join(self.dims) or 'none'}"
             self.note(message, statement.place, told)
-        kind = self._kinds(scope).of(statement.size)
+        kind = kinds.of(statement.size)
         if kind not in ("number", *OPEN):
             self.note(f"a size is a number, not {CALLED[kind]}", statement.size.place)

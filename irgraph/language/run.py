@@ -11,7 +11,7 @@ from typing import Any
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.verify import verify
-from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove, run_resize
+from irgraph.language.actions import frame_of, run_expect, run_find, run_let, run_remove
 from irgraph.language.casting import run_cast
 from irgraph.language.check import Check
 from irgraph.language.evaluate import Pricer, Target
@@ -21,6 +21,7 @@ from irgraph.language.library import gather
 from irgraph.language.moving import run_parallelize, run_reorder
 from irgraph.language.replacing import run_insert, run_replace
 from irgraph.language.report import Entry, Outcome, Report, op_place
+from irgraph.language.resizing import run_resize
 from irgraph.language.state import ILLEGAL, Dropping, Frame, State, call_of
 from irgraph.language.sweeping import Row, best_of, combinations, failed, row, table
 from irgraph.language.tree import (

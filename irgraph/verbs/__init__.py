@@ -8,14 +8,17 @@ from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove
 from irgraph.verbs.reorder import Move, reorder
 from irgraph.verbs.replace import replace
+from irgraph.verbs.resize import Axis, Resizing, resize
 
 __all__ = [
+    "Axis",
     "Casting",
     "Fusion",
     "Insertion",
     "Move",
     "RefusedError",
     "Removal",
+    "Resizing",
     "cast",
     "check_cast",
     "check_insertion",
@@ -26,4 +29,5 @@ __all__ = [
     "remove",
     "reorder",
     "replace",
+    "resize",
 ]

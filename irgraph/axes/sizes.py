@@ -1,0 +1,134 @@
+"""Sizes that grow, and what two laws about them still ask for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
+from irgraph.axes.around import Around
+from irgraph.axes.relations import Product, Site, Spot, Sum
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+
+MOST = 40
+"""How often one size may grow before it is said to have no end."""
+
+
+class PinnedError(Exception):
+    """An op lets no size change that would have to; ``told`` says which and why."""
+
+    def __init__(self, op: Op | None, told: str) -> None:
+        super().__init__(told)
+        self.op = op
+        self.told = told
+
+
+class Sizes:
+    """The sizes of a graph, some of which grow.
+
+    Attributes:
+        sizes: the expressions of those that do.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.around = Around(graph)
+        self.algebra = Algebra(graph.dims)
+        self.sizes: dict[Spot, int] = {}
+        self._queue: deque[int] = deque()
+        self._queued: set[int] = set()
+        self._times: dict[Spot, int] = {}
+
+    def base(self, spot: Spot) -> int:
+        """Return a size as it stands in the graph."""
+        if len(spot) == 2:
+            return self.around.tensors[spot[0]].shape[spot[1]]
+        number, name, item = spot
+        value = self.around.sites[number].op.attributes.get(name)
+        found = value[item] if isinstance(value, tuple) else value
+        return found if isinstance(found, int) else 0
+
+    def size(self, spot: Spot) -> int:
+        """Return the expression of a size."""
+        found = self.sizes.get(spot)
+        return self.base(spot) if found is None else found
+
+    def later(self, spot: Spot) -> int:
+        """Return the value of a size at growth 1."""
+        return self.algebra.later(self.size(spot))
+
+    def growth(self, spot: Spot) -> int:
+        """Return what a size grows by."""
+        return self.algebra.minus(self.size(spot), self.base(spot))
+
+    def grow(self, spot: Spot, size: int, by: Site | None = None) -> bool:
+        """Let a size be at least an expression; tell whether that is new."""
+        if self.algebra.later(size) <= self.later(spot):
+            return False
+        self._times[spot] = self._times.get(spot, 0) + 1
+        if self._times[spot] > MOST or int(size) != self.base(spot):
+            raise PinnedError(by.op if by else None, f"{self.called(spot)} finds no size")
+        self.sizes[spot] = size
+        touched = self.around.touching(spot[0]) if len(spot) == 2 else [self._site(spot)]
+        for site in touched:
+            if site.number not in self._queued:
+                self._queued.add(site.number)
+                self._queue.append(site.number)
+        return True
+
+    def grow_all(self, spots: Iterable[Spot], size: int, by: Site) -> bool:
+        """Let some sizes grow to the same; tell whether any of them did."""
+        return any([self.grow(spot, size, by) for spot in spots])  # noqa: C419  (all must grow)
+
+    def waiting(self) -> Iterator[Site]:
+        """Yield the sites at which something has grown, until there are none left."""
+        while self._queue:
+            number = self._queue.popleft()
+            self._queued.discard(number)
+            yield self.around.sites[number]
+
+    def called(self, spot: Spot) -> str:
+        """Return how messages call a size."""
+        if len(spot) == 2:
+            return f"%{spot[0]}.shape[{spot[1]}] = {int(self.base(spot))}"
+        return f"{spot[1]} = {int(self.base(spot))}"
+
+    def _site(self, spot: Spot) -> Site:
+        return self.around.sites[int(spot[0])]
+
+    def together(self, total: Sum) -> int:
+        """Return what a whole is by its parts."""
+        return self.algebra.plus(self.base(total.whole), *map(self.growth, total.parts))
+
+    def is_broken(self, law: Sum | Product) -> bool:
+        """Tell whether a whole is more than its parts, or two products differ."""
+        if isinstance(law, Sum):
+            return self.later(law.whole) > self.algebra.later(self.together(law))
+        return self._sides(law)[1] is not None
+
+    def whole(self, product: Product) -> list[tuple[Spot, int]]:
+        """Return the axes of which one could grow alone by whole steps."""
+        return [found for found in self.factors(product) if _whole_steps(found[1])]
+
+    def factors(self, product: Product) -> Iterator[tuple[Spot, int]]:
+        """Yield the axes of which one could grow alone, the last ones first."""
+        side, whole = self._sides(product)
+        for spot in reversed(side):
+            others = self.algebra.times(*(self.size(s) for s in side if s != spot))
+            size = None if whole is None else self.algebra.divided(whole, others)
+            if size is not None:
+                yield spot, size
+
+    def _sides(self, product: Product) -> tuple[tuple[Spot, ...], int | None]:
+        """Return the side that must grow, and what it must multiply to."""
+        before = self.algebra.times(*map(self.size, product.before))
+        after = self.algebra.times(*map(self.size, product.after))
+        left, right = self.algebra.later(before), self.algebra.later(after)
+        if left == right:
+            return (), None
+        return (product.after, before) if left > right else (product.before, after)
+
+
+def _whole_steps(size: int) -> bool:
+    """Tell whether a size grows by whole steps, not by shares of one."""
+    return all(count % STEP == 0 for names, count in terms_of(size) if GROWTH in names)

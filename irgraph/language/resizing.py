@@ -1,0 +1,100 @@
+"""Runs ``resize``: of a dimension, and of one axis of the tensors that a pattern binds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from irgraph.ir.op import Value
+from irgraph.ir.tensor import Tensor
+from irgraph.language.evaluate import NoValueError, evaluate
+from irgraph.language.match import Match
+from irgraph.language.moving import whole
+from irgraph.language.report import Entry
+from irgraph.language.select import Selected, match_scope
+from irgraph.language.state import Frame, State, entry, illegal, nothing_matched, refusal
+from irgraph.language.tree import Resize
+from irgraph.language.values import counted, spell
+from irgraph.text.diagnostics import Diagnostic, fail
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.resize import Axis, resize
+
+EXPRESSIONS = "all sizes that depend on it are expressions of it"
+AGREE = "all ops agree on the sizes that follow"
+
+
+def run_resize(statement: Resize, state: State, frame: Frame) -> None:
+    """Give a dimension or an axis another size; every size that must follow does."""
+    made = entry(statement, frame)
+    if statement.selection is not None:
+        state.entries.append(_run_axes(statement, state, frame, made))
+        return
+    size = _checked(state.value(statement.size, frame), statement)
+    before = state.graph.dims[statement.dimension]
+    state.graph = resize(state.graph, statement.dimension, size).graph
+    done = f"{statement.dimension} is {size} (was {before})"
+    state.entries.append(replace(made, done=done, legal=(EXPRESSIONS,)))
+
+
+def _run_axes(statement: Resize, state: State, frame: Frame, made: Entry) -> Entry:
+    selection = statement.selection
+    assert selection is not None
+    selected = whole(selection, state, frame)
+    made = replace(made, matched=selected.total, tried=selected.misses.tried)
+    if not selected.matches:
+        return replace(made, warnings=(nothing_matched(selected, selection),))
+    told: list[str] = []
+    refused: list[Diagnostic] = []
+    for (was, size), axes in _wanted(statement, selected, state, frame).items():
+        first = f"{axes[0]}" if len(axes) == 1 else f"{axes[0]} and {len(axes) - 1} more"
+        try:
+            done = resize(state.graph, axes, size)
+        except RefusedError as error:
+            what = f"{first} is not resized to {size}"
+            refused.append(refusal(error, what, statement.place, state.graph))
+            if not selection.many:
+                raise illegal(refused[-1]) from None
+            continue
+        state.graph = done.graph
+        follow = counted(len(done.changed), "tensor")
+        told.append(f"{first} is {size} (was {was}), {follow} changed")
+    legal = (AGREE,) if told else ()
+    return replace(made, done="; ".join(told), legal=legal, refused=tuple(refused))
+
+
+def _wanted(
+    statement: Resize, selected: Selected, state: State, frame: Frame
+) -> dict[tuple[int, int], list[Axis]]:
+    """Return the axes to resize by their size and the new one."""
+    found: dict[tuple[int, int], list[Axis]] = {}
+    for match in selected.matches:
+        tensor = match.values[statement.operand]
+        if not isinstance(tensor, Tensor):
+            what = f"%{statement.operand} is {spell(tensor)}, not a tensor"
+            raise fail(what, statement.place)
+        if statement.axis >= tensor.rank:
+            what = f"%{statement.operand} is %{tensor.name}, of rank {tensor.rank}"
+            raise fail(f"{what}: it has no shape[{statement.axis}]", statement.place)
+        size = _checked(_size(statement, selected, match, state, frame), statement)
+        key = (int(tensor.shape[statement.axis]), size)
+        axis = Axis(tensor.name, statement.axis)
+        if axis not in found.setdefault(key, []):
+            found[key].append(axis)
+    return found
+
+
+def _size(statement: Resize, selected: Selected, match: Match, state: State, frame: Frame) -> Value:
+    """Return the new size, which may follow from what a match binds."""
+    scope = match_scope(state.scope(frame), selected.index, match)
+    try:
+        return evaluate(statement.size, scope)
+    except NoValueError as error:
+        raise fail(str(error), statement.size.place) from None
+
+
+def _checked(size: Value, statement: Resize) -> int:
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 1:
+        return int(size)
+    what = "a dimension" if statement.dimension else "an axis"
+    raise fail(f"{what} needs a whole number above 0, not {spell(size)}", statement.size.place)

@@ -1,0 +1,115 @@
+"""``resize``: a dimension, or one axis of a tensor, gets another size, and all that must follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from irgraph.axes.algebra import terms_of
+from irgraph.axes.resized import growth_of
+from irgraph.axes.sizes import PinnedError
+from irgraph.ir.dim import Dim
+from irgraph.ir.graph import Graph
+from irgraph.ir.resize import with_dims
+from irgraph.text.diagnostics import near
+from irgraph.verbs.refusal import RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a tensor, by the tensor's name; places count from 0, or back from -1."""
+
+    tensor: str
+    place: int
+
+    def __str__(self) -> str:
+        """Return the axis as scripts spell it."""
+        return f"%{self.tensor}.shape[{self.place}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """A graph with something resized, and the names of the tensors that changed with it."""
+
+    graph: Graph
+    changed: tuple[str, ...]
+
+
+def resize(graph: Graph, of: str | Axis | Sequence[Axis], size: int) -> Resizing:
+    """Return the graph with a dimension, or with axes of one size, at another size.
+
+    Where an axis grows, every axis grows that some op holds it against: the gradient of a weight,
+    its optimizer state, what neighbouring ops take. Sizes among arguments follow. Three conventions
+    decide what sizes alone do not: a lookup keeps its number of indices a bag where the bags
+    grow; an axis that is split into equal parts gives its growth to the last of them; parts that
+    were joined and are split again alike grow together.
+
+    Args:
+        graph: stays as it is.
+        of: the name of a dimension, or one axis, or several of one size that become one size.
+        size: at least 1; for an axis that follows from dimensions a multiple of them. An axis
+            that is a dimension resizes that.
+
+    Raises:
+        RefusedError: there is no such thing, or an op pins a size that would have to follow;
+            ``at`` names that op.
+    """
+    if size < 1:
+        raise RefusedError(f"a size is at least 1, not {size}")
+    if isinstance(of, str):
+        return _dimension(graph, of, size)
+    axes = [of] if isinstance(of, Axis) else list(of)
+    was = _size_of(graph, axes)
+    if was == size:
+        return Resizing(graph, ())
+    if isinstance(was, Dim) and len(terms_of(was)) == 1 and terms_of(was)[0][1] == 1:
+        names = terms_of(was)[0][0]
+        if len(names) == 1:
+            return _dimension(graph, names[0], size)
+    return _axes(graph, axes, was, size)
+
+
+def _size_of(graph: Graph, axes: Sequence[Axis]) -> int:
+    """Return the size that axes share, or refuse."""
+    found = []
+    for axis in axes:
+        tensor = graph.by_name.get(axis.tensor)
+        if tensor is None:
+            hint = near(axis.tensor, graph.by_name)
+            raise RefusedError(f"the model has no tensor %{axis.tensor}{hint}")
+        if not -tensor.rank <= axis.place < tensor.rank:
+            raise RefusedError(f"%{axis.tensor} has {tensor.rank} axes, so none {axis.place}")
+        found.append(tensor.shape[axis.place])
+    if len({terms_of(size) for size in found}) != 1:
+        raise RefusedError("the axes are of different sizes: resize those of one size together")
+    return found[0]
+
+
+def _dimension(graph: Graph, name: str, size: int) -> Resizing:
+    if name not in graph.dims:
+        raise RefusedError(f"the model has no dimension {name!r}{near(name, graph.dims)}")
+    if graph.dims[name] == size:
+        return Resizing(graph, ())
+    made = with_dims(graph, {name: size})
+    now = made.by_name
+    changed = (old.name for old in graph.by_name.values() if now[old.name] is not old)
+    return Resizing(made, tuple(changed))
+
+
+def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
+    seeds = sorted({(a.tensor, a.place % graph.by_name[a.tensor].rank) for a in axes})
+    try:
+        growth = growth_of(graph, seeds)
+        multiple = growth.multiple
+        if size % multiple:
+            raise RefusedError(
+                f"its size is {was}: another must be a multiple of {_spelt(multiple)}"
+            )
+        return Resizing(growth.at(size), tuple(growth.tensors))
+    except PinnedError as error:
+        at = [(error.op, error.told)] if error.op is not None else []
+        raise RefusedError(error.told, at) from None
+
+
+def _spelt(size: int) -> str:
+    return f"{size} = {int(size)}" if isinstance(size, Dim) else str(size)
