@@ -37,6 +37,10 @@ class Around:
         """Return the sites that take or return a tensor."""
         return self._takers.get(name, [])
 
+    def add(self, name: str, site: Site) -> None:
+        """Note that a site minds the sizes of a tensor that it does not take."""
+        self._takers[name].append(site)
+
     def maker(self, tensor: Tensor) -> Site | None:
         """Return the device op that returns a tensor, if the step makes it."""
         return self._makers.get(tensor.name)

@@ -14,6 +14,7 @@ from irgraph.axes.probe import Place, agrees, together
 from irgraph.axes.relations import AxisOf, Product, Relation, Site, Slope, Spot, Sum
 from irgraph.axes.rules import relation_of
 from irgraph.axes.sizes import PinnedError, Sizes
+from irgraph.axes.sparse import is_sparse, sparse_relation
 from irgraph.axes.views import PIECES
 from irgraph.ir.graph import Graph
 
@@ -33,6 +34,9 @@ class Spread(Sizes):
         self._relations: dict[int, Relation] = {}
         self._named: dict[int, set[Spot]] = {}
         unit = next(iter(seeds.values()))
+        for site in self.around.sites:
+            if is_sparse(site):  # it minds tensors that it does not take
+                self._relation(site)
         self._decisions = Decisions(self, unit, self._relation, self._relations.values)
         for spot, size in seeds.items():
             self.grow(spot, size)
@@ -92,8 +96,10 @@ class Spread(Sizes):
     def _relation(self, site: Site) -> Relation:
         found = self._relations.get(site.number)
         if found is None:
-            piece = site.op.name in PIECES and bool(site.outputs)
-            found = self.pieces.relation(site) if piece else relation_of(site)
+            if site.op.name in PIECES and site.outputs:
+                found = self.pieces.relation(site)
+            else:
+                found = sparse_relation(site, self.around) or relation_of(site)
             self._relations[site.number] = found
             self._named[site.number] = found.named()
         return found

@@ -261,6 +261,8 @@ def dense(tensor: Tensor, shape: Sequence[int], algebra: Algebra) -> list[int] |
     ``shape`` is the new one; the order is that of the tensor as it lies.
     """
     order = list(range(tensor.rank))
+    if tensor.strides is not None and not any(tensor.strides):
+        return [0] * tensor.rank  # sparse, or one element for all
     if tensor.strides is not None:
         # axes of one element may lie anywhere: they keep their place among the others
         order.sort(key=lambda i: (-tensor.strides[i], i))  # type: ignore[index]
