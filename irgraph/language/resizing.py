@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.evaluate import NoValueError, evaluate
@@ -25,14 +26,26 @@ AGREE = "all ops agree on the sizes that follow"
 def run_resize(statement: Resize, state: State, frame: Frame) -> None:
     """Give a dimension or an axis another size; every size that must follow does."""
     made = entry(statement, frame)
+    was = state.graph
     if statement.selection is not None:
         state.entries.append(_run_axes(statement, state, frame, made))
+        _carry(frame, was, state.graph)
         return
     size = _checked(state.value(statement.size, frame), statement)
     before = state.graph.dims[statement.dimension]
     state.graph = resize(state.graph, statement.dimension, size).graph
+    _carry(frame, was, state.graph)
     done = f"{statement.dimension} is {size} (was {before})"
     state.entries.append(replace(made, done=done, legal=(EXPRESSIONS,)))
+
+
+def _carry(frame: Frame, was: Graph, now: Graph) -> None:
+    """Let the names of ops stand for what has become of them."""
+    if frame.handles and now is not was:
+        became = {id(a): b for a, b in zip(was.walk(), now.walk(), strict=True)}
+        for name, handle in frame.handles.items():
+            ops = tuple(became.get(id(op), op) for op in handle.ops)
+            frame.handles[name] = replace(handle, ops=ops)
 
 
 def _run_axes(statement: Resize, state: State, frame: Frame, made: Entry) -> Entry:

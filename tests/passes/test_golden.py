@@ -13,6 +13,7 @@ from irgraph.text import parse, print_graph
 
 CALLS = {
     "resize-batch": "resize-batch(to = 16)",
+    "resize-layer": "resize-layer(width = 12)",
     "remove-dead": 'remove-dead(keep = "loss*")',
 }
 FOLDER = Path(__file__).parents[1] / "golden" / "passes"

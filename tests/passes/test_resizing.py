@@ -1,0 +1,80 @@
+"""What the passes that resize make of a captured step computes what the real step does there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from examples import dlrm  # noqa: E402
+from irgraph.api import rewrite  # noqa: E402
+from irgraph.capture.live import capture, capture_file  # noqa: E402
+from irgraph.execute import execute  # noqa: E402
+from irgraph.ir.graph import Graph  # noqa: E402
+from irgraph.manage.space import space  # noqa: E402
+from tests.execute.models import values_of  # noqa: E402
+from tests.execute.test_real_steps import small_mlp, start  # noqa: E402
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MINI = dlrm.Config((6, 16, 8), (12, 1), (40, 30), 3)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, as executions do."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def assert_computes(graph: Graph, make: Callable[[], Any]) -> None:
+    """Hold the execution of a graph against the second step that a program makes, to the bit."""
+    torch.manual_seed(0)
+    step = make()
+    step()
+    before = start(graph, step)
+    step()
+    after = values_of(graph, step)
+    left = execute(graph, before)
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert changed >= {d.tensor.name for d in graph.tensors if d.role == "param"}
+    assert [name for name, value in after.items() if not torch.equal(value, left[name])] == []
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_resize_layer_gives_the_step_of_the_other_width(sparse: bool) -> None:
+    narrow = replace(MINI, sparse=sparse)
+    graph = capture(dlrm.Step(narrow, 4, "cpu"), device="cpu").graph
+    after = rewrite(graph, "resize-layer(width = 24)").graph
+    wide = replace(narrow, bottom=(6, 24, 8))
+    assert_computes(after, lambda: dlrm.Step(wide, 4, "cpu"))
+
+
+def test_resize_layer_takes_any_layer() -> None:
+    graph = capture(dlrm.Step(MINI, 4, "cpu"), device="cpu").graph
+    after = rewrite(graph, 'resize-layer(width = 20, layer = "top_mlp.0")').graph
+    assert_computes(after, lambda: dlrm.Step(replace(MINI, top=(20, 1)), 4, "cpu"))
+
+
+@pytest.mark.parametrize("name", ["dlrm", "mlp"])
+def test_resize_batch_gives_the_step_of_the_other_batch(name: str) -> None:
+    target = {"dlrm": "dlrm.py:ddp(max_rows=40, lookups=3)", "mlp": "mlp.py:train(width=16)"}
+    graph = capture_file(f"{EXAMPLES}/{target[name]}", batch=4, device="cpu").graph
+    after = rewrite(graph, "resize-batch(to = 6)").graph
+    makers: dict[str, Callable[[], Any]] = {
+        "dlrm": lambda: dlrm.ddp(6, "cpu", max_rows=40, lookups=3),
+        "mlp": lambda: small_mlp(6, "cpu"),
+    }
+    assert_computes(after, makers[name])
+
+
+def test_the_space_of_widths_leaves_out_the_one_that_is() -> None:
+    graph = capture(dlrm.Step(MINI, 4, "meta")).graph
+    found = space("resize-layer", graph, values={"width": [8, 16, 32]})
+    assert found.values == {"width": (8, 32), "layer": ("bot_mlp.0",)}
