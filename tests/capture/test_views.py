@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from irgraph.capture.identity import Handle, tight
+from irgraph.capture.identity import Handle
 from irgraph.capture.views import view_strides
+from irgraph.ir.tensor import tight
 
 torch = pytest.importorskip("torch")
 
