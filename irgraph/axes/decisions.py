@@ -73,7 +73,7 @@ class Decisions:
         if isinstance(law, Sum):
             parts = ", ".join(str(int(sizes.base(part))) for part in law.parts)
             of = sizes.called(law.whole)
-            told = f"{name} does not tell which of its parts ({parts}) grows with {of}"
+            told = f"{name} does not tell which of its parts ({parts}) grows with {of}: resize one of them"
             raise PinnedError(site.op, told)
         whole = sizes.whole(law)
         grown = self._elsewhere(law) if len(whole) > 1 else None

@@ -116,7 +116,8 @@ class Spread(Sizes):
         if relation.asked and not site.op.body:
             found = together(site, _place(site, spot), self._schemas)
         if found is None:
-            raise PinnedError(site.op, f"{site.op.name} pins {self.called(spot)}")
+            why = "; torch has no such op, or takes no other size" if relation.asked else ""
+            raise PinnedError(site.op, f"{site.op.name} fixes {self.called(spot)}{why}")
         places, effects = found
         spots = [_spot(site, place) for place in sorted(places)]
         for other, share in effects:
@@ -131,7 +132,7 @@ class Spread(Sizes):
         relation.equal.append(tuple(spots))
         self._named[site.number] = relation.named()
         if spot not in self._named[site.number]:
-            raise PinnedError(site.op, f"{site.op.name} pins {self.called(spot)}")
+            raise PinnedError(site.op, f"{site.op.name} fixes {self.called(spot)}")
 
     def steps(self) -> Iterator[tuple[Site, Spot, int]]:
         """Yield sizes that may grow by multiples of a number only, with the op that says so."""

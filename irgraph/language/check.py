@@ -445,9 +445,7 @@ class Check:
         if statement.selection is not None:
             kinds = self._selection(statement.selection, scope)
             if statement.operand not in self.patterns.names:
-                hint = near(statement.operand, self.patterns.names)
-                message = f"the pattern does not bind %{statement.operand}{hint}"
-                self.note(message, statement.place)
+                self.note(*unbound(statement.operand, self.patterns.names, statement.place))
         elif self.dims is not None and statement.dimension not in self.dims:
             hint = near(statement.dimension, self.dims)
             message = f"the model has no dimension {statement.dimension!r}{hint}"

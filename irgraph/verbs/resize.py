@@ -107,7 +107,7 @@ def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
             )
         return Resizing(growth.at(size), tuple(growth.tensors))
     except PinnedError as error:
-        at = [(error.op, error.told)] if error.op is not None else []
+        at = [(error.op, "")] if error.op is not None else []
         raise RefusedError(error.told, at) from None
 
 

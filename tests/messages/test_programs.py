@@ -24,7 +24,7 @@ from irgraph.manage.bisect import bisect
 from irgraph.manager import Step, stages
 from irgraph.text import IrgraphError, parse
 from irgraph.text.builder import Builder, BuildError
-from irgraph.verbs import RefusedError
+from irgraph.verbs import Axis, RefusedError, resize
 from irgraph.verbs import replace as put
 from tests.language.models import mlp, model
 
@@ -104,6 +104,11 @@ CASES: dict[str, Callable[[], object]] = {
     "a bisection that starts broken": lambda: bisect(
         mlp(), stages([Step("text", "let a = 1")]), lambda graph: "it is too slow"
     ),
+    "resize: no size": lambda: resize(mlp(), "B", 0),
+    "resize: no dimension": lambda: resize(mlp(), "BB", 3),
+    "resize: no tensor": lambda: resize(mlp(), Axis("w11", 0), 3),
+    "resize: no axis": lambda: resize(mlp(), Axis("w1", 2), 3),
+    "resize: two sizes": lambda: resize(mlp(), [Axis("w1", 0), Axis("x0", 0)], 3),
     "replace: a result in use": lambda: put(LEAVES, [LEAVES.ops[1]], []),
     "text: nested too deeply": deep,
     "replace: another type": lambda: put(

@@ -98,7 +98,7 @@ input %z2 : f32[6, 3] in $z2
     [
         (
             "%a, %b = aten.unbind(%y, dim = 1) : f32[6; 2] in $y, f32[6; 2] in $y+4\n",
-            Axis("y", 1), 3, "aten.unbind pins %y.shape[1] = 2",
+            Axis("y", 1), 3, "aten.unbind fixes %y.shape[1] = 2",
         ),
         (
             "%v = aten.view(%x, size = [6, 2, 4]) : f32[6, 2, 4] in $x\n"
@@ -114,11 +114,13 @@ input %z2 : f32[6, 3] in $z2
         (
             "%k = aten.cat([%x, %z2], dim = 1) : f32[6, 11] in $k\n",
             Axis("k", 1), 12,
-            "aten.cat does not tell which of its parts (8, 3) grows with %k.shape[1] = 11",
+            "aten.cat does not tell which of its parts (8, 3) grows with %k.shape[1] = 11:"
+            " resize one of them",
         ),
         (
             "%m = my.op(%x) : f32[6, 8] in $m\n",
-            Axis("x", 1), 9, "my.op pins %x.shape[1] = 8",
+            Axis("x", 1), 9,
+            "my.op fixes %x.shape[1] = 8; torch has no such op, or takes no other size",
         ),
     ],
     ids=["results", "parts", "which-axis", "which-part", "unknown-op"],
