@@ -73,8 +73,8 @@ class Decisions:
         if isinstance(law, Sum):
             parts = ", ".join(str(int(sizes.base(part))) for part in law.parts)
             of = sizes.called(law.whole)
-            told = f"{name} does not tell which of its parts ({parts}) grows with {of}: resize one of them"
-            raise PinnedError(site.op, told)
+            told = f"{name} does not tell which of its parts ({parts}) grows with {of}"
+            raise PinnedError(site.op, f"{told}: resize one of them")
         whole = sizes.whole(law)
         grown = self._elsewhere(law) if len(whole) > 1 else None
         if grown is not None:
