@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from irgraph.capture.kineto.clean import MICROSECOND
+from irgraph.capture.kineto.syncs import ByStream, launched_by_stream, recorded_syncs
 from irgraph.capture.kineto.trace import Integers, Kind, KinetoTrace
 from irgraph.capture.kineto.tree import Tree
 
@@ -54,10 +55,11 @@ def stream_of(trace: KinetoTrace, row: int) -> tuple[int, int]:
 def device_orders(tree: Tree) -> Orders:
     """Return what each device event waited for.
 
-    Work of one stream follows in order. Where records of event waits are missing (they are, by
-    default), a wait is inferred: work launched behind a ``StreamWaitEvent`` call waits for the last
-    work of another stream that was launched before that call and had ended, where that ended later
-    than all else it is known to wait for.
+    Work of one stream follows in order, and behind what the stream was made to wait for, as the
+    profiler recorded it. Where such records are missing (they are, by default), a wait is inferred:
+    work launched behind a ``StreamWaitEvent`` call waits for the last work of another stream that
+    was launched before that call and had ended, where that ended later than all else it is known
+    to wait for.
     """
     trace = tree.trace
     rows = np.flatnonzero(trace.on_device)
@@ -138,41 +140,33 @@ def _start(
 
 
 def _across(tree: Tree, rows: Integers) -> dict[int, tuple[int, ...]]:
+    """Return by row the work of other streams that it waited for: as recorded, else inferred."""
     trace = tree.trace
+    recorded = recorded_syncs(tree).streams
     named = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
     calls = named[trace.columns["name"]] & (trace.columns["kind"] == Kind.RUNTIME)
     waits: list[int] = np.sort(trace.columns["start"][calls]).tolist()
-    if not waits:
+    if not waits and not recorded:
         return {}
-    by_stream = _launched(tree, rows)
+    by_stream = launched_by_stream(tree, rows)
     found = {}
     for stream, (launches, events) in by_stream.items():
+        own = recorded.get(stream, [])
+        times = [time for time, _ in own] if recorded else waits
         previous = -1
         for launched, row in zip(launches, events, strict=True):
-            at = bisect_left(waits, launched) - 1
-            if at >= 0 and waits[at] > previous:
-                found[row] = _awaited(tree, row, waits[at], stream, by_stream)
+            at = bisect_left(times, launched)
+            first = bisect_right(times, previous)
+            if at > first and recorded:
+                found[row] = tuple(awaited for _, awaited in own[first:at])
+            elif at > first:
+                found[row] = _awaited(tree, row, times[at - 1], stream, by_stream)
             previous = launched
     return found
 
 
-_ByStream = Mapping[tuple[int, int], tuple[list[int], list[int]]]
-
-
-def _launched(tree: Tree, rows: Integers) -> _ByStream:
-    """Return launch times and rows by stream, in order of launch; orphans are left out."""
-    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    columns = tree.trace.columns
-    launched = rows[tree.launch[rows] >= 0]
-    begun = columns["start"][tree.launch[launched]]
-    selected = (columns["device"][launched], columns["stream"][launched], begun, launched)
-    for device, stream, start, row in zip(*(c.tolist() for c in selected), strict=True):
-        found[device, stream].append((start, row))
-    return {s: ([t for t, _ in sorted(p)], [r for _, r in sorted(p)]) for s, p in found.items()}
-
-
 def _awaited(
-    tree: Tree, row: int, wait: int, stream: tuple[int, int], by_stream: _ByStream
+    tree: Tree, row: int, wait: int, stream: tuple[int, int], by_stream: ByStream
 ) -> tuple[int, ...]:
     """Return the work of other streams that may have been awaited: it was done by then."""
     start, ends = int(tree.trace.columns["start"][row]), tree.trace.columns

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from irgraph.capture.kineto.steps import Step
+from irgraph.capture.kineto.syncs import recorded_syncs
 from irgraph.capture.kineto.trace import Integers, Kind
 from irgraph.capture.kineto.tree import Tree
 from irgraph.capture.nodes import DTYPES
@@ -182,7 +183,7 @@ def _calls(tree: Tree, started: Mapping[int, list[int]], waits: Waits) -> dict[i
     selected = (column[rows].tolist() for column in columns)
     for row, name, start, end, syncs, top in zip(rows.tolist(), *selected, strict=True):
         work = tuple(started.get(row, ()))
-        awaits = waits.of_sync(start, end) if syncs else _own(tree, work, start, end)
+        awaits = waits.of_call(row, start, end) if syncs else _own(tree, work, start, end)
         call = Call(row, trace.names[name], start, end, work, awaits, syncs)
         found[top if top >= 0 else row].append(call)
     return found
@@ -211,6 +212,12 @@ class Waits:
         launch = tree.launch[self.rows]
         begun = np.where(launch >= 0, trace.columns["start"][launch], -1)
         self.launched = begun
+        self.recorded = recorded_syncs(tree).host
+
+    def of_call(self, row: int, start: int, end: int) -> int:
+        """Return the device event awaited by a runtime call: as recorded, else as inferred."""
+        found = self.recorded.get(row)
+        return self.of_sync(start, end) if found is None else found
 
     def of_sync(self, start: int, end: int) -> int:
         """Return the device event awaited by a call, -1 where none ran while it waited."""
