@@ -26,7 +26,7 @@ from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.text.diagnostics import IrgraphError, fail
+from irgraph.text.diagnostics import IrgraphError, Place, fail
 
 Change = Callable[[Tensor, Torch], None]
 """Changes a result where it lies."""
@@ -94,6 +94,11 @@ class Machine:
         buffers: dict[str, int] = {}
         for declared in self.graph.tensors:
             tensor = declared.tensor
+            if tensor.strides and not any(tensor.strides) and tensor.numel > 1:
+                message = f"%{tensor.name} is sparse and exists before the step: it cannot be drawn"
+                hint = "capture a step that zeroes its gradients, or one with dense gradients"
+                source = self.graph.source or self.graph.name
+                raise fail(message, Place(source), hint=hint)
             buffers[tensor.buffer] = max(buffers.get(tensor.buffer, 0), tensor.extent[1])
         storages = {
             name: torch.zeros(size, dtype=torch.uint8).untyped_storage()
