@@ -218,5 +218,6 @@ RULES: dict[str, Rule] = {
     "aten.addmv": _mv,
     "irgraph.addmm_relu": _addmm,
     "irgraph.linear_relu": _linear,
+    "irgraph.mm_relu_backward": _mm,
     "irgraph.batched_gemm": _batched,
 }

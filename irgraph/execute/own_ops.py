@@ -101,6 +101,11 @@ def linear_relu(
     return torch.nn.functional.linear(input, weight, bias).relu()
 
 
+def mm_relu_backward(grad: torch.Tensor, mat2: torch.Tensor, output: torch.Tensor) -> Torch:
+    """Return ``grad @ mat2`` where the ReLU before gave more than 0, else 0."""
+    return torch.ops.aten.threshold_backward(torch.mm(grad, mat2), output, 0)
+
+
 def batched_gemm(mat1: Tensors, mat2: Tensors, bias: Tensors = ()) -> list[Torch]:
     """Return several products of equal shapes, with a bias each if there are any, as one."""
     first, second = torch.stack(list(mat1)), torch.stack(list(mat2))
@@ -163,6 +168,7 @@ OWN: Mapping[str, Callable[..., Torch]] = {
         batched_embedding_sgd,
         addmm_relu,
         linear_relu,
+        mm_relu_backward,
         batched_gemm,
         fused_adam,
         add_layer_norm,

@@ -187,6 +187,7 @@ OWN_SCHEMAS = (
     "irgraph::addmm_relu(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
     " Scalar alpha=1) -> Tensor",
     "irgraph::linear_relu(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    "irgraph::mm_relu_backward(Tensor grad, Tensor mat2, Tensor output) -> Tensor",
     "irgraph::batched_gemm(Tensor[] mat1, Tensor[] mat2, *, Tensor[] bias=[]) -> Tensor[]",
     "irgraph::fused_adam(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] exp_avgs, "
     "Tensor(c!)[] exp_avg_sqs, *, Scalar weight, Scalar beta2, Scalar value, Scalar eps, "

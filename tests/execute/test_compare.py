@@ -96,7 +96,10 @@ def test_a_backward_pass_alone_is_fused_to_the_same() -> None:
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_fused_epilogues_of_an_mlp_leave_the_same(device: str) -> None:
     before = mlp_graph(device)
-    result = compare(before, rewrite(before, "fuse-epilogue").graph)
+    after = rewrite(before, "fuse-epilogue").graph
+    fused = [op.name for op in after.walk() if op.name.startswith("irgraph.")]
+    assert fused == ["irgraph.addmm_relu"] * 2 + ["irgraph.mm_relu_backward"] * 2
+    result = compare(before, after)
     assert result.same, str(result)
     assert [kind for kind, _ in result.only_before] == []
 
@@ -108,8 +111,20 @@ def test_an_epilogue_in_place_leaves_the_same() -> None:
     step = Step(layers, (torch.rand(4, 6), torch.arange(4)), sgd)
     before = capture(step, device="cpu").graph
     after = rewrite(before, "fuse-epilogue").graph
-    assert "irgraph.addmm_relu" in {op.name for op in after.walk()}
+    assert {"irgraph.addmm_relu", "irgraph.mm_relu_backward"} <= {op.name for op in after.walk()}
     assert compare(before, after).same
+
+
+def test_a_wrong_mask_of_a_fused_backward_epilogue_is_caught() -> None:
+    before = mlp_graph("cpu")
+    after = rewrite(before, "fuse-epilogue").graph
+    other = before.by_name["relu1"]
+    wrong = changed(
+        after,
+        "irgraph.mm_relu_backward",
+        lambda op: replace(op, operands=(*op.operands[:2], other)),
+    )
+    assert not compare(before, wrong).same
 
 
 def test_copies_that_change_nothing_leave_exactly_the_same() -> None:

@@ -12,11 +12,15 @@ from irgraph.execute.attention import (  # noqa: E402
 )
 from irgraph.execute.own_ops import (  # noqa: E402
     OWN,
+    add_layer_norm,
     addmm_relu,
     batched_embedding,
     batched_embedding_backward,
     batched_embedding_sgd,
+    batched_gemm,
+    fused_adam,
     linear_relu,
+    mm_relu_backward,
 )
 from irgraph.ir.schema import OWN_SCHEMAS, parse_schema  # noqa: E402
 
@@ -100,6 +104,53 @@ def test_products_are_cut_off_at_zero() -> None:
     torch.testing.assert_close(linear_relu(x, w, c), expected)
     torch.testing.assert_close(addmm_relu(c, x, w.t()), expected)
     assert (addmm_relu(c, x, w.t(), beta=0, alpha=-1) == (-x @ w.t()).relu()).all()
+
+
+def test_the_gradient_behind_a_cut_off_product_is_that_of_autograd() -> None:
+    x, w, second = (torch.randn(3, 4), torch.randn(5, 4), torch.randn(6, 5))
+    h = (x @ w.t()).requires_grad_()
+    y = h.relu()
+    grad = torch.randn(3, 6)
+    (y @ second.t()).backward(grad)
+    torch.testing.assert_close(mm_relu_backward(grad, second, y.detach()), h.grad)
+
+
+@pytest.mark.parametrize("bias", [0, 1, 2])
+def test_batched_products_are_the_single_ones(bias: int) -> None:
+    first, second = ([torch.randn(3, 4) for _ in range(3)], [torch.randn(4, 5) for _ in range(3)])
+    added = [torch.randn(*((5,), (3, 5))[bias - 1]) for _ in range(3)] if bias else []
+    expected = [a @ b for a, b in zip(first, second, strict=True)]
+    expected = [e + added[k] for k, e in enumerate(expected)] if bias else expected
+    for found, one in zip(batched_gemm(first, second, added), expected, strict=True):
+        torch.testing.assert_close(found, one)
+
+
+def test_a_sum_and_its_norm_are_those_of_two_calls() -> None:
+    x, y, w, c = torch.randn(3, 4), torch.randn(3, 4), torch.randn(4), torch.randn(4)
+    total, norm, mean, scale = add_layer_norm(x, y, [4], w, c, 1e-3)
+    assert torch.equal(total, x + y)
+    torch.testing.assert_close(norm, torch.nn.functional.layer_norm(x + y, [4], w, c, 1e-3))
+    torch.testing.assert_close(mean, (x + y).mean(1, keepdim=True))
+    assert scale.shape == mean.shape
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_a_fused_step_is_that_of_torch_s_adam(decoupled: bool) -> None:
+    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    param = torch.nn.Parameter(torch.randn(5))
+    ours, lr, decay = param.detach().clone(), 0.01, 0.1
+    optimizer = kind([param], lr=lr, weight_decay=decay, foreach=False)
+    average, square = torch.zeros(5), torch.zeros(5)
+    for step in range(1, 4):
+        param.grad = torch.randn(5)
+        optimizer.step()
+        corrections, steps = [(1 - 0.999**step) ** 0.5], [-lr / (1 - 0.9**step)]
+        extra = {"decay": 1 - lr * decay} if decoupled else {"weight_decay": decay}
+        fused_adam(
+            [ours], [param.grad], [average], [square], 1 - 0.9, 0.999, 1 - 0.999, 1e-8,
+            corrections, steps, **extra,
+        )  # fmt: skip
+    torch.testing.assert_close(ours, param.detach())
 
 
 @pytest.mark.parametrize("causal", [False, True])
