@@ -30,6 +30,7 @@ bench: $(READY)
 fuzz: $(READY)
 	$(BIN)/python -m tests.capture.kineto.fuzz 10000
 	$(BIN)/python -m tests.capture.fuzz 20000
+	$(BIN)/python -m tests.language.fuzz 10000
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -12,6 +12,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.refusal import RefusedError, describe
 from irgraph.verbs.sequence import Slot, Stretch, entangled, slot, stretch
+from irgraph.verbs.streams import stream_of, works
 
 SHOWN_ORIGINS = 3
 
@@ -98,6 +99,7 @@ def collect(
     s = known or stretch(graph, groups)
     assumed, place = _place(graph, groups, s, assuming)
     members = [op for group in groups for op in group]
+    _check_streams(members)
     origin = _origin(by, members)
     said = {"assuming": assuming} if assumed else {}
     made = tuple(
@@ -146,6 +148,19 @@ def _slot(s: Stretch, chain: Sequence[Dependence]) -> Slot:
         return found
     reason = "what the new op needs and what needs it cannot be parted"
     raise RefusedError(reason, describe(found, s.atoms))
+
+
+def _check_streams(members: Sequence[Op]) -> None:
+    """Refuse members of several streams: the new op would run on one, and wait for none."""
+    ran: dict[str, Op] = {}
+    for member in members:
+        if works(member):
+            ran.setdefault(stream_of(member), member)
+    if len(ran) > 1:
+        told = [
+            (op, f"{op.name} runs on {name or 'the default stream'}") for name, op in ran.items()
+        ]
+        raise RefusedError("they run on different streams: fuse before ops are spread", told[:2])
 
 
 def _set_like(new: Op, members: Sequence[Op]) -> Op:

@@ -107,6 +107,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
     others = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
     lasting = any(declared.tensor.buffer == new.buffer for declared in graph.tensors)
+    _check_streams(later, [later[i] for i in uses], old, new)
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
         for tensor in (t for t in leaf.inputs if t.name in leaf.written):
             told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
@@ -117,6 +118,17 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
             if tensor.buffer == old.buffer and (lasting or any(j >= i for j in others)):
                 reason = f"%{old.name} is written in place; that would write %{new.name}"
                 raise RefusedError(reason, told, of_order=True)
+
+
+def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: Tensor) -> None:
+    """Refuse where what writes the substitute on another stream waits for none of its new users."""
+    for leaf in later:
+        writes = [t for t in leaf.inputs if t.name in leaf.written and overlap(t, new)]
+        user = next((user for user in users if user.stream != leaf.stream), None)
+        if writes and user is not None:
+            told = [(leaf, f"{leaf.name} writes %{writes[0].name}"), (user, f"{user.name} uses it")]
+            reason = f"%{new.name} is written on another stream than %{old.name} is used on"
+            raise RefusedError(reason, told, of_order=True)
 
 
 def _check_lost_writes(graph: Graph, removal: Removal) -> None:

@@ -68,7 +68,7 @@ def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) ->
 
     An op that could do anything passes on what it waits for, even where it gives no work itself.
     """
-    working = [_works(op) for op in ops]
+    working = [works(op) for op in ops]
     passing = [not works and effects(op).barrier for op, works in zip(ops, working, strict=True)]
     needs: dict[int, set[int]] = {}
     behind: dict[int, set[int]] = {}
@@ -82,16 +82,16 @@ def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) ->
     for here in sorted(needs):
         if not working[here]:
             continue
-        mine = _stream(ops[here])
+        mine = stream_of(ops[here])
         for there in sorted(needs[here], reverse=True):
-            pair = (mine, _stream(ops[there]))
+            pair = (mine, stream_of(ops[there]))
             if not working[there] or pair[0] == pair[1] or waited.get(pair, -1) >= there:
                 continue
             waited[pair] = there
             yield Join(ops[there], ops[here])
 
 
-def _works(op: Op) -> bool:
+def works(op: Op) -> bool:
     """Tell whether an op gives a device work: no view, no event, not all on the host."""
     for leaf in op.leaves():
         on_device = any(t.device != "cpu" for t in (*leaf.inputs, *leaf.outputs))
@@ -100,7 +100,7 @@ def _works(op: Op) -> bool:
     return False
 
 
-def _stream(op: Op) -> str:
+def stream_of(op: Op) -> str:
     """Return the stream on which an op's work runs last."""
     working = [leaf for leaf in op.leaves() if not is_view(leaf)]
     return working[-1].stream if working else op.stream
@@ -113,7 +113,7 @@ def _event(taken: set[str]) -> Tensor:
 
 
 def _like(new: Op, op: Op) -> Op:
-    return replace(new, thread=op.thread, stream=_stream(op), module=op.module, phase=op.phase)
+    return replace(new, thread=op.thread, stream=stream_of(op), module=op.module, phase=op.phase)
 
 
 @dataclass

@@ -25,7 +25,7 @@ def test_opt_shows_differences_times_and_statistics(run: Run) -> None:
 
 
 def test_opt_prints_models_after_steps(run: Run) -> None:
-    pipeline = ("--pass", "fuse-epilogue, clean-copies")
+    pipeline = ("--pass", "fuse-epilogue, drop-dropout")
     assert run("opt", "-q", "--print-after", *pipeline, DLRM).err.count("# after step") == 2
     assert run("opt", "-q", "--print-after=changed", *pipeline, DLRM).err.count("# after") == 1
     ran = run("opt", "-q", "--print-after=fuse-epilog", *pipeline, DLRM)

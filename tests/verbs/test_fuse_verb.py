@@ -116,8 +116,8 @@ def test_a_fusion_keeps_every_dependence_and_only_knots_are_refused(seed: int) -
     try:
         fusion = fuse(graph, groups, whole(groups))
     except RefusedError as error:
-        parted = "cannot be parted" in error.reason
-        assert parted or reachable(leaves, groups)
+        other = ("cannot be parted", "on different streams")
+        assert any(word in error.reason for word in other) or reachable(leaves, groups)
         return
     assert not reachable(leaves, groups)
     members = {id(op) for group in groups for op in group}
@@ -184,7 +184,7 @@ def test_a_new_op_runs_where_its_first_member_ran() -> None:
     graph = model(
         "input %x : f32[4] in $x\n"
         '%y = aten.neg(%x) : f32[4] in $y on backward/s in module "a.b.c" phase backward\n'
-        '%z = aten.neg(%y) : f32[4] in $z on main in module "a.b.d" phase optimizer\n'
+        '%z = aten.neg(%y) : f32[4] in $z on main/s in module "a.b.d" phase optimizer\n'
     )
     made = fuse(graph, [list(graph.ops)], Op("irgraph.whole")).op
     assert (made.thread, made.stream, made.module, made.phase) == (
