@@ -70,7 +70,8 @@ def predict(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIGURE=BOUND", help="Exit with 1 above it: error=10%, step.time=9ms."
+            metavar="FIGURE=BOUND",
+            help="Exit with 1 above it: error=10%, step.time=9ms, memory.peak=16GiB.",
         ),
     ] = None,
     timeline: Annotated[

@@ -106,7 +106,7 @@ def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) ->
         yield (
             f"{cnn_v100.workload(row)}: utilization {prediction.utilization:.0%} (Figure 1, of "
             f"another run: {float(row['utilization_pct']):.0f}%); device time in ms: "
-            + ", ".join(parts[:4])
+            f"{', '.join(parts[:4])}; {_within(prediction, float(row['step_ms']))}"
         )
 
 
@@ -140,10 +140,13 @@ def _parts(
         step = prediction.step_time / 1000.0 - measured
         others = (prediction.step_time - own.step_time) / 1000.0
         device = own.active_time / 1000.0 - active
-        low, high = (end / 1000.0 for end in prediction.interval)
-        inside = "inside" if low <= measured <= high else "outside"
         yield (
             f"{workload(row)}: {step:+.2f} = overheads of others {others:+.2f}, device "
-            f"{device:+.2f}, rest {step - others - device:+.2f}; measured {inside} the 90 % "
-            f"interval {low:.2f} to {high:.2f}"
+            f"{device:+.2f}, rest {step - others - device:+.2f}; {_within(prediction, measured)}"
         )
+
+
+def _within(prediction: Prediction, measured: float) -> str:
+    low, high = (end / 1000.0 for end in prediction.interval)
+    inside = "inside" if low <= measured <= high else "outside"
+    return f"measured {inside} the 90 % interval {low:.2f} to {high:.2f}"

@@ -8,6 +8,9 @@ from typing import Any
 from irgraph.text.diagnostics import fail, near
 
 MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+TIMES = {"step.time": "step_time_us", "gpu.active": "gpu_active_us", "gpu.idle": "gpu_idle_us"}
+FIGURES = ("error", *TIMES, "memory.peak")
 _NUMBER = re.compile(r"(\d+(?:\.\d*)?)\s*([a-zA-Z%]*)")
 
 
@@ -23,21 +26,22 @@ def parse_time(text: str, option: str) -> float:
 def broken_limits(limits: list[str], summary: dict[str, Any], measured: float | None) -> list[str]:
     """Return a line for each limit that a prediction exceeds.
 
-    ``error=10%`` needs a measured time; ``step.time=12ms`` and ``gpu.active=8ms`` take times.
+    ``error=10%`` needs a measured time; ``step.time=12ms`` and ``gpu.active=8ms`` take times,
+    ``memory.peak=16GiB`` takes bytes, with which workspace and context are counted.
     """
     return [line for text in limits if (line := _broken(text, summary, measured))]
 
 
 def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
     name, _, bound = text.partition("=")
-    times = {"step.time": "step_time_us", "gpu.active": "gpu_active_us", "gpu.idle": "gpu_idle_us"}
-    if name in times:
-        value, limit = summary[times[name]], parse_time(bound, f"--limit {name}")
+    if name == "memory.peak":
+        return _memory(bound, summary["memory"])
+    if name in TIMES:
+        value, limit = summary[TIMES[name]], parse_time(bound, f"--limit {name}")
         return f"{name} is {value / 1e3:.3f} ms, over the limit of {bound}" if value > limit else ""
     if name != "error":
-        known = ("error", *times)
-        message = f"--limit: no figure is called {name!r}{near(name, known)}"
-        raise fail(message, hint=f"figures: {', '.join(known)}", exit_code=2)
+        message = f"--limit: no figure is called {name!r}{near(name, FIGURES)}"
+        raise fail(message, hint=f"figures: {', '.join(FIGURES)}", exit_code=2)
     match = _NUMBER.fullmatch(bound)
     if match is None or match[2] != "%":
         raise fail(f"--limit error: give a percentage such as 10%, not {bound!r}", exit_code=2)
@@ -45,3 +49,14 @@ def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
         raise fail("--limit error needs a measured time: add --measured", exit_code=2)
     error = abs(summary["step_time_us"] / measured - 1) * 100
     return f"error is {error:.1f}%, over the limit of {bound}" if error > float(match[1]) else ""
+
+
+def _memory(bound: str, memory: dict[str, Any]) -> str:
+    match = _NUMBER.fullmatch(bound.strip())
+    if match is None or match[2] not in BYTES:
+        hint = f"give bytes with their unit, such as 16GiB ({', '.join(BYTES)})"
+        raise fail(f"--limit memory.peak: {bound!r} is no size", hint=hint, exit_code=2)
+    needed = memory["peak_bytes"] + memory["workspace_and_context_bytes"]
+    if needed <= float(match[1]) * BYTES[match[2]]:
+        return ""
+    return f"memory.peak is {needed / 2**30:.2f} GiB, over the limit of {bound}"

@@ -7,7 +7,13 @@ import pytest
 from irgraph.report.limits import broken_limits, parse_time
 from irgraph.text import IrgraphError
 
-SUMMARY = {"step_time_us": 11_000.0, "gpu_active_us": 5_000.0, "gpu_idle_us": 6_000.0}
+MEMORY = {"peak_bytes": 15 * 2**30, "workspace_and_context_bytes": 2**30}
+SUMMARY = {
+    "step_time_us": 11_000.0,
+    "gpu_active_us": 5_000.0,
+    "gpu_idle_us": 6_000.0,
+    "memory": MEMORY,
+}
 
 
 @pytest.mark.parametrize(("text", "time"), [("12.3ms", 12300), ("950us", 950), ("1s", 1e6)])
@@ -30,6 +36,10 @@ def test_an_exceeded_limit_is_a_line() -> None:
         "error is 10.0%, over the limit of 5%"
     ]
     assert broken_limits(["error=15%"], SUMMARY, 10_000.0) == []
+    assert broken_limits(["memory.peak=16GiB"], SUMMARY, None) == []
+    assert broken_limits(["memory.peak=15.5GiB"], SUMMARY, None) == [
+        "memory.peak is 16.00 GiB, over the limit of 15.5GiB"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +49,7 @@ def test_an_exceeded_limit_is_a_line() -> None:
         ("error=5", "give a percentage"),
         ("error=5%", "needs a measured time"),
         ("step.time=5", "is no time"),
+        ("memory.peak=16GB", "is no size"),
     ],
 )
 def test_wrong_limits_say_what_is_wrong(limit: str, message: str) -> None:
