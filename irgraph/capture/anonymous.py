@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,8 @@ _SETTINGS = ("trace_version", "torch", "captured_on")
 def anonymous(graph: Graph, renamed: Anonymiser | None = None) -> Graph:
     """Return the same graph under other names; shapes, dims, times and torch's ops stay.
 
-    Names of operators outside torch's libraries stay, too: they stand for what the op does.
+    Names of operators outside torch's libraries stay, too: they stand for what the op does. They
+    are hashed where ``renamed`` has a key.
     """
     return _Renaming(graph, renamed or Anonymiser()).graph()
 
@@ -37,7 +39,19 @@ class _Renaming:
         )
         settings = {key: graph.settings[key] for key in _SETTINGS if key in graph.settings}
         ops = tuple(map(self.op, graph.ops))
-        return replace(graph, name="model", settings=settings, tensors=tensors, ops=ops, source="")
+        schemas = tuple(map(self.schema, graph.schemas))
+        return replace(
+            graph, name="model", settings=settings, tensors=tensors, ops=ops, schemas=schemas,
+            source="",
+        )  # fmt: skip
+
+    def schema(self, text: str) -> str:
+        """Return a declared schema under the new name of its operator."""
+        found = re.match(r"(\w+)::(\w+)", text)
+        if found is None:
+            return text
+        name = self.renamed.operator(f"{found.group(1)}.{found.group(2)}")
+        return name.replace(".", "::", 1) + text[found.end() :]
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return a tensor under its new name."""
@@ -53,11 +67,11 @@ class _Renaming:
     def op(self, op: Op) -> Op:
         """Return an op with all below it renamed."""
         attributes: Mapping[str, Any] = {k: self.value(v) for k, v in op.attributes.items()}
-        name = self.renamed.name(op.name) if op.is_annotation else op.name
+        label = self.renamed.name if op.is_annotation else self.renamed.operator
         file, mark, number = op.origin.rpartition("#")
         return replace(
             op,
-            name=name,
+            name=label(op.name),
             operands=self.value(op.operands),
             results=self.value(op.results),
             attributes=attributes,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from irgraph.capture.anonymous import anonymous
+from irgraph.capture.kineto.anonymise import Anonymiser
 from irgraph.ir.verify import verify
 from irgraph.text import parse, print_graph
 
@@ -32,3 +35,14 @@ def test_no_word_is_left_and_the_graph_is_sound() -> None:
         t.shape for op in after.walk() for t in op.inputs
     ]
     assert 'from "trace#3"' in text and "aten.relu_(%t3!)" in text
+
+
+def test_operators_of_the_program_are_hashed_with_a_key() -> None:
+    before = parse(TEXT.replace("aten.mm", "hush.lookup"))
+    before = replace(before, schemas=("hush::lookup(Tensor a, Tensor b) -> Tensor",))
+    after = anonymous(before, Anonymiser("key"))
+    text = print_graph(after)
+    assert "hush" not in text and "aten.relu_" in text
+    assert print_graph(parse(text)) == text
+    assert after.schemas[0].startswith(next(after.leaves()).name.replace(".", "::"))
+    assert "hush.lookup" in print_graph(anonymous(before))

@@ -11,6 +11,7 @@ from typing import Any
 
 from irgraph.capture.kineto.container import blocks
 from irgraph.capture.kineto.health import Health
+from irgraph.capture.kineto.public import hashed, is_public_kernel, is_public_operator
 from irgraph.text.diagnostics import Place, fail
 
 HEADER = ("schemaVersion", "deviceProperties", "displayTimeUnit", "baseTimeNanoseconds", "schema")
@@ -35,6 +36,7 @@ _PUBLIC = re.compile(
     r"(?:process|thread)_(?:name|labels|sort_index)|fwdbwd|ac2g|async|Iteration Start.*|"
     r"Record Window End|PyTorch Profiler.*"
 )
+_NODE = re.compile(r"(?:autograd\b.*|\w*Backward\d*)")
 _NODE_KEYS = frozenset((
     "id", "name", "inputs", "outputs", "input_shapes", "input_types", "output_shapes",
     "output_types", "attrs", "parent", "ctrl_deps", "fw_parent", "seq_id", "scope", "tid",
@@ -49,10 +51,12 @@ class Anonymiser:
 
     Attributes:
         names: new names of what was renamed.
+        key: where given, kernels and operators outside public libraries are hashed with it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key: str = "") -> None:
         self.names: dict[str, str] = {}
+        self.key = key
         self._numbers: dict[int | str, int] = {}
 
     def name(self, text: str) -> str:
@@ -60,10 +64,27 @@ class Anonymiser:
         evaluate = "autograd::engine::evaluate_function: "
         if text.startswith(evaluate):
             return evaluate + self.name(text.removeprefix(evaluate))
-        if _PUBLIC.fullmatch(text) and "/" not in text:
+        if _PUBLIC.fullmatch(text) and "/" not in text and not self._hides(text):
             return text
         label = "nn.Module: " if text.startswith("nn.Module: ") else ""
         return label + self.names.setdefault(text, f"name{len(self.names) + 1}")
+
+    def _hides(self, text: str) -> bool:
+        """Tell whether an autograd node that looks like torch's own is the program's."""
+        return bool(self.key) and _NODE.fullmatch(text) is not None and not is_public_operator(text)
+
+    def kernel(self, text: str) -> str:
+        """Return a kernel's name, hashed where it is no public library's and there is a key."""
+        if not self.key or is_public_kernel(text):
+            return text
+        return f"kernel_{hashed(text, self.key)}"
+
+    def operator(self, text: str) -> str:
+        """Return the dotted name of a model's operator, hashed likewise."""
+        if not self.key or is_public_operator(text):
+            return text
+        root = "autograd" if text.startswith("autograd.") else "private"
+        return f"{root}.op_{hashed(text, self.key)}"
 
     def number(self, value: Any) -> Any:  # noqa: ANN401
         """Return a process or thread number counted from 1; words of the format stay."""
@@ -91,6 +112,8 @@ class Anonymiser:
             for key in ("pid", "tid"):
                 if key in event:
                     found[key] = self.number(event[key])
+        else:
+            found["name"] = self.kernel(str(event.get("name", "")))
         args = event.get("args")
         if isinstance(args, dict):
             found["args"] = {k: v for k, v in args.items() if k in ARGUMENTS}
@@ -123,8 +146,10 @@ def _is_text(attribute: dict[str, Any]) -> bool:
     return isinstance(attribute.get("value"), str) and bool(attribute.get("value"))
 
 
-def anonymise(paths: list[str], folder: str | Path) -> list[Path]:
+def anonymise(paths: list[str], folder: str | Path, *, key: str = "") -> list[Path]:
     """Write anonymised copies of traces to a folder: ``et1.json.gz``, ``kineto1.json.gz``, …, each.
+
+    With a ``key``, names of kernels and autograd nodes outside public libraries are hashed.
 
     Raises:
         IrgraphError: a file cannot be read, or is no whole JSON trace (exit code 4).
@@ -134,7 +159,7 @@ def anonymise(paths: list[str], folder: str | Path) -> list[Path]:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
-    anonymiser = Anonymiser()
+    anonymiser = Anonymiser(key)
     counts: dict[str, int] = {}
     written = []
     for path in paths:

@@ -67,26 +67,30 @@ def _unpacked(file: IO[bytes], start: bytes, name: str, health: Health) -> Itera
 
 def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
     """Yield what a gzip file holds, up to where it is damaged; members may follow each other."""
-    engine = zlib.decompressobj(31)
-    started = ended = False
+    started = False
     try:
-        while data := file.read(BLOCK >> 3):
-            while data:
-                if engine.eof:
-                    engine = zlib.decompressobj(31)
-                block = engine.decompress(data, BLOCK)
-                if block:
-                    started = True
-                    yield block
-                data = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0")
-            ended = engine.eof
-        if not ended:
-            health.add("K01", detail="the gzip data ends early")
+        for block in _inflated(file, health):
+            started = True
+            yield block
     except zlib.error as error:
         if not started:
             place = Place(health.source)
             raise fail(f"the gzip data is damaged from the start: {error}", place) from None
         health.add("K01", detail=f"the gzip data is damaged: {error}")
+
+
+def _inflated(file: IO[bytes], health: Health) -> Iterator[bytes]:
+    engine = zlib.decompressobj(31)
+    data = file.read(BLOCK >> 3)
+    while data:
+        if engine.eof:
+            engine = zlib.decompressobj(31)
+        block = engine.decompress(data, BLOCK)
+        if block:
+            yield block
+        data = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0") or file.read(BLOCK >> 3)
+    if not engine.eof:
+        health.add("K01", detail="the gzip data ends early")
 
 
 def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:

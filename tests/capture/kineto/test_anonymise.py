@@ -77,3 +77,54 @@ def test_a_published_pair_still_joins(data_dir: Path, tmp_path: Path) -> None:
     found = join(read_execution_trace(recording), build_tree(read_kineto(kineto)))
     assert found.rate("aten") >= 0.995
     assert found.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::Add<float> >(int)", True),
+        ("ampere_sgemm_128x64_nn", True),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", True),
+        ("void cub::DeviceReduceKernel<cub::Policy, float*>(float*)", True),
+        ("Memcpy HtoD (Pageable -> Device)", True),
+        ("void secret::fused_attention<float>(float*)", False),
+        ("void at::native::vectorized_elementwise_kernel<4, secret::Functor>(int)", False),
+        ("triton_poi_fused_secret_0", False),
+        ("my_kernel", False),
+    ],
+)  # fmt: skip
+def test_kernels_of_public_libraries_are_known(name: str, public: bool) -> None:
+    assert Anonymiser("key").kernel(name).startswith("kernel_") != public
+    assert Anonymiser().kernel(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [("aten.add", True), ("autograd.AddmmBackward0", True), ("autograd.AccumulateGrad", True),
+     ("secret.lookup", False), ("autograd.SecretLookupBackward", False), ("irgraph.gather", True)],
+)  # fmt: skip
+def test_operators_of_torch_are_known(name: str, public: bool) -> None:
+    assert (Anonymiser("key").operator(name) == name) == public
+    assert Anonymiser().operator(name) == name
+
+
+def test_hashes_depend_on_the_key_alone() -> None:
+    one, same, other = (Anonymiser(key).kernel("my_kernel") for key in ("a", "a", "b"))
+    assert one == same != other
+
+
+def test_private_kernels_and_nodes_are_hashed(tmp_path: Path) -> None:
+    def custom(found: list[Event]) -> None:
+        for event in found:
+            if event["cat"] == "kernel" and "relu" in event["name"]:
+                event["name"] = "void secret::relu<float>(float*)"
+        found.append(host("cpu_op", "SecretBackward", START + 5, 3))
+
+    path = write(tmp_path, custom)
+    (target,) = anonymise([str(path)], tmp_path / "out", key="k")
+    content = gzip.decompress(target.read_bytes()).decode()
+    assert "ecret" not in content
+    before, after = (
+        [r.row() for r in replayer(build_tree(read_kineto(p))).replay_all()] for p in (path, target)
+    )
+    assert before == after
