@@ -1,0 +1,68 @@
+"""What each pass of the library is predicted to change in the three DLRM examples.
+
+``python examples/library.py`` prints the table of ``docs/library.md``, ``--device`` another device's.
+Nobody has measured these steps before and after: every gain is unvalidated.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import irgraph
+import passes
+from irgraph.ir.graph import Graph
+
+PRESETS = ("default", "mlperf", "ddp")
+GIVEN = {
+    "resize-batch": "resize-batch(to = 4096)",
+    "resize-layer": "resize-layer(width = 1024)",
+    "cast-gemms": "cast-gemms(narrow = f16)",
+}
+"""Parameters of passes that need some, or for which a V100 has no fast units by default."""
+
+ALL = "fuse-embedding, fuse-epilogue, fuse-optimizer, hoist-h2d, clean-copies, remove-dead"
+
+
+def captured(preset: str, batch: int) -> Graph:
+    """Return the step of a preset, captured on the meta device for any batch size."""
+    from irgraph.capture.live import capture_file
+
+    source = Path(__file__).with_name("dlrm.py")
+    return capture_file(f"{source}:{preset}", batch=batch, device="meta").graph
+
+
+def step_time(graph: Graph, device: str) -> float:
+    """Return the predicted step time in milliseconds."""
+    return irgraph.predict(graph, device=device).step_time / 1e3
+
+
+def rows(graphs: list[Graph], device: str) -> Iterator[list[str]]:
+    """Yield a line of cells for each pass, the step as it was captured first."""
+    before = [step_time(graph, device) for graph in graphs]
+    yield ["as captured", *(f"{time:.2f} ms" for time in before)]
+    for call in (*(GIVEN.get(name, name) for name in passes.names()), ALL):
+        after = [irgraph.rewrite(graph, call).graph for graph in graphs]
+        cells = [
+            "no match" if new == old else f"{step_time(new, device) - time:+.2f} ms"
+            for old, new, time in zip(graphs, after, before, strict=True)
+        ]
+        yield [f"`{call}`", *cells]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Predicted effect of each pass on DLRM.")
+    parser.add_argument("--device", default="v100", help="a device sheet (v100)")
+    parser.add_argument("--batch", type=int, default=2048, help="samples a step (2048)")
+    given = parser.parse_args()
+    graphs = [captured(preset, given.batch) for preset in PRESETS]
+    print("| step time |", " | ".join(f"DLRM_{name}" for name in PRESETS), "|")
+    print("|---" * (len(PRESETS) + 1) + "|")
+    for cells in rows(graphs, given.device):
+        print("|", " | ".join(cells), "|")
+
+
+if __name__ == "__main__":
+    main()
