@@ -1,6 +1,6 @@
 """What each pass of the library is predicted to change in the three DLRM examples.
 
-``python examples/library.py`` prints the table of ``docs/library.md``, ``--device`` another device's.
+``python examples/library.py`` prints the table of ``docs/library.md``; ``--device`` takes another.
 Nobody has measured these steps before and after: every gain is unvalidated.
 """
 

@@ -44,14 +44,14 @@ CHANGED = {
 """What else changes each model."""
 
 
-def resnet() -> Graph:
-    """Return a step of ResNet-50 with one block a layer, on small images."""
+def resnet(blocks: tuple[int, int, int, int] = (1, 1, 1, 1), size: int = 64) -> Graph:
+    """Return a step of ResNet-50, by default with one block a layer, on small images."""
     sys.path.insert(0, str(EXAMPLES))
     try:
-        from resnet50 import small
+        from resnet50 import train
     finally:
         sys.path.remove(str(EXAMPLES))
-    return capture(small(2, "meta"), device="meta").graph
+    return capture(train(2, "meta", size, blocks), device="meta").graph
 
 
 MODELS: dict[str, Callable[[], Graph]] = {
@@ -125,3 +125,14 @@ def test_results_that_nobody_takes_may_go() -> None:
     result = compare(before, after)
     assert (result.same, result.exact) == (True, True)
     assert [kind for kind, _ in result.only_before] == ["output"]
+
+
+def test_resnet50_in_full_leaves_what_the_step_left() -> None:
+    before = resnet((3, 4, 6, 3), size=32)
+    after = rewrite(
+        before, "fuse-optimizer, hoist-h2d, clean-copies, cast-gemms, remove-dead"
+    ).graph
+    assert {"aten._foreach_add_", "sync.record"} <= {op.name for op in after.walk()}
+    result = compare(before, after)
+    assert result.same, str(result)
+    assert sum(one.kind == "param" and one.changed for one in result.compared) == 161
