@@ -23,7 +23,6 @@ from irgraph.cli.traces import (
 )
 
 if TYPE_CHECKING:
-    from irgraph.capture.kineto.tree import Tree
     from irgraph.schedule.replay import Lengths, Replayed, Replayer
 
 
@@ -55,6 +54,7 @@ def replay(
     json: JsonOption = False,
 ) -> None:
     """Simulate recorded steps with measured kernels; show simulated beside measured."""
+    from irgraph.schedule.recorded import RecordedStep
     from irgraph.schedule.replay import replayer
     from irgraph.text.diagnostics import Place, fail
 
@@ -70,10 +70,13 @@ def replay(
             # a timeline is as large as its step: only the last is shown
             found[-1:] = [r.without_timeline() for r in found[-1:]]
             found.append(one.replay(step, lengths))
+            recorded = RecordedStep(tree, step)
     if not found:
         raise fail("no complete step to replay", Place(traces[0]))
     if timeline is not None:
-        _write(timeline, trees[-1], found[-1])
+        from irgraph.schedule.perfetto import write_side_by_side
+
+        write_side_by_side({"measured": recorded, "simulated": found[-1].timeline}, timeline)
     _show(found, json)
     usual = [r for r in found if not r.slow] or found
     worst = max(abs(r.error) for r in usual)
@@ -81,15 +84,6 @@ def replay(
         say(f"error is {worst:.1%}, over the limit of {limit:g}%")
         raise typer.Exit(1)
     raise typer.Exit(repaired(trees))
-
-
-def _write(path: str, tree: Tree, last: Replayed) -> None:
-    """Write the last step of the last trace for Perfetto, as measured and as simulated."""
-    from irgraph.schedule.perfetto import write_side_by_side
-    from irgraph.schedule.recorded import RecordedStep
-
-    (step,) = (step for step in tree.steps if step.complete and step.number == last.step)
-    write_side_by_side({"measured": RecordedStep(tree, step), "simulated": last.timeline}, path)
 
 
 def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) -> Lengths:
