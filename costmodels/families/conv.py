@@ -69,15 +69,19 @@ def _composite(op: Op) -> bool:
 
 
 def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a product for each gradient that was asked for: data, weight, and the bias sum."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
-    four = [t for t in tensors if t.rank >= 3]
+    """Price a product for each gradient that was asked for: data, weight, and the bias sum.
+
+    A recording that does not list results had those of data and weight.
+    """
+    four = [t for t in op.operands if isinstance(t, Tensor) and t.rank >= 3]
     if len(four) < 3:
         return None
     gradient, data, weight = four[:3]
+    if op.base in DATA_FIRST:
+        data, gradient = gradient, data
     ends = (gradient, weight, data) if _transposed(op) else (data, weight, gradient)
     kernels = []
-    for made in op.outputs:
+    for made in op.outputs or (data, weight):
         if made.shape == data.shape:
             kernels.append(_implicit(*ends, "conv data gradient", machine))
         elif made.shape == weight.shape:
@@ -88,6 +92,9 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return tuple(kernels)
 
 
+DATA_FIRST = ("cudnn_convolution_backward", "cudnn_convolution_transpose_backward")
+"""Gradients of older releases, which take the data before its gradient."""
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
         ("aten.convolution", "aten._convolution", "aten.cudnn_convolution",
@@ -95,5 +102,7 @@ RULES: dict[str, Rule] = {
          "aten._conv_depthwise2d", "aten.conv_depthwise3d"),
         _forward,
     ),
-    **dict.fromkeys(("aten.convolution_backward", "aten.cudnn_convolution_backward"), _backward),
+    **dict.fromkeys(
+        ("aten.convolution_backward", *(f"aten.{name}" for name in DATA_FIRST)), _backward
+    ),
 }  # fmt: skip

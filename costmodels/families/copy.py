@@ -74,12 +74,18 @@ def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kern
 
 
 def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``to``, ``clone`` and their like; one that returned its operand or a view is free."""
+    """Price ``to``, ``clone`` and their like; one that returned its operand or a view is free.
+
+    One without a new result that called something is left to what it called: recordings without
+    results do not tell what it made.
+    """
     source = next(iter(op.inputs), None)
     if source is None:
         return None
     made = [t for t in op.outputs if t.buffer != source.buffer]
-    return move(source, made[0], op, machine) if made else ()
+    if made:
+        return move(source, made[0], op, machine)
+    return None if op.body and not op.outputs else ()
 
 
 def _copy_into(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

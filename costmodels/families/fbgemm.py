@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodels.elements import ROOFLINE, streaming
 from costmodels.families.embedding import lookup_kernel
 from costmodels.families.fill import FORMULA as FILL
 from costmodels.lookup import Table
-from costmodels.machine import SMALL, Machine, Rule, traffic, work
-from costmodels.scatter import SCATTER_ERROR, UPDATE, sort_kernel, tiny_kernels, update_time
+from costmodels.machine import Machine, Rule, traffic, work
+from costmodels.scatter import SCATTER_ERROR, UPDATE, sort_kernel, update_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -23,9 +23,13 @@ STATES = {"sgd": 0.0, "approx_sgd": 0.0, "adagrad": 1.0, "adam": 2.0, "lamb": 2.
           "partial_rowwise_adam": 1.0}  # fmt: skip
 """Tensors as large as the table that an optimizer keeps; any other keeps a number for each row."""
 
-BEFORE, AFTER = 1, 5
-"""Small kernels before the sort, which makes indices of all tables one range, and after it: equal
-ones counted (2), their places summed (2), long runs found (traced)."""
+LINEARISED, AFTER, ROW_START = 13.0, (2.7, 6.0, 2.7, 5.5, 4.0, 4.0), 10.0
+"""Microseconds of small kernels before the sort, which makes indices of all tables one range, and
+after it: equal ones counted (2), their places summed (2), long runs found and worked off; and what
+the update of rows takes beside its bytes (traced V100: 13-17, 3 + 6, 2 + 5, 4, 4 and 13)."""
+
+LOOKUP_START = 3.5
+"""Microseconds of a lookup beside its bytes and the launch floor (traced V100: 6 to 7 in all)."""
 
 PREPARED = {
     "permute_2D_sparse_data": 6, "permute_1D_sparse_data": 6, "permute_sparse_data": 6,
@@ -67,7 +71,10 @@ def _lookup(op: Op, machine: Machine) -> Lookup | None:
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     found = _lookup(op, machine)
-    return None if found is None else (lookup_kernel([found.table] * found.count, machine),)
+    if found is None:
+        return None
+    kernel = lookup_kernel([found.table] * found.count, machine)
+    return (replace(kernel, time=kernel.time + (0.0 if machine.paper else LOOKUP_START)),)
 
 
 def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -83,17 +90,22 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     states = 0.0 if kind == "dense" else STATES.get(kind, 1.0 / max(one.width, 1))
     rows = one.distinct * count * one.row
     read = every * one.index_size + one.bags * count * one.row
-    update = update_time(machine, read, rows * (1.0 + states))
+    update = ROW_START + update_time(machine, read, rows * (1.0 + states))
     fill = streaming(machine, traffic(found.weights))
     name = f"{kind} update T{count} L{every // max(one.bags * count, 1)} D{one.width}"
     return (
         *((work("fill", "fill all tables", fill, 0.2, FILL),) if kind == "dense" else ()),
-        *tiny_kernels(BEFORE, every, machine),
+        _small("linearise", LINEARISED, every, machine),
         sort_kernel(every, found.bits, machine),
-        *tiny_kernels(AFTER, every, machine),
-        work("embedding", "long runs", SMALL, 0.5, UPDATE),
+        *(_small("equal indices", start, every, machine) for start in AFTER),
         work("embedding", name, update, SCATTER_ERROR, UPDATE),
     )
+
+
+def _small(name: str, start: float, count: int, machine: Machine) -> Kernel:
+    """Return a kernel over a vector of indices that takes so long beside its bytes."""
+    time = start + machine.stream(16.0 * count)
+    return work("index", f"{name} {count}", time, SCATTER_ERROR, UPDATE)
 
 
 def _unpaired(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -20,7 +20,7 @@ NAMES = (
     "as_strided_", "expand", "expand_as", "t", "t_", "transpose", "transpose_", "permute",
     "numpy_T", "mT", "squeeze", "squeeze_", "unsqueeze", "unsqueeze_", "select", "slice",
     "narrow", "split", "split_with_sizes", "chunk", "unbind", "unfold", "diagonal", "movedim",
-    "swapaxes", "lift_fresh", "broadcast_tensors", "broadcast_to", "resolve_conj",
+    "swapaxes", "conj", "lift_fresh", "broadcast_tensors", "broadcast_to", "resolve_conj",
     "resolve_neg", "result_type", "set_", "resize_", "requires_grad_", "_indices", "_values",
     "indices", "values", "_coalesced_", "_sparse_coo_tensor_unsafe",
     "_sparse_coo_tensor_with_dims_and_tensors", "sparse_coo_tensor", "is_pinned",

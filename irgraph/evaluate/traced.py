@@ -30,6 +30,7 @@ from costmodels.sheet import load_device
 from costmodels.software import software_profile
 from irgraph.evaluate.errors import error
 from irgraph.evaluate.measurements import measurements
+from irgraph.evaluate.recorded import recorded_residuals
 
 DEVICE, BUILD = "v100", "torch-1.10-cuda-11.3"
 SAMPLES = "paper/kernel_microbench_samples_v100_legacy.csv"
@@ -56,14 +57,15 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class TracedEvaluation:
-    """What ``irgraph evaluate traced`` shows: residuals by model and group, and samples."""
+    """What ``irgraph evaluate traced`` shows: residuals by model, samples, other steps."""
 
     rows: Mapping[str, Sequence[Residual]]
     samples: Sequence[Sample]
+    recorded: Sequence[Residual]
 
     def render(self) -> list[RenderableType]:
         """Return the tables to print."""
-        return [_families(self.rows), NOTE, _samples(self.samples)]
+        return [_families(self.rows), NOTE, _samples(self.samples), _recorded(self.recorded)]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: microseconds, bytes, errors as shares."""
@@ -75,6 +77,7 @@ class TracedEvaluation:
             "evaluation": "traced",
             "families": rows,
             "embedding_samples": [asdict(sample) for sample in self.samples],
+            "recorded": [{**asdict(row), "error": row.error} for row in self.recorded],
         }
 
 
@@ -87,7 +90,8 @@ def evaluate_traced() -> TracedEvaluation:
         "learned": merged(residuals(folder, learned=learned)),
         "paper": merged(residuals(folder, mode="paper")),
     }
-    return TracedEvaluation(rows, embedding_samples(folder / SAMPLES))
+    samples = embedding_samples(folder / SAMPLES)
+    return TracedEvaluation(rows, samples, recorded_residuals(folder))
 
 
 def merged(rows: Sequence[Residual]) -> list[Residual]:
@@ -161,4 +165,23 @@ def _samples(samples: Sequence[Sample]) -> Table:
             f"{s.dram / 1e6:.1f} MB",
             f"{error(s.dram_predicted, s.dram):+.1%}",
         )
+    return table
+
+
+def _recorded(rows: Sequence[Residual]) -> Table:
+    title = (
+        "other recorded training steps, by family (pools, NLL and short means took constants here)"
+    )
+    table = Table("step", "family", "ops", "measured", "formulas", "abs", "in interval",
+                  title=title, title_justify="left")  # fmt: skip
+    for row in rows:
+        figures = (
+            f"{row.measured:.0f} us",
+            f"{row.error:+.1%}",
+            f"{row.absolute / row.measured:.1%}",
+        )
+        inside = f"{row.inside} of {row.ops}"
+        table.add_row(row.trace, row.group, f"{row.ops}", *figures, inside)
+        if row.group == "total":
+            table.add_section()
     return table

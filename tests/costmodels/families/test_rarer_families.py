@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from costmodels.families import rules
 from costmodels.machine import SMALL
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
@@ -27,12 +28,49 @@ def test_pooling_moves_what_it_reads_and_writes() -> None:
 
 def test_a_pools_gradient_does_not_read_the_pooled_tensor() -> None:
     operands = (tensor("g", 8, 64, 56, 56), tensor("x", 8, 64, 112, 112))
-    places = {"indices": tensor("i", 8, 64, 56, 56, dtype="i64")}
-    op = Op("aten.max_pool2d_with_indices_backward", operands,
-            (tensor("d", 8, 64, 112, 112),), places)  # fmt: skip
-    assert total(kernels(op, machine())) == pytest.approx(
-        _stream(8 * 64 * (12 * 56 * 56 + 4 * 112 * 112))
-    )
+    op = Op("aten.avg_pool2d_backward", operands, (tensor("d", 8, 64, 112, 112),))
+    moved = 8 * 64 * 4 * (56 * 56 + 112 * 112)
+    assert total(kernels(op, machine())) == pytest.approx(_stream(moved))
+
+
+def test_the_gradient_of_a_maximum_is_bound_by_its_search() -> None:
+    operands = (tensor("g", 32, 64, 56, 56), tensor("x", 32, 64, 112, 112))
+    op = Op("aten.max_pool2d_with_indices_backward", operands, (tensor("d", 32, 64, 112, 112),))
+    # traced on another V100 at a higher clock: 780 us
+    assert total(kernels(op, machine())) == pytest.approx(780, rel=0.5)
+
+
+def test_a_convolutions_gradient_is_never_free() -> None:
+    """Recordings without results do not say which gradients were asked for: both are taken."""
+    data, weight = tensor("x", 8, 64, 56, 56), tensor("w", 64, 64, 3, 3)
+    gradient = tensor("g", 8, 64, 56, 56)
+    new = Op("aten.convolution_backward", (gradient, data, weight), (data, weight))
+    old = Op("aten.cudnn_convolution_backward", (data, gradient, weight))
+    assert total(kernels(old, machine())) == pytest.approx(total(kernels(new, machine())))
+
+
+def test_a_conversion_without_results_is_left_to_what_it_called() -> None:
+    child = Op("aten.copy_", (tensor("y", 1024), tensor("x", 1024)), written=frozenset({"y"}))
+    assert rules()["aten.to"](Op("aten.to", (tensor("x", 1024),), body=(child,)), machine()) is None
+
+
+@pytest.mark.parametrize(("rows", "measured"), [(32, 3), (128, 4), (512, 12)])
+def test_one_block_picks_the_class_of_every_row(rows: int, measured: float) -> None:
+    operands = (tensor("x", rows, 10), tensor("y", rows, dtype="i64"))
+    op = Op("aten.nll_loss_forward", operands, (tensor("l"), tensor("w")))
+    assert total(kernels(op, machine())) == pytest.approx(measured, abs=1.5)
+
+
+def test_many_rows_are_picked_by_at_most_a_thousand_threads() -> None:
+    operands = (tensor("x", 16_384, 10), tensor("y", 16_384, dtype="i64"))
+    (found,) = kernels(Op("aten.nll_loss_forward", operands, (tensor("l"),)), machine())
+    assert found.time == pytest.approx(SMALL + 16 * 0.6)
+
+
+def test_means_over_few_pixels_leave_lanes_idle() -> None:
+    few = call("aten.mean", tensor("x", 32, 2048, 7, 7), out=(32, 2048))
+    many = call("aten.mean", tensor("x", 32, 128, 28, 28), out=(32, 128))
+    assert total(kernels(few, machine())) > 1.3 * total(kernels(many, machine()))
 
 
 def test_long_slices_are_sorted_in_passes_over_the_key() -> None:

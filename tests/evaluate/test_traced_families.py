@@ -37,7 +37,12 @@ def test_our_formulas_are_closer_to_the_traces_than_the_papers(
     assert all(ours[group] <= theirs[group] + 0.01 for group in ours)
     text = found.as_json()
     assert set(text["families"]) == {"formulas", "learned", "paper"}
-    assert len(found.render()) == 3
+    assert len(found.render()) == 4
+    steps = {(row.trace, row.group): row for row in found.recorded}
+    resnet = "ResNet-18, RTX 2080 Ti"
+    assert abs(steps[resnet, "norm"].error) < 0.2
+    assert abs(steps[resnet, "elementwise"].error) < 0.05
+    assert steps[resnet, "norm"].inside == steps[resnet, "norm"].ops
 
 
 @pytest.mark.data
