@@ -8,11 +8,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, Union
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from irgraph.language.expressions import Expression, Node
 from irgraph.language.patterns import Selection, Template
 from irgraph.text.printer import quote
+
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.manage.space import Space
 
 INDENT = "  "
 
@@ -356,6 +360,12 @@ class Pass(Node):
         parameters = ", ".join(map(str, self.parameters))
         head = f"pass {self.name}{f'({parameters})' if parameters else ''}"
         return f"{head}\n{INDENT}{quote(self.description)}\n{block(self.body)}"
+
+    def space(self, graph: Graph) -> Space:
+        """Return what the pass can do to a graph (``irgraph.manage.space.space``)."""
+        from irgraph.manage.space import space
+
+        return space(self, graph)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.language import Script, load_script, run
+from irgraph.language import Script, load_pass, load_script, run
 from irgraph.language.tree import Apply
 from irgraph.manage.space import call_of, space
 from irgraph.text.diagnostics import IrgraphError
@@ -50,3 +50,7 @@ def test_a_call_built_as_an_object_prints_as_text_reads() -> None:
     script = Script((), (Apply(call_of("fuse-embedding", {"least": 4})),))
     assert str(script) == "apply fuse-embedding(least = 4)\n"
     assert load_script(str(script)) == script
+
+
+def test_a_pass_tells_its_space() -> None:
+    assert load_pass("fuse-embedding").space(training(3)).values == {"least": (2,)}
