@@ -51,7 +51,8 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if _transposed(op):
         kernel = _implicit(result, weight, data, "transposed conv", machine)
     else:
-        kernel = _implicit(data, weight, result, "conv", machine)
+        told = _learned(op, data, weight, machine)
+        kernel = told or _implicit(data, weight, result, "conv", machine)
     if len(tensors) < 3:
         return (kernel,)
     bias = streaming(machine, 2 * traffic(result))
@@ -61,6 +62,26 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _transposed(op: Op) -> bool:
     """Tell a transposed convolution: the data gradient of the one from its result to its data."""
     return op.attributes.get("transposed") is True or "transpose" in op.base
+
+
+def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel | None:
+    """Ask the trained model: dense 3 x 3 windows that keep the size of square images."""
+    result = op.outputs[0]
+    square = data.rank == 4 and data.shape[2] == data.shape[3] > 1
+    same = data.shape[2:] == result.shape[2:] and tuple(weight.shape[2:]) == (3, 3)
+    dense = weight.shape[1] == data.shape[1]
+    if not (square and same and dense) or _spread(op):
+        return None
+    name = f"conv {shape_text(data)} * {shape_text(weight)}"
+    sizes = {"batch": data.shape[0], "in_channels": data.shape[1], "input_size": data.shape[2]}
+    sizes |= {"out_channels": weight.shape[0], "kernel_size": 3, "stride": 1, "padding": 1}
+    return machine.ask("conv2d", name, dtype=data.dtype, **{k: int(v) for k, v in sizes.items()})
+
+
+def _spread(op: Op) -> bool:
+    """Tell whether the window has gaps."""
+    dilation = op.attributes.get("dilation", 1)
+    return any(step != 1 for step in (dilation if isinstance(dilation, tuple) else (dilation,)))
 
 
 def _composite(op: Op) -> bool:

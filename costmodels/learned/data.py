@@ -29,6 +29,7 @@ class Measurements:
         times: microseconds as measured, the host's launch included.
         dev: whether the row is held out of training.
         kernels: name of the kernel that ran, for what the name tells of it.
+        place: in the run over a device, in order of the file, from 0 to 1.
         sha256: of the file they were read from.
     """
 
@@ -39,12 +40,19 @@ class Measurements:
     times: Floats
     dev: NDArray[np.bool_]
     kernels: NDArray[np.str_]
+    place: Floats
     sha256: str = ""
 
     def where(self, keep: NDArray[np.bool_]) -> Measurements:
         """Return the rows for which ``keep`` holds."""
         sizes = {name: column[keep] for name, column in self.sizes.items()}
-        rows = (self.device[keep], self.times[keep], self.dev[keep], self.kernels[keep])
+        rows = (
+            self.device[keep],
+            self.times[keep],
+            self.dev[keep],
+            self.kernels[keep],
+            self.place[keep],
+        )
         return Measurements(self.family, sizes, self.devices, *rows, self.sha256)
 
     def of(self, device: str) -> NDArray[np.bool_]:
@@ -82,16 +90,27 @@ def read_measurements(folder: str | Path, family: Family) -> Measurements:
     if strange:
         raise fail(f"{family.name} has no op {strange[0]!r}", place)
     sizes["op"] = np.asarray([family.ops.index(op) for op in ops], np.float32)
+    device = np.asarray([names.index(row["device"]) for row in rows], np.intp)
     return Measurements(
         family,
         sizes,
         names,
-        np.asarray([names.index(row["device"]) for row in rows], np.intp),
+        device,
         _numbers(rows, "latency_ms", place) * np.float32(1e3),
         np.asarray([row["split"] == "dev" for row in rows]),
         np.asarray([row.get("kernel") or "" for row in rows]),
+        _places(device),
         hashlib.sha256(raw).hexdigest(),
     )
+
+
+def _places(device: NDArray[np.intp]) -> Floats:
+    """Return how far the run over its device had come at each row."""
+    found = np.zeros(len(device), np.float32)
+    for number in np.unique(device):
+        rows = device == number
+        found[rows] = np.linspace(0, 1, rows.sum())
+    return found
 
 
 def _numbers(rows: list[dict[str, str]], name: str, place: Place) -> Floats:

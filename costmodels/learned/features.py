@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodels.learned.convolving import algorithms, convolution
 from costmodels.learned.hardware import Floats, Hardware
+from costmodels.learned.tiling import tiling
 
 Sizes = Mapping[str, Floats]
 """Columns of sizes by name; element-wise families also have ``op``, the index of the op."""
@@ -133,19 +135,36 @@ def _multiples(values: Floats, *divisors: int) -> list[Floats]:
 
 
 def gemm(sizes: Sizes, device: Hardware) -> Inputs:
-    """Return inputs of float32 products (batch, m, k) x (k, n); op 0 is ``linear``, 1 ``bmm``."""
+    """Return inputs of float32 products (batch, m, k) x (k, n); op 0 is ``linear``, 1 ``bmm``.
+
+    The base is that of tiles on multiprocessors. What tells tile shapes and sides apart is
+    personal: on a card never measured the library may choose otherwise.
+    """
     batch, m, n, k = (sizes[name] for name in ("batch", "m", "n", "k"))
     flops = 2 * batch * m * n * k
     single = 1 - sizes["op"]
     weights = np.where(single > 0, np.float32(1), batch)
     nbytes = 4 * (batch * m * k + weights * k * n + batch * m * n + single * n)
-    base, common = _base(flops, nbytes, device)
-    columns = [sizes["op"], _settling(k / LONG_SIDE), *common]
-    columns += _waves(m, n, batch, device)
+    memory = nbytes / (device.bandwidth * np.float32(1e3))
+    tiles = tiling(batch, m, n, k, sizes["op"].astype(np.intp), device)
+    base = np.maximum(tiles.time, memory) + np.float32(START)
+    columns = [sizes["op"], *_bounds(tiles.time, memory, base, nbytes, device)]
+    columns += [_log(tiles.rounds / tiles.share), _settling(tiles.rounds), _log(tiles.padded)]
+    columns += [_log(tiles.rival / tiles.time), tiles.cache, _settling(k / 32)]
+    personal = [_settling(k / LONG_SIDE), *_waves(m, n, batch, device)]
     for side in (m, n, k):
-        columns += _multiples(side, 2, 4)
-    personal = [_settling(side / LONG_SIDE) for side in (batch, m, n)] + list(device.known)
-    return Inputs(base, [*columns, device.dual], personal, _log(flops))
+        personal += _multiples(side, 2, 4)
+    personal += [_settling(side / LONG_SIDE) for side in (batch, m, n)]
+    personal += [_log(tiles.columns), _log(tiles.rows), device.dual, *device.known]
+    return Inputs(base, columns, personal, _log(flops))
+
+
+def _bounds(
+    compute: Floats, memory: Floats, base: Floats, nbytes: Floats, device: Hardware
+) -> list[Floats]:
+    """Return which of two bounds holds, up to 16 times the other, and how large the kernel is."""
+    which = np.clip(_log(compute / memory), -4, 4)
+    return [which, _settling(base / np.float32(START)), _settling(nbytes / device.l2)]
 
 
 TRAFFIC = {
@@ -191,21 +210,29 @@ def rowwise(sizes: Sizes, device: Hardware) -> Inputs:
 
 def conv2d(sizes: Sizes, device: Hardware) -> Inputs:
     """Return inputs of dense float32 2-D convolutions over square images."""
-    batch, inner, outer = (sizes[name] for name in ("batch", "in_channels", "out_channels"))
-    side, kernel, pad = (sizes[name] for name in ("input_size", "kernel_size", "padding"))
-    out = np.floor((side + 2 * pad - kernel) / sizes["stride"]) + 1
-    pixels, depth = batch * out * out, inner * kernel * kernel
-    flops = 2 * pixels * outer * depth
-    nbytes = 4 * (batch * inner * side * side + depth * outer + pixels * outer)
-    base, common = _base(flops, nbytes, device)
-    columns = [_log(inner), _log(side), _log(out), _log(depth), *common]
-    for step in (2, 4, 6):
+    shape = convolution(sizes)
+    inner, outer, side, out = shape.inner, shape.outer, shape.side, shape.out
+    flops = 2 * shape.pixels * outer * shape.depth
+    base, common = _base(flops, shape.outside + 4 * shape.depth * outer, device)
+    columns = [_log(inner), _log(side), _log(out), _log(shape.depth), *common]
+    columns += _choices(algorithms(shape, device), base)
+    for step in (2, 4, 6, 8, 16):
         columns += [_log(np.ceil(out / step) * step / out), *_multiples(out, step)]
     for channels in (inner, outer):
         columns += [*_multiples(channels, 2, 4), _log(np.ceil(channels / 8) * 8 / channels)]
-    columns += _waves(pixels, outer, np.ones_like(outer), device)
-    personal = [_log(batch), _log(outer), _log(pixels), *device.known]
+    columns += [_log(np.ceil(outer / 32) * 32 / outer)]
+    columns += _waves(shape.pixels, outer, np.ones_like(outer), device)
+    personal = [_log(shape.batch), _log(outer), _log(shape.pixels), *device.known]
     return Inputs(base, [*columns, device.dual], personal, _log(flops))
+
+
+def _choices(times: list[Floats], base: Floats) -> list[Floats]:
+    """Return how algorithms compare with the base, the best with the next, and each with others."""
+    ordered = np.sort(times, 0)
+    found = [np.clip(_log(time / base), -6, 6) for time in (*times, ordered[0])]
+    found += [np.minimum(_log(ordered[1] / ordered[0]), 2)]
+    implicit, fused, *_, apart = times
+    return [*found, _log(fused / apart), _log(implicit / apart), _log(implicit / fused)]
 
 
 _CONV = ("batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding")

@@ -29,6 +29,14 @@ SIBLINGS = {
 """Variants with the same chip: the same kernels run at other clocks and bandwidths."""
 
 
+GENERATIONS = ("pascal", "volta", "turing", "ampere")
+"""Generations of cards that have kernels of their own; newer cards run the last one's."""
+
+L2_BYTES = 0.16
+"""Bytes a FLOP of the second-level cache where nobody measured it: the mean of P100, V100 and A100
+(0.17, 0.20, 0.12)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """Device properties, one value a row or one for all rows.
@@ -38,8 +46,10 @@ class Hardware:
         bandwidth: reachable DRAM bandwidth, GB/s.
         sms: streaming multiprocessors.
         l2: second-level cache, bytes.
+        l2_bandwidth: of the second-level cache, GB/s.
         dual: 1 where integer and float32 instructions issue side by side, which all have since
             Volta (NVIDIA, Tesla V100 architecture whitepaper, 2017), else 0.
+        generation: place of the kernels that the card runs in ``GENERATIONS``.
         known: indicator of each device in ``KNOWN``, all zero for another device; each an array
             like the others.
     """
@@ -48,7 +58,9 @@ class Hardware:
     bandwidth: Floats
     sms: Floats
     l2: Floats
+    l2_bandwidth: Floats
     dual: Floats
+    generation: Floats
     known: tuple[Floats, ...]
 
     def rows(self, index: NDArray[np.intp]) -> Hardware:
@@ -59,7 +71,9 @@ class Hardware:
             self.bandwidth[index],
             self.sms[index],
             self.l2[index],
+            self.l2_bandwidth[index],
             self.dual[index],
+            self.generation[index],
             known,
         )
 
@@ -80,9 +94,17 @@ def hardware(*sheets: DeviceSheet, unseen: bool = False) -> Hardware:
         column([sheet.bandwidth for sheet in sheets]),
         column([float(sheet.sms) for sheet in sheets]),
         column([float(sheet.l2_bytes) for sheet in sheets]),
+        column([sheet.l2_gbs.value or L2_BYTES * sheet.peak("f32")[0] for sheet in sheets]),
         column([float(sheet.architecture != "pascal") for sheet in sheets]),
+        column([_generation(sheet) for sheet in sheets]),
         known,
     )
+
+
+def _generation(sheet: DeviceSheet) -> int:
+    """Return whose kernels a card runs; newer cards than the last run its."""
+    known = sheet.architecture in GENERATIONS
+    return GENERATIONS.index(sheet.architecture) if known else len(GENERATIONS) - 1
 
 
 def figures(sheet: DeviceSheet) -> dict[str, float]:
@@ -92,6 +114,7 @@ def figures(sheet: DeviceSheet) -> dict[str, float]:
         "dram_gbs": round(sheet.bandwidth, 3),
         "sms": sheet.sms,
         "l2_bytes": sheet.l2_bytes,
+        "l2_gbs": round(sheet.l2_gbs.value or 0.0, 3),
     }
 
 

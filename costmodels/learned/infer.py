@@ -73,7 +73,7 @@ def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) 
     matrix -= seen
     named = slice(-len(KNOWN), None)
     beyond = np.abs(matrix[: named.start], out=matrix[: named.start]).max(0)
-    least, most = weights.extent
+    least, most = weights.extent[:, sizes["op"].astype(np.intp)]
     beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
     unseen = ~np.broadcast_to(np.any(device.known, axis=0), beyond.shape)
     if unseen.any():

@@ -40,16 +40,33 @@ and so many microseconds a wave."""
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Host time around one op, in microseconds: see the module's text."""
+    """Host time around one op, in microseconds: see the module's text.
+
+    Attributes:
+        before, hidden: until the kernel starts, and from there until it could have ended unseen.
+        drift: what ``before`` had grown by at even places of the run, if it grew.
+    """
 
     before: float
     hidden: float
+    drift: tuple[float, ...] = ()
+
+    def drifted(self, place: Floats) -> Floats:
+        """Return the microseconds that ``before`` had grown by at places from 0 to 1 of the run."""
+        if not self.drift:
+            return np.zeros_like(place)
+        knots = np.linspace(0, 1, len(self.drift))
+        return np.asarray(np.interp(place, knots, self.drift), np.float32)
 
     @property
     def floor(self) -> float:
         """The least that can be measured."""
         return self.before + self.hidden
 
+
+KNOTS, SHORT = 9, 240.0
+"""Places of a run at which a growing launch is told, and microseconds of a kernel up to which its
+measured time tells of it."""
 
 Launches = dict[tuple[str, str], Launch]
 """By op and device."""
@@ -90,6 +107,32 @@ def gemm_launches(
     return found
 
 
+def convolution_launches(
+    data: Measurements, expected: Floats, similar: Launches, op: str
+) -> Launches:
+    """Return launches that grow over the run, as those of convolutions do.
+
+    cuDNN's plans are remembered by shape, and each new shape makes the search longer: of the times
+    of short kernels 0.98 of the rank correlation is with their place in the file, on every card.
+    ``before`` is what remains of them beside a multiple of what is ``expected`` of the kernel, at
+    ``KNOTS`` places joined by lines; what is hidden is as another op has it.
+    """
+    found: Launches = {}
+    knots = np.linspace(0, 1, KNOTS)
+    for name, device, rows in _groups(data):
+        used = rows & (expected < SHORT)
+        if not used.any():
+            found[name, device] = similar[op, device]
+            continue
+        hats = np.stack([np.interp(data.place[used], knots, row) for row in np.eye(KNOTS)], 1)
+        inputs = np.concatenate([hats, expected[used][:, None]], 1)
+        fitted, _ = _robust(inputs, data.times[used])
+        first, *_ = before = np.maximum(fitted[:-1] - START, 0)
+        drift = tuple(round(float(x - first), 3) for x in before)
+        found[name, device] = Launch(round(float(first), 3), similar[op, device].hidden, drift)
+    return found
+
+
 def borrowed_launches(data: Measurements, base: Floats, similar: Launches) -> Launches:
     """Return launches with the floor of the data and what ``similar`` ops of the device hide."""
     found: Launches = {}
@@ -98,11 +141,6 @@ def borrowed_launches(data: Measurements, base: Floats, similar: Launches) -> La
         floor = _floor(data, base, rows)
         found[op, device] = _launch(floor - float(np.median(hidden)), floor)
     return found
-
-
-def renamed_launches(data: Measurements, similar: Launches, op: str) -> Launches:
-    """Return for every op of the data the launch of another op on the same device."""
-    return {(o, device): similar[op, device] for o, device, _ in _groups(data)}
 
 
 def _groups(data: Measurements) -> Iterator[tuple[str, str, Flags]]:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodels.learned.hardware import Floats
+from costmodels.learned.train import plain_layers
+from costmodels.learned.weights import Layers
 
 RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
 """Learning rates of Table II; ten times as high for SGD."""
@@ -87,6 +89,13 @@ class Nets:
         index = np.asarray(chosen)
         self._rates = self._rates[index]
         self._state = jax.tree.map(lambda leaf: leaf[index], self._state)
+
+    def layers(self, net: int) -> Layers:
+        """Return a net's weights (1, out, in) and biases (1, out)."""
+        import jax
+
+        alone = jax.tree.map(lambda leaf: leaf[net : net + 1], self._state[0])
+        return plain_layers(alone["params"])
 
     def rate(self, net: int) -> float:
         """Return a net's learning rate."""

@@ -9,7 +9,7 @@ that of rows held out from both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from costmodels.learned.data import Measurements
 from costmodels.learned.hardware import Floats
 from costmodels.learned.nets import Nets, Rows
 from costmodels.learned.score import OFFSET, Score, score
+from costmodels.learned.weights import Layers
 
 TABLE: Mapping[str, tuple[Any, ...]] = {
     "layers": (3, 4, 5, 6, 7),
@@ -147,6 +148,43 @@ def _try(
 
     trial = study.ask()
     trial.set_user_attr("point", dict(point))
+    for end, stage in _course(point, seeds, rows, rungs, whole):
+        trial.report(stage.error, end)
+        if end < rungs[-1] and trial.should_prune():
+            study.tell(trial, state=TrialState.PRUNED)
+            return
+    trial.set_user_attr("rate", stage.rate)
+    trial.set_user_attr("held_out", asdict(stage.held_out))
+    study.tell(trial, stage.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The best net of an architecture so far: error that chooses, rate, held-out errors, layers."""
+
+    error: float
+    rate: float
+    held_out: Score
+    layers: Layers
+
+
+def train_winner(
+    data: Measurements,
+    best: Winner,
+    *,
+    seeds: int = 1,
+    whole: bool = False,
+    rungs: tuple[int, ...] = RUNGS,
+) -> Stage:
+    """Train the architecture that won once more, as it was trained; return its best net."""
+    *_, (_, stage) = _course(best.parameters, seeds, _rows(data), rungs, whole)
+    return stage
+
+
+def _course(
+    point: Mapping[str, Any], seeds: int, rows: Rows, rungs: tuple[int, ...], whole: bool
+) -> Iterator[tuple[int, Stage]]:
+    """Train an architecture; yield updates done and the best net of its rates and seeds."""
     nets = Nets(point, seeds, rows)
     for start, end in zip((0, *rungs), rungs, strict=False):
         nets.train(end - start)
@@ -154,16 +192,11 @@ def _try(
         errors = _gmae(predicted[:, rows.choose], rows.times[rows.choose])
         order = np.argsort(errors)
         best = int(order[0])
-        trial.report(float(errors[best]), end)
-        if end < rungs[-1] and trial.should_prune():
-            study.tell(trial, state=TrialState.PRUNED)
-            return
-        if not whole and end < rungs[-1]:
+        held = np.exp(predicted[best] - rows.times)[rows.held] - 1
+        told = score(held, np.zeros(len(held), bool))
+        yield end, Stage(float(errors[best]), nets.rate(best), told, nets.layers(best))
+        if not whole:
             nets.keep(order[: -(-len(order) // FACTOR)])
-    held = np.exp(predicted[best] - rows.times)[rows.held] - 1
-    trial.set_user_attr("rate", nets.rate(best))
-    trial.set_user_attr("held_out", asdict(score(held, np.zeros(len(held), bool))))
-    study.tell(trial, float(errors[best]))
 
 
 def _gmae(predicted: Floats, times: Floats) -> Floats:

@@ -27,10 +27,16 @@ FORWARD = {"_softmax": "softmax", "relu": "relu", "tanh": "tanh"}
 
 def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     """Return the models to ask about a device under a software profile, by family; often none."""
-    if software != SOFTWARE or sheet.tf32 or SIBLINGS.get(sheet.name, sheet.name) not in KNOWN:
+    name = SIBLINGS.get(sheet.name, sheet.name)
+    if software != SOFTWARE or sheet.tf32 or name not in KNOWN:
         return {}
     device = hardware(sheet)
-    return {f: _predictor(f, device) for f in ASKED if f in shipped()}
+    return {f: _predictor(f, device) for f in ASKED if f in shipped() and _measured(f, name)}
+
+
+def _measured(family: str, device: str) -> bool:
+    """Tell whether a family was measured on a device: convolutions were on three only."""
+    return device in load_shipped(family).made.get("devices", KNOWN)
 
 
 def _predictor(family: str, device: Hardware) -> Predictor:
@@ -75,7 +81,19 @@ def _elementwise(
     return _answer(weights, device, op, {"rows": elements, "cols": 1.0})
 
 
-ASKED = {"gemm": _gemm, "softmax": _rowwise, "layer_norm": _rowwise, "elementwise": _elementwise}
+def _conv2d(weights: Weights, device: Hardware, sizes: Mapping[str, float | str]) -> Learned:
+    """Answer for a dense 3 x 3 convolution that keeps the size of square images."""
+    sides = {name: float(sizes[name]) for name in weights.family.sizes}
+    return _answer(weights, device, "conv", sides)
+
+
+ASKED = {
+    "conv2d": _conv2d,
+    "gemm": _gemm,
+    "softmax": _rowwise,
+    "layer_norm": _rowwise,
+    "elementwise": _elementwise,
+}
 """Families whose shipped models pricing asks."""
 
 

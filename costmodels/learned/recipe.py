@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodels.learned.convolving import fastest
 from costmodels.learned.data import Measurements, read_measurements
 from costmodels.learned.features import FAMILIES, Inputs
 from costmodels.learned.hardware import (
@@ -24,9 +25,9 @@ from costmodels.learned.launch import (
     Flags,
     Launches,
     borrowed_launches,
+    convolution_launches,
     elementwise_launches,
     gemm_launches,
-    renamed_launches,
 )
 from costmodels.learned.model import Architecture
 from costmodels.learned.score import LONG, judge, launch_columns
@@ -65,8 +66,7 @@ def devices_of(data: Measurements, *, unseen: tuple[str, ...] = ()) -> Hardware:
 def launches(family: str, folder: str | Path) -> Launches:
     """Return the host's share in a family's measurements, by op and device.
 
-    Softmax and layer norm hide what element-wise ops hide; convolutions, all of which outlast
-    their launch, are taken to be launched like ``linear``: an assumption.
+    Softmax and layer norm hide what element-wise ops hide, convolutions what ``linear`` hides.
     """
 
     def base(name: str) -> tuple[Measurements, Hardware, Inputs]:
@@ -84,8 +84,9 @@ def launches(family: str, folder: str | Path) -> Launches:
     products = gemm_launches(data, inputs.base, device, simple)
     if family == "gemm":
         return products
-    data, _ = read(family, folder)
-    return renamed_launches(data, products, "linear")
+    data, device = read(family, folder)
+    expected = fastest(data.sizes, device)
+    return convolution_launches(data, expected, products, "linear")
 
 
 def learn(
@@ -121,6 +122,7 @@ def learn(
         data.times[allowed],
         before[allowed],
         hidden[allowed],
+        data.op[allowed],
         _shapes(data)[allowed],
         ~throttled[allowed],
     )

@@ -112,11 +112,14 @@ def judge(weights: Weights, data: Measurements, device: Hardware, launches: Laun
 
 
 def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floats]:
-    """Return ``before`` and ``hidden`` of each row's op on its device."""
-    table = np.zeros((len(data.family.ops), len(data.devices), 2), np.float32)
+    """Return ``before`` and ``hidden`` of each row's op on its device, at its place in the run."""
+    before = np.full(len(data.times), np.nan, np.float32)
+    hidden = before.copy()
     for i, op in enumerate(data.family.ops):
         for j, name in enumerate(data.devices):
+            rows = (data.op == i) & (data.device == j)
             found = launches.get((op, name))
-            table[i, j] = (found.before, found.hidden) if found else np.nan
-    rows = table[data.op, data.device]
-    return rows[:, 0], rows[:, 1]
+            if found is not None and rows.any():
+                before[rows] = found.before + found.drifted(data.place[rows])
+                hidden[rows] = found.hidden
+    return before, hidden

@@ -5,7 +5,7 @@ The errors found there are the widths of the intervals that it gives there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,17 +67,17 @@ def experiments(
     """Return the models of a family that were kept from a device or from large shapes, by name.
 
     Each left-out device's model takes the width of its intervals there from the errors on the
-    other left-out devices, never from its own.
+    other left-out devices (``_strangeness``), never from its own.
     """
     data, device = read(family, folder)
     settings = short(settings)
     apart = [name for name in KNOWN if name in data.devices and name not in THROTTLED]
     models = {n: learn(family, folder, settings, unseen=(n,), progress=progress) for n in apart}
-    errors = {n: _log_errors(_strange(m, data, n), data.of(n)) for n, m in models.items()}
+    errors = {n: _by_op(_strange(m, data, n), data.of(n)) for n, m in models.items()}
     found = {}
     for name, model in models.items():
         others = [values for n, values in errors.items() if n != name]
-        found[name] = replace(model, unseen=_q90(np.concatenate(others)))
+        found[name] = replace(model, unseen=_strangeness(others))
     small = learn(family, folder, settings, keep=smaller, progress=progress)
     judged = judge(small, data, device, small.launches)
     return {**found, SMALLER: replace(small, octave=_octave(small, judged))}
@@ -88,8 +88,26 @@ def doubts(models: Mapping[str, Weights], folder: str | Path) -> tuple[float, fl
     family = models[SMALLER].family.name
     data, _ = read(family, folder)
     strange = {n: m for n, m in models.items() if n != SMALLER}
-    errors = [_log_errors(_strange(m, data, n), data.of(n)) for n, m in strange.items()]
-    return _q90(np.concatenate(errors)), models[SMALLER].octave
+    errors = [_by_op(_strange(m, data, n), data.of(n)) for n, m in strange.items()]
+    return _strangeness(errors), models[SMALLER].octave
+
+
+def _strangeness(devices: Sequence[Sequence[NDArray[np.float64]]]) -> float:
+    """Return half a 90 % interval for another device, from errors by device left out and op.
+
+    It is the widest that any of them needed for any op, and more, as the next device may need more
+    than the few tried: of J draws the largest falls short of the limit by one part in J + 1 [the
+    German tank problem, Goodman 1952].
+    """
+    widest = max(_q90(errors) for device in devices for errors in device)
+    return round(widest * (1 + 1 / len(devices)), 4)
+
+
+def _by_op(judged: Judged, rows: Flags) -> list[NDArray[np.float64]]:
+    """Return absolute log errors by op."""
+    ops = range(len(judged.data.family.ops))
+    found = [_log_errors(judged, rows & (judged.data.op == op)) for op in ops]
+    return [errors for errors in found if errors.size]
 
 
 def _strange(model: Weights, data: Measurements, name: str) -> Judged:

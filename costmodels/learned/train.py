@@ -62,6 +62,7 @@ class Rows:
         inputs: base and columns.
         times: as measured.
         before, hidden: the launch of each row's op on its device.
+        op: index of each row's op in ``family.ops``.
         shape: a number for each combination of sizes; what is kept aside is kept for all devices.
         general: whether something may be concluded from the row for devices not measured.
     """
@@ -70,6 +71,7 @@ class Rows:
     times: Floats
     before: Floats
     hidden: Floats
+    op: NDArray[np.intp]
     shape: NDArray[np.int64]
     general: NDArray[np.bool_]
 
@@ -93,8 +95,17 @@ def fit(
     stretch = _stretch(layers, {name: value[held] for name, value in batch.items()})
     if settings.refit:
         layers = _train(batch, len(rows.inputs.personal), settings, tell)
-    extent = np.stack([rows.inputs.extent.min(), rows.inputs.extent.max()])
+    extent = _extent(rows, len(family.ops))
     return Weights(family, layers, low, high, mean, scale, extent, stretch)
+
+
+def _extent(rows: Rows, ops: int) -> Floats:
+    """Return the least and the largest extent of each op, (2, ops); none fits an absent one."""
+    found = np.full((2, ops), np.inf, np.float32)
+    found[1] *= -1
+    np.minimum.at(found[0], rows.op, rows.inputs.extent)
+    np.maximum.at(found[1], rows.op, rows.inputs.extent)
+    return found
 
 
 def _targets(rows: Rows, inputs: Floats) -> dict[str, NDArray[Any]]:
@@ -168,10 +179,10 @@ def _train(
         state = run(state, jax.vmap(lambda k, n=now: jax.random.split(k, n))(apart))
         jax.block_until_ready(state)
         tell(now)
-    return _plain(state[0]["params"])
+    return plain_layers(state[0]["params"])
 
 
-def _plain(params: dict[str, Any]) -> Layers:
+def plain_layers(params: dict[str, Any]) -> Layers:
     """Return Flax's weights as numpy arrays, outputs before inputs, in order of layers."""
     names = sorted(params, key=lambda name: int(name.rpartition("_")[2]))
     return tuple(

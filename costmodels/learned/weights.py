@@ -16,7 +16,7 @@ from costmodels.learned.hardware import Floats
 from costmodels.learned.launch import Launch, Launches
 from irgraph.text.diagnostics import Place, fail, near
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = Path(__file__).parent.parent / "weights"
 """Where the shipped weights lie."""
 
@@ -32,7 +32,7 @@ class Weights:
         layers: weights (members, out, in) and biases (members, out) of each layer.
         low, high: range of every input in training, (inputs,).
         mean, scale: of every input in training, (inputs,).
-        extent: least and largest extent of a kernel in training, (2,).
+        extent: least and largest extent of each op's kernels in training, (2, ops).
         stretch: factor from predicted scales of log errors to half a 90 % interval.
         unseen: half a 90 % interval of log errors on a device that training has not seen.
         octave: what each octave outside the range of training adds to it.
@@ -69,7 +69,9 @@ def save(weights: Weights, path: str | Path) -> None:
         "stretch": weights.stretch,
         "unseen": weights.unseen,
         "octave": weights.octave,
-        "launches": [[*key, x.before, x.hidden] for key, x in sorted(weights.launches.items())],
+        "launches": [
+            [*key, x.before, x.hidden, x.drift] for key, x in sorted(weights.launches.items())
+        ],
         "made": dict(weights.made),
     }
     data = encode(tensors, {"irgraph": json.dumps(head, sort_keys=True)})
@@ -106,7 +108,7 @@ def load(path: str | Path) -> Weights:
         float(head["stretch"]),
         float(head["unseen"]),
         float(head["octave"]),
-        {(op, device): Launch(a, b) for op, device, a, b in head["launches"]},
+        {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]},
         head["made"],
     )
 

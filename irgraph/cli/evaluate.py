@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from irgraph.cli.common import JsonOption, console, working, write_json
+
+if TYPE_CHECKING:
+    from irgraph.evaluate import Evaluation
 
 
 def evaluate(
@@ -16,27 +19,42 @@ def evaluate(
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw the errors here (needs matplotlib).")
     ] = None,
+    baseline: Annotated[
+        bool, typer.Option(help="kernels: gradient boosting beside (needs scikit-learn; minutes).")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Put predictions beside published measurements, with signed errors."""
-    from irgraph.evaluate import EVALUATIONS
+    from irgraph.evaluate import EVALUATIONS, evaluate_kernels
     from irgraph.text.diagnostics import fail, near
 
     if what not in EVALUATIONS:
         message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
+    if baseline and what != "kernels":
+        raise fail("--baseline: gradient boosting stands beside kernels only", exit_code=2)
     with working(f"evaluating {what}"):
-        result = EVALUATIONS[what]()
+        result = evaluate_kernels(baseline=True) if baseline else EVALUATIONS[what]()
     if plot is not None:
-        from irgraph.evaluate.comparison import Comparison
-        from irgraph.evaluate.plot import draw
-
-        if not isinstance(result, Comparison):
-            raise fail(f"--plot: {what} has no errors by workload to draw", exit_code=2)
-        draw(result, plot)
+        _draw(result, what, plot)
     if json:
         write_json(result.as_json())
         return
     out = console()
     for part in result.render():
         out.print(part)
+
+
+def _draw(result: Evaluation, what: str, path: str) -> None:
+    """Draw errors by workload, or of kernels by size."""
+    from irgraph.evaluate.comparison import Comparison
+    from irgraph.evaluate.kernels import KernelEvaluation
+    from irgraph.evaluate.plot import draw, draw_residuals
+    from irgraph.text.diagnostics import fail
+
+    if isinstance(result, KernelEvaluation):
+        draw_residuals(result.residuals, path)
+    elif isinstance(result, Comparison):
+        draw(result, path)
+    else:
+        raise fail(f"--plot: {what} has no errors by workload to draw", exit_code=2)

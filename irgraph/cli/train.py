@@ -15,6 +15,7 @@ from irgraph.cli.common import JsonOption, console, say, write_json
 if TYPE_CHECKING:
     from costmodels.learned.data import Measurements
     from costmodels.learned.features import Family
+    from costmodels.learned.paper import Winner
 
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 """Keeps XLA to one core: sums then have one order, and the same seed gives the same weights."""
@@ -128,6 +129,9 @@ def search(
     ] = Path("search.journal"),
     whole: Annotated[bool, typer.Option("--whole", help="The exhaustive grid.")] = False,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="For each learning rate.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the winner here.")
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes, one core each.")] = 1,
     json: JsonOption = False,
 ) -> None:
@@ -149,6 +153,8 @@ def search(
     with progress("searching", -(-len(grid()) // workers)) as tell:
         _search(rows, journal, seeds, whole, workers, lambda _: tell(1))
     best = winner(journal, whole=whole)
+    if output is not None:
+        _write_winner(rows, chosen, op, device, best, output, seeds=seeds, whole=whole)
     summary = {
         "best": dict(best.parameters),
         "held_out_pct": best.held_out.as_percent(),
@@ -161,6 +167,36 @@ def search(
         return
     for name, value in summary.items():
         console().print(f"{name}: {value}")
+
+
+def _write_winner(
+    rows: Measurements,
+    family: Family,
+    op: str,
+    device: str,
+    best: Winner,
+    output: Path,
+    *,
+    seeds: int,
+    whole: bool,
+) -> None:
+    """Train the winner once more and write its weights."""
+    from costmodels.learned.paper import train_winner
+    from costmodels.learned.paper_weights import PaperNet, save_paper
+
+    stage = train_winner(rows, best, seeds=seeds, whole=whole)
+    asked = f"{' --whole' if whole else ''}{f' --seeds {seeds}' if seeds > 1 else ''}"
+    made = {
+        "command": f"irgraph search {family.name} --op {op} --device {device}{asked} -o FILE",
+        "parameters": {**best.parameters},
+        "held_out_pct": stage.held_out.as_percent(),
+        "finished": best.finished,
+        "given_up": best.given_up,
+        "trial_seconds": round(best.seconds, 1),
+        "data": {f"kernels/{family.table}.csv.gz": rows.sha256},
+    }
+    save_paper(PaperNet(family, op, device, stage.layers, made), output)
+    say(f"wrote {output}")
 
 
 def _search(

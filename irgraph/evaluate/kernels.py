@@ -6,10 +6,8 @@ included; the traced kernels of a V100 then show the kernel times without it.
 
 from __future__ import annotations
 
-import ast
-import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -19,21 +17,16 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.families.gemm import product_kernels
-from costmodels.learned.hardware import hardware
-from costmodels.learned.infer import estimate
+from costmodels.learned.paper_weights import shipped_paper
 from costmodels.learned.recipe import devices_of, read
-from costmodels.learned.score import LONG, Judged, Score, judge
+from costmodels.learned.score import Judged, Score, judge, score
 from costmodels.learned.study import OCTAVES, SMALLER, smaller, thresholds, volume
 from costmodels.learned.weights import FOLDER, Weights, load, load_shipped, shipped
-from costmodels.machine import Machine
-from costmodels.sheet import load_device
-from costmodels.software import software_profile
-from costmodels.tiles import Product
+from irgraph.evaluate.boosting import boosted_scores, cells
 from irgraph.evaluate.measurements import measurements
+from irgraph.evaluate.traced_products import Traced, traced_products, traced_table
 
 Flags = NDArray[np.bool_]
-TRACED = "paper/kernel_time_by_shape_v100_mlperf_bs2048_2021-04.csv"
 WORST = 10
 GROWTH = ((1.0, 8.0), (8.0, 64.0), (64.0, np.inf))
 """Volumes over the largest in training that part the rows of the table of larger shapes."""
@@ -43,36 +36,50 @@ EDGES = (0.0, 0.1, 1.0, 10.0, np.inf)
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """Scores under one title; ``rows`` are what was scored, how long it is, and its score."""
+    """Scores under one title.
+
+    Attributes:
+        title: what the rows share.
+        rows: what was scored, how long it is, and its score.
+        boosting: what gradient boosting reaches on some of them.
+    """
 
     title: str
     rows: Sequence[tuple[str, str, Score]]
+    boosting: Mapping[tuple[str, str], Score] = field(default_factory=dict)
 
     def render(self) -> Table:
         """Return a table of percentages."""
-        heads = ("GMAE", "mean", "std", "bias", "p90", "in interval")
+        heads = ["GMAE", "mean", "std", "bias", "p90", "in interval"]
+        heads += ["boosting GMAE", "mean"] if self.boosting else []
         table = Table("", "", "rows", *heads, title=self.title, title_justify="left")
-        for what, part, score in self.rows:
-            figures = score.as_percent()
+        for what, part, told in self.rows:
+            figures = told.as_percent()
             count = figures.pop("count")
-            table.add_row(what, part, f"{count:.0f}", *(f"{x:.2f} %" for x in figures.values()))
+            cells = [f"{x:.2f} %" for x in figures.values()]
+            other = self.boosting.get((what, part))
+            cells += [f"{100 * x:.2f} %" for x in (other.gmae, other.mape)] if other else []
+            table.add_row(what, part, f"{count:.0f}", *cells)
         return table
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the rows as plain values, errors in percent."""
-        return [{"what": w, "part": p, **s.as_percent()} for w, p, s in self.rows]
+        found: list[dict[str, Any]] = []
+        for what, part, told in self.rows:
+            row: dict[str, Any] = {"what": what, "part": part, **told.as_percent()}
+            other = self.boosting.get((what, part))
+            found.append({**row, "boosting": other.as_percent()} if other else row)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """One traced product of a V100: microseconds measured, learned, and by the heuristics."""
+class Residuals:
+    """Signed errors of one family's held-out rows on one device, in percent, by milliseconds."""
 
-    kernel: str
-    sizes: str
-    measured: float
-    learned: float
-    spread: float
-    heuristic: float
+    family: str
+    device: str
+    times: NDArray[np.float32]
+    errors: NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +89,11 @@ class KernelEvaluation:
     tables: Sequence[ScoreTable]
     traced: Sequence[Traced]
     worst: Sequence[Mapping[str, Any]]
+    residuals: Sequence[Residuals] = ()
 
     def render(self) -> list[RenderableType]:
         """Return the tables to print."""
-        return [*(t.render() for t in self.tables), _traced_table(self.traced), _plain(self.worst)]
+        return [*(t.render() for t in self.tables), traced_table(self.traced), _plain(self.worst)]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: errors in percent, times in microseconds."""
@@ -98,12 +106,17 @@ class KernelEvaluation:
         }
 
 
-def evaluate_kernels() -> KernelEvaluation:
-    """Score the shipped weights on the held-out rows of ``IRGRAPH_DATA``."""
+def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
+    """Score the shipped weights on the held-out rows of ``IRGRAPH_DATA``.
+
+    With ``baseline`` gradient boosting is trained on the same rows and inputs, and scored beside.
+    """
     folder = measurements()
     by_device: list[tuple[str, str, Score]] = []
     by_size: list[tuple[str, str, Score]] = []
     worst: list[Mapping[str, Any]] = []
+    residuals: list[Residuals] = []
+    beside: dict[tuple[str, str], Score] = {}
     for family in shipped():
         weights = load_shipped(family)
         data, device = read(family, folder)
@@ -111,24 +124,48 @@ def evaluate_kernels() -> KernelEvaluation:
         by_device += list(_by_device(judged))
         by_size += list(_by_size(judged))
         worst += _worst(judged)
+        residuals += _residuals(judged)
+        if baseline:
+            beside |= boosted_scores(weights, data, device)
     worst.sort(key=lambda row: -abs(row["error_pct"]))
+    unseen, boosted = _unseen(folder, baseline)
     tables = [
-        ScoreTable("held-out shapes, launch included", by_device),
+        ScoreTable("held-out shapes, launch included", by_device, beside),
         ScoreTable("held-out shapes by measured time (T4 left out)", by_size),
-        ScoreTable("a device left out of training, by its datasheet alone", _unseen(folder)),
+        ScoreTable("a device left out of training, by its datasheet alone", unseen, boosted),
         ScoreTable("larger shapes than any in training", _larger(folder)),
+        ScoreTable("the paper's way, one network for one op on one card", _paper(folder)),
     ]
-    return KernelEvaluation(tables, _traced(folder), worst[:WORST])
+    return KernelEvaluation(tables, traced_products(folder), worst[:WORST], residuals)
 
 
 def _by_device(judged: Judged) -> Iterator[tuple[str, str, Score]]:
-    data = judged.data
-    parts = (("all", 0.0), (">= 0.1 ms", LONG))
-    for op, name, (part, least) in product(data.family.ops, data.devices, parts):
-        rows = data.dev & data.of(name) & (data.op == data.family.ops.index(op))
-        keep = rows & (data.times >= least)
-        if keep.any():
-            yield f"{op} {name}", part, judged.score(keep)
+    for what, part, keep in cells(judged.data):
+        yield what, part, judged.score(keep)
+
+
+def _residuals(judged: Judged) -> list[Residuals]:
+    data, found = judged.data, []
+    for name in data.devices:
+        keep = data.dev & data.of(name)
+        errors = 100 * judged.errors[keep]
+        found.append(Residuals(data.family.name, name, data.times[keep] / 1e3, errors))
+    return found
+
+
+def _paper(folder: Path) -> list[tuple[str, str, Score]]:
+    """Score the networks of the search over Table II, and ours on the same rows."""
+    found = []
+    for net in shipped_paper():
+        weights = load_shipped(net.family.name)
+        data, device = read(net.family.name, folder)
+        judged = judge(weights, data, device, weights.launches)
+        keep = data.dev & data.of(net.device) & (data.op == data.family.ops.index(net.op))
+        errors = net.predict(data.sizes) / data.times - 1
+        what = f"{net.op} {net.device}"
+        found.append((what, "paper's way", score(errors[keep], np.zeros(keep.sum(), bool))))
+        found.append((what, "irgraph", judged.score(keep)))
+    return found
 
 
 def _by_size(judged: Judged) -> Iterator[tuple[str, str, Score]]:
@@ -165,16 +202,21 @@ def _held_back() -> Iterator[tuple[str, Weights]]:
         yield path.stem.removeprefix(f"{weights.family.name}-"), weights
 
 
-def _unseen(folder: Path) -> list[tuple[str, str, Score]]:
-    found = []
+def _unseen(
+    folder: Path, baseline: bool
+) -> tuple[list[tuple[str, str, Score]], dict[tuple[str, str], Score]]:
+    found: list[tuple[str, str, Score]] = []
+    beside: dict[tuple[str, str], Score] = {}
     for name, weights in _held_back():
         if name == SMALLER:
             continue
         data, _ = read(weights.family.name, folder)
-        judged = judge(weights, data, devices_of(data, unseen=(name,)), weights.launches)
-        rows = [r for r in _by_device(judged) if r[0].endswith(name)]
-        found += rows
-    return found
+        device = devices_of(data, unseen=(name,))
+        judged = judge(weights, data, device, weights.launches)
+        found += [row for row in _by_device(judged) if row[0].endswith(name)]
+        if baseline:
+            beside |= boosted_scores(weights, data, device, name)
+    return found, beside
 
 
 def _larger(folder: Path) -> list[tuple[str, str, Score]]:
@@ -197,64 +239,6 @@ def _by_growth(judged: Judged) -> Iterator[tuple[str, str, Score]]:
         if keep.any():
             part = f"{low:g} to {high:g} x" if high < np.inf else f"over {low:g} x"
             yield f"{op} {name}", part, judged.score(keep)
-
-
-def _traced(folder: Path) -> list[Traced]:
-    """Return the traced tiled products of DLRM_MLPerf with their learned and heuristic times."""
-    sheet = load_device("v100")
-    machine = Machine(sheet, software_profile("torch-1.10-cuda-11.3"))
-    weights, device = load_shipped("gemm"), hardware(sheet)
-    found = []
-    for row in csv.DictReader((folder / TRACED).read_text(encoding="utf-8").splitlines()):
-        if "sgemm" not in row["kernel"]:
-            continue
-        matrices = _product(row["launching_op_input_shape"], row["kernel"][-2:])
-        sizes = {"batch": matrices.batch, "m": matrices.rows, "n": matrices.columns}
-        sizes |= {"k": matrices.depth, "op": gemm_op(matrices)}
-        told = estimate(weights, {k: np.asarray([v], np.float32) for k, v in sizes.items()}, device)
-        formula = product_kernels(matrices, machine)[0].time
-        shape = f"{matrices.batch} x {matrices.rows}x{matrices.columns}x{matrices.depth}"
-        time, spread = float(told.time[0]), float(told.spread[0])
-        found.append(
-            Traced(row["kernel"], shape, float(row["mean_kernel_time_us"]), time, spread, formula)
-        )
-    return found
-
-
-def gemm_op(product: Product) -> int:
-    """Return the measured op nearest to a product: ``linear`` is ``tn``, ``bmm`` ``nn``."""
-    return 0 if product.batch == 1 else 1
-
-
-def _product(shapes: str, layout: str) -> Product:
-    """Return the product of the two matrices among an op's input shapes."""
-    matrices = [shape for shape in ast.literal_eval(shapes) if len(shape) >= 2]
-    first, second = matrices[:2]
-    batch = first[0] if len(first) == 3 else 1
-    return Product(batch, first[-2], second[-1], first[-1], "f32", layout)
-
-
-def _traced_table(traced: Sequence[Traced]) -> Table:
-    heads = ("kernel", "sizes", "measured", "learned", "error", "heuristic", "error")
-    title = "traced kernels of DLRM_MLPerf on V100-SXM2-16GB, no launch (older cuBLAS)"
-    table = Table(*heads, title=title, title_justify="left")
-    for t in traced:
-        table.add_row(
-            t.kernel,
-            t.sizes,
-            f"{t.measured:.1f} us",
-            f"{t.learned:.1f} +- {t.spread:.1f}",
-            f"{t.learned / t.measured - 1:+.1%}",
-            f"{t.heuristic:.1f}",
-            f"{t.heuristic / t.measured - 1:+.1%}",
-        )
-    table.add_section()
-    pairs = [(t.learned / t.measured - 1, t.heuristic / t.measured - 1) for t in traced]
-    ours, theirs = (np.asarray(column) for column in zip(*pairs, strict=True))
-    sizes = (f"{np.abs(ours).mean():.1%}", "", f"{np.abs(theirs).mean():.1%}")
-    table.add_row("MAPE", "", "", "", *sizes)
-    table.add_row("bias", "", "", "", f"{ours.mean():+.1%}", "", f"{theirs.mean():+.1%}")
-    return table
 
 
 def _plain(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -32,25 +32,25 @@ def test_convolution_inputs_are_finite(channels: tuple[int, int, int], side: int
     assert np.isfinite(inputs(FAMILIES["conv2d"], [*channels, 3, side, 1, 1])).all()
 
 
-@given(st.tuples(*[SIDE] * 4))
-def test_base_is_the_roofline_bound_and_a_start(values: tuple[int, ...]) -> None:
+@given(st.sampled_from(["gemm", "elementwise"]), st.tuples(*[SIDE] * 4), st.integers(0, 1))
+def test_no_base_undercuts_the_roofline(name: str, values: tuple[int, ...], op: int) -> None:
     sheet = load_device("v100-pcie-32gb")
-    batch, m, n, k = values
-    names = ("batch", "m", "n", "k")
-    sizes = {name: np.asarray([v], np.float32) for name, v in zip(names, values, strict=True)}
-    sizes["op"] = np.ones(1, np.float32)
-    base = FAMILIES["gemm"].inputs(sizes, hardware(sheet)).base[0]
+    batch, m, n, k = values if op else (1, *values[1:])
+    column = {"batch": batch, "m": m, "n": n, "k": k, "rows": m, "cols": n, "op": op}
+    sizes = {name: np.asarray([v], np.float32) for name, v in column.items()}
+    base = FAMILIES[name].inputs(sizes, hardware(sheet)).base[0]
     compute = 2 * batch * m * n * k / sheet.peak("f32")[0] / 1e3
     memory = 4 * batch * (m * k + k * n + m * n) / sheet.bandwidth / 1e3
-    assert base == pytest.approx(max(compute, memory) + START, rel=1e-5)
+    if name == "elementwise":
+        compute, memory = 0, 12 * m * n / sheet.bandwidth / 1e3
+    assert base >= (max(compute, memory) + START) * 0.99999
 
 
 def test_very_large_products_look_alike() -> None:
     """Inputs settle, so that a model trained on smaller products knows what to say."""
     one = inputs(FAMILIES["gemm"], [1, 2**14, 2**14, 2**14])
     two = inputs(FAMILIES["gemm"], [1, 2**15, 2**15, 2**15])
-    balance = 2
-    assert np.delete(np.abs(one - two), balance, 0).max() < 0.11
+    assert np.abs(one - two).max() < 0.11
 
 
 def test_an_unseen_device_has_no_name() -> None:

@@ -7,8 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from costmodels.learned.features import FAMILIES
-from costmodels.learned.launch import Launch, borrowed_launches, elementwise_launches
+from costmodels.learned.data import Measurements
+from costmodels.learned.features import FAMILIES, START
+from costmodels.learned.launch import (
+    Launch,
+    borrowed_launches,
+    convolution_launches,
+    elementwise_launches,
+)
 from costmodels.learned.recipe import launches, read
 
 
@@ -44,3 +50,25 @@ def test_launches_of_real_products_fit_the_floor(data_dir: Path) -> None:
     for launch in found.values():
         assert 10 < launch.before < 80
         assert 30 < launch.floor < 110
+
+
+def test_a_launch_that_grows_over_the_run_is_told_from_the_kernels() -> None:
+    """Short convolutions whose launch goes from 40 to 240 us, whatever their size."""
+    rng = np.random.default_rng(0)
+    kernel = rng.uniform(5, 400, 900).astype(np.float32)
+    place = np.linspace(0, 1, 900, dtype=np.float32)
+    data = Measurements(
+        FAMILIES["conv2d"],
+        {"op": np.zeros(900, np.float32)},
+        ("T4",),
+        np.zeros(900, np.intp),
+        40 + 200 * place + 1.2 * kernel,
+        np.zeros(900, np.bool_),
+        np.full(900, ""),
+        place,
+    )
+    similar = {("linear", "T4"): Launch(50.0, 10.0)}
+    found = convolution_launches(data, kernel, similar, "linear")["conv", "T4"]
+    assert found.hidden == 10
+    grown = found.before + found.drifted(np.asarray([0.0, 0.5, 1.0], np.float32))
+    assert grown == pytest.approx([40, 140, 240], abs=START + 1)

@@ -70,6 +70,16 @@ def test_parts_of_a_search_share_its_journal(made_up: Path, tmp_path: Path) -> N
     assert seen == ["layers 1, width 8, optimizer adam", "layers 1, width 8, optimizer sgd"]
 
 
+def test_the_winner_trains_again_to_the_same(made_up: Path, tmp_path: Path) -> None:
+    from costmodels.learned.paper import search, train_winner, winner
+
+    search(rows(made_up), tmp_path / "j", table=SMALL, rungs=(20, 60))
+    best = winner(tmp_path / "j")
+    again = train_winner(rows(made_up), best, rungs=(20, 60))
+    assert again.rate == best.parameters["rate"]
+    assert again.held_out.gmae == pytest.approx(best.held_out.gmae)
+
+
 def test_kept_nets_train_as_if_alone(made_up: Path) -> None:
     from costmodels.learned.nets import Nets
     from costmodels.learned.paper import _rows

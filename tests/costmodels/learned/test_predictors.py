@@ -75,3 +75,38 @@ def test_only_forward_softmax_is_known() -> None:
     sizes = {"rows": 512, "cols": 512, "dtype": "f32"}
     assert ask({"op": "_softmax_backward_data", **sizes}) is None
     assert ask({"op": "_softmax", **sizes}) is not None
+
+
+CONVOLUTION = """model "m" {{ format = 1 }}
+
+device @gpu0 "{device}"
+input %x : f32[32, 64, 56, 56] in $b1
+param %w : f32[128, 64, {window}, {window}] in $b2
+
+%y = aten.convolution(%x, %w, {rest}) : f32[32, 128, 56, 56] in $b3
+"""
+WINDOW = "stride = [1, 1], padding = [{0}, {0}], dilation = [{0}, {0}], transposed = false, "
+WINDOW += "output_padding = [0, 0], groups = 1"
+
+
+def convolution(device: str = "v100", window: int = 3, gap: int = 1) -> Kernel:
+    rest = WINDOW.format(gap if window == 3 else 0)
+    graph = parse(CONVOLUTION.format(device=device, window=window, rest=rest))
+    sheet = load_device(device)
+    return price(graph, sheet, learned=predictors(sheet, "torch-2")).of(graph.ops[0])[0]
+
+
+def test_a_convolution_of_the_measured_kind_is_learned() -> None:
+    kernel = convolution()
+    bound = 2 * 32 * 56 * 56 * 128 * 64 * 9 / 15.7e12 * 1e6
+    assert kernel.by == "learned"
+    assert bound / 2.25 < kernel.time < 3 * bound
+
+
+@pytest.mark.parametrize(("window", "gap"), [(1, 1), (3, 2)])
+def test_other_windows_are_left_to_the_formula(window: int, gap: int) -> None:
+    assert convolution(window=window, gap=gap).by == "heuristic"
+
+
+def test_convolutions_of_a_card_that_was_not_measured_are_left_to_the_formula() -> None:
+    assert convolution("a100-pcie-40gb").by == "heuristic"

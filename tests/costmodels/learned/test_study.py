@@ -5,9 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from costmodels.learned.recipe import SETTINGS, read
-from costmodels.learned.study import OCTAVES, short, smaller, thresholds, volume
+from costmodels.learned.study import (
+    OCTAVES,
+    _strangeness,
+    short,
+    smaller,
+    thresholds,
+    volume,
+)
 
 
 def test_smaller_shapes_end_octaves_below_the_largest(made_up: Path) -> None:
@@ -28,3 +36,9 @@ def test_experiments_are_shorter() -> None:
     settings = SETTINGS["gemm"]
     assert short(settings).steps * 2 == settings.steps
     assert not short(settings).refit
+
+
+def test_an_unseen_device_may_need_more_than_any_that_was_tried() -> None:
+    """The widest need of three devices, and a third more."""
+    needs = [[np.full(10, 0.1), np.full(10, 0.3)], [np.full(10, 0.2)], [np.full(10, 0.1)]]
+    assert _strangeness(needs) == pytest.approx(0.4)
