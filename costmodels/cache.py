@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -38,8 +39,9 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
             others that share the cache with a table are taken as the mean of the rest.
     """
     kinds = list(dict.fromkeys(reads))
-    share = np.geomspace(1.0 / max(max(r.lookups for r in kinds), 1), 1.0, STEPS)
-    brought = {r: _brought(r, share) for r in kinds}
+    most = max(max(r.lookups for r in kinds), 1)
+    share = np.geomspace(1.0 / most, 1.0, STEPS)
+    brought = {r: _brought(r, most) for r in kinds}
     every = sum((brought[r] for r in reads), np.zeros(STEPS))
     others = max(len(reads) - 1, 1)
     weight = min(max(together - 1.0, 0.0), len(reads) - 1.0) / others
@@ -48,8 +50,10 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
     return [found[r] for r in reads]
 
 
-def _brought(reads: Reads, share: Floats) -> Floats:
-    """Return the bytes of different rows that each share of the lookups has read."""
+@lru_cache(maxsize=1024)
+def _brought(reads: Reads, most: int) -> Floats:
+    """Return the bytes of different rows that shares of the lookups, from ``1 / most``, read."""
+    share = np.geomspace(1.0 / most, 1.0, STEPS)
     return reads.row * rows_of(reads.indices, reads.rows).distinct(share * reads.lookups)
 
 

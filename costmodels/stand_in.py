@@ -21,7 +21,7 @@ def stand_ins(graph: Graph) -> dict[int, Op]:
     """
     lookups: dict[tuple[str, tuple[int, ...]], list[Op]] = {}
     found: dict[int, Op] = {}
-    for op in graph.walk():
+    for op in (op for op in graph.walk() if "ookup" in op.name):
         forward, backward = FORWARD.fullmatch(op.name), BACKWARD.fullmatch(op.name)
         if forward and op.outputs:
             kind = (forward[1] or "dense").lower()
