@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from irgraph.evaluate.cnn_v100 import MODELS, cnn, measured_points
+from irgraph.evaluate.measured_program import as_benchmarked
+from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -41,10 +43,24 @@ def test_the_device_is_waited_for_behind_each_part(name: str) -> None:
     assert end == len(names) - 1
 
 
-def test_the_shipped_model_is_what_the_example_is_captured_as() -> None:
-    pytest.importorskip("torch")
+@pytest.mark.parametrize(("name", "preset"), [
+    ("resnet50", "train"), ("inception_v3", "train(aux=0.0)"),
+])  # fmt: skip
+def test_shipped_models_are_what_the_examples_are_captured_as(name: str, preset: str) -> None:
+    torch = pytest.importorskip("torch")
+    shipped = cnn(name, 32)
+    if shipped.settings["torch"] != torch.__version__:
+        pytest.skip(f"captured with another version of torch than {torch.__version__}")
     from irgraph.capture.live import capture_file
-    from irgraph.evaluate.measured_program import as_benchmarked
 
-    captured = capture_file(f"{EXAMPLES / 'resnet50.py'}:train", batch=32).graph
-    assert as_benchmarked(captured) == cnn("resnet50", 32)
+    target = f"{EXAMPLES / name}.py:{preset}"
+    captured = capture_file(target, batch=32, symbolic=False).graph
+    assert calls(as_benchmarked(captured)) == calls(shipped)
+
+
+def calls(graph: Graph) -> list[tuple[str, str, list[tuple[str, tuple[int, ...]]]]]:
+    """Return every call with the types and sizes of its tensors."""
+    return [
+        (op.name, op.module, [(t.dtype, tuple(map(int, t.shape))) for t in op.inputs + op.outputs])
+        for op in graph.walk()
+    ]
