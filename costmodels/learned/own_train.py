@@ -113,7 +113,8 @@ def train_own(
     rows = samples(path, family, sheet)
     if len(rows) < FEWEST:
         message = f"{len(rows)} usable measurements of {family!r}: at least {FEWEST} are needed"
-        hint = f"irgraph measure {family} --device … -o {path}"
+        there = sorted({row["family"] for row in read_rows(path)[1]})
+        hint = f"the file has measurements of: {', '.join(there) or 'nothing'}"
         raise fail(message, Place(str(path)), hint=hint, exit_code=2)
     ops = tuple(sorted({op_key(row.op) for row in rows}))
     inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)

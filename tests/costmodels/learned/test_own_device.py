@@ -183,4 +183,6 @@ def test_training_on_a_file_needs_the_devices_sheet(
     assert main(["train", "embedding", "--data", str(path)]) == 2
     assert "the sheet of the measured device is not given" in capsys.readouterr().err
     assert main(["train", "embedding", "--data", str(path), "--device", "v100"]) == 2
-    assert "0 usable measurements of 'embedding': at least 20" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "0 usable measurements of 'embedding': at least 20" in said
+    assert "the file has measurements of: nothing" in said
