@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from irgraph.capture.execution_trace import lower_execution_trace
+from irgraph.capture.execution_trace import lower_execution_trace, read_execution_trace
 from irgraph.capture.kineto.host import ancestors
 from irgraph.capture.kineto.ingest import read_kineto
 from irgraph.capture.kineto.trace import KinetoTrace
@@ -65,8 +65,6 @@ def lower_with_times(
     Raises:
         IrgraphError: a file cannot be used, or they do not belong together (exit code 4).
     """
-    from irgraph.capture.et_reader import read_execution_trace
-
     trace = read_execution_trace(recording)
     tree = build_tree(read_kineto(kineto))
     joined = join(trace, tree)

@@ -93,9 +93,10 @@ def _order(trace: KinetoTrace) -> None:
         trace.columns["start"] = start - first
     kind = trace.columns["kind"]
     # runtime calls lie inside operators that start and end in the same microsecond
-    rank = np.where(kind == Kind.ANNOTATION, 0, np.where(kind == Kind.RUNTIME, 2, 1))
-    keys = (rank, -trace.columns["duration"], trace.columns["start"])
-    _keep(trace, np.lexsort(keys))
+    rank = np.ones(len(Kind), "i8")
+    rank[[Kind.ANNOTATION, Kind.RUNTIME]] = 0, 2
+    inner = rank[kind] - 4 * trace.columns["duration"]
+    _keep(trace, np.lexsort((inner, trace.columns["start"])))
 
 
 def _copies(trace: KinetoTrace) -> None:

@@ -11,7 +11,16 @@ import numpy as np
 
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.pieces import Events
-from irgraph.capture.kineto.records import ARROW, METADATA, NOTHING, PHASES, REST, AnyEvent, Event
+from irgraph.capture.kineto.records import (
+    ARROW,
+    METADATA,
+    NOTHING,
+    PHASES,
+    REST,
+    AnyEvent,
+    Event,
+    Known,
+)
 from irgraph.capture.kineto.select import Window
 from irgraph.capture.kineto.trace import COLUMNS, Array, Kind
 
@@ -250,7 +259,7 @@ class Collector:
                 self.health.add("K09", 1, "events of no known type")
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
-    def _flow(self, event: Any) -> None:  # noqa: ANN401
+    def _flow(self, event: Known) -> None:
         if not isinstance(event.id, int):
             return
         try:
@@ -273,7 +282,7 @@ def _inside(part: dict[str, Array], window: Window, scale: int, on_device: bool)
     return held
 
 
-def _place(event: Any) -> tuple[int | str, int | str]:  # noqa: ANN401
+def _place(event: Known) -> tuple[int | str, int | str]:
     return (event.pid if event.pid is not None else -1, event.tid if event.tid is not None else -1)
 
 
@@ -299,7 +308,7 @@ def _narrow(values: Array, to: str) -> Array:
     return np.where((values < limits.min) | (values > limits.max), -1, values).astype(to)
 
 
-def _collective(args: Any) -> str:  # noqa: ANN401
+def _collective(args: Known) -> str:
     if not args.collective:
         return ""
     return f"{args.collective} {args.elements} elements over {args.group}"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
 Raw = msgspec.Raw
+Known: TypeAlias = Any
+"""An event of any of the classes below, or its arguments."""
+
 NOTHING = msgspec.Raw()
 
 
@@ -156,7 +159,7 @@ def _loose_args(fields: dict[str, Any]) -> Args:
     return Args(**found)
 
 
-def _number(value: Any) -> bytes | None:  # noqa: ANN401
+def _number(value: object) -> bytes | None:
     """Return a number's text with three decimals at most, ``None`` where it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -172,9 +175,9 @@ def _number(value: Any) -> bytes | None:  # noqa: ANN401
     return (str(number) if isinstance(number, int) else f"{number:.3f}").encode()
 
 
-def _text(value: Any) -> str:  # noqa: ANN401
+def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _id(value: Any) -> int | str:  # noqa: ANN401
+def _id(value: object) -> int | str:
     return value if isinstance(value, (int, str)) and not isinstance(value, bool) else -1

@@ -13,6 +13,7 @@ from pathlib import Path
 from irgraph.capture.kineto.container import BLOCK, blocks
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.pieces import Pieces
+from irgraph.capture.kineto.records import Raw
 from irgraph.text.diagnostics import Place, fail
 
 with contextlib.suppress(ImportError):
@@ -182,7 +183,7 @@ def _survey(path: str | Path, skip: frozenset[str]) -> Survey:
     return found
 
 
-def _take(found: Survey, number: str, start: object, length: object) -> None:
+def _take(found: Survey, number: str, start: int | Raw, length: int | Raw) -> None:
     try:
         begin, time = (_thousandths(value) for value in (start, length))
         found.steps[int(number)] = (begin, begin + time)
@@ -190,10 +191,10 @@ def _take(found: Survey, number: str, start: object, length: object) -> None:
         return
 
 
-def _thousandths(value: object) -> int:
+def _thousandths(value: int | Raw) -> int:
     if isinstance(value, int):
         return value * 1000
-    head, _, tail = bytes(value).decode().strip('"').partition(".")  # type: ignore[call-overload]
+    head, _, tail = bytes(value).decode().strip('"').partition(".")
     return int(head) * 1000 + int((tail + "000")[:3])
 
 
