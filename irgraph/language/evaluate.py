@@ -233,5 +233,12 @@ def _sides(condition: Expression, scope: Scope) -> str:
     sides = [side for side in (condition.left, condition.right) if not isinstance(side, Literal)]
     if not sides:
         return ""
-    shown = [f"{side} is {spell(_datum(side, scope))}" for side in sides]
-    return f": {' and '.join(shown)}"
+    return f": {' and '.join(f'{side} is {_shown(side, scope)}' for side in sides)}"
+
+
+def _shown(side: Expression, scope: Scope) -> str:
+    """Return a value as messages show it; times as they are written, in four digits."""
+    value = _datum(side, scope)
+    if isinstance(side, Attribute) and side.name == "time" and isinstance(value, float):
+        return f"{value:.4g}us"
+    return spell(value)

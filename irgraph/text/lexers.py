@@ -105,6 +105,7 @@ class ScriptLexer(RegexLexer):  # type: ignore[misc]
                 bygroups(Keyword.Declaration, Whitespace, Name.Function),
             ),
             include("common"),
+            (r"(op)(\.[a-z]\w*)", bygroups(Name.Builtin, Name.Attribute)),
             (r"[A-Za-z_]\w*(?:\.(?:[\w*]|\{[\w*,]+\})+)+(?=\s*[\s({])", Name.Function),
             (r"\.[a-z]\w*", Name.Attribute),
             (words(STATEMENTS, prefix=r"\b", suffix=r"\b(?!\s*=)"), Keyword),

@@ -10,13 +10,14 @@ import pytest
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import check
 from irgraph.language import load_script, run
+from irgraph.manager import find_target
 from irgraph.text import IrgraphError, parse, print_graph
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
 BLOCK = re.compile(r"^```([a-z ]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STATEMENTS = (
     "let", "find", "expect", "apply", "repeat", "resize", "fuse", "remove", "replace", "insert",
-    "reorder", "parallelize", "cast", "sweep",
+    "reorder", "parallelize", "cast", "sweep", "target", "assuming", "pass",
 )  # fmt: skip
 SOURCE = "what-if.irg"
 
@@ -51,7 +52,7 @@ def ops(graph: Graph) -> str:
 def outcome(script: str, graph: Graph) -> tuple[Graph, str]:
     """Return the model after a script with its report, or as it was with the error."""
     try:
-        done = run(load_script(script, SOURCE), graph)
+        done = run(load_script(script, SOURCE), graph, targets=find_target)
     except IrgraphError as error:
         return graph, f"{error}\n(exit code {error.exit_code})"
     return check(done.graph), str(done.report)

@@ -286,3 +286,8 @@ def test_a_loose_pattern_is_refused_not_tried_for_ever() -> None:
     pattern = "{ aten.neg(_) aten.neg(_) aten.neg(_) aten.neg(%y) } where %y.rank == 3"
     with pytest.raises(IrgraphError, match="too loose: its ops fit together in too many ways"):
         matched(pattern, graph)
+
+
+def test_a_miss_tells_the_time_with_its_unit() -> None:
+    found = matched("many aten.addmm where op.time >= 30us", mlp(), Fixed())
+    assert "op.time is 3us" in str(found.misses.reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from importlib import resources
 from pathlib import Path
@@ -9,40 +10,65 @@ from pathlib import Path
 import pytest
 from pygments.lexer import RegexLexer
 from pygments.lexers import get_lexer_for_filename
-from pygments.token import Comment, Keyword, Name, Text, Token
+from pygments.token import Comment, Keyword, Name, Number, String, Text, Token
 
 import grammars
-import passes
 from irgraph.language import load_script
 from irgraph.text.lexers import CLAUSES, DECLARATIONS, DTYPES, STATEMENTS, ModelLexer, ScriptLexer
+from tests.text.textmate import scopes
 
 ROOT = Path(__file__).parents[2]
 EDITORS = ROOT / "docs" / "editors"
+
+
+FILES = sorted(
+    path for folder in ("passes", "examples", "irgraph", "tests/golden")
+    for suffix in ("*.ir", "*.irg") for path in (ROOT / folder).rglob(suffix)
+)  # fmt: skip
+"""Every script and model that is shipped or golden."""
+
+LONGEST = 30_000
+SCOPES = {
+    Comment: "comment", String: "string", Keyword.Type: "storage.type", Number: "constant.numeric",
+    Name.Function: "entity.name.function", Name.Variable: "variable.other", Keyword: "keyword",
+}  # fmt: skip
+"""What TextMate calls what Pygments tells apart; of nested kinds the first one counts."""
 
 
 def kinds(lexer: RegexLexer, text: str) -> dict[str, object]:
     return {value: kind for kind, value in lexer.get_tokens(text)}
 
 
-def test_all_of_a_model_is_told_apart() -> None:
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_editors_and_pygments_tell_the_same_apart(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")[:LONGEST]
+    lexer = ScriptLexer() if path.suffix == ".irg" else ModelLexer()
+    grammar = json.loads((EDITORS / f"{path.suffix[1:]}.tmLanguage.json").read_text())
+    found = scopes(grammar, text)
+    tokens = list(lexer.get_tokens_unprocessed(text))
+    assert "".join(value for _, _, value in tokens) == text
+    for place, kind, value in tokens:
+        assert kind not in (Text, Token.Error), value
+        scope = next((scope for known, scope in SCOPES.items() if kind in known), "")
+        if kind not in Keyword.Constant and kind not in Keyword.Pseudo:
+            assert found[place].startswith(scope), (value, found[place])
+
+
+def test_words_of_a_model_are_told_apart() -> None:
     text = (resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir").read_text()
-    tokens = list(ModelLexer().get_tokens(text))
-    assert "".join(value for _, value in tokens) == text
-    assert not {value for kind, value in tokens if kind in (Text, Token.Error)}
-    found = {value: kind for kind, value in tokens}
+    found = kinds(ModelLexer(), text)
     assert found["model"] is Keyword.Declaration
     assert found["aten.embedding_bag"] is Name.Function
     assert found["f32"] is Keyword.Type
     assert found["module"] is Keyword
 
 
-@pytest.mark.parametrize("name", passes.names())
-def test_all_of_a_pass_is_told_apart(name: str) -> None:
-    file = passes.find(name)
-    assert file is not None
-    tokens = list(ScriptLexer().get_tokens(file.text))
-    assert not {value for kind, value in tokens if kind in (Text, Token.Error)}
-    assert {v: k for k, v in tokens}[name] is Name.Function
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.suffix == ".irg"], ids=lambda path: path.name
+)
+def test_shipped_scripts_print_as_they_parse(path: Path) -> None:
+    script = load_script(path.read_text(encoding="utf-8"))
+    assert load_script(str(script)) == script
 
 
 def test_words_of_statements_are_keywords() -> None:
