@@ -63,7 +63,8 @@ def samples(
 ) -> list[Sample]:
     """Return a family's rows of a file of measurements as priced ops.
 
-    Rows without a time are left out, and calls in which several ops or none launch work.
+    Of a call that makes the same op several times each takes its share. Rows without a time are
+    left out, and calls that launch work by different ops, or none.
     """
     head, rows = read_rows(path)
     on_gpu = str(head.get("device", "")).startswith("cuda")
@@ -89,11 +90,12 @@ def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
     indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
     priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
     ops = [op for op in graph.walk() if priced.kernels.get(id(op))]
-    if len(ops) != 1:
+    if len({(op_key(op), *(t.shape for t in op.inputs)) for op in ops}) != 1:
         return None
     machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
     time = row["kernel_us"] or row["op_us"]  # a file of a CPU has no kernels
-    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, float(time))
+    each = float(time) / len(ops)
+    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, each)
 
 
 def train_own(

@@ -23,6 +23,9 @@ DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float6
 SHARE = 0.4
 """Share of the free memory that a case's own tensors may take; the rest is for what ops make."""
 
+LONG_TO_DRAW = 2**26
+"""Elements that take a CPU too long to draw at random."""
+
 SPREAD = 2_654_435_761
 """Odd number by which ranks are spread over a table's rows (Knuth's multiplicative hash), so that
 popular rows do not lie side by side."""
@@ -47,13 +50,17 @@ class Bench:
         return self.case.sizes[size]
 
     def values(self, *shape: int, grad: bool = False) -> Array:
-        """Return a tensor of random numbers of the case's data type.
+        """Return a tensor of random numbers of the case's data type; a huge one on a CPU is filled.
 
         Raises:
             MemoryError: the case needs more than the device has free.
         """
-        self.spend(math.prod(shape) * self.dtype.itemsize)
-        made = self.torch.rand(*shape, device=self.device, dtype=self.dtype)
+        count = math.prod(shape)
+        self.spend(count * self.dtype.itemsize)
+        if self.device == "cpu" and count > LONG_TO_DRAW:
+            made = self.torch.full(shape, 0.5, dtype=self.dtype)
+        else:
+            made = self.torch.rand(*shape, device=self.device, dtype=self.dtype)
         return made.requires_grad_() if grad else made
 
     def spend(self, nbytes: float) -> None:

@@ -34,18 +34,19 @@ def _scatter(bench: Bench) -> Call:
     return lambda: table.scatter_add_(0, places, values)
 
 
-def _bag(bench: Bench) -> Call:
-    """Prepare bags of one table, or of several of the same size, one call each."""
-    mode = bench.case.op.removeprefix("embedding_bag_")
-    backward = mode.startswith("backward")
-    calls = [_one_bag(bench, mode, backward) for _ in range(bench["tables"])]
+def _tables(bench: Bench) -> Call:
+    """Prepare lookups of one table, or of several of the same size, one call each."""
+    make = _bag if bench.case.op.startswith("embedding_bag") else _embedding
+    calls = [make(bench) for _ in range(bench["tables"])]
     return calls[0] if len(calls) == 1 else lambda: [call() for call in calls]
 
 
-def _one_bag(bench: Bench, mode: str, backward: bool) -> Call:
+def _bag(bench: Bench) -> Call:
     torch, count = bench.torch, bench["batch"] * bench["lookups"]
+    mode = bench.case.op.removeprefix("embedding_bag_")
+    backward = mode.startswith("backward")
     table = bench.values(bench["rows"], bench["dim"], grad=backward)
-    if mode == "backward" or mode == "backward_max":
+    if mode in ("backward", "backward_max"):
         bench.spend(table.nbytes)
     indices = bench.rows(bench["rows"], count)
     offsets = torch.arange(0, count, bench["lookups"], device=bench.device)
@@ -75,9 +76,9 @@ LOOKUPS: Mapping[str, Maker] = {
     **dict.fromkeys(("index_select", "gather", "index_add", "scatter_add"), _scatter),
     **dict.fromkeys(
         ("embedding_bag_sum", "embedding_bag_mean", "embedding_bag_max", "embedding_bag_weighted",
-         "embedding_bag_backward", "embedding_bag_backward_sparse", "embedding_bag_backward_max"),
-        _bag,
+         "embedding_bag_backward", "embedding_bag_backward_sparse", "embedding_bag_backward_max",
+         "embedding", "embedding_backward"),
+        _tables,
     ),
-    **dict.fromkeys(("embedding", "embedding_backward"), _embedding),
 }  # fmt: skip
 """What makes each op's call, by the op's name."""

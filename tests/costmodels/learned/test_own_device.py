@@ -18,7 +18,8 @@ from costmodels.learned.own import (
     op_key,
     save_own,
 )
-from costmodels.measure.sweep import SWEEPS, Sweep, plan
+from costmodels.learned.own_train import samples
+from costmodels.measure.sweep import SWEEPS, Case, Sweep, plan
 from costmodels.sheet import load_device
 from irgraph.cli.main import main
 from irgraph.ir.op import Op
@@ -186,3 +187,32 @@ def test_training_on_a_file_needs_the_devices_sheet(
     said = capsys.readouterr().err
     assert "0 usable measurements of 'embedding': at least 20" in said
     assert "the file has measurements of: nothing" in said
+
+
+def test_equal_ops_of_a_call_share_its_time(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    _sheet(tmp_path / "my.json")
+    sizes = {"rows": 50, "dim": 8, "batch": 16, "lookups": 2, "tables": 3}
+    case = Case("embedding", "embedding_bag_mean", "f32", sizes, "zipf:1.3")
+    row = {**asdict(case), "key": case.key, "op_us": 30.0, "kernel_us": None}
+    failed = {**row, "op_us": None, "error": "needs more memory"}
+    path = tmp_path / "m.jsonl"
+    lines = ({"format": 2, "device": "cpu"}, row, failed)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = samples(path, "embedding", load_device(tmp_path / "my.json"))
+    assert found.time == 10.0
+    assert op_key(found.op) == "aten.embedding_bag mode=1"
+    assert "zipf:1.3" in found.kernels[0].formula
+
+
+def test_on_a_gpu_only_kernel_times_count(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    _sheet(tmp_path / "my.json")
+    case = Case("softmax", "softmax", "f32", {"rows": 8, "cols": 8})
+    row = {**asdict(case), "key": case.key, "op_us": 30.0}
+    rows = ({**row, "kernel_us": 4.0}, {**row, "kernel_us": None})
+    path = tmp_path / "m.jsonl"
+    lines = ({"format": 2, "device": "cuda"}, *rows)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = samples(path, "softmax", load_device(tmp_path / "my.json"))
+    assert [sample.time for sample in found] == [4.0]
