@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from irgraph.ir.effects import effects
 from irgraph.ir.op import Op
@@ -22,16 +23,17 @@ def check_cover(
     writes in place.
     """
     inside = _own_buffers(members)
+    readable, writable = _Held(read), _Held(written)
     for member in members:
         effect = effects(member, declared)
         for tensor in effect.writes:
-            if tensor.buffer not in inside and not _touches(tensor, written):
+            if tensor.buffer not in inside and not writable.touches(tensor):
                 raise RefusedError(
                     f"the new op would not write %{tensor.name}, as {member.name} does",
                     [(member, f"{member.name} writes %{tensor.name}")],
                 )
         for tensor in effect.reads:
-            if tensor.buffer not in inside and not _touches(tensor, read):
+            if tensor.buffer not in inside and not readable.touches(tensor):
                 raise RefusedError(
                     f"the new op would not take %{tensor.name}, which {member.name} reads",
                     [(member, f"{member.name} reads %{tensor.name}")],
@@ -51,5 +53,20 @@ def _own_buffers(members: Sequence[Op]) -> set[str]:
     return made - taken
 
 
-def _touches(tensor: Tensor, others: Collection[Tensor]) -> bool:
-    return any(tensor.name == other.name or overlap(tensor, other) for other in others)
+@dataclass
+class _Held:
+    """Tensors by the buffers that they lie in."""
+
+    tensors: Collection[Tensor]
+
+    def __post_init__(self) -> None:
+        self.names = {tensor.name for tensor in self.tensors}
+        self.buffers: dict[str, list[Tensor]] = {}
+        for tensor in self.tensors:
+            self.buffers.setdefault(tensor.buffer, []).append(tensor)
+
+    def touches(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor is one of these, or overlaps one."""
+        if tensor.name in self.names:
+            return True
+        return any(overlap(tensor, other) for other in self.buffers.get(tensor.buffer, ()))
