@@ -22,7 +22,7 @@ from irgraph.text.diagnostics import Diagnostic, fail
 from irgraph.verbs.cast import FLOATS, cast, check_cast
 from irgraph.verbs.refusal import RefusedError
 
-TF32 = "tf32 is how a device multiplies f32, no type of tensors"
+TF32 = 'tf32 is how a device multiplies f32, without casts: set "tf32": true in its sheet'
 
 
 def run_cast(statement: Cast, state: State, frame: Frame) -> None:
