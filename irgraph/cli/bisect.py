@@ -47,6 +47,7 @@ def bisect(
     from irgraph.manage.bisect import bisect as search
     from irgraph.manage.bisect import unsound
     from irgraph.manage.predicates import above, computes_other
+    from irgraph.manager import find_target
     from irgraph.text import print_graph
     from irgraph.text.diagnostics import fail
 
@@ -58,7 +59,8 @@ def bisect(
     broken = above(limit, device, host) if limit else unsound
     if check:
         broken = computes_other(graph)
-    found = search(graph, pipeline, broken, pass_path=tuple(pass_path or ()))
+    folders, pricer = tuple(pass_path or ()), find_target(device, host)
+    found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
         say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")
         raise typer.Exit

@@ -41,15 +41,17 @@ def reduce(
     from irgraph.manage.predicates import above
     from irgraph.manage.reduce import fails_alike, stays_broken
     from irgraph.manage.reduce import reduce as shrink
+    from irgraph.manager import find_target
     from irgraph.text import print_graph
     from irgraph.text.diagnostics import fail
 
     folders = tuple(pass_path or ())
     graph, pipeline = begun(ctx, model, dim, (pass_, text, script))
+    pricer = find_target(device, host)
     found = (
-        stays_broken(graph, pipeline, above(limit, device, host), folders)
+        stays_broken(graph, pipeline, above(limit, device, host), folders, pricer)
         if limit
-        else fails_alike(graph, pipeline, folders)
+        else fails_alike(graph, pipeline, folders, pricer)
     )
     if found is None:
         what = "stay below the limit" if limit else "do not fail"

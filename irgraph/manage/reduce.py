@@ -10,6 +10,7 @@ from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import verify
+from irgraph.language import Pricer
 from irgraph.manage.stage import Stage
 from irgraph.manager import run_stages
 from irgraph.text.diagnostics import IrgraphError
@@ -30,14 +31,19 @@ class Reduction:
     tries: int
 
 
-def failure_of(graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[str] = ()) -> str:
+def failure_of(
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    pass_path: Sequence[str] = (),
+    pricer: Pricer | None = None,
+) -> str:
     """Return what a pipeline fails with on a graph, names left out; ``""`` where it does not.
 
     Two failures are the same where their first messages are, but for names of tensors, buffers
     and numbers.
     """
     try:
-        run_stages(graph, pipeline, pass_path=pass_path)
+        run_stages(graph, pipeline, pass_path=pass_path, pricer=pricer)
     except IrgraphError as error:
         return _plain(error.diagnostics[0].message)
     except Exception as error:
@@ -50,16 +56,19 @@ def _plain(message: str) -> str:
 
 
 def fails_alike(
-    graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[str] = ()
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    pass_path: Sequence[str] = (),
+    pricer: Pricer | None = None,
 ) -> Interesting | None:
     """Return what tells whether a pipeline fails on a graph as it does on this one.
 
     ``None`` where it does not fail.
     """
-    wanted = failure_of(graph, pipeline, pass_path)
+    wanted = failure_of(graph, pipeline, pass_path, pricer)
     if not wanted:
         return None
-    return lambda other: failure_of(other, pipeline, pass_path) == wanted
+    return lambda other: failure_of(other, pipeline, pass_path, pricer) == wanted
 
 
 def stays_broken(
@@ -67,6 +76,7 @@ def stays_broken(
     pipeline: Sequence[Stage],
     broken: Callable[[Graph], str],
     pass_path: Sequence[str] = (),
+    pricer: Pricer | None = None,
 ) -> Interesting | None:
     """Return what tells whether a pipeline's result is broken, as it is for this graph.
 
@@ -75,7 +85,8 @@ def stays_broken(
 
     def interesting(candidate: Graph) -> bool:
         try:
-            return bool(broken(run_stages(candidate, pipeline, pass_path=pass_path).graph))
+            done = run_stages(candidate, pipeline, pass_path=pass_path, pricer=pricer)
+            return bool(broken(done.graph))
         except IrgraphError:
             return False
 

@@ -73,7 +73,7 @@ def test_diff_needs_no_device(run: Run, tmp_path: Path) -> None:
     out = run("diff", "--device", "none", DLRM, fused).out
     assert " removed, " in out
     changes = json.loads(run("diff", "--device", "none", "--json", DLRM, fused).out)["changes"]
-    assert {change["op"] for change in changes} == {
+    assert {change["op"] for change in changes} >= {
         "aten.linear", "aten.relu", "irgraph.addmm_relu",
     }  # fmt: skip
     assert "together they change by" in run("diff", DLRM, fused).out
@@ -165,3 +165,14 @@ def test_half_a_measured_pair_is_refused(run: Run) -> None:
     ran = run("diff", DLRM, DLRM, "--measured-before", "20ms")
     assert ran.code == 2
     assert "give --measured-after as well" in ran.err
+
+
+def test_bisect_and_reduce_price_ops_for_their_device(run: Run, tmp_path: Path) -> None:
+    slow = "expect no aten.addmm where op.time > 1ns"
+    ran = run("bisect", "--device", "a100", "-e", slow, DLRM)
+    assert ran.code == 1
+    assert "fails (asked 1 times)" in ran.err
+    assert "expected no aten.addmm" in ran.err
+    small = tmp_path / "small.ir"
+    assert run("reduce", "--most", 40, "--device", "a100", "-e", slow, DLRM, "-o", small).code == 0
+    assert small.read_text().count("aten.") < Path(DLRM).read_text().count("aten.")
