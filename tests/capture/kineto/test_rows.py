@@ -107,7 +107,7 @@ FILES: dict[int, tuple[str, bytes, str]] = {
 """By row: the code that a file is reported with, its bytes and its name."""
 
 ELSEWHERE: dict[int, tuple[str, ...]] = {
-    2: ("test_ingest:test_other_files_are_named", "test_ingest:test_tar_archive_is_named"),
+    2: ("test_containers:test_other_files_are_named", "test_containers:test_tar_archive_is_named"),
     5: (
         "test_select:test_of_a_large_trace_the_last_steps_are_read_and_that_is_said",
         "test_select:test_a_large_trace_without_steps_is_refused",
