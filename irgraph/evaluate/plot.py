@@ -46,12 +46,15 @@ def draw_residuals(residuals: Sequence[Residuals], path: str) -> None:
     """
     mpl = _matplotlib()
     families = sorted({part.family for part in residuals})
+    devices = sorted({part.device for part in residuals})
     with mpl.rc_context({"font.size": 8}):
         figure = mpl.figure.Figure(figsize=(10, 2.6 * len(families)), constrained_layout=True)
         panels = figure.subplots(len(families), 1, squeeze=False)
         for panel, family in zip(panels[:, 0], families, strict=True):
             for part in (part for part in residuals if part.family == family):
-                panel.plot(part.times, part.errors, ".", markersize=2, alpha=0.5, label=part.device)
+                colour = f"C{devices.index(part.device)}"
+                look = {"color": colour, "markersize": 2, "alpha": 0.5, "label": part.device}
+                panel.plot(part.times, part.errors, ".", **look)
             panel.axhline(0.0, color="black", linewidth=0.6)
             panel.set_xscale("log")
             panel.set_yscale("symlog", linthresh=10)
