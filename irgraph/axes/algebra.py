@@ -84,28 +84,24 @@ class Algebra:
             return None
         return self.make((names, int(count)) for names, count in terms)
 
-    def at(self, size: int, growth: Fraction) -> int | None:
-        """Return a size at a growth, an expression over the other dimensions.
+    def at(self, size: int, more: int) -> int | None:
+        """Return a size where the axis is larger by ``more``: growth ``more / STEP``.
 
-        It is ``None`` where its coefficients would not be whole numbers.
+        That is an expression over the other dimensions, or ``None`` where its coefficients would
+        not be whole numbers.
         """
         if not self.grows(size):
             return size
-        terms = []
-        for names, count in terms_of(size):
+        terms = terms_of(size)
+        most = max(names.count(GROWTH) for names, _ in terms)
+        sums: dict[tuple[str, ...], int] = {}
+        for names, count in terms:
             power = names.count(GROWTH)
-            terms.append((tuple(n for n in names if n != GROWTH), count * growth**power))
-        found = _sums(terms)
-        if any(count.denominator != 1 for count in found.values()):
+            others = tuple(name for name in names if name != GROWTH)
+            sums[others] = sums.get(others, 0) + count * more**power * STEP ** (most - power)
+        if any(count % STEP**most for count in sums.values()):
             return None
-        return self.make((names, int(count)) for names, count in found.items())
-
-
-def _sums(terms: Iterable[tuple[tuple[str, ...], Fraction]]) -> dict[tuple[str, ...], Fraction]:
-    sums: dict[tuple[str, ...], Fraction] = {}
-    for names, count in terms:
-        sums[names] = sums.get(names, Fraction()) + count
-    return sums
+        return self.make((names, count // STEP**most) for names, count in sums.items())
 
 
 def _ratio(a: Term, b: Term) -> Term | None:

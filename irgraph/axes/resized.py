@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from math import gcd, lcm, sqrt
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
@@ -14,6 +13,7 @@ from irgraph.axes.relations import Argument, AxisOf
 from irgraph.axes.sizes import PinnedError
 from irgraph.axes.spread import Spread
 from irgraph.axes.views import Lying
+from irgraph.ir.dim import Dim, Term
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
@@ -68,9 +68,9 @@ class Growth:
                 every = self.algebra.times(self.multiple, grain)
                 told = f"{op.name if op else 'the step'} takes steps of {every} only"
                 raise PinnedError(op, f"{told}: {_nearest(size, more, grain, int(self.multiple))}")
-        growth = Fraction(more, STEP)
-        tensors = {name: self._tensor(name, lying, growth) for name, lying in self.tensors.items()}
-        given = {spot: self._whole(n, growth, self._op(spot)) for spot, n in self.arguments.items()}
+        found = _Found(self.algebra, more)
+        tensors = {name: self._tensor(name, lying, found) for name, lying in self.tensors.items()}
+        given = {spot: found(size, self._op(spot)) for spot, size in self.arguments.items()}
         return _Rebuilt(self.graph, tensors, self._by_op(given)).graph()
 
     def _by_op(self, given: Mapping[Argument, int]) -> dict[int, dict[tuple[str, int], int]]:
@@ -82,20 +82,34 @@ class Growth:
     def _op(self, spot: Argument) -> Op:
         return self.around.sites[spot[0]].op
 
-    def _tensor(self, name: str, lying: Lying, growth: Fraction) -> Tensor:
+    def _tensor(self, name: str, lying: Lying, found: _Found) -> Tensor:
         old = self.graph.by_name[name]
         maker = self.around.maker(old)
         op = maker.op if maker else None
-        shape = tuple(self._whole(n, growth, op) for n in lying.shape)
-        steps = tuple(self._whole(n, growth, op) for n in lying.steps)
-        start = self._whole(lying.start, growth, op)
-        return replace(old, shape=shape, strides=tight(shape, steps), offset=start)
+        shape = tuple(found(size, op) for size in lying.shape)
+        steps = tuple(found(step, op) for step in lying.steps)
+        return replace(old, shape=shape, strides=tight(shape, steps), offset=found(lying.start, op))
 
-    def _whole(self, size: int, growth: Fraction, op: Op | None) -> int:
-        found = self.algebra.at(size, growth)
-        if found is None or found < 0:
-            raise PinnedError(op, f"{op.name if op else 'the step'} leaves no size for it")
-        return found
+
+class _Found:
+    """Sizes where an axis is larger by some number; most stand in many places."""
+
+    def __init__(self, algebra: Algebra, more: int) -> None:
+        self._algebra = algebra
+        self._more = more
+        self._known: dict[tuple[Term, ...], int] = {}
+
+    def __call__(self, size: int, op: Op | None) -> int:
+        """Return a size, which ``op`` makes so."""
+        if not isinstance(size, Dim):
+            return size
+        known = self._known.get(size.terms)
+        if known is None:
+            found = self._algebra.at(size, self._more)
+            if found is None or found < 0:
+                raise PinnedError(op, f"{op.name if op else 'the step'} leaves no size for it")
+            known = self._known[size.terms] = found
+        return known
 
 
 def _grain(size: int) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
 from irgraph.axes.around import Around
 from irgraph.axes.relations import Product, Site, Spot, Sum
+from irgraph.ir.dim import Term
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
@@ -98,7 +99,16 @@ class Sizes:
 
     def together(self, total: Sum) -> int:
         """Return what a whole is by its parts."""
-        return self.algebra.plus(self.base(total.whole), *map(self.growth, total.parts))
+        growths: dict[tuple[Term, ...], int] = {}
+        counts: Counter[tuple[Term, ...]] = Counter()
+        for part in total.parts:
+            if part in self.sizes:  # many parts grow alike: what they grow by is found once
+                key = terms_of(self.sizes[part])
+                counts[key] += 1
+                if key not in growths:
+                    growths[key] = self.growth(part)
+        grown = (self.algebra.times(n, growths[key]) for key, n in counts.items())
+        return self.algebra.plus(self.base(total.whole), *grown)
 
     def is_broken(self, law: Sum | Product) -> bool:
         """Tell whether a whole is more than its parts, or two products differ."""

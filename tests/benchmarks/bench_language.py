@@ -57,6 +57,12 @@ def wide(batch: int, device: str) -> Step:
     return Step(config, batch, device)
 
 
+WIDTH = 'resize %w.shape[0] of aten.linear(_, %w, ...) within "bot_mlp.0" = 1024'
+ROWS = "resize %w.shape[0] of many aten.embedding_bag(%w, ...) = 500"
+DIM = "resize %w.shape[1] of aten.embedding_bag(%w, ...) = 32"
+BATCH = "resize %x.shape[0] of aten.linear(%x, ...) = 4096"
+
+
 def main() -> None:
     """Time a miss, one fusion, many fusions and one large one."""
     chain = layers(250)
@@ -69,6 +75,11 @@ def main() -> None:
     report("captured: fuse-embedding", "apply fuse-embedding", step)
     report("captured: one epilogue", ONE, step)
     report("captured: another batch size", "resize B = 4096", step)
+    report("captured: a layer's width", WIDTH, step)
+    report("captured: rows of all tables", ROWS, step)
+    report("captured: width of all tables", DIM, step)
+    plain = capture_file(f"{__file__}:wide", batch=2048, symbolic=False).graph
+    report("captured at one size: its batch", BATCH, plain)
 
 
 if __name__ == "__main__":
