@@ -76,13 +76,13 @@ class Decisions:
             told = f"{name} does not tell which of its parts ({parts}) grows with {of}"
             raise PinnedError(site.op, f"{told}: resize one of them")
         whole = sizes.whole(law)
-        grown = self._elsewhere(law) if len(whole) > 1 else None
-        if grown is not None:
-            return any(sizes.grow(spot, size, site) for spot, size in whole if spot == grown)
+        if len(whole) > 1:
+            grown = self._elsewhere(law)
+            whole = [(spot, size) for spot, size in whole if grown in (None, spot)]
         if len(whole) > 1:
             which = " or ".join(sizes.called(spot) for spot, _ in whole)
             raise PinnedError(site.op, f"{name} does not tell which axis grows, {which}")
-        found = next(sizes.factors(law), None)
+        found = whole[0] if whole else next(sizes.factors(law), None)
         if found is None:
             told = f"{name} splits or merges axes, and no size of one fits"
             raise PinnedError(site.op, told)
@@ -91,14 +91,15 @@ class Decisions:
     def _elsewhere(self, law: Product) -> Spot | None:
         """Return the axis that grows where others split or merge just such axes, if all agree."""
         sizes = self._sizes
-        one, many = sorted((law.before, law.after), key=len)
+        side, _ = sizes.sides(law)
+        wanted = {tuple(map(sizes.base, part)) for part in (law.before, law.after)}
         places: set[int] = set()
         for other in (p for relation in self._relations() for p in relation.products):
-            few, several = sorted((other.before, other.after), key=len)
-            alike = [*map(sizes.base, few)] == [*map(sizes.base, one)]
-            if alike and [*map(sizes.base, several)] == [*map(sizes.base, many)]:
-                places.update(i for i, spot in enumerate(several) if spot in sizes.sizes)
-        return many[places.pop()] if len(places) == 1 else None
+            parts = {tuple(map(sizes.base, part)): part for part in (other.before, other.after)}
+            if parts.keys() == wanted and not sizes.is_broken(other):
+                alike = parts[tuple(map(sizes.base, side))]
+                places.update(i for i, spot in enumerate(alike) if spot in sizes.sizes)
+        return side[places.pop()] if len(places) == 1 else None
 
     def _grow_alike(self, product: Product, site: Site) -> bool:
         """Where equal parts were joined and are split again, let all of them grow alike."""

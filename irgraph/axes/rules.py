@@ -25,6 +25,7 @@ from irgraph.ir.tensor import Tensor
 
 ALIGNED = frozenset((
     "aten._to_copy", "aten.to", "aten.copy_", "aten.contiguous", "aten.zero_", "aten.fill_",
+    "aten.pin_memory", "aten._pin_memory",
     "aten.ones_like", "aten.zeros_like", "aten.empty_like", "aten.full_like", "aten.rand_like",
     "aten.bernoulli", "aten.bernoulli_", "aten.normal_", "aten.uniform_", "aten.dropout",
     "aten.dropout_", "aten.native_dropout", "aten.native_dropout_backward", "aten.detach_",

@@ -114,7 +114,7 @@ class Sizes:
         """Tell whether a whole is more than its parts, or two products differ."""
         if isinstance(law, Sum):
             return self.later(law.whole) > self.algebra.later(self.together(law))
-        return self._sides(law)[1] is not None
+        return self.sides(law)[1] is not None
 
     def whole(self, product: Product) -> list[tuple[Spot, int]]:
         """Return the axes of which one could grow alone by whole steps."""
@@ -122,14 +122,14 @@ class Sizes:
 
     def factors(self, product: Product) -> Iterator[tuple[Spot, int]]:
         """Yield the axes of which one could grow alone, the last ones first."""
-        side, whole = self._sides(product)
+        side, whole = self.sides(product)
         for spot in reversed(side):
             others = self.algebra.times(*(self.size(s) for s in side if s != spot))
             size = None if whole is None else self.algebra.divided(whole, others)
             if size is not None:
                 yield spot, size
 
-    def _sides(self, product: Product) -> tuple[tuple[Spot, ...], int | None]:
+    def sides(self, product: Product) -> tuple[tuple[Spot, ...], int | None]:
         """Return the side that must grow, and what it must multiply to."""
         before = self.algebra.times(*map(self.size, product.before))
         after = self.algebra.times(*map(self.size, product.after))

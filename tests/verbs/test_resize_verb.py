@@ -90,12 +90,19 @@ input %x : f32[6, 8] in $x
 input %y : f32[6, 2] in $y
 input %z : f32[6, 6] in $z
 input %z2 : f32[6, 3] in $z2
+input %x3 : f32[16, 18, 4] in $x3
 """
 
 
 @pytest.mark.parametrize(
     ("text", "axis", "size", "reason"),
     [
+        (
+            "%u = aten._unsafe_view(%x3, size = [96, 12]) : f32[96, 12] in $u\n",
+            Axis("x3", 2), 12,
+            "aten._unsafe_view does not tell which axis grows,"
+            " %u.shape[1] = 12 or %u.shape[0] = 96",
+        ),
         (
             "%a, %b = aten.unbind(%y, dim = 1) : f32[6; 2] in $y, f32[6; 2] in $y+4\n",
             Axis("y", 1), 3, "aten.unbind fixes %y.shape[1] = 2",
@@ -123,7 +130,7 @@ input %z2 : f32[6, 3] in $z2
             "my.op fixes %x.shape[1] = 8; torch has no such op, or takes no other size",
         ),
     ],
-    ids=["results", "parts", "which-axis", "which-part", "unknown-op"],
+    ids=["merged-and-split", "results", "parts", "which-axis", "which-part", "unknown-op"],
 )  # fmt: skip
 def test_the_op_that_pins_a_size_is_shown(text: str, axis: Axis, size: int, reason: str) -> None:
     why, at = refused(model(X + text), axis, size)
