@@ -50,6 +50,7 @@ class _Fusing:
     selected: Selected
     scope: Scope
     pending: Pending
+    scopes: dict[int, Scope] = field(default_factory=dict)
     groups: int = 0
     replaced: int = 0
     made: list[Op] = field(default_factory=list)
@@ -65,7 +66,10 @@ class _Fusing:
         return members_of(self.selected, match.ops)
 
     def scope_of(self, match: Match) -> Scope:
-        return match_scope(self.scope, self.selected.index, match)
+        known = self.scopes.get(id(match))
+        if known is None:
+            known = self.scopes[id(match)] = match_scope(self.scope, self.selected.index, match)
+        return known
 
     def refuse(self, error: RefusedError, *matches: Match, place: Place | None = None) -> None:
         """Note that matches stay as they are; an error where the statement is about one match."""
