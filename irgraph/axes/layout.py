@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from irgraph.axes.algebra import Algebra
 from irgraph.axes.relations import Argument, Site
@@ -47,12 +47,23 @@ class _Layout:
         self._given = given
         self._shapes = {spot[0] for spot in spread.sizes if len(spot) == 2}
         self._sites = {spot[0] for spot in given}
+        self._allocated: dict[str, list[Tensor]] = {}
+        for tensor in self._own():
+            self._allocated.setdefault(tensor.buffer, []).append(tensor)
         for declared in spread.around.graph.tensors:
             if declared.tensor.name in self._shapes:
                 self.found[declared.tensor.name] = self._anew(declared.tensor, None)
         for site in spread.around.sites:
             if not site.op.body:
                 self._visit(site)
+
+    def _own(self) -> Iterator[Tensor]:
+        """Yield the tensors that are no views of others, as far as is known."""
+        yield from (declared.tensor for declared in self.spread.around.graph.tensors)
+        for site in self.spread.around.sites:
+            held = {tensor.buffer for tensor in site.inputs}
+            if not site.op.body:
+                yield from (y for y in site.outputs if y.buffer not in held)
 
     def _visit(self, site: Site) -> None:
         views = is_known_view(site) and site.outputs[0].buffer == site.inputs[0].buffer
@@ -100,6 +111,10 @@ class _Layout:
         )
 
     def _anew(self, tensor: Tensor, site: Site | None) -> Lying:
+        behind = [t for t in self._allocated.get(tensor.buffer, ()) if t.offset > tensor.offset]
+        if behind:
+            told = f"%{behind[0].name} lies behind %{tensor.name} in ${tensor.buffer}"
+            raise PinnedError(site.op if site else None, told)
         shape = self.shape(tensor)
         steps = dense(tensor, shape, self.algebra)
         if steps is None:

@@ -18,7 +18,7 @@ from examples import dlrm, mlp, transformer  # noqa: E402
 from irgraph.capture.live import capture, capture_file  # noqa: E402
 from irgraph.ir.graph import Graph  # noqa: E402
 from irgraph.ir.verify import verify  # noqa: E402
-from irgraph.text import print_graph  # noqa: E402
+from irgraph.text import parse, print_graph  # noqa: E402
 from irgraph.verbs import Axis, resize  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -195,3 +195,28 @@ def test_a_resnet_with_wider_blocks(
     monkeypatch.undo()
     sizes = [(Axis("layer1_0_conv1_weight", 0), 96), (Axis("layer1_0_conv2_weight", 0), 96)]
     assert resized(before, sizes) == print_graph(after)
+
+
+TARGETS = (
+    "dlrm.py:default(max_rows=100, lookups=3)",
+    "dlrm.py:mlperf(max_rows=100)",
+    "dlrm.py:ddp(max_rows=100, lookups=3)",
+    "mlp.py:train(width=16)",
+    "transformer.py:train(layers=1, width=32, heads=2, length=10)",
+    "resnet50.py:train(size=64, blocks=(1, 1, 1, 1))",
+)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.partition("(")[0])
+def test_a_model_captured_once_answers_for_any_batch(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    captured = capture_file(f"{EXAMPLES}/{target}", batch=8).graph
+    wanted = capture_file(f"{EXAMPLES}/{target}", batch=6, symbolic=False).graph
+    found = resize(captured, "B", 6).graph
+    assert print_graph(captured).count("B") > 10
+    plain = print_graph(wanted)
+    sizes = {name: tuple(map(int, t.shape)) for name, t in found.by_name.items()}
+    assert sizes == {name: tuple(t.shape) for name, t in parse(plain).by_name.items()}
+    assert [op.name for op in found.walk()] == [op.name for op in wanted.walk()]

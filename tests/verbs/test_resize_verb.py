@@ -143,3 +143,11 @@ def test_an_axis_that_follows_from_a_dimension_takes_multiples_of_it() -> None:
     assert [str(t.shape[0]) for t in after.by_name.values()] == ["7*B", "7*B"]
     why, _ = refused(graph, Axis("x", 0), 30)
     assert why == "its size is 5*B: another must be a multiple of B = 4"
+
+
+def test_tensors_side_by_side_in_one_buffer_do_not_grow_into_one_another() -> None:
+    graph = model(
+        "input %a : f32[4] in $m\ninput %b : f32[4] in $m+16\n%y = aten.neg(%a) : f32[4] in $y\n"
+    )
+    assert refused(graph, Axis("a", 0), 8) == ("%b lies behind %a in $m", [])
+    assert shapes(resize(graph, Axis("b", 0), 8).graph)["b"] == (8,)
