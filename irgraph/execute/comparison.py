@@ -12,6 +12,7 @@ from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.records import DECLARED, Comparison
 from irgraph.execute.scatter import SURE, scatter
 from irgraph.execute.widen import SHORT
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Value
@@ -119,7 +120,5 @@ def _precision(before: Graph, after: Graph) -> tuple[str, float]:
 
 def _written(graph: Graph) -> set[str]:
     """Return the declared tensors whose bytes ops may write, by their buffers."""
-    buffers = {
-        tensor.buffer for op in graph.leaves() for tensor in op.inputs if tensor.name in op.written
-    }
+    buffers = {tensor.buffer for op in graph.leaves() for tensor in written_by(op)}
     return {d.tensor.name for d in graph.tensors if d.tensor.buffer in buffers}

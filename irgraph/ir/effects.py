@@ -63,8 +63,23 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     fresh = tuple(t for t in outputs if t.buffer not in held or not shares)
     if fresh and _always_alias(op.name):
         fresh = ()  # the parts of a sparse tensor lie elsewhere than what is recorded of it
-    written = tuple(t for t in inputs if t.name in op.written)
+    written = written_by(op)
     return Effects(inputs, (*fresh, *written), any(s.random for s in schemas_of(op.name)))
+
+
+RUNNING = ("running_mean", "running_var")
+"""Statistics that batch norms write in training, which their schemas do not say."""
+
+NORMS = frozenset({"aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"})
+
+
+def written_by(op: Op) -> tuple[Tensor, ...]:
+    """Return the operands that a leaf writes where they lie."""
+    said = tuple(t for t in op.inputs if t.name in op.written)
+    if op.name not in NORMS or op.attributes.get("training") is not True:
+        return said
+    held = (*op.operands[3:5], *(op.attributes.get(name) for name in RUNNING))
+    return (*said, *(t for t in held if isinstance(t, Tensor)))
 
 
 def is_view(op: Op) -> bool:

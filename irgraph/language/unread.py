@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irgraph.ir.effects import effects, is_view
+from irgraph.ir.effects import effects, is_view, written_by
 from irgraph.ir.leaving import READS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -14,7 +14,7 @@ STAYS = ("param", "state", "input", "gradient", "host")
 
 def is_idle(index: Index, op: Op) -> bool:
     """Tell whether an op only returned what it was given, or gave memory that nobody uses."""
-    if not all(map(_is_harmless, op.leaves())) or any(leaf.written for leaf in op.leaves()):
+    if not all(map(_is_harmless, op.leaves())) or any(map(written_by, op.leaves())):
         return False
     made = [leaf for leaf in op.leaves() if leaf.outputs]
     return all(leaf.base in UNFILLED for leaf in made) and not _is_used(index, op)
@@ -33,7 +33,7 @@ def is_unread(index: Index, op: Op) -> bool:
 
 
 def _made(leaf: Op) -> list[Tensor]:
-    return [*leaf.outputs, *(t for t in leaf.inputs if t.name in leaf.written)]
+    return [*leaf.outputs, *written_by(leaf)]
 
 
 def _is_harmless(leaf: Op) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from irgraph.ir.edit import Edit
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
@@ -140,7 +141,7 @@ def _check_lost_writes(graph: Graph, removal: Removal) -> None:
     for i, leaf in enumerate(leaves):
         if id(leaf) not in gone:
             continue
-        for tensor in (t for t in leaf.inputs if t.name in leaf.written):
+        for tensor in written_by(leaf):
             at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if tensor.buffer in lasting:
                 reason = f"%{tensor.name} outlives the step and would miss what this writes"

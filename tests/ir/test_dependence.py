@@ -9,6 +9,7 @@ from irgraph.ir.dependence import dependences, shortest_chain
 from irgraph.ir.effects import effects
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.text import parse
 from tests.strategies import random_graph
 
 
@@ -98,3 +99,17 @@ def test_an_op_without_a_schema_is_a_barrier_but_a_label_is_not() -> None:
     ]
     assert {(d.before, d.after) for d in dependences(ops)} == {(0, 1), (1, 2), (1, 3)}
     assert effects(ops[2]).barrier is False
+
+
+def test_a_batch_norm_in_training_writes_its_running_statistics() -> None:
+    graph = parse(
+        'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\n'
+        "input %x : f32[2, 3, 4, 4] in $x\nstate %m : f32[3] in $m\nstate %v : f32[3] in $v\n"
+        "%n = aten.neg(%m) : f32[3] in $n\n"
+        "%y, %a, %b = aten.native_batch_norm(%x, weight = none, bias = none, running_mean = %m,"
+        " running_var = %v, training = true, momentum = 0.1, eps = 1e-05)"
+        " : f32[2, 3, 4, 4] in $y, f32[3] in $a, f32[3] in $b\n"
+        "%z = aten.neg(%v) : f32[3] in $z\n"
+    )
+    found = {(d.before, d.after, d.kind) for d in dependences(graph.ops)}
+    assert found == {(0, 1, "war"), (1, 2, "raw")}
