@@ -108,6 +108,15 @@ class Graph:
         visit(self.ops, ())
         return found
 
+    @cached_property
+    def touching(self) -> Mapping[str, tuple[tuple[int, Op], ...]]:
+        """By buffer: the leaves that take or make a tensor there, with their places in order."""
+        found: dict[str, list[tuple[int, Op]]] = {}
+        for i, leaf in enumerate(self.leaves()):
+            for buffer in {tensor.buffer for tensor in (*leaf.inputs, *leaf.outputs)}:
+                found.setdefault(buffer, []).append((i, leaf))
+        return {buffer: tuple(leaves) for buffer, leaves in found.items()}
+
     def __eq__(self, other: object) -> bool:
         """Compare structure: notes, origins and source lines do not count."""
         if not isinstance(other, Graph):

@@ -77,13 +77,18 @@ def check_removal(graph: Graph, removal: Removal) -> None:
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     """Refuse a substitute that is defined behind the first user of what it stands for."""
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
-    user: Op | None = None
-    for leaf in graph.leaves():
-        if user is None and id(leaf) not in gone and old in leaf.inputs:
-            user = leaf
-        if user is not None and new in leaf.outputs:
-            told = [(user, f"{user.name} uses %{old.name}"), (leaf, f"{leaf.name} defines it")]
-            raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", told)
+    takes = ((i, o) for i, o in _near(graph, old) if id(o) not in gone and old in o.inputs)
+    first, user = next(takes, (0, None))
+    makers = (o for i, o in _near(graph, new) if i >= first and new in o.outputs)
+    if user is not None and (maker := next(makers, None)) is not None:
+        told = [(user, f"{user.name} uses %{old.name}"), (maker, f"{maker.name} defines it")]
+        raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", told)
+
+
+def _near(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
+    """Return the leaves that take or make what lies in these tensors' buffers, in order."""
+    buffers = dict.fromkeys(tensor.buffer for tensor in tensors)
+    return sorted({i: o for b in buffers for i, o in graph.touching.get(b, ())}.items())
 
 
 def check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
@@ -102,9 +107,9 @@ def _plain(value: object) -> str:
 
 def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
-    leaves = list(graph.leaves())
-    start = max(i for i, leaf in enumerate(leaves) if old in leaf.outputs)
-    later = [leaf for leaf in leaves[start + 1 :] if id(leaf) not in gone]
+    near = _near(graph, old, new)
+    start = max(i for i, leaf in near if old in leaf.outputs)
+    later = [leaf for i, leaf in near if i > start and id(leaf) not in gone]
     uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
     others = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
     lasting = any(declared.tensor.buffer == new.buffer for declared in graph.tensors)
@@ -137,17 +142,16 @@ def _check_lost_writes(graph: Graph, removal: Removal) -> None:
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     swapped = {old.buffer for old, _ in removal.swaps}
     lasting = {declared.tensor.buffer: declared.role for declared in graph.tensors}
-    leaves = list(graph.leaves())
-    for i, leaf in enumerate(leaves):
-        if id(leaf) not in gone:
-            continue
+    for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         for tensor in written_by(leaf):
             at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if tensor.buffer in lasting:
                 reason = f"%{tensor.name} outlives the step and would miss what this writes"
                 raise RefusedError(reason, at, of_order=True)
-            later = (o for o in leaves[i + 1 :] if id(o) not in gone and _reads(o, tensor))
-            reader = next(later, None)
+            near = _near(graph, tensor)
+            place = next(i for i, other in near if other is leaf)
+            later = (o for i, o in near if i > place and id(o) not in gone)
+            reader = next((o for o in later if _reads(o, tensor)), None)
             if reader is not None and tensor.buffer not in swapped:
                 at.append((reader, f"{reader.name} reads it"))
                 reason = f"what is written to %{tensor.name} is still read"
