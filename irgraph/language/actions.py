@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
@@ -25,6 +25,7 @@ from irgraph.language.state import (
 from irgraph.language.tree import Apply, Call, Expect, Find, Let, Pass, Remove
 from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
+from irgraph.verbs.ordered import Ordered
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, remove
 
@@ -128,6 +129,7 @@ def _batch(
     refused: list[Diagnostic] = []
     taken: set[str] = set()
     waiting = False
+    syncs = _Syncs(Ordered(state.graph))
     for match in selected.matches:
         removal = _removal(statement, selected, match)
         buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
@@ -136,7 +138,7 @@ def _batch(
             continue
         try:
             _check_kept(removal, state, selected)
-            batch.append((removal, _check(removal, statement, state)))
+            batch.append((removal, _check(removal, statement, state, syncs)))
             taken |= buffers
         except RefusedError as error:
             what = f"{call_of(removal.ops[0])} is not removed"
@@ -186,10 +188,27 @@ def _check_kept(removal: Removal, state: State, selected: Selected) -> None:
             raise RefusedError(f"its result %{tensor.name} is still in use", at[-1:])
 
 
-def _check(removal: Removal, statement: Remove, state: State) -> list[str]:
+@dataclass
+class _Syncs:
+    """The order of a graph's streams, and the ids of what was taken from it so far."""
+
+    order: Ordered
+    gone: set[int] = field(default_factory=set)
+
+    def check(self, removal: Removal) -> None:
+        """Refuse to lose the order of what depends on each other across streams."""
+        leaves = [leaf for op in removal.ops for leaf in op.leaves()]
+        if any(leaf.name.startswith("sync.") for leaf in leaves):
+            gone = {id(leaf) for leaf in leaves}
+            self.order.check(self.gone | gone)
+            self.gone |= gone
+
+
+def _check(removal: Removal, statement: Remove, state: State, syncs: _Syncs) -> list[str]:
     """Check a removal; return what was assumed for it."""
     try:
         check_removal(state.graph, removal)
+        syncs.check(removal)
     except RefusedError as error:
         if not statement.assuming or not error.of_order:
             raise

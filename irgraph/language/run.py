@@ -47,6 +47,7 @@ from irgraph.language.tree import (
 from irgraph.language.tree import Target as Target_
 from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
+from irgraph.verbs.ordered import Ordered, told
 
 MOST_USERS = 5
 
@@ -77,6 +78,7 @@ def run(
     state = _settled(whole.body, State(graph, passes, pricer, targets), Frame())
     if verified and state.graph is not graph:
         _verify(state.graph)
+        _check_streams(graph, state)
     return Outcome(state.graph, Report(tuple(state.entries)))
 
 
@@ -258,6 +260,22 @@ def _by_statement(
         statements[id(statement)] = statement
     for key, users in grouped.items():
         yield statements[key], users
+
+
+def _check_streams(before: Graph, state: State) -> None:
+    """Refuse a result in which streams lost an order that all of the graph had before."""
+    if any(entry.assumptions for entry in state.entries):
+        return
+    now = Ordered(state.graph)
+    if not now.open or Ordered(before).open:
+        return
+    first = min(now.open, key=lambda tie: tie.after)
+    reason, at = told(first, now.leaves)
+    notes = tuple(Diagnostic(s, op_place(op, state.graph), severity="note") for op, s in at)
+    changes = [entry.place for entry in state.entries if entry.changed]
+    hint = "insert sync.record() behind the first and sync.wait before the second"
+    place = changes[-1] if changes else None
+    raise IrgraphError((Diagnostic(reason, place, notes, hint),), ILLEGAL)
 
 
 def _verify(graph: Graph) -> None:
