@@ -55,7 +55,7 @@ def test_of_two_waits_one_may_go() -> None:
     graph = two("sync.wait(%e)\nsync.wait(%e)")
     first, second = waits(graph)
     Ordered(graph).check({id(first)})
-    with pytest.raises(RefusedError, match="no event would order aten.neg on stream s and"):
+    with pytest.raises(RefusedError, match="no event would order"):
         Ordered(graph).check({id(first), id(second)})
 
 
@@ -79,5 +79,5 @@ def test_no_result_of_a_script_loses_an_order(monkeypatch: pytest.MonkeyPatch) -
         "input %x : f32[8] in $x\n%a = aten.neg(%x) : f32[8] in $a\n"
         "%b = aten.abs(%a) : f32[8] in $b\n"
     )
-    with pytest.raises(IrgraphError, match="no event would order aten.neg on stream default"):
+    with pytest.raises(IrgraphError, match="no event would order"):
         run(load_script("reorder aten.abs latest on stream side"), graph)
