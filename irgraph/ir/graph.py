@@ -109,6 +109,11 @@ class Graph:
         return found
 
     @cached_property
+    def places(self) -> Mapping[int, int]:
+        """The place of each leaf among all leaves in launch order, by its ``id``."""
+        return {id(leaf): i for i, leaf in enumerate(self.leaves())}
+
+    @cached_property
     def touching(self) -> Mapping[str, tuple[tuple[int, Op], ...]]:
         """By buffer: the leaves that take or make a tensor there, with their places in order."""
         found: dict[str, list[tuple[int, Op]]] = {}

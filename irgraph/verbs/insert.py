@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from irgraph.ir.edit import Edit, map_tensors
@@ -59,17 +59,13 @@ def _like(new: Op, at: Op) -> Op:
 
 def outermost_call(graph: Graph, op: Op) -> Op:
     """Return the outermost op that called an op, labels and autograd nodes apart, or the op."""
-    for outer in _around(graph.ops, op):
+    body = graph.ops
+    for place in graph.paths.get(id(op), ()):
+        outer = body[place]
         if not outer.is_annotation and not outer.is_autograd:
             return outer
+        body = outer.body
     return op
-
-
-def _around(ops: Sequence[Op], op: Op) -> Iterator[Op]:
-    for outer in ops:
-        if any(inner is op for inner in outer.walk()):
-            yield outer
-            yield from _around(outer.body, op)
 
 
 @dataclass
@@ -113,40 +109,41 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
     A substitute must have the same type; the first of a pair must not be read or written through
     another view that is older than the insertion, nor written where it outlives the step.
     """
-    before, later = _parted(graph, insertion)
+    cut = _cut(graph, insertion)
     defined = {d.tensor.name for d in graph.tensors}
-    defined |= {t.name for op in before for t in op.outputs}
     for op in insertion.ops:
         for tensor in op.inputs:
-            if tensor.name not in defined:
-                makers = [leaf for leaf in later if tensor in leaf.outputs]
+            if tensor.name not in defined and not _stands(graph, tensor, cut):
+                near = graph.touching.get(tensor.buffer, ())
+                makers = [leaf for i, leaf in near if i >= cut and tensor in leaf.outputs]
                 at = [(leaf, f"{leaf.name} defines it") for leaf in makers[:1]]
                 raise RefusedError(f"%{tensor.name} is not defined yet where it would stand", at)
         defined |= {t.name for t in op.outputs}
     for old, new in insertion.swaps:
         check_type(old, new, [(insertion.at, "")])
-        _check_views(old, new, graph, later, defined)
+        _check_views(old, new, graph, cut, defined)
 
 
-def _parted(graph: Graph, insertion: Insertion) -> tuple[list[Op], list[Op]]:
-    """Return the leaves before and behind an insertion."""
-    at = outermost_call(graph, insertion.at)
-    inside = {id(leaf) for leaf in at.leaves()}
-    leaves = list(graph.leaves())
-    first = next(i for i, leaf in enumerate(leaves) if id(leaf) in inside)
-    cut = first + len(inside) if insertion.after else first
-    return leaves[:cut], leaves[cut:]
+def _cut(graph: Graph, insertion: Insertion) -> int:
+    """Return how many leaves stand before an insertion."""
+    leaves = list(outermost_call(graph, insertion.at).leaves())
+    return graph.places[id(leaves[0])] + (len(leaves) if insertion.after else 0)
 
 
-def _check_views(
-    old: Tensor, new: Tensor, graph: Graph, later: Sequence[Op], defined: set[str]
-) -> None:
+def _stands(graph: Graph, tensor: Tensor, cut: int) -> bool:
+    """Tell whether one of the first ``cut`` leaves makes a tensor."""
+    near = graph.touching.get(tensor.buffer, ())
+    return any(i < cut and any(t.name == tensor.name for t in o.outputs) for i, o in near)
+
+
+def _check_views(old: Tensor, new: Tensor, graph: Graph, cut: int, defined: set[str]) -> None:
     if old.buffer == new.buffer:
         return
     lasting = any(d.tensor.buffer == old.buffer for d in graph.tensors)
-    for leaf in later:
+    for leaf in (leaf for i, leaf in graph.touching.get(old.buffer, ()) if i >= cut):
         for tensor in (t for t in leaf.inputs if t.buffer == old.buffer):
-            if tensor.name != old.name and tensor.name in defined:
+            known = tensor.name in defined or _stands(graph, tensor, cut)
+            if tensor.name != old.name and known:
                 told = [(leaf, f"{leaf.name} uses %{tensor.name}")]
                 reason = f"%{tensor.name} holds the same bytes as %{old.name} and stays in use"
                 raise RefusedError(reason, told)
