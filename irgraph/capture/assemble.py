@@ -114,7 +114,7 @@ def _in_order(call: Call, defined: set[int]) -> Iterator[Handle]:
 
 
 def _base(name: str) -> str:
-    word = re.sub(r"\W", "_", name.rpartition(".")[2]).strip("_")
+    word = re.sub(r"\W", "_", name.rpartition(".")[2], flags=re.ASCII).strip("_")
     return word if word and not word[0].isdigit() else f"t_{word}"
 
 

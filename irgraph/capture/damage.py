@@ -16,6 +16,8 @@ LARGEST = 2**63 - 1
 _NESTED = re.compile(rb'("id": \d+, "name": ")(.*?)(", "ctrl_deps": \d)', re.DOTALL)
 _FLAT = re.compile(rb'(\{\s*"name": ")(.*?)(", "id": \d+, "rf_id": \d)', re.DOTALL)
 
+_EXTENDED = re.compile(rb"(?<!\\)((?:\\\\)*)\\uffffff([89a-f][0-9a-f])")
+
 
 class DamagedError(ValueError):
     """A recorded value makes no sense; the message says which one and why."""
@@ -45,6 +47,14 @@ def as_utf8(data: bytes) -> tuple[bytes, list[str]]:
         count = text.count("\ufffd") - data.count("\ufffd".encode())
         return text.encode(), [f"{count} bytes are no UTF-8: read as \ufffd"]
     return data, []
+
+
+def unmangled(data: bytes) -> bytes:
+    r"""Return a text with the bytes back that torch wrote as if they were characters.
+
+    torch 2.13 writes every byte beyond ASCII as a sign-extended number: ``\uffffffc3``.
+    """
+    return _EXTENDED.sub(lambda found: found[1] + bytes.fromhex(found[2].decode()), data)
 
 
 def quoted(data: bytes) -> tuple[bytes, list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from irgraph.capture.damage import DamagedError, as_utf8, quoted, shown, whole
+from irgraph.capture.damage import DamagedError, as_utf8, quoted, shown, unmangled, whole
 from irgraph.capture.forest import attach, too_deep
 from irgraph.capture.nodes import Json, Node, Recorded, unknown_types, values
 from irgraph.report.files import read_bytes, unpack
@@ -105,7 +105,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     """
     data = unpack(data, source)
     _refuse_other_kinds(data, source)
-    data, repaired = as_utf8(data)
+    data, repaired = as_utf8(unmangled(data))
     file, names = _decoded(data, source)
     if bytes(file.traceEvents):
         raise _is_kineto(source)

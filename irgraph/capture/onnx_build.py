@@ -77,7 +77,7 @@ class Builder:
         )  # fmt: skip
 
     def _free(self, word: str) -> str:
-        base = re.sub(r"\W", "_", word).strip("_") or "t"
+        base = re.sub(r"\W", "_", word, flags=re.ASCII).strip("_") or "t"
         base = f"t_{base}" if base[0].isdigit() else base
         name, count = base, 1
         while name in self._taken:

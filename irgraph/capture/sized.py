@@ -23,7 +23,7 @@ def with_named_dim(
         return graph, [f"sizes do not follow from {name}: it is 1"]
     try:
         others = {other: at(other) for other in other_sizes(size) if other != size}
-        word = name if name.isidentifier() else "B"
+        word = name if name.isascii() and name.isidentifier() else "B"
         return with_batch({size: graph, **others}, size, word)
     except DifferentStructureError as error:
         reason = str(error)

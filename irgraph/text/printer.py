@@ -93,7 +93,7 @@ _LITERALS: dict[type, Callable[..., str]] = {
 def _note(value: Note) -> str:
     if isinstance(value, Quantity):
         return str(value)
-    if isinstance(value, str) and value.isidentifier():
+    if isinstance(value, str) and value.isascii() and value.isidentifier():
         return value
     return literal(value)
 
