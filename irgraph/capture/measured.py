@@ -73,7 +73,8 @@ def lower_with_times(
     notes = [*captured.notes, *joined.lines()]
     if missed:
         notes.append(f"{missed} device events of the joined step belong to no op of the model")
-    return replace(captured, graph=graph, notes=tuple(notes)), joined
+    health = tree.trace.health.repairs()
+    return replace(captured, graph=graph, notes=tuple(notes), health=health), joined
 
 
 def with_times(graph: Graph, tree: Tree, joined: Join) -> tuple[Graph, int]:

@@ -79,7 +79,8 @@ def lower_kineto(
     notes += [f"{count} {what}" for what, count in sorted(lowering.counts.items())]
     if missed:
         notes.append(f"{missed} device events of the step belong to no op of the model")
-    return Capture(sound(annotated(graph, measured), str(path)), tuple(notes))
+    graph = sound(annotated(graph, measured), str(path))
+    return Capture(graph, tuple(notes), health=trace.health.repairs())
 
 
 def _step(tree: Tree, number: int | None, source: str) -> Step:

@@ -116,7 +116,9 @@ def say(message: str) -> None:
 
 
 def tell(captured: Capture) -> None:
-    """Tell what a front end assumed, and which ops differ from their form on the accelerator."""
+    """Tell what a front end repaired, what it assumed, and which ops differ on the accelerator."""
+    for line in captured.health:
+        say(line)
     for note in captured.notes:
         say(f"note: {note}")
     for line in captured.differing:

@@ -38,6 +38,7 @@ def lower(
 
     With --kineto, its ops carry the times, streams and kernels that were measured. A Kineto trace
     by itself gives those, too, but not which tensor is which: nothing in it can be rewritten.
+    Exit code 3: the Kineto trace had to be repaired, as it says.
     """
     from irgraph.capture.front_ends import lower_file
     from irgraph.text import print_graph
@@ -47,6 +48,7 @@ def lower(
         captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes)
     tell(captured)
     write_result(print_graph(captured.graph), output)
+    raise typer.Exit(captured.exit_code)
 
 
 def _sizes(dims: list[str] | None) -> dict[str, int]:

@@ -159,6 +159,16 @@ def test_lower_with_a_strange_trace_is_refused(run: Run, tmp_path: Path) -> None
     assert "does not belong to the execution trace" in result.err
 
 
+def test_lower_tells_what_it_repaired(run: Run, tmp_path: Path) -> None:
+    whole = text(events())
+    path = tmp_path / "cut.json"
+    path.write_text(whole[: int(len(whole) * 0.9)])
+    result = run("lower", path)
+    assert result.code == 3
+    assert "K01" in result.err
+    assert result.out.startswith('model "cut"')
+
+
 def test_anonymise_writes_copies(run: Run, tmp_path: Path) -> None:
     result = run("anonymise", write(tmp_path), "-o", tmp_path / "out")
     assert result.code == 0

@@ -84,6 +84,10 @@ class Health:
             for code in order
         ]
 
+    def repairs(self) -> tuple[str, ...]:
+        """Return the report as lines of text if anything was repaired."""
+        return tuple(self.lines()) if self.repaired else ()
+
     def lines(self) -> list[str]:
         """Return the report as lines of text, at most one screen."""
         rows = self.rows()
