@@ -40,15 +40,14 @@ def _of_step(one: Replayer, step: Step) -> dict[str, float]:
     left = complement(
         busy[(busy[:, 1] > step.start) & (busy[:, 0] < step.end)], step.start, step.end
     )
+    columns = timeline.columns
+    hosts = [number for number, r in enumerate(timeline.resources) if r.kind == "host"]
+    on_host = np.isin(columns.tasks.resource, hosts)
+    starts, ends = (step.start + np.rint(t * US).astype("i8") for t in (columns.start, columns.end))
     found: dict[str, float] = {}
     for cause in ("T4", "T2", "T5", "T3", "sync", "T1"):
-        spans = [
-            (step.start + round(i.start * US), step.start + round(i.end * US))
-            for i in timeline.intervals
-            if i.cause == cause and timeline.on_host(i)
-        ]
-        pairs = np.array(spans, "i8").reshape(-1, 2)
-        mine = union(pairs[:, 0], pairs[:, 1])
+        of_cause = on_host & columns.tasks.having(cause)
+        mine = union(starts[of_cause], ends[of_cause])
         found[f"{cause}: {CAUSES[cause]}"] = length(intersection(left, mine)) / US
         left = intersection(left, complement(mine, step.start, step.end))
     found["waiting for the device, or unexplained"] = length(left) / US

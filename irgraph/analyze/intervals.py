@@ -27,17 +27,12 @@ def length(stretches: Integers) -> int:
 
 def intersection(a: Integers, b: Integers) -> Integers:
     """Return what two sets of stretches share."""
-    found = []
-    i = j = 0
-    while i < len(a) and j < len(b):
-        start, end = max(a[i, 0], b[j, 0]), min(a[i, 1], b[j, 1])
-        if start < end:
-            found.append((start, end))
-        if a[i, 1] < b[j, 1]:
-            i += 1
-        else:
-            j += 1
-    return np.array(found, "i8").reshape(-1, 2)
+    points = np.concatenate([a.ravel(), b.ravel()])
+    change = np.tile([1, -1], len(points) // 2)
+    order = np.lexsort((change, points))  # what ends at a point does so before what starts there
+    both = np.cumsum(change[order]) == 2
+    pairs = np.stack([points[order][:-1][both[:-1]], points[order][1:][both[:-1]]], axis=1)
+    return pairs[pairs[:, 1] > pairs[:, 0]]
 
 
 def complement(stretches: Integers, start: int, end: int) -> Integers:

@@ -21,10 +21,11 @@ from irgraph.evaluate.dlrm_v100 import (
     dlrm,
     measured_points,
     step_times,
+    with_own_overheads,
     workload,
 )
 from irgraph.evaluate.measurements import measurements
-from irgraph.evaluate.own_overheads import own_overheads, own_overheads_2022
+from irgraph.evaluate.own_overheads import own_overheads_2022
 from irgraph.evaluate.replays import NOTES as REPLAYS
 from irgraph.evaluate.replays import replays
 from irgraph.prediction import Prediction, by_family, predict
@@ -43,7 +44,7 @@ def evaluate_e2e() -> Comparison:
     folder = measurements()
     rows = list(measured_points())
     shared = [_predicted(row) for row in rows]
-    alone = [_with_own_overheads(p, row, folder) for p, row in zip(shared, rows, strict=True)]
+    alone = [with_own_overheads(p, row, folder) for p, row in zip(shared, rows, strict=True)]
     images = list(cnn_v100.measured_points())
     classified = [_classified(row) for row in images]
     series = (
@@ -68,10 +69,6 @@ def evaluate_e2e() -> Comparison:
 
 def _predicted(row: Row) -> Prediction:
     return predict(dlrm(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
-
-
-def _with_own_overheads(prediction: Prediction, row: Row, folder: Path) -> Timeline:
-    return simulate(prediction.priced, own_overheads(folder, row["model"], row["batch"]))
 
 
 def _classified(row: Row) -> Prediction:

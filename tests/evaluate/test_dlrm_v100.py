@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_models_do_what_the_measured_program_did(name: str) -> None:
 
 
 def test_every_point_has_both_times_and_the_papers_errors(comparison: Comparison) -> None:
-    step, active = comparison.series
+    step, *_, active = comparison.series
     assert len(step.points) == len(active.points) == 8
     assert list(step.points[0].others) == ["paper", "paper, shared overheads"]
     paper = step.summaries()["paper"]
@@ -52,6 +53,20 @@ def test_errors_are_smaller_than_the_papers(comparison: Comparison) -> None:
     found = comparison.series[0].summaries()
     assert found["irgraph"].mape < found["paper"].mape
     assert abs(found["irgraph"].bias) < abs(found["paper"].bias)
+
+
+@pytest.mark.skipif(not os.environ.get("IRGRAPH_DATA"), reason="IRGRAPH_DATA is not set")
+def test_the_workloads_own_overheads_stand_beside_the_shared_ones(comparison: Comparison) -> None:
+    shared, own, _ = comparison.series
+    assert [p.workload for p in own.points] == [p.workload for p in shared.points]
+    assert own.summaries()["irgraph"].mape < shared.summaries()["irgraph"].mape
+
+
+def test_without_measurements_only_shared_overheads_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("IRGRAPH_DATA", raising=False)
+    assert len(evaluate_dlrm_v100().series) == 2
 
 
 def test_what_limits_the_figures_is_said(comparison: Comparison) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -274,6 +275,13 @@ def _assign_steps(tree: Tree) -> None:
     _say_missing_steps(tree)
 
 
+def _found(numbers: Sequence[int]) -> str:
+    """Name the steps that are there: all of a few, else their count and range."""
+    if len(numbers) <= 10:
+        return f"found {', '.join(map(str, numbers))}"
+    return f"found {len(numbers)} between {numbers[0]} and {numbers[-1]}"
+
+
 def _say_missing_steps(tree: Tree) -> None:
     """Count marked steps that are gone: numbers left out, or a step's work outside all steps."""
     if not tree.steps or tree.steps[0].marked != "ProfilerStep":
@@ -281,7 +289,7 @@ def _say_missing_steps(tree: Tree) -> None:
     numbers = [step.number for step in tree.steps]
     missing = numbers[-1] - numbers[0] + 1 - len(numbers)
     if missing > 0:
-        tree.trace.health.add("K30", missing, f"found {', '.join(map(str, numbers))}")
+        tree.trace.health.add("K30", missing, _found(numbers))
         return
     steps = tree.step[tree.top_ops()]
     inside = np.bincount(steps[steps >= 0], minlength=len(numbers))
