@@ -8,6 +8,7 @@ from dataclasses import replace
 from costmodels.families import rules
 from costmodels.indices import Indices, indices_of
 from costmodels.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
+from costmodels.measured import is_measured, measured_kernels, own_time
 from costmodels.sheet import DeviceSheet
 from costmodels.software import software_profile
 from costmodels.stand_in import stand_ins
@@ -42,6 +43,7 @@ def price(
     learned: Mapping[str, Predictor] | None = None,
     indices: Indices | None = None,
     correct: Corrector | None = None,
+    measured: bool = False,
 ) -> Priced:
     """Return the graph with the kernels of its ops on a device.
 
@@ -55,6 +57,8 @@ def price(
         learned: trained models by family name.
         indices: how embedding tables are looked up; ``None`` takes what the graph says of it.
         correct: models of the device itself (``costmodels.learned.own``).
+        measured: whether measured times of ops (``costmodels.measured``) go before all models; the
+            caller knows that they come from this device.
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown.
@@ -70,7 +74,7 @@ def price(
     spread = indices_of(graph) if indices is None else indices
     profile = software_profile(software)
     machine = Machine(sheet, profile, mode, pins, learned or {}, spread, correct)
-    pricer = _Pricer(machine, _sparse_values(graph), stand_ins(graph))
+    pricer = _Pricer(machine, _sparse_values(graph), stand_ins(graph), measured)
     for op in graph.ops:
         pricer.visit(op)
     return Priced(graph, sheet.name, pricer.kernels, tuple(pricer.unknown))
@@ -79,8 +83,8 @@ def price(
 def annotate(priced: Priced) -> Graph:
     """Return the graph with notes ``time`` (with its spread), ``by`` and ``model``.
 
-    They stand on the op that was priced; ``by`` is the least certain provenance of its
-    kernels, ``model`` the family of the longest.
+    Measured notes stay as they are. The others stand on the op that was priced; ``by`` is the
+    least certain provenance of its kernels, ``model`` the family of the longest.
     """
     ops = tuple(_noted(op, priced) for op in priced.graph.ops)
     return replace(priced.graph, ops=ops)
@@ -88,6 +92,8 @@ def annotate(priced: Priced) -> Graph:
 
 def _noted(op: Op, priced: Priced) -> Op:
     kernels = priced.kernels.get(id(op))
+    if kernels and all(kernel.by == "measured" for kernel in kernels):
+        return op
     if kernels:
         least = max((k.by for k in kernels), key=PROVENANCES.index)
         time, spread = sum(k.time for k in kernels), sum(k.spread for k in kernels)
@@ -110,17 +116,19 @@ class _Pricer:
     """Walks ops from the outermost in; equal calls are priced once."""
 
     def __init__(
-        self, machine: Machine, sparse: Mapping[str, Tensor], stand_ins: Mapping[int, Op]
-    ) -> None:
+        self, machine: Machine, sparse: Mapping[str, Tensor], stand_ins: Mapping[int, Op],
+        measured: bool,
+    ) -> None:  # fmt: skip
         self.machine = machine
         self.sparse = sparse
         self.stand_ins = stand_ins
+        self.measured = measured
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
 
     def visit(self, op: Op) -> None:
-        found = self._known(op)
+        found = self._measured(op) if self.measured else self._known(op)
         if found is not None:
             self.kernels[id(op)] = found
             return
@@ -133,6 +141,15 @@ class _Pricer:
         else:
             self.unknown.append(op)
             self.kernels[id(op)] = (self._guessed(op),)
+
+    def _measured(self, op: Op) -> tuple[Kernel, ...] | None:
+        """Return measured work where an op has any itself, else what models know of it."""
+        if not is_measured(op, _launches_nothing):
+            return self._known(op)
+        if own_time(op) is not None and not op.is_annotation:
+            return measured_kernels(op, self._known)
+        parts = any(own_time(inner) is not None for inner in op.walk())
+        return None if parts else self._known(op)
 
     def _guessed(self, op: Op) -> Kernel:
         """Return a floor for an op that no family knows: its bytes must move once."""

@@ -167,6 +167,27 @@ def architecture_of(card: str) -> str:
     return named.get(_model(card), "")
 
 
+def recorded_sheet(card: str) -> DeviceSheet | None:
+    """Return the sheet of a card by what its driver calls it: its own, not one of its model."""
+    words = card.split()
+    known = _names()
+    tails = (_plain("".join(words[start:])) for start in range(len(words)))
+    return next((_shipped()[known[tail]] for tail in tails if tail in known), None)
+
+
+def default_sheet(card: str) -> str:
+    """Return the name of the sheet that a card is priced by, ``v100`` where none is known."""
+    own = recorded_sheet(card)
+    if own is not None:
+        return own.name
+    return _names().get(_plain(_model(card)), "v100")
+
+
+def same_model(card: str, other: str) -> bool:
+    """Tell whether two names of cards are of one model, such as V100, whatever its variant."""
+    return _model(card) == _model(other)
+
+
 def _model(card: str) -> str:
     found = _MODEL.search(card.upper().replace("-", " "))
     return found[0] if found else card
@@ -185,9 +206,7 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
     if text.endswith(".json") or "/" in text:
         return _from_file(Path(text))
     wanted = _plain(text)
-    by_name = {_plain(name): name for name in _shipped()}
-    for sheet in _shipped().values():
-        by_name |= {_plain(alias): sheet.name for alias in sheet.aliases}
+    by_name = _names()
     if wanted in by_name:
         return _shipped()[by_name[wanted]]
     guess = near(wanted, by_name)
@@ -230,6 +249,15 @@ def _pair(figure: Figure) -> str:
     left = "-" if figure.datasheet is None else f"{figure.datasheet:g}"
     right = "-" if figure.measured is None else f"{figure.measured:g}"
     return f"{left} / {right}"
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Return the names of sheets by all that they are called."""
+    by_name = {_plain(name): name for name in _shipped()}
+    for sheet in _shipped().values():
+        by_name |= {_plain(alias): sheet.name for alias in sheet.aliases}
+    return by_name
 
 
 @cache

@@ -169,7 +169,7 @@ def compare(before: Graph, after: Graph, **options: Any) -> Comparison:  # noqa:
 
 def predict(
     graph: Graph,
-    device: str = "v100",
+    device: str | None = None,
     host: str = "v100",
     *,
     mode: str = "corrected",
@@ -178,6 +178,7 @@ def predict(
     pinned: bool | None = None,
     indices: Sequence[str] = (),
     weights: Sequence[str] = (),
+    measured: bool = True,
 ) -> Prediction:
     """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path."""
     from irgraph.prediction import predict as run
@@ -194,4 +195,5 @@ def predict(
         pinned=pinned,
         indices=indices,
         weights=weights,
+        measured=measured,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,9 @@ from costmodels.host import HostTable, load_host
 from costmodels.indices import Indices, indices_of
 from costmodels.learned.own import corrector
 from costmodels.learned.predictors import predictors
+from costmodels.measured import CARD, has_measured, is_card, measured_on, unpriced
 from costmodels.price import price
-from costmodels.sheet import DeviceSheet, load_device
+from costmodels.sheet import DeviceSheet, default_sheet, load_device
 from irgraph.ir.cost import PROVENANCES, Host, Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.schedule.accounting import BLOCKING, Accounting
@@ -45,6 +46,7 @@ class Prediction:
         host: the host whose overheads were used.
         software: the software profile that decided which kernels ops launch.
         indices: how embedding tables are looked up, and who says so.
+        measured: what was done with the measured times that the model carries, ``""`` if none.
     """
 
     priced: Priced
@@ -54,6 +56,7 @@ class Prediction:
     host: Host
     software: str
     indices: Indices = field(default_factory=Indices)
+    measured: str = ""
 
     @property
     def step_time(self) -> float:
@@ -123,6 +126,7 @@ class Prediction:
             "gpu_utilization": self.utilization,
             "host_waits_us": self.timeline.waiting_time,
             "coverage": coverage(kernels),
+            "measured_times": self.measured,
             "unknown": unknown(self.priced),
             "overheads_found": dict(self.timeline.levels),
             "critical_path_us": self.path.by_cause(),
@@ -139,7 +143,7 @@ class Prediction:
 
 def predict(
     graph: Graph,
-    device: str = "v100",
+    device: str | None = None,
     host: str = "v100",
     *,
     mode: str = "corrected",
@@ -148,10 +152,13 @@ def predict(
     pinned: bool | None = None,
     indices: Sequence[str] = (),
     weights: Sequence[str] = (),
+    measured: bool = True,
 ) -> Prediction:
     """Predict a step on a device driven by a host.
 
-    ``device`` and ``host`` are shipped names or paths of the user's own files; ``mode`` is
+    ``device`` and ``host`` are shipped names or paths of the user's own files; without ``device``
+    it is the card that the model's measured times come from, or else ``v100``. Measured times are
+    used on that card, unless ``measured`` is off or ``mode`` is ``paper``. ``mode`` is
     ``paper`` (its formulas as they stand) or ``corrected``; ``software`` names what the ops of
     that era launch; ``pinned`` says whether host tensors lie in pinned memory (by default the
     model's setting ``pinned``, or else pageable); ``indices`` how embedding tables are looked up
@@ -160,10 +167,10 @@ def predict(
     what they were trained for (``costmodels.learned``), formulas the rest.
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
-    sheet = load_device(device)
-    table = load_host(host)
+    sheet, table = load_device(device or device_of(graph)), load_host(host)
     learned = predictors(sheet, software) if mode == "corrected" else {}
     spread = indices_of(graph, indices)
+    wanted = measured and mode == "corrected"
     priced = price(
         graph,
         sheet,
@@ -173,10 +180,41 @@ def predict(
         learned=learned,
         indices=spread,
         correct=corrector(weights, sheet),
+        measured=wanted and is_card(sheet, measured_on(graph)),
     )
     schedule = simulate if accounting.simulated else algorithm1
     timeline = schedule(priced, table, accounting=accounting)
-    return Prediction(priced, timeline, critical_path(timeline), sheet, table, software, spread)
+    told = _measured_times(graph, sheet, wanted)
+    path = critical_path(timeline)
+    return Prediction(priced, timeline, path, sheet, table, software, spread, told)
+
+
+def device_of(*graphs: Graph) -> str:
+    """Return the sheet of the card that models' measured times come from, or else ``v100``."""
+    return default_sheet(next(filter(None, map(measured_on, graphs)), ""))
+
+
+def rescheduled(prediction: Prediction, priced: Priced, measured: str) -> Prediction:
+    """Return a prediction with other device times, and what is said of measured ones."""
+    timeline = simulate(priced, prediction.host)
+    path = critical_path(timeline)
+    return replace(prediction, priced=priced, timeline=timeline, path=path, measured=measured)
+
+
+def _measured_times(graph: Graph, sheet: DeviceSheet, wanted: bool) -> str:
+    """Say what was done with the measured times of a model, ``""`` if it has none."""
+    card = measured_on(graph)
+    if not has_measured(graph):
+        return ""
+    if not wanted:
+        return "not used, as asked"
+    if not card:
+        return f"not used: the model does not say of which card (setting {CARD})"
+    if not is_card(sheet, card):
+        return f"not used: they are of {card}, not of {sheet.name}"
+    told = f"used: of {card}; models price what it did not measure"
+    lost = unpriced(graph)
+    return f"{told}; {lost:.1f} us that no operator launched are left out" if lost else told
 
 
 def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Predicted:
 
     def measure(self, graph: Graph) -> Mapping[str, float]:
         """Return the figures of ``irgraph.language.kinds.MEASURES`` for a step."""
-        found = predict(graph, self.device, self.host)
+        found = predict(graph, self.device, self.host, measured=False)
         return {
             "step.time": found.step_time,
             "gpu.active": found.timeline.active_time,

@@ -22,7 +22,14 @@ from irgraph.capture.kineto.steps import Step
 from irgraph.capture.kineto.trace import Kind, KinetoTrace
 from irgraph.capture.kineto.tree import PHASES, Tree, build_tree
 from irgraph.capture.lowering import autograd_name, label
-from irgraph.capture.measured import Measured, annotated
+from irgraph.capture.measured import (
+    Measured,
+    Recorded,
+    annotated,
+    launched,
+    lost_calls,
+    with_card,
+)
 from irgraph.capture.nodes import DTYPES
 from irgraph.capture.result import Capture
 from irgraph.ir.graph import Device, Graph
@@ -75,11 +82,11 @@ def lower_kineto(
         ops=assembler.ops,
     )
     notes = [_which(tree, chosen, step), UNKNOWN]
-    measured, missed = _measured(tree, lowering.rows, chosen)
+    recorded, missed = _recorded(tree, lowering.rows, chosen)
     notes += [f"{count} {what}" for what, count in sorted(lowering.counts.items())]
     if missed:
         notes.append(f"{missed} device events of the step belong to no op of the model")
-    graph = sound(annotated(graph, measured), str(path))
+    graph = sound(with_card(annotated(graph, recorded), tree), str(path))
     return Capture(graph, tuple(notes), health=trace.health.repairs())
 
 
@@ -209,19 +216,18 @@ def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
         yield from ((s, k) for s, k in zip(shapes, kinds, strict=False) if isinstance(s, list))
 
 
-def _measured(tree: Tree, rows: dict[int, int], step: Step) -> tuple[dict[int, Measured], int]:
-    """Return what was measured by number of a call, and device events of the step without one."""
+def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[Recorded, int]:
+    """Return what was measured of the calls, and device events of the step without one."""
     trace = tree.trace
     start = trace.columns["start"]
     found: dict[int, list[int]] = defaultdict(list)
     missed = 0
-    for row in np.flatnonzero(trace.on_device & (tree.launch >= 0)).tolist():
-        launch = int(tree.launch[row])
+    for row, launch, call in launched(tree, rows):
         if not step.start <= start[launch] < step.end:
             continue
-        call = next((up for up in ancestors(tree, launch) if up in rows), -1)
         if call < 0:
             missed += 1
         else:
             found[rows[call]].append(row)
-    return {number: Measured.of(trace, [events]) for number, events in found.items()}, missed
+    measured = {number: Measured.of(trace, [events]) for number, events in found.items()}
+    return Recorded(measured, set(rows.values()), lost_calls(tree, rows)), missed

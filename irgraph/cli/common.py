@@ -29,6 +29,17 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME|FILE", help="A shipped device sheet or your own.")
 ]
+CardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE",
+        help="A device sheet; by default the card of the model's measured times, or else v100.",
+    ),
+]
+FormulasOption = Annotated[
+    bool, typer.Option("--formulas", help="Leave out the times that a trace measured.")
+]
 HostOption = Annotated[
     str, typer.Option("--host", metavar="NAME|FILE", help="A shipped host table or your own.")
 ]

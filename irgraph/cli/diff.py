@@ -8,6 +8,7 @@ import typer
 
 from irgraph.cli.common import (
     DimOption,
+    FormulasOption,
     HostOption,
     JsonOption,
     ModelArgument,
@@ -33,16 +34,19 @@ def diff(
     before: ModelArgument,
     after: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare with it.")],
     device: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--device", metavar="NAME|FILE|none", help="A device sheet; none: structure alone."
+            "--device",
+            metavar="NAME|FILE|none",
+            help="A device sheet (by default as of predict); none: structure alone.",
         ),
-    ] = "v100",
+    ] = None,
     host: HostOption = "v100",
     dim: DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
     pinned: PinnedOption = None,
+    formulas: FormulasOption = False,
     measured_before: MeasuredOption = None,
     measured_after: MeasuredOption = None,
     timeline: Annotated[
@@ -60,13 +64,13 @@ def diff(
         _refuse(timeline)
         _show(structural_diff(first, second), {}, each, json)
         return
-    from irgraph.prediction import predict
+    from irgraph.comparable import predict_both
     from irgraph.report.difference import compare
 
-    predictions = [
-        predict(graph, device, host, mode=mode, software=software, pinned=pinned)
-        for graph in (first, second)
-    ]
+    predictions = predict_both(
+        first, second, device, host, mode=mode, software=software, pinned=pinned,
+        measured=not formulas,
+    )  # fmt: skip
     if timeline is not None:
         from irgraph.schedule.perfetto import write_side_by_side
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from irgraph.cli.common import (
-    DeviceOption,
+    CardOption,
     DimOption,
+    FormulasOption,
     HostOption,
     JsonOption,
     ModelArgument,
@@ -21,6 +22,7 @@ from irgraph.cli.common import (
 
 if TYPE_CHECKING:
     from irgraph.schedule.recorded import RecordedStep
+    from irgraph.schedule.timeline import Timeline
 
 ModeOption = Annotated[
     str, typer.Option("--mode", help="Kernel formulas: corrected, or paper (as published).")
@@ -51,44 +53,51 @@ WeightsOption = Annotated[
 ]
 
 
+AccountingOption = Annotated[
+    str, typer.Option(help="Rules of the schedule: blocking, paper, code-2021 …")
+]
+KnownOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIGURE=BOUND",
+        help="Exit with 1 above it: error=10%, step.time=9ms, memory.peak=16GiB.",
+    ),
+]
+TimelineOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
+]
+RecordedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRACE", help="A Kineto trace of the step: beside it in figures and timeline."
+    ),
+]
+
+
 def predict(
     model: ModelArgument,
-    device: DeviceOption = "v100",
+    device: CardOption = None,
     host: HostOption = "v100",
     dim: DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
-    accounting: Annotated[
-        str, typer.Option(help="Rules of the schedule: blocking, paper, code-2021 …")
-    ] = "blocking",
+    accounting: AccountingOption = "blocking",
     pinned: PinnedOption = None,
     indices: IndicesOption = None,
     weights: WeightsOption = None,
-    measured: Annotated[
-        str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
-    ] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIGURE=BOUND",
-            help="Exit with 1 above it: error=10%, step.time=9ms, memory.peak=16GiB.",
-        ),
-    ] = None,
-    timeline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
-    ] = None,
-    recorded: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TRACE", help="A Kineto trace of the step: beside it in figures and timeline."
-        ),
-    ] = None,
+    formulas: FormulasOption = False,
+    measured: KnownOption = None,
+    limit: LimitOption = None,
+    timeline: TimelineOption = None,
+    recorded: RecordedOption = None,
     json: JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
     from irgraph.prediction import predict as run
     from irgraph.report.limits import broken_limits, parse_time
-    from irgraph.report.prediction import prediction_tables
     from irgraph.schedule.accounting import find_accounting
 
     known = parse_time(measured, "--measured") if measured is not None else None
@@ -96,9 +105,8 @@ def predict(
     if beside is not None and known is None:
         known = beside.step.time
     rules = find_accounting(accounting)
-    graph = with_dim_options(read_model(model), dim)
     prediction = run(
-        graph,
+        with_dim_options(read_model(model), dim),
         device,
         host,
         mode=mode,
@@ -107,17 +115,31 @@ def predict(
         pinned=pinned,
         indices=indices or (),
         weights=weights or (),
+        measured=not formulas,
     )
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, known)
     if timeline is not None:
-        from irgraph.schedule.perfetto import write_side_by_side, write_timeline
+        _write_timeline(timeline, prediction.timeline, beside)
+    _show(summary, known, broken, json)
+    raise typer.Exit(1 if broken else 0)
 
-        if beside is None:
-            write_timeline(prediction.timeline, timeline)
-        else:
-            write_side_by_side({"measured": beside, "predicted": prediction.timeline}, timeline)
-    if json:
+
+def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:
+    """Write a timeline for Perfetto, beside the recorded step where there is one."""
+    from irgraph.schedule.perfetto import write_side_by_side, write_timeline
+
+    if beside is None:
+        write_timeline(predicted, path)
+    else:
+        write_side_by_side({"measured": beside, "predicted": predicted}, path)
+
+
+def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_json: bool) -> None:
+    """Print figures and the limits that they break."""
+    from irgraph.report.prediction import prediction_tables
+
+    if as_json:
         write_json({**summary, "measured_us": known, "broken_limits": broken})
     else:
         out = console()
@@ -125,7 +147,6 @@ def predict(
             out.print(table)
     for line in broken:
         say(line)
-    raise typer.Exit(1 if broken else 0)
 
 
 def recorded_step(path: str) -> RecordedStep:

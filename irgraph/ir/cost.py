@@ -13,8 +13,8 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 PROVENANCES = ("measured", "scaled", "learned", "heuristic", "none")
-"""Where a time can come from: the same op and shape in a trace of that device; the nearest
-measured shape; a trained model; a formula; nowhere."""
+"""Where a time can come from: this op in a trace of that device; a model, scaled by what was
+measured of the op before it changed; a trained model; a formula; nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.op import Note, Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
+
+TIMED = ("time", "by", "model", "kernels")
+"""Notes that say what an op took or is predicted to take."""
 
 
 class Edit:
@@ -141,17 +144,33 @@ def map_value(value: V, change: Callable[[Tensor], Tensor]) -> V:
 
 
 def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
-    """Return the op, and all below it, with a function applied to every tensor it names."""
+    """Return the op, and all below it, with a function applied to every tensor it names.
+
+    What was measured of it is forgotten where a tensor gets another type, size or device.
+    """
     operands: tuple[Value, ...] = map_value(op.operands, change)
     results: tuple[Result, ...] = map_value(op.results, change)
     attributes = {name: map_value(value, change) for name, value in op.attributes.items()}
     written = frozenset(change(t).name for t in op.inputs if t.name in op.written)
     body = tuple(map_tensors(child, change) for child in op.body)
+    kept = "by" not in op.notes or all(_alike(t, change(t)) for t in (*op.inputs, *op.outputs))
     return replace(
         op,
+        notes=op.notes if kept else without_times(op.notes),
         operands=operands,
         results=results,
         attributes=attributes,
         written=written,
         body=body,
     )
+
+
+def _alike(old: Tensor, new: Tensor) -> bool:
+    """Tell whether an op has the same work with one tensor as with another."""
+    before = old.dtype, old.shape, old.device, old.strides
+    return new is old or before == (new.dtype, new.shape, new.device, new.strides)
+
+
+def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
+    """Return an op's notes without what it took: time, its source, launches."""
+    return {name: note for name, note in notes.items() if name not in TIMED}

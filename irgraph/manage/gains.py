@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from costmodels.measured import has_measured
 from irgraph.ir.graph import Graph
 from irgraph.language.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular
 from irgraph.report.validation import UNVALIDATED
 from irgraph.schedule.memory import peak_memory
+
+ALONE = (
+    "by models alone: the measured times of some ops would not go with modelled ones of those that "
+    "change; `irgraph diff` of both models scales by them"
+)
 
 
 @dataclass
@@ -28,6 +34,8 @@ class Gains(Tabular):
     def before(self, stage: Stage, graph: Graph) -> None:
         """Predict the step that the pipeline starts with."""
         if not self.steps:
+            if has_measured(graph):
+                self.caption = f"{UNVALIDATED}\n{ALONE}"
             self.steps.append(("before", *self._figures(graph)))
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:

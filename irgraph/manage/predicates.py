@@ -14,7 +14,7 @@ def above(limits: Sequence[str], device: str = "v100", host: str = "v100") -> Pr
     from irgraph.report.limits import broken_limits
 
     def broken(graph: Graph) -> str:
-        summary = predict(graph, device, host).summary()
+        summary = predict(graph, device, host, measured=False).summary()
         return "; ".join(broken_limits(list(limits), summary, None))
 
     return broken

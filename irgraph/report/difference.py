@@ -38,6 +38,7 @@ def compare(
         "critical_path_us": _beside(first["critical_path_us"], second["critical_path_us"]),
         "kernels_us": _beside(_times(first), _times(second)),
         "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
+        "measured_times": second["measured_times"],
         "warnings": second["warnings"],
         "unknown": [first["unknown"], second["unknown"]],
         "assumptions": second["assumptions"],
@@ -87,6 +88,8 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     low, high = (time_text(end) for end in result["step_time_change_interval_us"])
     table.caption = f"90 % interval of the change in step time: {low} to {high}"
     table.caption += f"\n{validation_text(result['validation'])}"
+    if result["measured_times"]:
+        table.caption += f"\nmeasured kernel times {result['measured_times']}"
     for text in result["warnings"]:
         table.caption += f"\nWARNING: {text}"
     for reason in result["assumptions"]:

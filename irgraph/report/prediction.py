@@ -80,6 +80,8 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     table.add_row("software, accounting", f"{summary['software']}, {summary['accounting']}")
     shares = ", ".join(f"{share:.1%} {by}" for by, share in summary["coverage"].items())
     table.add_row("device time by provenance", shares or "no device work")
+    if summary["measured_times"]:
+        table.add_row("measured kernel times", summary["measured_times"])
     levels = ", ".join(f"{count} by {level}" for level, count in summary["overheads_found"].items())
     table.add_row("host overheads of ops", levels)
     table.add_row("ops no model knows", _unknown(summary["unknown"]))

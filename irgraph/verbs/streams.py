@@ -44,7 +44,7 @@ def on_streams(graph: Graph, streams: Sequence[tuple[Op, str]]) -> tuple[Graph, 
 
 
 def moved_to(op: Op, stream: str) -> Op:
-    """Return an op, and all below it, on a stream; notes of measured times are gone."""
+    """Return an op, and all below it, on a stream; its work stays what was measured."""
     body = tuple(moved_to(child, stream) for child in op.body)
     return replace(op, stream=stream, body=body)
 

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from costmodels.measured import unpriced
 from irgraph.capture.front_ends import lower_file
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.tree import build_tree
 from irgraph.capture.timed import lower_kineto
 from irgraph.ir.dependence import dependences
 from irgraph.ir.quantity import Quantity
+from irgraph.prediction import predict
 from irgraph.text import parse, print_graph
 from irgraph.text.diagnostics import IrgraphError
 from tests.capture.kineto.builder import Event, write
@@ -69,6 +71,31 @@ def test_work_of_another_stream_says_so(tmp_path: Path) -> None:
     assert [op.stream for op in graph.ops][:2] == ["", "stream9"]
 
 
+def test_calls_say_that_they_launched_nothing_but_not_where_the_trace_lost_it(
+    tmp_path: Path,
+) -> None:
+    def changed(found: list[Event]) -> None:
+        relu = [e for e in found if "relu" in e["name"] and e["cat"] == "kernel"]
+        adds = [
+            e["args"]["correlation"] for e in found if "add_" in e["name"] and "kernel" in e["cat"]
+        ]
+        gone = [e for e in found if e["args"].get("correlation") in adds]
+        for event in (*relu, *gone):
+            found.remove(event)
+
+    graph = lower_kineto(write(tmp_path, changed)).graph
+    _, relu, _, add = graph.ops
+    assert add.notes == {"time": Quantity(0.0, "us"), "by": "measured", "kernels": 0}
+    assert relu.notes == {}
+
+
+def test_a_model_names_the_card_that_its_times_come_from(tmp_path: Path) -> None:
+    path = write(tmp_path, deviceProperties=[{"id": 0, "name": "Tesla V100-SXM2-16GB"}])
+    graph = lower_kineto(path).graph
+    assert graph.settings["measured_on"] == "Tesla V100-SXM2-16GB"
+    assert predict(graph).summary()["coverage"] == {"measured": 1.0}
+
+
 def test_without_shapes_there_is_no_model(tmp_path: Path) -> None:
     def bare(found: list[Event]) -> None:
         for event in found:
@@ -100,3 +127,5 @@ def test_published_traces_keep_all_device_time(data_dir: Path, name: str) -> Non
         note.value for op in graph.walk() if isinstance(note := op.notes.get("time"), Quantity)
     ]
     assert sum(times) == pytest.approx(measured, rel=0.001)
+    priced = sum(kernel.time for kernel in predict(graph).kernels() if kernel.by == "measured")
+    assert priced + unpriced(graph) == pytest.approx(measured, rel=0.001)

@@ -98,3 +98,33 @@ def test_wrong_usage_exits_with_2(run: Run) -> None:
     assert run("shwo", "x").code == 2
     assert run("show").code == 2
     assert run("show", "x", "--nonsense").code == 2
+
+
+NOTES = "in $b2 [time = 800us, by = measured, kernels = 1]"
+MEASURED = MODEL.replace("in $b2", NOTES).replace(
+    "dims = {B = 8}", 'dims = {B = 8}  measured_on = "NVIDIA A100-SXM4-40GB"'
+)
+
+
+def test_measured_times_are_used_unless_formulas_are_asked_for(run: Run, model: Path) -> None:
+    model.write_text(MEASURED)
+    found = json.loads(run("predict", model, "--json").out)
+    assert found["device"]["name"] == "A100-SXM4-40GB"
+    assert found["coverage"] == {"measured": 1.0}
+    found = json.loads(run("predict", model, "--json", "--formulas").out)
+    assert "measured" not in found["coverage"]
+
+
+def test_diff_says_what_it_did_with_measured_times(run: Run, model: Path, tmp_path: Path) -> None:
+    model.write_text(MEASURED)
+    other = tmp_path / "other.ir"
+    other.write_text(MEASURED.replace("%y : f32[B, 4] in $b2", "%y : f16[B, 4] in $b2"))
+    found = json.loads(run("diff", model, other, "--json").out)
+    assert found["device"] == "A100-SXM4-40GB"
+    assert found["measured_times"].startswith("used")
+    assert "measured kernel times used" in run("diff", model, other).out
+
+
+def test_opt_says_that_its_gains_are_the_models_alone(run: Run, model: Path) -> None:
+    model.write_text(MEASURED)
+    assert "by models alone" in run("opt", model, "--device", "a100", "-e", "remove aten.relu").err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from irgraph.ir.edit import Edit
+from dataclasses import replace
+
+from irgraph.ir.edit import Edit, map_tensors
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import parse, print_graph
@@ -87,3 +89,13 @@ def test_a_scope_that_hands_back_its_operand_has_no_result() -> None:
     linear = next(op for op in graph.walk() if op.name == "aten.linear")
     assert linear.results == ()
     assert "aten.relu(%x)" in print_graph(graph)
+
+
+def test_an_op_forgets_its_measured_time_where_its_work_changes() -> None:
+    note = " [time = 5us, by = measured, kernels = 1]"
+    relu = parse(MODEL.replace("in $b4", "in $b4" + note)).ops[1]
+    renamed = map_tensors(relu, lambda t: replace(t, name=t.name + "1"))
+    assert renamed.notes == relu.notes
+    narrow = map_tensors(relu, lambda t: replace(t, dtype="bf16"))
+    assert relu.notes
+    assert narrow.notes == {}
