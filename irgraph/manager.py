@@ -11,12 +11,13 @@ from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
 from irgraph.language.evaluate import Target
 from irgraph.language.run import check_script
-from irgraph.manage.stage import Applied, Outcome, Stage, Step, read_step, stages
+from irgraph.manage.stage import PIPELINE, Applied, Outcome, Stage, Step, read_step, stages
 from irgraph.manage.watch import Watcher
-from irgraph.text.diagnostics import fail, near
+from irgraph.text.diagnostics import IrgraphError, fail, near
 
 __all__ = [
-    "Applied", "Outcome", "Stage", "Step", "Watcher", "describe_passes", "find_pass", "read_step",
+    "Applied", "Outcome", "Stage", "Step", "Watcher", "check_stages", "describe_passes",
+    "find_pass", "read_step",
     "run_stages", "run_steps", "shadowed_passes", "stages",
 ]  # fmt: skip
 
@@ -73,9 +74,7 @@ def run_stages(
     verified: bool = True,
 ) -> Outcome:
     """Apply stages in order, as ``run_steps`` does."""
-    check_folders(pass_path)
-    for stage in pipeline:
-        check_script(stage.script, graph, pass_path)
+    check_stages(graph, pipeline, pass_path)
     applied: list[Applied] = []
     skipped: list[Stage] = []
     for stage in pipeline:
@@ -108,6 +107,22 @@ def run_stages(
     return Outcome(graph, tuple(applied), tuple(skipped))
 
 
+def check_stages(graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[str] = ()) -> None:
+    """Check all stages before anything runs.
+
+    Raises ``IrgraphError``: exit code 2 where a pipeline names what is not there, else 4.
+    """
+    check_folders(pass_path)
+    for stage in pipeline:
+        try:
+            check_script(stage.script, graph, pass_path)
+        except IrgraphError as error:
+            places = [problem.place for problem in error.diagnostics]
+            if all(place is not None and place.source == PIPELINE for place in places):
+                raise IrgraphError(error.diagnostics, exit_code=2) from None
+            raise
+
+
 def check_folders(pass_path: Sequence[str]) -> None:
     """Raise ``IrgraphError`` (exit code 2) where one of the further folders of passes is none."""
     for folder in map(Path, pass_path):
@@ -124,7 +139,9 @@ def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
     found = passes.find(name, pass_path)
     if found is None:
         hint = near(name, passes.names(pass_path))
-        raise fail(f"no pass is called {name!r}{hint}", hint="irgraph passes lists them")
+        raise fail(
+            f"no pass is called {name!r}{hint}", hint="irgraph passes lists them", exit_code=2
+        )
     return found
 
 

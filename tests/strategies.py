@@ -18,7 +18,7 @@ class GraphMaker:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.dims = {"B": self.random.choice([1, 7, 2048]), "L": 10}
+        self.dims = {"B": self.random.choice([1, 7, 64]), "L": 10}
         self.count = 0
         self.known: list[Tensor] = []
 

@@ -17,7 +17,7 @@ from irgraph.ir.dim import Dim, Term
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import Tensor, tight
+from irgraph.ir.tensor import Tensor, oversized, tight
 
 REMEMBERED = 8
 """Changes that are remembered with their graphs: most graphs are resized more than once."""
@@ -88,7 +88,11 @@ class Growth:
         op = maker.op if maker else None
         shape = tuple(found(size, op) for size in lying.shape)
         steps = tuple(found(step, op) for step in lying.steps)
-        return replace(old, shape=shape, strides=tight(shape, steps), offset=found(lying.start, op))
+        start = found(lying.start, op)
+        made = replace(old, shape=shape, strides=tight(shape, steps), offset=start)
+        if problem := oversized(made):
+            raise PinnedError(op, problem)
+        return made
 
 
 class _Found:

@@ -78,7 +78,10 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
-    return with_dims(graph, sizes)
+    try:
+        return with_dims(graph, sizes)
+    except ValueError as error:
+        raise fail(f"--dim: {error}", exit_code=2) from None
 
 
 def write_result(text: str, output: str | None) -> None:

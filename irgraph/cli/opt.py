@@ -62,7 +62,11 @@ ReproducerOption = Annotated[
     typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
 ]
 CheckOption = Annotated[
-    bool, typer.Option("--check", help="Run both models with torch and compare the results.")
+    bool,
+    typer.Option(
+        "--check",
+        help="Run both models with torch; where results differ, write nothing, exit with 1.",
+    ),
 ]
 
 
@@ -112,9 +116,9 @@ def opt(
         say(f"left out: {stage}")
     for table in tables:
         print_table(table.title, table.rows(), sys.stderr, table.caption)
-    write_result(print_graph(outcome.graph), output)
     if check:
         _check(graph, outcome.graph)
+    write_result(print_graph(outcome.graph), output)
 
 
 def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
@@ -215,13 +219,14 @@ def _say_memory(before: Graph, after: Graph) -> None:
 
 
 def _check(before: Graph, after: Graph) -> None:
-    """Execute both models and say how the results compare; exit code 1 where they differ."""
+    """Execute both models and say how the results compare; where they differ, end with 1."""
     from irgraph.execute import compare
 
     result = compare(before, after)
     for line in result.lines():
         say(line)
     if not result.same:
+        say("the new model is not written: it computes something else")
         raise typer.Exit(1)
 
 

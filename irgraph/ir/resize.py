@@ -8,7 +8,7 @@ from dataclasses import replace
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, oversized
 
 
 def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
@@ -16,7 +16,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
 
     Shapes, strides and attributes that are expressions over the dimensions follow; plain numbers
     stay. Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size
-    below 1.
+    below 1 or one by which a tensor gets larger than any device.
     """
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
@@ -81,6 +81,9 @@ class _Resizing:
         found = self._seen.get(id(tensor))
         if found is None:
             found = self._seen[id(tensor)] = self._tensor(tensor)
+            problem = oversized(found) if found is not tensor else ""
+            if problem:
+                raise ValueError(problem)
         return found
 
     def _tensor(self, tensor: Tensor) -> Tensor:

@@ -11,6 +11,9 @@ ITEMSIZE = {
 }  # fmt: skip
 """Bytes of one element, by type name."""
 
+LARGEST = 2**50
+"""Bytes that one tensor may take: a pebibyte, so that sums over a step fit into 64 bits."""
+
 
 class DType(str):
     """The name of an element type used as a value, as in ``dtype = f32``."""
@@ -102,6 +105,12 @@ def tight(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[int,
         return None
     pairs = zip(shape, strides, row_major(shape), strict=True)
     return None if all(size == 1 or a == b for size, a, b in pairs) else strides
+
+
+def oversized(tensor: Tensor) -> str:
+    """Return why a tensor is larger than any device could hold it; ``""`` where it is not."""
+    end = tensor.extent[1]
+    return f"%{tensor.name} would take {end:.2g} bytes, 1 PiB is the most" if end > LARGEST else ""
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:

@@ -15,7 +15,7 @@ from irgraph.ir.schema import (
     resolve,
     schemas_of,
 )
-from irgraph.ir.tensor import ITEMSIZE, Tensor
+from irgraph.ir.tensor import ITEMSIZE, Tensor, oversized
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,8 @@ def _buffers(graph: Graph) -> Iterator[Finding]:
             yield Finding("devices", f"%{tensor.name} puts ${tensor.buffer} on {both}", op)
         if tensor.strides is not None and len(tensor.strides) != tensor.rank:
             yield Finding("types", f"%{tensor.name} has not one stride an axis", op)
+        elif tensor.dtype in ITEMSIZE and oversized(tensor):
+            yield Finding("types", oversized(tensor), op)
         if tensor.offset < 0 or any(size < 0 for size in tensor.shape):
             yield Finding("types", f"%{tensor.name} has a negative size or offset", op)
 

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from irgraph.language.check_patterns import PatternCheck
-from irgraph.language.expressions import Attribute, Expression, ListOf, Name, Splat, Variable, parts
+from irgraph.language.expressions import (
+    Attribute,
+    Expression,
+    ListOf,
+    Literal,
+    Name,
+    Splat,
+    Variable,
+    parts,
+)
 from irgraph.language.fusing import has_splat
 from irgraph.language.kinds import (
     ANY,
@@ -113,8 +122,15 @@ class Check:
 
     def _value(self, name: str, declared: str, value: Expression, scope: _Scope) -> None:
         """Check that a parameter's value is of its type."""
-        kind = self._kinds(scope).of(value)
         wanted = PARAMETER_TYPES.get(declared, ANY)
+        if isinstance(value, Name) and not scope.names and wanted in EXAMPLES:
+            hint = f"{name!r} takes a value of type {declared}, as in {EXAMPLES[wanted]}"
+            self.note(f"{value} is not defined", value.place, hint)
+            return
+        if declared == "int" and isinstance(value, Literal) and isinstance(value.value, float):
+            self.note(f"{name!r} takes a whole number, not {value}", value.place)
+            return
+        kind = self._kinds(scope).of(value)
         fits = kind == wanted or (kind, wanted) == ("number", "fraction")
         if fits or kind in OPEN or wanted == ANY:
             return

@@ -33,7 +33,11 @@ def run_resize(statement: Resize, state: State, frame: Frame) -> None:
         return
     size = _checked(state.value(statement.size, frame), statement)
     before = state.graph.dims[statement.dimension]
-    state.graph = resize(state.graph, statement.dimension, size).graph
+    try:
+        state.graph = resize(state.graph, statement.dimension, size).graph
+    except RefusedError as error:
+        what = f"{statement.dimension} is not resized to {size}"
+        raise illegal(refusal(error, what, statement.place, state.graph)) from None
     _carry(frame, was, state.graph)
     done = f"{statement.dimension} is {size} (was {before})"
     state.entries.append(replace(made, done=done, legal=(EXPRESSIONS,)))

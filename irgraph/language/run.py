@@ -85,7 +85,9 @@ def run(
 def _settled(body: Sequence[Statement], start: State, frame: Frame) -> State:
     """Run statements until no use dangles, leaving alone what would make one dangle."""
     kept: set[str] = set(start.kept)
+    before = start.spent.statements
     while True:
+        start.spent.statements = before
         state = replace(start, kept=frozenset(kept), dropped={}, entries=[])
         _run_block(body, state, replace(frame, names=dict(frame.names)))
         missing = _missing(state.graph) if state.graph is not start.graph else []
@@ -98,7 +100,9 @@ def _settled(body: Sequence[Statement], start: State, frame: Frame) -> State:
 def _run_sweep(statement: Sweep, state: State, frame: Frame) -> None:
     """Run a block for each combination of values, each time from the same graph."""
     rows: list[Row] = []
+    before = state.spent.statements
     for names in combinations(statement, state, frame):
+        state.spent.statements = before
         inner = Frame({**frame.names, **names}, dict(frame.handles), frame.caller)
         try:
             done = _settled(statement.body, state, inner)
@@ -167,6 +171,7 @@ def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script
 
 def _run_block(statements: Sequence[Statement], state: State, frame: Frame) -> None:
     for statement in statements:
+        state.count(statement)
         start, first = time.perf_counter(), len(state.entries)
         _RUNNERS[type(statement)](statement, state, frame)
         if len(state.entries) > first and state.entries[-1].statement is statement:

@@ -24,6 +24,9 @@ Dropping: TypeAlias = Fuse | Remove | Replace
 ILLEGAL = 1
 """Exit code where the answer is no."""
 
+MOST_STATEMENTS = 5_000
+"""Statements that a script, or one run of a sweep, may run, loops and passes unrolled."""
+
 
 @dataclass
 class Frame:
@@ -32,6 +35,14 @@ class Frame:
     names: dict[str, Value] = field(default_factory=dict)
     handles: dict[str, Handle] = field(default_factory=dict)
     caller: str = ""
+
+
+@dataclass
+class Spent:
+    """What was run so far: statements, since its start in a run of a sweep, and runs of sweeps."""
+
+    statements: int = 0
+    runs: int = 0
 
 
 @dataclass
@@ -46,6 +57,7 @@ class State:
         kept: results that some op needs in the end, so that nothing may drop them.
         dropped: results that are gone, with the statement that dropped them.
         entries: what statements did.
+        spent: how much was run, shared by all that a script runs.
     """
 
     graph: Graph
@@ -55,6 +67,7 @@ class State:
     kept: Collection[str] = ()
     dropped: dict[str, Dropping] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
+    spent: Spent = field(default_factory=Spent)
     _index: Index | None = None
 
     @property
@@ -63,6 +76,14 @@ class State:
         if self._index is None or self._index.graph is not self.graph:
             self._index = Index(self.graph)
         return self._index
+
+    def count(self, statement: Statement) -> None:
+        """Count a statement that is about to run; raise ``IrgraphError`` at one too many."""
+        self.spent.statements += 1
+        if self.spent.statements > MOST_STATEMENTS:
+            message = f"more than {MOST_STATEMENTS} statements would run, loops and passes unrolled"
+            hint = "give the loops around it fewer turns: repeat at most N"
+            raise fail(message, statement.place, hint=hint)
 
     def scope(self, frame: Frame) -> Scope:
         """Return the scope of expressions outside of patterns."""

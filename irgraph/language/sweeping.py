@@ -42,9 +42,10 @@ def combinations(statement: Sweep, state: State, frame: Frame) -> Iterator[dict[
     total = 1
     for values in lists:
         total *= len(values)
-    if total > MOST_RUNS:
-        message = f"a sweep takes {MOST_RUNS} runs at most, not {total}"
-        raise fail(message, statement.place, hint="give its lists fewer values")
+    state.spent.runs += total
+    if state.spent.runs > MOST_RUNS:
+        message = f"sweeps take {MOST_RUNS} runs at most, not {state.spent.runs}"
+        raise fail(message, statement.place, hint="give their lists fewer values")
     for chosen in product(*lists):
         yield dict(zip((name for name, _ in statement.axes), chosen, strict=True))
 

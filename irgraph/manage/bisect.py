@@ -10,7 +10,7 @@ from irgraph.ir.verify import describe, verify
 from irgraph.language import Pricer
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Watcher
-from irgraph.manager import run_stages
+from irgraph.manager import check_stages, run_stages
 from irgraph.text.diagnostics import IrgraphError, fail
 
 Predicate = Callable[[Graph], str]
@@ -67,8 +67,10 @@ def bisect(
     and the predicate is asked a logarithmic number of times. Where it does not stay broken, a
     stage that breaks it is found, not of necessity the first.
 
-    Raises ``IrgraphError`` (exit code 2) where the graph is broken before the first stage.
+    Raises ``IrgraphError``: exit code 1 where the graph is broken before the first stage, 2 or 4
+    where the pipeline itself is wrong.
     """
+    check_stages(graph, pipeline, pass_path)
     keep = _Keep(graph)
     failure = ""
     try:
@@ -85,7 +87,8 @@ def bisect(
     graphs = keep.graphs
     first = broken(graphs[0])
     if first:
-        raise fail(f"the model is broken before the first step: {first}", exit_code=2)
+        hint = "bisect looks for the step that breaks a model which is sound before it"
+        raise fail(f"the model is broken before the first step: {first}", hint=hint, exit_code=1)
     last = broken(graphs[-1]) if len(graphs) > 1 else ""
     if not last:
         return _unbroken(graphs, pipeline, failure)

@@ -19,6 +19,8 @@ Interesting = Callable[[Graph], bool]
 """Tells whether a graph still shows what is looked for."""
 
 MOST_TRIES = 2000
+USAGE = 2
+"""Exit code where the command line is wrong: no failure to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ def failure_of(
     try:
         run_stages(graph, pipeline, pass_path=pass_path, pricer=pricer)
     except IrgraphError as error:
+        if error.exit_code == USAGE:
+            raise
         return _plain(error.diagnostics[0].message)
     except Exception as error:
         return f"{type(error).__name__}: {_plain(str(error))}"

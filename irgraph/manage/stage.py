@@ -9,6 +9,10 @@ from irgraph.ir.graph import Graph
 from irgraph.language import Report, Script, load_script, parse_pipeline
 from irgraph.language.tree import Apply
 from irgraph.report.files import read_text
+from irgraph.text.diagnostics import IrgraphError
+
+PIPELINE = "--pass"
+"""What messages call the text of a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,10 @@ class Outcome:
 def read_step(step: Step) -> Script:
     """Return the script of a step; raise ``IrgraphError`` with the place of an error."""
     if step.kind == "pass":
-        return parse_pipeline(step.text)
+        try:
+            return parse_pipeline(step.text, PIPELINE)
+        except IrgraphError as error:
+            raise IrgraphError(error.diagnostics, exit_code=2) from None
     if step.kind == "text":
         return load_script(step.text, "-e")
     return load_script(read_text(step.text), step.text)

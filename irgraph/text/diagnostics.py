@@ -53,6 +53,13 @@ class Diagnostic:
         return "\n".join(lines)
 
 
+WIDTH = 160
+"""Characters of a source line that are shown; a longer one is cut around what is meant."""
+
+BEFORE = 40
+"""Characters of a cut line that are shown before what is meant."""
+
+
 def _excerpt(place: Place | None) -> list[str]:
     if place is None or not place.line or not place.text:
         return []
@@ -60,9 +67,15 @@ def _excerpt(place: Place | None) -> list[str]:
     if place.line > len(rows):
         return []
     row = rows[place.line - 1]
+    start = place.column - 1
+    length = max(1, min(place.length, len(row) - start))
+    if len(row) > WIDTH:
+        first = max(0, min(start - BEFORE, len(row) - WIDTH))
+        row = ("…" if first else "") + row[first : first + WIDTH] + "…" * (first + WIDTH < len(row))
+        start += bool(first) - first
+        length = max(1, min(length, len(row) - start))
     margin = f"{place.line:>4} | "
-    length = max(1, min(place.length, len(row) - place.column + 1))
-    return [margin + row, " " * (len(margin) - 2) + "| " + " " * (place.column - 1) + "^" * length]
+    return [margin + row, " " * (len(margin) - 2) + "| " + " " * start + "^" * length]
 
 
 @dataclass(eq=False)

@@ -90,7 +90,10 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
         raise RefusedError(f"the model has no dimension {name!r}{near(name, graph.dims)}")
     if graph.dims[name] == size:
         return Resizing(graph, ())
-    made = with_dims(graph, {name: size})
+    try:
+        made = with_dims(graph, {name: size})
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
     now = made.by_name
     changed = (old.name for old in graph.by_name.values() if now[old.name] is not old)
     return Resizing(made, tuple(changed))

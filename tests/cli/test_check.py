@@ -102,6 +102,18 @@ def test_opt_checks_what_it_wrote(run: Callable, step: Path, tmp_path: Path) -> 
     assert after.exists()
 
 
+def test_opt_writes_nothing_that_computes_something_else(
+    run: Callable, step: Path, tmp_path: Path
+) -> None:
+    after = tmp_path / "b.ir"
+    other = "replace %y = aten.relu(%x) with %y = aten.neg(%x)"
+    ran = run("opt", "--check", "-e", other, step, "-o", after)
+    assert ran.code == 1
+    assert "the new model is not written" in ran.err
+    assert not after.exists()
+    assert run("opt", "--check", "-e", other, step).out == ""
+
+
 def test_a_missing_torch_is_told(
     run: Callable, step: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

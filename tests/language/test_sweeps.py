@@ -94,7 +94,7 @@ def test_a_target_tells_the_time_of_ops() -> None:
         ),
         (
             f"sweep b in [{'1, ' * 101}1], c in [{'1, ' * 101}1] {{ }} report step.time",
-            "a sweep takes 10000 runs at most, not 10404",
+            "sweeps take 10000 runs at most, not 10404",
         ),
     ],
 )
