@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from costmodels.host import HostTable, load_host
+from costmodels.host.table import DEFAULT
 from costmodels.indices import Indices, indices_of
 from costmodels.learned.own import corrector
 from costmodels.learned.predictors import predictors
@@ -87,16 +88,25 @@ class Prediction:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful as a whole: a host that does not go with the device."""
-        known = self.host.file.architecture if isinstance(self.host, HostTable) else ""
-        if not known or known == self.sheet.architecture:
+        if not isinstance(self.host, HostTable):
             return ()
+        return (*self._lacking(self.host), *self._foreign(self.host.file.architecture))
+
+    def _lacking(self, host: HostTable) -> Iterator[str]:
+        if host.lacking:
+            lacking = ", ".join(host.lacking)
+            yield f"host table {host.name} has no {lacking}: those of {DEFAULT} stand in for them"
+
+    def _foreign(self, known: str) -> Iterator[str]:
+        if not known or known == self.sheet.architecture:
+            return
         path = self.path.by_cause()
         share = sum(path.get(cause, 0.0) for cause in HOST_CAUSES) / (self.step_time or 1.0)
-        return (
+        yield (
             f"host table {self.host.name} was measured beside a {known} GPU, and this device is "
             f"{self.sheet.architecture}: machines with one have other hosts, of another speed. "
             f"{share:.0%} of the critical path is host time. Give --host a table of such a machine "
-            "(irgraph overheads TRACE -o FILE)",
+            "(irgraph overheads TRACE -o FILE)"
         )
 
     @property

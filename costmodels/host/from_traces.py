@@ -38,7 +38,8 @@ def tables(folder: Path) -> Iterable[HostFile]:
     """Yield every table, from the published traces in ``folder``."""
     for name, place, source, licence, description in TABLES:
         paths = sorted((folder / "traces" / place).glob("kineto*.json.gz"))
-        samples = [replayer(build_tree(read_kineto(path))).samples() for path in paths]
+        trees = [build_tree(read_kineto(path)) for path in paths]
+        samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
         table = extract(samples, name, cost=NO_COST, source=source)
         yield msgspec.structs.replace(
             table,

@@ -9,12 +9,21 @@ from dataclasses import dataclass, field
 from irgraph.capture.kineto.host import Call, HostView, Item
 from irgraph.capture.kineto.steps import Step
 from irgraph.capture.kineto.trace import Kind
+from irgraph.text.diagnostics import Place, fail
 
 US = 1000
 """Nanoseconds in a microsecond."""
 
 KINDS = {int(kind): kind.name.lower() for kind in Kind}
 """What each kind of event is called in tables and reports."""
+
+NEEDED = {
+    "T4": "it has no launch of device work (its runtime events or its device events are missing, "
+    "or all of it ran on the CPU)",
+    "T2": "no operator encloses its launches",
+    "T1": "no step of it has two operators one after the other",
+}
+"""Overheads without which a trace makes no host table, and what it means that there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,24 @@ class Samples:
     def add(self, sample: Sample) -> None:
         """Take a sample."""
         self.by_key[sample.key].append(sample)
+
+    def sound(self, source: str) -> Samples:
+        """Return these samples if a host table can be made of them.
+
+        Without launches what an operation took as a whole is not host time alone, and T2 to T5
+        are unknown. Raises ``IrgraphError`` (exit code 4) that names the trace, ``source``.
+        """
+        kinds = {kind for kind, _, _ in self.by_key}
+        lacking = next((why for kind, why in NEEDED.items() if kind not in kinds), "")
+        if not lacking:
+            return self
+        raise fail(
+            f"no host overheads can be had from this trace: {lacking}",
+            Place(source),
+            hint="record steps with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], or "
+            "take a table that ships (`irgraph hosts`)",
+            exit_code=4,
+        )
 
 
 def collect(view: HostView, steps: Sequence[Step]) -> Samples:

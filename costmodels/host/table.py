@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -14,9 +15,16 @@ from irgraph.ir.cost import Overheads
 from irgraph.ir.op import Op
 from irgraph.text.diagnostics import Place, fail, near
 
-LEVELS = ("op+shape", "op", "category", "global")
+LEVELS = ("op+shape", "op", "category", "global", "default table")
 """How figures are found, best first: the same operation on the same shapes; the same operation;
-the mean over operations of its category; the mean over all."""
+the mean over operations of its category; the mean over all; another table, for a type of overhead
+of which this one has no figure at all."""
+
+DEFAULT = "v100"
+"""The table that fills in what another lacks altogether."""
+
+TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
+"""Times of operations, and what reports call them."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,18 @@ class HostTable:
     def name(self) -> str:
         """Name of the table."""
         return self.file.name
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Types of overhead of which the table has no figure, as reports call them."""
+        lacking = [text for kind, text in TYPES.items() if ("", kind) not in self.means]
+        return (*lacking, *(["T4"] if self._launches is not self.file.t4 else []))
+
+    @property
+    def _launches(self) -> Mapping[str, Stat]:
+        """T4 by kind of launch; the default table's where neither T4 nor T2 is known."""
+        known = self.file.t4 or ("", "t2") in self.means
+        return self.file.t4 if known else load_host(DEFAULT).file.t4
 
     def overheads(self, op: Op, launches: int) -> Overheads:
         """Return the overheads of a top-level operation that makes this many launches.
@@ -56,7 +76,7 @@ class HostTable:
             t1=self.file.t1.mean,
             t2=found.get("t2", nothing)[0].mean,
             t3=found.get("t3", nothing)[0].mean,
-            t4={kind: stat.mean for kind, stat in self.file.t4.items()},
+            t4={kind: stat.mean for kind, stat in self._launches.items()},
             t5=gap[0].mean,
             level=max((level for _, level in found.values()), key=LEVELS.index),
             listed=self._listed(op),
@@ -66,7 +86,7 @@ class HostTable:
     def _spreads(self, found: Mapping[str, Stat]) -> dict[str, float]:
         """Return standard deviations as shares of the mean, by type of overhead."""
         stats = {"t1": self.file.t1, **found}
-        stats["t4"] = self.file.t4.get("kernel", Stat(0.0))
+        stats["t4"] = self._launches.get("kernel", Stat(0.0))
         if "whole" in stats:
             stats["t5"] = stats.pop("whole")
         return {kind.upper(): s.std / s.mean for kind, s in stats.items() if s.mean > 0.0}
@@ -85,10 +105,11 @@ class HostTable:
                 self.means.get((category(op.name), kind)),
                 self.means.get(("", kind)),
             ),
-            LEVELS,
+            LEVELS[:-1],
             strict=True,
         )
-        return next(((stat, level) for stat, level in candidates if stat), (Stat(0.0), LEVELS[-1]))
+        found = next(((stat, level) for stat, level in candidates if stat), None)
+        return found or (load_host(DEFAULT)._find(op, kind)[0], LEVELS[-1])
 
 
 def category(name: str) -> str:
@@ -115,7 +136,7 @@ def host_table(file: HostFile) -> HostTable:
     for name, entry in file.ops.items():
         if category(name) == "label":
             continue
-        for kind in ("t2", "t3", "t5", "whole"):
+        for kind in TYPES:
             stat = getattr(entry, kind)
             if stat is not None:
                 # every operation counts once, however many samples it has
@@ -137,8 +158,7 @@ def load_host(name_or_path: str) -> HostTable:
     Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
     """
     if name_or_path in list_hosts():
-        data = (_shipped() / f"{name_or_path}.json").read_bytes()
-        return host_table(_decode(data, name_or_path))
+        return _load_shipped(name_or_path)
     path = Path(name_or_path)
     if path.is_file():
         return host_table(_decode(path.read_bytes(), name_or_path))
@@ -148,6 +168,11 @@ def load_host(name_or_path: str) -> HostTable:
         hint=f"tables that ship: {known}",
         exit_code=2,
     )
+
+
+@cache
+def _load_shipped(name: str) -> HostTable:
+    return host_table(_decode((_shipped() / f"{name}.json").read_bytes(), name))
 
 
 def host_values() -> list[dict[str, object]]:

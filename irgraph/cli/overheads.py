@@ -115,7 +115,8 @@ def _table(
         from irgraph.schedule.replay import replayer
 
         trees = read_trees(traces, strict=strict, health=health, part=part)
-        samples = [replayer(tree).samples() for tree in trees]
+        pairs = zip(traces, trees, strict=True)
+        samples = [replayer(tree).samples().sound(trace) for trace, tree in pairs]
         names = ", ".join(Path(trace).name for trace in traces)
         cards = {architecture_of(tree.trace.device_name) for tree in trees}
         card = cards.pop() if len(cards) == 1 else ""

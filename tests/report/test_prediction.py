@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -75,3 +76,15 @@ def test_a_step_compared_with_itself_has_not_changed(prediction: Prediction) -> 
 def test_bytes_are_shown_in_a_unit_that_suits() -> None:
     assert bytes_text(3 * 2**20) == "3.0 MiB"
     assert bytes_text(-3 * 2**30) == "-3.00 GiB"
+
+
+def test_a_host_table_that_lacks_a_type_of_overhead_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "half.json"
+    path.write_text('{"format": 1, "name": "half", "T1": {"mean": 5.0}, "T4": {}, "ops": {}}')
+    found = predict(dlrm("DLRM_default", 512), host=str(path))
+    shared = predict(dlrm("DLRM_default", 512))
+    lost = "half has no T2, T3, T5, times of calls without launches, T4: those of v100 stand in"
+    assert lost in found.warnings[0]
+    assert "WARNING" in shown(prediction_tables(found.summary()))
+    assert found.path.by_cause()["T2"] > 0.5 * shared.path.by_cause()["T2"]
+    assert shared.warnings == ()

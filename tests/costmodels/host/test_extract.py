@@ -76,3 +76,21 @@ def test_rules_order_a_skewed_sample() -> None:
 def test_unknown_rule_names_the_nearest() -> None:
     with pytest.raises(IrgraphError, match="did you mean 'whiskers'"):
         find_rule("whisker")
+
+
+@pytest.mark.parametrize(
+    ("category", "lacking"),
+    [
+        ("cuda_runtime", "it has no launch of device work"),
+        ("kernel", "it has no launch of device work"),
+        ("cpu_op", "no operator encloses its launches"),
+    ],
+)
+def test_a_trace_that_lacks_a_kind_of_event_makes_no_table(
+    tmp_path: Path, category: str, lacking: str
+) -> None:
+    path = write(tmp_path, lambda found: [e for e in found if e["cat"] != category])
+    samples = replayer(build_tree(read_kineto(path))).samples()
+    with pytest.raises(IrgraphError, match=f"trace.json: .*{lacking}") as caught:
+        samples.sound(str(path))
+    assert caught.value.exit_code == 4

@@ -78,9 +78,21 @@ def test_an_op_without_launches_has_a_time_as_a_whole() -> None:
     assert HOST.overheads(Op("autograd.ViewBackward0"), 0).t5 == 3.0
 
 
-def test_an_empty_table_says_that_nothing_was_found() -> None:
-    costs = host_table(HostFile(1, "empty", Stat(7.0), {})).overheads(linear(2), 2)
-    assert (costs.t2, costs.t5, costs.level) == (0.0, 0.0, "global")
+def test_what_a_table_lacks_altogether_comes_from_the_default_one_and_is_told() -> None:
+    default = load_host("v100").overheads(linear(2), 2)
+    empty = host_table(HostFile(1, "empty", Stat(7.0), {}))
+    costs = empty.overheads(linear(2), 2)
+    assert (costs.t1, costs.t2, costs.t3, costs.t5) == (7.0, default.t2, default.t3, default.t5)
+    assert costs.t4 == default.t4
+    assert costs.level == "default table"
+    assert empty.lacking == ("T2", "T3", "T5", "times of calls without launches", "T4")
+    assert HOST.lacking == ()
+
+
+def test_a_table_may_count_launches_into_the_times_around_them() -> None:
+    file = HostFile(1, "m", Stat(1.0), {}, {"aten.relu": OpEntry(t2=Stat(9.0), t3=Stat(2.0))})
+    costs = host_table(file).overheads(Op("aten.relu"), 1)
+    assert (costs.t2, costs.t4, costs.level) == (9.0, {}, "op")
 
 
 def test_categories_follow_names() -> None:
