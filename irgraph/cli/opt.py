@@ -116,6 +116,8 @@ def opt(
         say(f"left out: {stage}")
     for table in tables:
         print_table(table.title, table.rows(), sys.stderr, table.caption)
+        for line in table.remarks():
+            say(line)
     if check:
         _check(graph, outcome.graph)
     write_result(print_graph(outcome.graph), output)

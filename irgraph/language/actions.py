@@ -42,7 +42,7 @@ def run_find(statement: Find, state: State, frame: Frame) -> None:
     selected = state.select(statement.selection, frame)
     ops = [op for match in selected.matches for op in members_of(selected, match.ops)]
     frame.handles[statement.name] = Handle(tuple(ops))
-    state.entries.append(entry_of(statement, frame, selected))
+    state.entries.append(entry_of(statement, frame, selected, statement.selection))
 
 
 def run_expect(statement: Expect, state: State, frame: Frame) -> None:
@@ -108,7 +108,7 @@ def run_remove(statement: Remove, state: State, frame: Frame) -> None:
     legal = swapped if statement.swaps else "no result is in use"
     state.entries.append(
         replace(
-            entry_of(statement, frame, first),
+            entry_of(statement, frame, first, statement.selection),
             groups=len(done),
             replaced=sum(done),
             legal=(legal,) if done else (),

@@ -10,10 +10,9 @@ from irgraph.language.state import (
     Frame,
     State,
     call_of,
-    entry,
+    entry_of,
     illegal,
     members_of,
-    nothing_matched,
     refusal,
 )
 from irgraph.language.tree import Cast
@@ -52,13 +51,10 @@ def run_cast(statement: Cast, state: State, frame: Frame) -> None:
     met = f", {done.met} not needed" if done.met else ""
     state.entries.append(
         replace(
-            entry(statement, frame),
-            matched=selected.total,
-            tried=selected.misses.tried,
+            entry_of(statement, frame, selected, selection),
             done=made + met,
             moved=len(done.ops),
             legal=("each computes in that type; others see the types they know",) if chosen else (),
             refused=tuple(refused),
-            warnings=() if selected.total else (nothing_matched(selected, selection),),
         )
     )

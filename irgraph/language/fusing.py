@@ -92,7 +92,7 @@ class _Fusing:
                 self._fuse_set([match], None)
         self.state.graph = self.pending.commit()
         return replace(
-            entry_of(self.statement, self.frame, self.selected),
+            entry_of(self.statement, self.frame, self.selected, self.statement.selection),
             groups=self.groups,
             replaced=self.replaced,
             made=len(self.made),

@@ -14,6 +14,7 @@ from irgraph.language.state import (
     State,
     call_of,
     entry,
+    entry_of,
     illegal,
     members_of,
     nothing_matched,
@@ -38,26 +39,30 @@ def whole(selection: Selection, state: State, frame: Frame) -> Selected:
 def run_reorder(statement: Reorder, state: State, frame: Frame) -> None:
     """Move what matches in the launch order, one by one where all matches are meant."""
     selected = whole(statement.selection, state, frame)
-    made = replace(entry(statement, frame), matched=selected.total, tried=selected.misses.tried)
+    made = entry_of(statement, frame, selected, statement.selection)
     ops = [op for match in selected.matches for op in members_of(selected, match.ops)]
-    warnings = [] if ops else [nothing_matched(selected, statement.selection)]
-    anchor = None
+    warnings = list(made.warnings)
+    anchor, beside = None, ""
     if isinstance(statement.to, Anchor) and ops:
-        anchor = _anchor(statement.to, state, frame, warnings)
+        anchor, beside = _anchor(statement.to, state, frame, warnings)
     if not ops or (anchor is None and isinstance(statement.to, Anchor)):
         state.entries.append(replace(made, warnings=tuple(warnings)))
         return
-    state.entries.append(_move(statement, state, ops, anchor, made))
+    state.entries.append(_move(statement, state, ops, anchor, replace(made, done=beside)))
 
 
-def _anchor(anchor: Anchor, state: State, frame: Frame, warnings: list[Diagnostic]) -> Op | None:
-    """Return the op beside which others shall stand."""
+def _anchor(
+    anchor: Anchor, state: State, frame: Frame, warnings: list[Diagnostic]
+) -> tuple[Op | None, str]:
+    """Return the op beside which others shall stand, and which it is where several match."""
     found = state.select(anchor.selection, frame, all_=True)
     if not found.matches:
         warnings.append(nothing_matched(found, anchor.selection))
-        return None
+        return None, ""
     match = found.matches[-1 if anchor.nth == "last" else 0]
-    return found.op(match.ops[-1] if anchor.side == "after" else match.ops[0])
+    several = len(found.matches) > 1 and not anchor.nth
+    told = f" {anchor.side} the first of {len(found.matches)} matches" if several else ""
+    return found.op(match.ops[-1] if anchor.side == "after" else match.ops[0]), told
 
 
 def _move(
@@ -72,10 +77,14 @@ def _move(
         raise illegal(refusal(error, what, statement.place, graph)) from None
     state.graph = done.graph
     moved = len(ops) if stream else len(done.moved)
-    told = f"{counted(len(ops), 'op')} of which {len(done.moved)} moved"
+    told = f"{counted(len(ops), 'op')} moved"
+    if len(done.moved) < len(ops):
+        told = f"{len(done.moved)} of {counted(len(ops), 'op')} moved"
+    told += made.done
     if stream:
         events = _events(state) - sum(op.name == RECORD for op in graph.walk())
-        told += f", on stream {stream} with {counted(events, 'event')}"
+        they = "they run" if len(ops) > 1 else "it runs"
+        told += f"; {they} on stream {stream} now, with {counted(events, 'event')}"
     assumed = () if done.assumed is None else (f"{call_of(done.assumed)}: {reason}",)
     legal = ("no dependence is crossed",)
     return replace(made, done=told, legal=legal, assumptions=assumed, moved=moved)
@@ -93,7 +102,8 @@ def run_parallelize(statement: Parallelize, state: State, frame: Frame) -> None:
         raise fail(message, statement.streams.place)
     found = [(selection, whole(selection, state, frame)) for selection in statement.selections]
     total = sum(selected.total for _, selected in found)
-    made = replace(entry(statement, frame), matched=total)
+    first = any(len(selected.matches) < selected.total for _, selected in found)
+    made = replace(entry(statement, frame), matched=total, first=first)
     lacking = [nothing_matched(selected, s) for s, selected in found if not selected.total]
     groups = _groups([selected for _, selected in found])
     if len(groups) < 2:

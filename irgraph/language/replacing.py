@@ -16,20 +16,21 @@ from irgraph.language.state import (
     Frame,
     State,
     call_of,
-    entry,
     entry_of,
     illegal,
     members_of,
-    nothing_matched,
     refusal,
 )
 from irgraph.language.templates import make_ops, names_of
 from irgraph.language.tree import Insert, Replace
-from irgraph.language.values import spell
+from irgraph.language.values import counted, spell
 from irgraph.text.diagnostics import Diagnostic
 from irgraph.verbs.insert import Insertion, check_insertion, insert
 from irgraph.verbs.pending import Pending
 from irgraph.verbs.refusal import RefusedError
+
+COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
+"""Libraries whose ops talk to other processes."""
 
 
 @dataclass
@@ -100,7 +101,7 @@ def run_replace(statement: Replace, state: State, frame: Frame) -> None:
         frame.handles[statement.named] = Handle(tuple(made), statement.selection)
     state.entries.append(
         replace(
-            entry_of(statement, frame, selected),
+            entry_of(statement, frame, selected, statement.selection),
             groups=len(done),
             replaced=sum(len(match.ops) for match in done),
             made=len(made),
@@ -141,22 +142,32 @@ def run_insert(statement: Insert, state: State, frame: Frame) -> None:
 
     attempts = Attempts(statement, state, selected, anchor.selection.many, "left alone")
     done = list(attempts.each(matches, change))
-    state.graph, made = insert(state.graph, found)
+    was = state.graph
+    state.graph, made = insert(was, found)
+    entry = entry_of(statement, frame, selected, anchor.selection)
+    if any(map(_communicates, made)) and not any(map(_communicates, was.leaves())):
+        entry = replace(entry, warnings=(_first_communication(statement, len(made)),))
     if statement.named:
         frame.handles[statement.named] = Handle(made, anchor.selection)
-    warnings = () if selected.total else (nothing_matched(selected, anchor.selection),)
     state.entries.append(
         replace(
-            entry(statement, frame),
-            matched=selected.total,
-            tried=selected.misses.tried,
+            entry,
             groups=len(done),
             made=len(made),
             legal=("what they take is defined there",) if done else (),
             refused=tuple(attempts.refused),
-            warnings=warnings,
         )
     )
+
+
+def _communicates(op: Op) -> bool:
+    return op.name.partition(".")[0] in COMMUNICATION
+
+
+def _first_communication(statement: Insert, made: int) -> Diagnostic:
+    added = counted(made, "op")
+    message = f"the model has no communication of its own; one process runs without the {added}"
+    return Diagnostic(message, statement.place, severity="note")
 
 
 def _tensor(values: dict[str, Value], name: str) -> Tensor:

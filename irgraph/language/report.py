@@ -24,6 +24,7 @@ class Entry:
         place: where it stands.
         caller: the pass it belongs to, ``""`` for the script itself.
         matched: matches of its pattern.
+        first: whether it is about the first of several matches only.
         groups: groups that those formed.
         replaced: ops that went.
         made: ops that came.
@@ -35,12 +36,14 @@ class Entry:
         done: what was done, where it is no matter of matches.
         tried: ops that its pattern was held against.
         seconds: how long it took.
+        spare: whether it matched nothing, and another statement of its pass served instead.
     """
 
     statement: Statement
     place: Place
     caller: str = ""
     matched: int = 0
+    first: bool = False
     groups: int = 0
     replaced: int = 0
     made: int = 0
@@ -52,6 +55,7 @@ class Entry:
     done: str = ""
     tried: int = 0
     seconds: float = 0.0
+    spare: bool = False
 
     @property
     def changed(self) -> bool:
@@ -59,8 +63,9 @@ class Entry:
         return bool(self.replaced or self.made or self.moved)
 
     def calmed(self) -> Entry:
-        """Return the entry with its warnings as mere notes."""
-        return replace(self, warnings=tuple(replace(w, severity="note") for w in self.warnings))
+        """Return the entry with its warnings as mere notes, untold where it matched nothing."""
+        notes = tuple(replace(w, severity="note") for w in self.warnings)
+        return replace(self, warnings=notes, spare=bool(notes) and not self.matched)
 
     @property
     def verb(self) -> str:
@@ -70,6 +75,9 @@ class Entry:
     def __str__(self) -> str:
         """Return the entry as lines of text."""
         where = f"{self.caller}: " if self.caller else ""
+        if self.caller and self.warnings and not self.matched:
+            told = "; ".join(map(_line, self.warnings))
+            return f"{where}{self.verb} at {self.place}: {told}"
         lines = [f"{where}{self.verb} at {self.place}: {self._done()}"]
         for reason, times in Counter(self.legal).items():
             lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))
@@ -79,9 +87,10 @@ class Entry:
         return "\n".join(lines)
 
     def _done(self) -> str:
+        first = "the first of " if self.first else ""
+        matches = f"{first}{counted(self.matched, 'match', 'es')}"
         if self.done:
-            return self.done
-        matches = counted(self.matched, "match", "es")
+            return f"{matches}: {self.done}" if first else self.done
         groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
         if not self.changed:
             return f"{matches}, nothing changed"
@@ -92,17 +101,22 @@ class Entry:
 
 
 def _brief(diagnostic: Diagnostic) -> str:
-    """Return a note in a line or two; warnings and errors in full."""
-    if diagnostic.severity != "note":
-        return str(diagnostic)
-    return "; ".join([f"note: {diagnostic.message}", *(note.message for note in diagnostic.notes)])
+    """Return a note as a line; warnings and errors in full."""
+    return str(diagnostic) if diagnostic.severity != "note" else f"note: {_line(diagnostic)}"
+
+
+def _line(diagnostic: Diagnostic) -> str:
+    """Return a diagnostic as one line, without its excerpt."""
+    notes = (f"{note.message} ({note.place})" for note in diagnostic.notes)
+    return "; ".join([diagnostic.message, *notes])
 
 
 @dataclass(frozen=True)
 class Report:
-    """Entries in the order in which statements ran."""
+    """Entries in the order in which statements ran; names that the script gives and never uses."""
 
     entries: tuple[Entry, ...] = ()
+    unused: tuple[Diagnostic, ...] = ()
 
     @property
     def replaced(self) -> int:
@@ -122,8 +136,8 @@ class Report:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """All warnings; a note that an alternative was not needed is none."""
-        found = (diagnostic for entry in self.entries for diagnostic in entry.warnings)
-        return tuple(diagnostic for diagnostic in found if diagnostic.severity == "warning")
+        found = [diagnostic for entry in self.entries for diagnostic in entry.warnings]
+        return tuple(d for d in (*self.unused, *found) if d.severity == "warning")
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -131,8 +145,8 @@ class Report:
         return tuple(reason for entry in self.entries for reason in entry.assumptions)
 
     def __str__(self) -> str:
-        """Return the report as text, the number of assumptions last."""
-        lines = list(map(str, self.entries))
+        """Return the report as text without spare alternatives, the number of assumptions last."""
+        lines = [*map(str, self.unused), *(str(entry) for entry in self.entries if not entry.spare)]
         if self.assumptions:
             lines.append(f"the result rests on {counted(len(self.assumptions), 'assumption')}")
         return "\n".join(lines)

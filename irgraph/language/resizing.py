@@ -12,7 +12,7 @@ from irgraph.language.match import Match
 from irgraph.language.moving import whole
 from irgraph.language.report import Entry
 from irgraph.language.select import Selected, match_scope
-from irgraph.language.state import Frame, State, entry, illegal, nothing_matched, refusal
+from irgraph.language.state import Frame, State, entry, entry_of, illegal, refusal
 from irgraph.language.tree import Resize
 from irgraph.language.values import counted, spell
 from irgraph.text.diagnostics import Diagnostic, fail
@@ -25,10 +25,9 @@ AGREE = "all ops agree on the sizes that follow"
 
 def run_resize(statement: Resize, state: State, frame: Frame) -> None:
     """Give a dimension or an axis another size; every size that must follow does."""
-    made = entry(statement, frame)
     was = state.graph
     if statement.selection is not None:
-        state.entries.append(_run_axes(statement, state, frame, made))
+        state.entries.append(_run_axes(statement, state, frame))
         _carry(frame, was, state.graph)
         return
     size = _checked(state.value(statement.size, frame), statement)
@@ -40,7 +39,7 @@ def run_resize(statement: Resize, state: State, frame: Frame) -> None:
         raise illegal(refusal(error, what, statement.place, state.graph)) from None
     _carry(frame, was, state.graph)
     done = f"{statement.dimension} is {size} (was {before})"
-    state.entries.append(replace(made, done=done, legal=(EXPRESSIONS,)))
+    state.entries.append(replace(entry(statement, frame), done=done, legal=(EXPRESSIONS,)))
 
 
 def _carry(frame: Frame, was: Graph, now: Graph) -> None:
@@ -52,13 +51,13 @@ def _carry(frame: Frame, was: Graph, now: Graph) -> None:
             frame.handles[name] = replace(handle, ops=ops)
 
 
-def _run_axes(statement: Resize, state: State, frame: Frame, made: Entry) -> Entry:
+def _run_axes(statement: Resize, state: State, frame: Frame) -> Entry:
     selection = statement.selection
     assert selection is not None
     selected = whole(selection, state, frame)
-    made = replace(made, matched=selected.total, tried=selected.misses.tried)
+    made = entry_of(statement, frame, selected, selection)
     if not selected.matches:
-        return replace(made, warnings=(nothing_matched(selected, selection),))
+        return made
     told: list[str] = []
     refused: list[Diagnostic] = []
     for (was, size), axes in _wanted(statement, selected, state, frame).items():

@@ -45,6 +45,7 @@ from irgraph.language.tree import (
     Sweep,
 )
 from irgraph.language.tree import Target as Target_
+from irgraph.language.unused import unused
 from irgraph.language.values import spell
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.verbs.ordered import Ordered, told
@@ -79,7 +80,7 @@ def run(
     if verified and state.graph is not graph:
         _verify(state.graph)
         _check_streams(graph, state)
-    return Outcome(state.graph, Report(tuple(state.entries)))
+    return Outcome(state.graph, Report(tuple(state.entries), tuple(unused(whole))))
 
 
 def _settled(body: Sequence[Statement], start: State, frame: Frame) -> State:

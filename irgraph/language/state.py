@@ -14,7 +14,7 @@ from irgraph.language.index import Index
 from irgraph.language.patterns import Found, Module, Selection, Series
 from irgraph.language.report import Entry, op_place
 from irgraph.language.select import Handle, Selected, select
-from irgraph.language.tree import Find, Fuse, Pass, Remove, Replace, Statement
+from irgraph.language.tree import Fuse, Pass, Remove, Replace, Statement
 from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 from irgraph.verbs.refusal import RefusedError
 
@@ -26,6 +26,10 @@ ILLEGAL = 1
 
 MOST_STATEMENTS = 5_000
 """Statements that a script, or one run of a sweep, may run, loops and passes unrolled."""
+
+
+SHOWN = 4
+"""Ops of a series that messages name."""
 
 
 @dataclass
@@ -150,7 +154,10 @@ def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
 
 def _called(pattern: Series | Module | Found) -> str:
     """Return how messages call a pattern: its ops, without their holes."""
-    return ", ".join(op.op for op in pattern.ops) if isinstance(pattern, Series) else str(pattern)
+    if not isinstance(pattern, Series):
+        return str(pattern)
+    ops = [op.op for op in pattern.ops]
+    return ", ".join(ops if len(ops) <= SHOWN else [*ops[:SHOWN], "…"])
 
 
 def _unheard(selection: Selection, index: Index) -> str:
@@ -169,12 +176,15 @@ def entry(statement: Statement, frame: Frame) -> Entry:
     return Entry(statement, statement.place, frame.caller)
 
 
-def entry_of(statement: Find | Dropping, frame: Frame, selected: Selected) -> Entry:
+def entry_of(statement: Statement, frame: Frame, selected: Selected, selection: Selection) -> Entry:
     """Return an entry about what a statement selected; nothing matched is a warning."""
-    made = replace(entry(statement, frame), matched=selected.total, tried=selected.misses.tried)
-    if selected.total:
-        return made
-    return replace(made, warnings=(nothing_matched(selected, statement.selection),))
+    return replace(
+        entry(statement, frame),
+        matched=selected.total,
+        first=len(selected.matches) < selected.total,
+        tried=selected.misses.tried,
+        warnings=() if selected.total else (nothing_matched(selected, selection),),
+    )
 
 
 def members_of(selected: Selected, positions: Sequence[int]) -> list[Op]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from costmodels.measured import has_measured
 from irgraph.ir.graph import Graph
@@ -17,19 +18,23 @@ ALONE = (
     "change; `irgraph diff` of both models scales by them"
 )
 
+LEAST = 0.0005
+"""Share of the step below which a loss is not worth a word."""
+
 
 @dataclass
 class Gains(Tabular):
     """Predicts the step before the first stage and after every one that changes it.
 
     ``target`` is the device; ``steps`` holds each stage's label with the step time after it, in
-    microseconds, and the peak memory, in bytes.
+    microseconds, and the peak memory, in bytes; ``resized`` labels of stages that resize.
     """
 
     title = "predicted step time and peak memory"
     caption = UNVALIDATED
     target: Target
     steps: list[tuple[str, float, int]] = field(default_factory=list)
+    resized: set[str] = field(default_factory=set)
 
     def before(self, stage: Stage, graph: Graph) -> None:
         """Predict the step that the pipeline starts with."""
@@ -42,6 +47,17 @@ class Gains(Tabular):
         """Predict what a stage left."""
         figures = self._figures(graph) if done.changed else self.steps[-1][1:]
         self.steps.append((done.label, *figures))
+        if any(entry.verb == "resize" for entry in done.report.entries):
+            self.resized.add(done.label)
+
+    def remarks(self) -> list[str]:
+        """Return a line for each stage that makes the step slower, unless it resizes the work."""
+        return [
+            f"slower: {label} is predicted to add {(time - last) / 1000:.3f} ms"
+            f" to the step ({time / last - 1:+.1%})"
+            for (_, last, _), (label, time, _) in pairwise(self.steps)
+            if time > last * (1 + LEAST) and label not in self.resized
+        ]
 
     def _figures(self, graph: Graph) -> tuple[float, int]:
         return self.target.measure(graph)["step.time"], peak_memory(graph).peak

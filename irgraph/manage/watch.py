@@ -97,6 +97,10 @@ class Tabular(Watcher):
         """Return what was collected, columns in order."""
         return []
 
+    def remarks(self) -> list[str]:
+        """Return what to say beside the rows, a line each."""
+        return []
+
 
 @dataclass
 class Timing(Tabular):

@@ -120,6 +120,20 @@ def test_opt_prices_ops_for_a_device_and_shows_what_steps_gain(run: Run) -> None
     assert "│ fuse-epilogue " in ran.err
 
 
+def test_opt_says_which_pass_makes_the_step_slower(run: Run) -> None:
+    pipeline = "parallel-branches, fuse-epilogue, resize-batch(to = 4096)"
+    err = run("opt", "--pass", pipeline, "--device", "v100", DLRM).err
+    slower = [line for line in err.splitlines() if line.startswith("slower: ")]
+    assert [line.partition(" is ")[0] for line in slower] == ["slower: parallel-branches"]
+    assert " ms to the step (+0." in slower[0]
+
+
+def test_opt_says_where_a_pass_adds_the_first_communication(run: Run) -> None:
+    said = "note: the model has no communication of its own"
+    twice = run("opt", "--pass", "overlap-allreduce, overlap-allreduce", DLRM).err
+    assert twice.count(said) == 1
+
+
 def test_opt_says_how_the_peak_of_memory_changed(run: Run) -> None:
     ran = run("opt", "--pass", "fuse-embedding", "--device", "v100", DLRM)
     assert "peak memory: 3.85 GiB before, 1.98 GiB after (-48.5%)" in ran.err

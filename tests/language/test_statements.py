@@ -198,8 +198,31 @@ def test_an_alternative_of_a_pass_that_is_not_needed_is_no_warning() -> None:
     )
     assert done(script + "apply p", mlp()).report.warnings == ()
     assert len(done(script + "apply q", mlp()).report.warnings) == 1
-    report = str(done(script + "apply p", mlp()).report)
-    assert "note: nothing matches aten.bmm: the model has no aten.bmm" in report
+    assert "aten.bmm" not in str(done(script + "apply p", mlp()).report)
+
+
+def test_a_pass_that_changes_nothing_says_why_in_a_line_each() -> None:
+    script = 'pass q "Q." { remove many aten.bmm  remove many aten.sum(_, dim = [7]) }\napply q'
+    assert str(done(script, mlp()).report).splitlines() == [
+        "q: remove at -e:1:15: nothing matches aten.bmm: the model has no aten.bmm",
+        "q: remove at -e:1:37: nothing matches aten.sum; nearest miss: aten.sum (%s): "
+        "it has no argument 'dim' (m.ir:19:1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("find a = aten.t", "the first of 2 matches, nothing changed"),
+        ("remove aten.sum", "1 match, 1 op went"),
+        ("cast aten.addmm to bf16", "the first of 2 matches: 1 op in bf16"),
+        ("insert %n = aten.neg(%x) after aten.addmm(_, %x, ...)", "the first of 2 matches, 1 op"),
+        ("reorder aten.sum after aten.t", "0 of 1 op moved after the first of 2 matches"),
+        ("find a = many aten.t", "2 matches, nothing changed"),
+    ],
+)
+def test_that_a_statement_is_about_the_first_of_several_is_told(script: str, told: str) -> None:
+    assert told in str(done(script, mlp()).report)
 
 
 def test_a_script_that_fails_late_changes_nothing() -> None:
