@@ -10,6 +10,7 @@ from typing import Any
 from irgraph.capture.kineto.anonymise import Anonymiser
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
+from irgraph.ir.resize import FIXED
 from irgraph.ir.tensor import Tensor
 
 _SETTINGS = ("trace_version", "torch", "captured_on")
@@ -38,6 +39,11 @@ class _Renaming:
             for d in graph.tensors
         )
         settings = {key: graph.settings[key] for key in _SETTINGS if key in graph.settings}
+        settings |= {
+            key: re.sub(r"[^;()]+ \([^()]*\)", " an op", str(value)).strip()
+            for key, value in graph.settings.items()
+            if key.startswith(f"{FIXED}_")
+        }
         ops = tuple(map(self.op, graph.ops))
         schemas = tuple(map(self.schema, graph.schemas))
         return replace(

@@ -9,6 +9,7 @@ from irgraph.capture.calls import Item
 from irgraph.ir.dim import make
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.resize import fixed_sizes
 from irgraph.ir.tensor import Tensor
 
 
@@ -38,7 +39,9 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
         replace(parts[0], tensor=merge.tensor([part.tensor for part in parts]))
         for parts in zip(*declared, strict=True)
     )
-    found = replace(base, dims={**base.dims, name: batch}, ops=ops, tensors=tensors)
+    settings = {**base.settings, **fixed_sizes(name, sorted(merge.odd))}
+    dims = {**base.dims, name: batch}
+    found = replace(base, dims=dims, settings=settings, ops=ops, tensors=tensors)
     return (found if merge.seen else base), sorted(merge.odd)
 
 

@@ -64,7 +64,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
     """Return the graph with the sizes that ``--dim`` options give."""
     if not dims:
         return graph
-    from irgraph.ir.resize import with_dims
+    from irgraph.ir.resize import kept_sizes, with_dims
     from irgraph.text.diagnostics import fail, near
 
     sizes: dict[str, int] = {}
@@ -78,6 +78,8 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
+    for told in (note for name in sizes for note in kept_sizes(graph, name)):
+        say(f"warning: not resized: {told}")
     try:
         return with_dims(graph, sizes)
     except ValueError as error:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor, oversized
+
+FIXED = "fixed"
+"""Start of the setting that lists, for a dimension, the numbers that do not follow from it."""
+
+BETWEEN = "; "
+
+
+def fixed_sizes(dim: str, notes: Sequence[str]) -> dict[str, Value]:
+    """Return the settings by which a model keeps what does not follow from a dimension."""
+    return {f"{FIXED}_{dim}": BETWEEN.join(notes)} if notes else {}
+
+
+def kept_sizes(graph: Graph, dim: str) -> tuple[str, ...]:
+    """Return what the capture found that depends on a dimension and does not follow from it."""
+    notes = graph.settings.get(f"{FIXED}_{dim}")
+    return tuple(notes.split(BETWEEN)) if isinstance(notes, str) else ()
 
 
 def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:

@@ -17,9 +17,12 @@ from irgraph.language.tree import Resize
 from irgraph.language.values import counted, spell
 from irgraph.text.diagnostics import Diagnostic, fail
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.resize import Axis, resize
+from irgraph.verbs.resize import Axis, Resizing, resize
 
-EXPRESSIONS = "all sizes that depend on it are expressions of it"
+EXPRESSIONS = "every size that is an expression of it follows"
+SHOWN = 5
+"""Sizes that stayed which a warning lists."""
+
 AGREE = "all ops agree on the sizes that follow"
 
 
@@ -33,13 +36,25 @@ def run_resize(statement: Resize, state: State, frame: Frame) -> None:
     size = _checked(state.value(statement.size, frame), statement)
     before = state.graph.dims[statement.dimension]
     try:
-        state.graph = resize(state.graph, statement.dimension, size).graph
+        done = resize(state.graph, statement.dimension, size)
     except RefusedError as error:
         what = f"{statement.dimension} is not resized to {size}"
         raise illegal(refusal(error, what, statement.place, state.graph)) from None
+    state.graph = done.graph
     _carry(frame, was, state.graph)
-    done = f"{statement.dimension} is {size} (was {before})"
-    state.entries.append(replace(entry(statement, frame), done=done, legal=(EXPRESSIONS,)))
+    made = replace(entry(statement, frame), done=f"{statement.dimension} is {size} (was {before})")
+    state.entries.append(replace(made, legal=(EXPRESSIONS,), warnings=_kept(done, statement)))
+
+
+def _kept(done: Resizing, statement: Resize) -> tuple[Diagnostic, ...]:
+    """Return a warning for sizes that should have followed and did not."""
+    if not done.kept:
+        return ()
+    notes = tuple(Diagnostic(told, severity="note") for told in done.kept[:SHOWN])
+    more = f", of which {SHOWN} are shown" if len(done.kept) > SHOWN else ""
+    message = f"{counted(len(done.kept), 'number')} of the capture stayed{more}"
+    hint = "capture the step at this size to be sure"
+    return (Diagnostic(message, statement.place, notes, hint, "warning"),)
 
 
 def _carry(frame: Frame, was: Graph, now: Graph) -> None:
@@ -71,6 +86,7 @@ def _run_axes(statement: Resize, state: State, frame: Frame) -> Entry:
                 raise illegal(refused[-1]) from None
             continue
         state.graph = done.graph
+        made = replace(made, warnings=(*made.warnings, *_kept(done, statement)))
         follow = counted(len(done.changed), "tensor")
         told.append(f"{first} is {size} (was {was}), {follow} changed")
     legal = (AGREE,) if told else ()

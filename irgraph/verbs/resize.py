@@ -10,7 +10,7 @@ from irgraph.axes.resized import growth_of
 from irgraph.axes.sizes import PinnedError
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
-from irgraph.ir.resize import with_dims
+from irgraph.ir.resize import kept_sizes, with_dims
 from irgraph.text.diagnostics import near
 from irgraph.verbs.refusal import RefusedError
 
@@ -29,10 +29,15 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """A graph with something resized, and the names of the tensors that changed with it."""
+    """A graph with something resized, and the names of the tensors that changed with it.
+
+    ``kept`` tells of sizes that the capture found to depend on the dimension, in a way that no
+    expression over it has: they are as they were.
+    """
 
     graph: Graph
     changed: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
 def resize(graph: Graph, of: str | Axis | Sequence[Axis], size: int) -> Resizing:
@@ -96,7 +101,7 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
         raise RefusedError(str(error)) from None
     now = made.by_name
     changed = (old.name for old in graph.by_name.values() if now[old.name] is not old)
-    return Resizing(made, tuple(changed))
+    return Resizing(made, tuple(changed), kept_sizes(graph, name))
 
 
 def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from irgraph.capture.anonymous import anonymous
 from irgraph.capture.batch import DifferentStructureError, with_batch
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
+from irgraph.ir.resize import kept_sizes
 from irgraph.ir.tensor import Tensor
+from irgraph.language import load_script, run
+from irgraph.text import parse, print_graph
 
 
 def graph(rows: int, name: str = "aten.relu", **attributes: float) -> Graph:
@@ -68,3 +72,23 @@ def test_more_calls_are_another_structure() -> None:
     short = Graph("g", tensors=graph(4).tensors, ops=graph(4).ops[:1])
     with pytest.raises(DifferentStructureError, match="makes 2 calls at one size, 1 at another"):
         with_batch({8: graph(8), 4: short}, 8)
+
+
+def test_a_model_keeps_what_does_not_follow_and_a_resize_repeats_it() -> None:
+    # one number follows from the batch size, another is its square
+    sizes = {n: graph(n, scale=n * n) for n in (8, 4, 2)}
+    found, odd = with_batch(sizes, 8)
+    again = parse(print_graph(found))
+    assert (
+        kept_sizes(again, "B")
+        == tuple(odd)
+        == ("aten.relu (): 64 is not linear in the batch size",)
+    )
+    report = str(run(load_script("resize B = 16"), again).report)
+    assert "warning: 1 number of the capture stayed" in report
+    assert "note: aten.relu (): 64 is not linear in the batch size" in report
+    assert "every size that is an expression of it follows" in report
+    by_axis = run(load_script("resize %x.shape[0] of aten.relu(%x, ...) = 16"), again).report
+    assert "1 number of the capture stayed" in str(by_axis)
+    (hidden,) = kept_sizes(anonymous(again), "B")
+    assert hidden == "an op: 64 is not linear in the batch size"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from irgraph.language import Script, check_script, load_pass, load_script
 from irgraph.language.expressions import Literal
 from irgraph.language.tree import Apply, Call, Statement
 from tests.language.models import mlp
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", passes.names())
@@ -45,3 +48,16 @@ def test_a_pass_that_is_nowhere_is_none() -> None:
 
 def test_folders_that_are_not_there_hold_nothing(tmp_path: Path) -> None:
     assert passes.names([tmp_path / "missing"]) == passes.names()
+
+
+def test_every_pass_has_its_row_and_its_paragraph_in_the_docs() -> None:
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    rows = {row.partition("(")[0] for row in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
+    calls = dict(re.findall(r"^\*\*`([\w-]+)(?:\(([^`]*)\))?`\*\*", page, re.MULTILINE))
+    calls |= dict(re.findall(r" and \*\*`([\w-]+)\(([^`]*)\)`\*\*", page))
+    declared = {path.stem: load_pass(path.stem) for path in (ROOT / "passes").glob("*.irg")}
+    assert rows == set(calls) == set(declared)
+    for name, found in declared.items():
+        given = [f"{p.name} = {p.default}" if p.default else p.name for p in found.parameters]
+        short = [p.name for p in found.parameters]
+        assert calls[name] in (", ".join(given), ", ".join(short)), name
