@@ -23,8 +23,8 @@ class Accounting:
         gap: between the end of a kernel and the start of the next one of a busy stream.
         per_kernel: added to the time of every kernel.
         listed: when the host also pays for launches that its table lists beyond those the cost
-            models know: ``never``, ``launching`` (for operations that launch something, or that
-            no cost model knows) or ``always``.
+            models know: ``never``, ``unknown`` (for operations that no cost model knows in full:
+            a list is of the usual call of a name, in the software of its day) or ``always``.
         sync: what makes the host wait for the device: ``never``, ``to`` (every ``aten.to`` waits
             for all earlier work, behind its T3) or ``blocking`` (each ``Kernel.blocking``).
         sync_return: from the end of the awaited work until the host goes on.
@@ -68,7 +68,7 @@ its second stream for collectives are left out.)"""
 BLOCKING = Accounting(
     "blocking",
     latency=2.0,
-    listed="launching",
+    listed="unknown",
     sync="blocking",
     sync_return=3.5,
     annotations="entered",

@@ -182,7 +182,7 @@ class Charges:
         """Launches that the host's table lists beyond those that the cost models know."""
         when = self.rules.listed
         unknown = any(id(leaf) in self._unknown for leaf in op.leaves())
-        if when == "always" or (when == "launching" and (known or unknown)):
+        if when == "always" or (when == "unknown" and unknown):
             return self._costs(op).listed[known:]
         return ()
 

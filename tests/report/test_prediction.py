@@ -88,3 +88,9 @@ def test_a_host_table_that_lacks_a_type_of_overhead_is_warned_of(tmp_path: Path)
     assert "WARNING" in shown(prediction_tables(found.summary()))
     assert found.path.by_cause()["T2"] > 0.5 * shared.path.by_cause()["T2"]
     assert shared.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["DLRM_default", "DLRM_MLPerf"])
+def test_a_larger_batch_never_makes_a_step_shorter(name: str) -> None:
+    times = [predict(dlrm(name, batch)).step_time for batch in (64, 128, 256, 512, 1024)]
+    assert times == sorted(times)
