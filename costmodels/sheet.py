@@ -65,8 +65,8 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         clock_mhz: the boost clock that the datasheet's peaks hold at, and the clock at which the
             card that the measurements come from really ran.
         fp32_gflops, fp64_gflops: peak of the plain cores, GFLOP/s.
-        tf32_gflops, fp16_gflops, bf16_gflops: dense peak of the matrix units, GFLOP/s; absent
-            where the card has none for the type.
+        fp64_units_gflops, tf32_gflops, fp16_gflops, bf16_gflops: dense peak of the matrix units,
+            GFLOP/s; absent where the card has none for the type.
         dram_gbs, l2_gbs: bandwidth of device memory and of the second-level cache, GB/s.
         pinned_gbs, pageable_gbs: bandwidth of copies between host and device, by the kind of
             host memory, GB/s; the datasheet's is the raw rate of the bus.
@@ -95,6 +95,7 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     launch_us: Figure = Figure()
     l2_gbs: Figure = Figure()
     fp64_gflops: Figure = Figure()
+    fp64_units_gflops: Figure = Figure()
     tf32_gflops: Figure = Figure()
     fp16_gflops: Figure = Figure()
     bf16_gflops: Figure = Figure()
@@ -141,16 +142,29 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def peak(self, dtype: str) -> tuple[float, bool]:
         """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.
 
-        The datasheet's peak, scaled from the boost clock to the clock at which the card ran.
+        The datasheet's peak, scaled from the boost clock to the clock at which the card ran. A
+        rate of f64 products that somebody measured, where no datasheet tells the peak, counts as
+        that of matrix units. Raises ``IrgraphError`` where the sheet says nothing of f64.
         """
         scale = self.clock / _known(self.clock_mhz.datasheet)
         kind = "tf32" if dtype == "f32" and self.tf32 else dtype
-        units = {"tf32": self.tf32_gflops, "f16": self.fp16_gflops, "bf16": self.bf16_gflops}
-        if kind in units and units[kind].value is not None:
-            known = units[kind].datasheet or _known(units[kind].measured) / UNITS_SHARE
-            return known * scale, True
+        units = self._units().get(kind, Figure())
+        if units.value is not None:
+            return (units.datasheet or units.value / UNITS_SHARE) * scale, True
         plain = self.fp64_gflops if dtype == "f64" else self.fp32_gflops
-        return _known(plain.datasheet or self.fp32_gflops.datasheet) * scale, False
+        if plain.datasheet is None:
+            raise fail(
+                f"device sheet {self.name} has no fp64_gflops, which products in f64 need",
+                hint="add the datasheet's figure; fp64_units_gflops is that of its matrix units",
+            )
+        return plain.datasheet * scale, False
+
+    def _units(self) -> dict[str, Figure]:
+        f64 = self.fp64_units_gflops
+        if f64.value is None and self.fp64_gflops.datasheet is None:
+            f64 = self.fp64_gflops
+        narrow = {"tf32": self.tf32_gflops, "f16": self.fp16_gflops, "bf16": self.bf16_gflops}
+        return {**narrow, "f64": f64}
 
 
 def list_devices() -> tuple[str, ...]:

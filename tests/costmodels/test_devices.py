@@ -191,3 +191,36 @@ def test_convolutions_use_tf32_where_there_are_units_for_it() -> None:
 def test_pageable_copies_do_not_gain_from_a_faster_bus() -> None:
     h100 = load_device("h100")
     assert h100.host_bandwidth(pinned=False) == PAGEABLE_MOST < h100.host_bandwidth(pinned=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "gflops", "units"),
+    [
+        ("a100", 19500, True),
+        ("h100", 66900, True),
+        ("h200", 66900, True),
+        ("l4", 473, False),
+        ("t4", 254, False),
+    ],
+)
+def test_products_in_f64_run_on_matrix_units_where_a_card_has_them(
+    name: str, gflops: float, units: bool
+) -> None:
+    sheet = load_device(name)
+    clock = sheet.clock / (sheet.clock_mhz.datasheet or 0.0)
+    assert sheet.peak("f64") == (pytest.approx(gflops * clock), units)
+
+
+def test_every_shipped_sheet_tells_the_peak_of_f64() -> None:
+    assert all(load_device(name).fp64_gflops.datasheet for name in list_devices())
+
+
+def test_a_sheet_without_f64_is_not_taken_for_one_as_fast_as_f32(tmp_path: Path) -> None:
+    sheet = load_device(_written(tmp_path))
+    with pytest.raises(IrgraphError, match="sheet mine has no fp64_gflops"):
+        sheet.peak("f64")
+
+
+def test_a_measured_rate_of_f64_counts_where_no_datasheet_does(tmp_path: Path) -> None:
+    sheet = load_device(_written(tmp_path, fp64_gflops={"measured": 60}))
+    assert sheet.peak("f64") == (pytest.approx(80.0), True)
