@@ -44,7 +44,10 @@ def _what_ifs(sensitivity: dict[str, Any]) -> Table:
     table.caption, table.caption_justify = UNVALIDATED, "left"
     for row in sensitivity["ops"]:
         where = ", ".join(row[key] for key in ("module", "from") if key in row)
-        table.add_row(row["name"], where, time_text(row["step_time_us"]), _saved(row))
+        name, count = row["name"], row.get("count", 1)
+        if count > 1:
+            name, where = f"{name}, one of {count} alike", f"{where} …"
+        table.add_row(name, where, time_text(row["step_time_us"]), _saved(row))
     table.add_section()
     for row in sensitivity["groups"][:LONGEST]:
         name = LABELS.get(row["name"], "") if row["kind"] == "cause" else f"{row['name']} kernels"

@@ -13,6 +13,7 @@ from irgraph.evaluate.dlrm_v100 import dlrm
 from irgraph.prediction import Prediction, predict
 from irgraph.report.difference import compare, difference_tables
 from irgraph.report.prediction import bytes_text, prediction_tables
+from irgraph.text import parse
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,15 @@ def test_a_host_table_that_lacks_a_type_of_overhead_is_warned_of(tmp_path: Path)
 def test_a_larger_batch_never_makes_a_step_shorter(name: str) -> None:
     times = [predict(dlrm(name, batch)).step_time for batch in (64, 128, 256, 512, 1024)]
     assert times == sorted(times)
+
+
+def test_what_ifs_of_ops_alike_share_a_row() -> None:
+    ops = "".join(
+        f'%y{n} = aten.relu(%x) : f32[4096, 4096] in $c{n} from "t#{n}"\n' for n in range(8)
+    )
+    text = 'model "m" { format = 1 }\ndevice @gpu0 "v100"\ninput %x : f32[4096, 4096] in $b1\n\n'
+    summary = predict(parse(text + ops)).summary()
+    counts = [row.get("count", 1) for row in summary["sensitivity"]["ops"]]
+    assert sum(counts) == 8
+    assert len(counts) <= 2  # the last one alone ends the step
+    assert f"aten.relu, one of {max(counts)} alike" in shown(prediction_tables(summary))
