@@ -35,7 +35,7 @@ class GraphMaker:
         return Graph(
             self.random.choice(["m", WORDS[2]]),
             self.dims,
-            {"source": self.random.choice(WORDS), "n": 3, "rate": 0.5},
+            {"source": self.random.choice(WORDS), "n": 3, "rate": 0.5, "operands": "at random"},
             ("my::op(Tensor(a!) x, int n=1) -> Tensor",) if self.random.random() < 0.3 else (),
             (Device("gpu0", "v100"), Device("gpu1", "a100")),
             (Stream("s7", "gpu0"), Stream("copy", "gpu0")),

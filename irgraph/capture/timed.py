@@ -34,6 +34,7 @@ from irgraph.capture.nodes import DTYPES
 from irgraph.capture.result import Capture
 from irgraph.ir.graph import Device, Graph
 from irgraph.ir.schema import schemas_of
+from irgraph.ir.verify import OPERANDS
 from irgraph.text.diagnostics import Place, fail
 
 _STEP = "ProfilerStep#"
@@ -76,7 +77,7 @@ def lower_kineto(
     assembler = Assembler(lowering.calls(_roots(tree, chosen)))
     graph = Graph(
         name or Path(path).name.removesuffix(".gz").removesuffix(".json"),
-        settings={"source": Path(path).name},
+        settings={"source": Path(path).name, OPERANDS: "by shape"},
         devices=(Device("gpu0", sheet),),
         tensors=assembler.tensors,
         ops=assembler.ops,

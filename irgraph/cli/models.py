@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,10 @@ from irgraph.cli.common import (
     write_json,
     write_result,
 )
+
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.ir.verify import Finding
 
 
 def show(
@@ -42,12 +47,25 @@ def verify(model: ModelArgument) -> None:
     from irgraph.ir.verify import verify as find
 
     graph = read_graph(model)
-    findings = find(graph)
+    findings = [*find(graph), *_unknown_sheets(graph)]
     for finding in findings:
         say(describe(graph, finding))
     count = sum(1 for _ in graph.walk())
     say(f"{model}: {count} ops, {len(findings) or 'no'} finding{'s' * (len(findings) != 1)}")
     raise typer.Exit(1 if findings else 0)
+
+
+def _unknown_sheets(graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each device that stands for a card which nobody knows."""
+    from costmodels.sheet import load_device
+    from irgraph.ir.verify import Finding
+    from irgraph.text.diagnostics import IrgraphError
+
+    for device in graph.devices:
+        try:
+            load_device(device.sheet)
+        except IrgraphError as error:
+            yield Finding("devices", f"@{device.name}: {error.diagnostics[0].message}")
 
 
 def fmt(

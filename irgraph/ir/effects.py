@@ -91,7 +91,9 @@ def is_view(op: Op) -> bool:
     return all(t.buffer in held for t in outputs)
 
 
-UNSAID_VIEWS = frozenset({"aten._unsafe_view"})
+UNSAID_VIEWS = frozenset({
+    "aten._unsafe_view", "aten.unsafe_split", "aten.unsafe_split_with_sizes",
+})  # fmt: skip
 """Ops that return a view although their schema does not say so."""
 
 

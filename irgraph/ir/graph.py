@@ -72,8 +72,20 @@ class Graph:
 
     def walk(self) -> Iterator[Op]:
         """Yield every op, outer before inner, in launch order."""
-        for op in self.ops:
-            yield from op.walk()
+        return iter(self._every)
+
+    @cached_property
+    def _every(self) -> tuple[Op, ...]:
+        found: list[Op] = []
+
+        def visit(ops: tuple[Op, ...]) -> None:
+            for op in ops:
+                found.append(op)
+                if op.body:
+                    visit(op.body)
+
+        visit(self.ops)
+        return tuple(found)
 
     def leaves(self) -> Iterator[Op]:
         """Yield every op that called nothing further, in launch order."""

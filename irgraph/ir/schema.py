@@ -230,22 +230,34 @@ def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
 
 
 def _accepts(schema: Schema, op: Op) -> bool:
-    if len(op.operands) > len(schema.arguments):
+    return takes(schema, op) and written_by(schema, op) == op.written
+
+
+def takes(schema: Schema, op: Op) -> bool:
+    """Tell whether a schema takes what an op is given, whatever the op is said to write."""
+    arguments, attributes = schema.arguments, op.attributes
+    given = len(op.operands)
+    if given > len(arguments):
         return False
-    names = {a.name for a in schema.arguments}
-    if not names.issuperset(op.attributes):
-        return False
-    pairs = zip(schema.arguments, op.operands, strict=False)
-    if not all(_takes(argument, value) for argument, value in pairs):
-        return False
-    for argument in schema.arguments[len(op.operands) :]:
-        if argument.name in op.attributes:
-            if not _takes(argument, op.attributes[argument.name]):
+    for argument, value in zip(arguments, op.operands, strict=False):
+        if not _takes(argument, value):
+            return False
+    named = 0
+    for argument in arguments[given:]:
+        if argument.name in attributes:
+            named += 1
+            if not _takes(argument, attributes[argument.name]):
                 return False
         elif argument.default is None:
             return False
-    written = {t.name for a, v in bind(schema, op) if a.written for t in _tensors(v)}
-    return written == set(op.written)
+    return named == len(attributes)
+
+
+def written_by(schema: Schema, op: Op) -> frozenset[str]:
+    """Return the names of the tensors that a schema writes of what an op gives it."""
+    if not any(argument.written for argument in schema.arguments):
+        return frozenset()
+    return frozenset(t.name for a, v in bind(schema, op) if a.written for t in _tensors(v))
 
 
 def bind(schema: Schema, op: Op) -> list[tuple[Argument, Value]]:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from irgraph.ir.calls import misfit, overwritten, reachable, usage
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
-from irgraph.ir.schema import (
-    Schema,
-    SchemaError,
-    parse_schema,
-    resolve,
-    schemas_of,
-)
-from irgraph.ir.tensor import ITEMSIZE, Tensor, oversized
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import Schema, SchemaError, parse_schema, schemas_of
+from irgraph.ir.tensor import ITEMSIZE, DeviceRef, Tensor, oversized
+
+CHECKED = ("aten.", "irgraph.")
+"""Libraries whose ops' schemas are known to be whole."""
+
+OPERANDS = "operands"
+"""The setting of a model whose ops are not held to their schemas: what it is known of operands,
+``by shape`` where a trace does not tell which tensor one is, ``as recorded`` where one told too
+little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +102,26 @@ def _written(graph: Graph) -> Iterator[Finding]:
                 yield Finding("written", f"writes %{name}!, which is no operand of it", op)
 
 
-def _buffers(graph: Graph) -> Iterator[Finding]:
-    """A buffer lies on one declared device; types, strides and offsets make sense."""
+def _tensors(graph: Graph) -> Iterator[Finding]:
+    """A tensor's type and sizes make sense, and its buffer lies on one declared device."""
     devices = {d.name for d in graph.devices} | {"cpu"}
     home: dict[str, str] = {}
     for tensor, op in _all_tensors(graph):
-        if tensor.dtype not in ITEMSIZE:
-            yield Finding("types", f"%{tensor.name} has the unknown type {tensor.dtype}", op)
-        if tensor.device not in devices:
-            hint = f'declare it: device @{tensor.device} "v100"'
-            message = f"%{tensor.name} lies on undeclared @{tensor.device}"
-            yield Finding("devices", message, op, hint)
         if home.setdefault(tensor.buffer, tensor.device) != tensor.device:
             both = f"both @{home[tensor.buffer]} and @{tensor.device}"
             yield Finding("devices", f"%{tensor.name} puts ${tensor.buffer} on {both}", op)
-        if tensor.strides is not None and len(tensor.strides) != tensor.rank:
-            yield Finding("types", f"%{tensor.name} has not one stride an axis", op)
-        elif tensor.dtype in ITEMSIZE and oversized(tensor):
-            yield Finding("types", oversized(tensor), op)
-        if tensor.offset < 0 or any(size < 0 for size in tensor.shape):
-            yield Finding("types", f"%{tensor.name} has a negative size or offset", op)
+        if tensor.device not in devices:
+            message = f"%{tensor.name} lies on undeclared @{tensor.device}"
+            yield Finding("devices", message, op, _declare(tensor.device))
+        yield from _type(tensor, op)
+        for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
+            problem = _wrong(size, graph) if isinstance(size, Dim) else ""
+            if problem:
+                yield Finding("dims", f"%{tensor.name}: {problem}", op)
+
+
+def _declare(device: str) -> str:
+    return f'declare it: device @{device} "v100"'
 
 
 def _all_tensors(graph: Graph) -> Iterator[tuple[Tensor, Op | None]]:
@@ -129,18 +132,18 @@ def _all_tensors(graph: Graph) -> Iterator[tuple[Tensor, Op | None]]:
             yield tensor, op
 
 
-def _dims(graph: Graph) -> Iterator[Finding]:
-    """Sizes are what their expressions give under the model's dimensions."""
-    for tensor, op in _all_tensors(graph):
-        for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
-            problem = _wrong(size, graph)
-            if problem:
-                yield Finding("dims", f"%{tensor.name}: {problem}", op)
+def _type(tensor: Tensor, op: Op | None) -> Iterator[Finding]:
+    if tensor.dtype not in ITEMSIZE:
+        yield Finding("types", f"%{tensor.name} has the unknown type {tensor.dtype}", op)
+    if tensor.strides is not None and len(tensor.strides) != tensor.rank:
+        yield Finding("types", f"%{tensor.name} has not one stride an axis", op)
+    elif tensor.dtype in ITEMSIZE and oversized(tensor):
+        yield Finding("types", oversized(tensor), op)
+    if tensor.offset < 0 or min(tensor.shape, default=0) < 0:
+        yield Finding("types", f"%{tensor.name} has a negative size or offset", op)
 
 
-def _wrong(size: int, graph: Graph) -> str:
-    if not isinstance(size, Dim):
-        return ""
+def _wrong(size: Dim, graph: Graph) -> str:
     try:
         value = evaluate(size.terms, graph.dims)
     except KeyError as missing:
@@ -173,34 +176,96 @@ def _single(graph: Graph) -> Iterator[Finding]:
 
 
 def _schemas(graph: Graph) -> Iterator[Finding]:
-    """Our own ops fit their schemas; declared schemas can be read."""
+    """Calls of our own ops and of torch's fit their schemas; declared schemas can be read."""
+    declared: dict[str, list[Schema]] = {}
     for text in graph.schemas:
         try:
-            parse_schema(text)
+            schema = parse_schema(text)
         except SchemaError as error:
             yield Finding("schemas", str(error))
-    for op in graph.leaves():
-        if op.name.startswith("irgraph."):
-            if not schemas_of(op.name):
-                hint = "it is misspelled, or of a newer irgraph"
-                yield Finding("schemas", "irgraph has no op of that name", op, hint)
-            elif resolve(op) is None:
-                hint = "; ".join(map(_call, schemas_of(op.name)))
-                yield Finding("schemas", "its operands do not fit its schema", op, hint)
+        else:
+            declared.setdefault(schema.name, []).append(schema)
+    if OPERANDS in graph.settings:
+        return
+    fitting: set[tuple[object, ...]] = set()
+    for op in graph.walk():
+        if not op.name.startswith(CHECKED):
+            continue
+        form = _form(op)
+        if form not in fitting:
+            wrong = list(_misfit(op, (*declared.get(op.name, ()), *schemas_of(op.name))))
+            yield from wrong
+            if form and not wrong:
+                fitting.add(form)
 
 
-def _call(schema: Schema) -> str:
-    """Return how an op is called: its name with its arguments."""
-    return f"{schema.name}({', '.join(argument.name for argument in schema.arguments)})"
+def _form(op: Op) -> tuple[object, ...]:
+    """Return what decides whether a schema takes a call, alike for many; empty if more does."""
+    operands = op.operands
+    counts = (len(op.results), len(operands))
+    form: tuple[object, ...] = (op.name, *counts, *map(_kind, operands))
+    if op.attributes:
+        form = (*form, *op.attributes, *map(_kind, op.attributes.values()))
+    if not op.written:
+        return form
+    marks = [isinstance(v, Tensor) and v.name in op.written for v in operands]
+    return (*form, *marks) if sum(marks) == len(op.written) else ()
+
+
+def _kind(value: Value) -> object:
+    return bool(value) if type(value) is tuple else type(value)
+
+
+def _misfit(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
+    """A call fits a schema of its op."""
+    if schemas:
+        problem = misfit(op, schemas)
+        if problem:
+            yield Finding("schemas", problem, op, usage(schemas))
+    elif op.name.startswith("irgraph."):
+        hint = "it is misspelled, or of a newer irgraph"
+        yield Finding("schemas", "irgraph has no op of that name", op, hint)
+
+
+def _places(graph: Graph) -> Iterator[Finding]:
+    """Results lie where their op can make them: on its device, and not over what it only reads."""
+    devices = {d.name for d in graph.devices} | {"cpu"}
+    loose = OPERANDS in graph.settings
+    for op in graph.walk():
+        inputs, outputs = op.inputs, op.outputs
+        values = op.attributes.values() if op.attributes else ()
+        named = [value for value in values if isinstance(value, DeviceRef)]
+        for name in named:
+            if name not in devices:
+                yield Finding("devices", f"names the undeclared @{name}", op, _declare(name))
+        if loose or op.body or not (inputs and outputs and op.name.startswith(CHECKED)):
+            continue
+        device = named[0] if named else inputs[0].device
+        buffers = {tensor.buffer for tensor in inputs}
+        for tensor in outputs:
+            if tensor.buffer in buffers or tensor.device != device in devices:
+                yield from _place(op, tensor)
+
+
+def _place(op: Op, result: Tensor) -> Iterator[Finding]:
+    devices = reachable(op)
+    if result.device not in devices:
+        wanted = " or ".join(f"@{device}" for device in sorted(devices))
+        message = f"makes %{result.name} on {wanted}, not on @{result.device}"
+        yield Finding("devices", message, op, "aten.to copies a tensor to another device")
+    operand = overwritten(op, result)
+    if operand is not None:
+        message = f"makes %{result.name} in ${result.buffer}, over its operand %{operand.name}"
+        yield Finding("written", message, op, "it makes a new tensor: give that its own buffer")
 
 
 RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (
     _definitions,
     _written,
-    _buffers,
-    _dims,
+    _tensors,
     _streams,
     _single,
     _schemas,
+    _places,
 )
 """Every rule, in the order in which findings are reported."""

@@ -192,7 +192,7 @@ class _Work:
 
     def _result(self, tensor: Tensor, base: Tensor | None, names: Mapping[str, Tensor]) -> Tensor:
         """Return what an op gives in the new type: a view of what its operand became, or new."""
-        if tensor.dtype == self.to and base is None:
+        if tensor.dtype == self.to and (base is None or names.get(base.name, base) == base):
             return tensor
         if base is None:
             return self._narrow(tensor, offset=0)

@@ -150,6 +150,7 @@ def test_a_schema_that_cannot_be_read_makes_a_label(schema: str) -> None:
 def test_an_argument_too_few_is_noted() -> None:
     captured = lowered(changed(inputs=[]))
     assert captured.notes == ("1 calls have more or fewer arguments than their schema",)
+    assert captured.graph.settings["operands"] == "as recorded"
 
 
 def test_a_shape_and_a_type_that_contradict_the_tensor_are_noted() -> None:

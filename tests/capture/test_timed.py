@@ -53,6 +53,7 @@ def test_what_cannot_be_known_is_said(tmp_path: Path) -> None:
     notes = lower_kineto(write(tmp_path)).notes
     assert "took step 7 of 5, 6, 7" in notes[0]
     assert any("does not tell tensors apart" in note for note in notes)
+    assert lower_kineto(write(tmp_path)).graph.settings["operands"] == "by shape"
 
 
 def test_a_step_can_be_chosen(tmp_path: Path) -> None:

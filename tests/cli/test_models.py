@@ -55,6 +55,13 @@ def test_verify_answers_no_with_every_finding(run: Run, model: Path) -> None:
     assert "2 findings" in ran.err
 
 
+def test_verify_knows_the_shipped_device_sheets(run: Run, model: Path) -> None:
+    model.write_text(MODEL.replace('"v100"', '"v1000"'))
+    ran = run("verify", model)
+    assert ran.code == 1
+    assert "@gpu0: no device sheet named 'v1000'; did you mean" in ran.err
+
+
 def test_random_models_survive_fmt(run: Run, tmp_path: Path) -> None:
     text = print_graph(random_graph(11))
     path = tmp_path / "a.ir"

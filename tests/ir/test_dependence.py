@@ -113,3 +113,9 @@ def test_a_batch_norm_in_training_writes_its_running_statistics() -> None:
     )
     found = {(d.before, d.after, d.kind) for d in dependences(graph.ops)}
     assert found == {(0, 1, "war"), (1, 2, "raw")}
+
+
+def test_an_unsafe_split_gives_views_although_its_schema_does_not_say_so() -> None:
+    whole, part = Tensor("x", "f32", (4,), "b1"), Tensor("y", "f32", (2,), "b1", offset=8)
+    split = Op("aten.unsafe_split", (whole,), ((part,),), {"split_size": 2})
+    assert effects(split).writes == ()

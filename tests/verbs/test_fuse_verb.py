@@ -41,7 +41,7 @@ def loose_graph(seed: int) -> Graph:
             made, called = (view, "aten.view") if taken.shape == (4,) else (taken, "")
             if called:
                 known.append(made)
-                return Op(called, (taken,), (made,))
+                return Op(called, (taken,), (made,), {"size": (2,)})
         made = Tensor(name, "f32", (4,), f"b{name}")
         known.append(made)
         return Op("aten.neg", (taken,), (made,))

@@ -1,0 +1,87 @@
+"""What a call breaks of its operator's schema: what it takes, gives and writes, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from irgraph.ir.effects import may_alias
+from irgraph.ir.op import Op
+from irgraph.ir.schema import Schema, takes, written_by
+from irgraph.ir.tensor import DeviceRef, Tensor, overlap
+
+SHOWN = 3
+"""Overloads that a hint names."""
+
+
+def misfit(op: Op, schemas: Sequence[Schema]) -> str:
+    """Return why no overload takes a call, ``""`` where one does."""
+    schemas = schemas if op.written else _plain(schemas)
+    fitting = [schema for schema in schemas if takes(schema, op)]
+    if not fitting:
+        return _refused(op, schemas)
+    marked = op.written & {tensor.name for tensor in op.inputs}
+    right = [schema for schema in fitting if written_by(schema, op) == marked]
+    if not right:
+        return _miswritten(marked, written_by(fitting[0], op))
+    most = max(len(schema.returns) for schema in right)
+    return f"gives {_results(most)}, not {len(op.results)}" if len(op.results) > most else ""
+
+
+def _results(count: int) -> str:
+    return f"{count or 'no'} result{'s' * (count != 1)}"
+
+
+def _refused(op: Op, schemas: Sequence[Schema]) -> str:
+    known = {argument.name for schema in schemas for argument in schema.arguments}
+    for name in op.attributes:
+        if name not in known:
+            return f"has no argument {name}"
+    most = max(len(schema.arguments) for schema in schemas)
+    if len(op.operands) > most:
+        return f"takes {most} operand{'s' * (most != 1)} at most, not {len(op.operands)}"
+    missing = [_missing(schema, op) for schema in schemas]
+    return (
+        f"lacks its argument {missing[0]}" if all(missing) else "its operands do not fit its schema"
+    )
+
+
+def _missing(schema: Schema, op: Op) -> str:
+    """Return the first argument that must be given and is not."""
+    for argument in schema.arguments[len(op.operands) :]:
+        if argument.default is None and argument.name not in op.attributes:
+            return argument.name
+    return ""
+
+
+def _miswritten(marked: frozenset[str], written: frozenset[str]) -> str:
+    unsaid = sorted(written - marked)
+    if unsaid:
+        return f"writes %{unsaid[0]}, which is not marked: %{unsaid[0]}!"
+    return f"only reads %{min(marked - written)}, which is marked as written"
+
+
+def usage(schemas: Sequence[Schema]) -> str:
+    """Return how an op is called: its overloads with their arguments."""
+    calls = [f"{s.name}({', '.join(a.name for a in s.arguments)})" for s in _plain(schemas)]
+    return "; ".join(list(dict.fromkeys(calls))[:SHOWN])
+
+
+def _plain(schemas: Sequence[Schema]) -> Sequence[Schema]:
+    """Return the overloads that write no ``out``, if there are any."""
+    return [s for s in schemas if not any(a.name == "out" for a in s.arguments)] or schemas
+
+
+def reachable(op: Op) -> set[str]:
+    """Return the devices on which a leaf with operands can make its results.
+
+    That is the device it names, or else those of its operands.
+    """
+    named = {str(value) for value in op.attributes.values() if isinstance(value, DeviceRef)}
+    return named or {tensor.device for tensor in op.inputs}
+
+
+def overwritten(op: Op, result: Tensor) -> Tensor | None:
+    """Return the operand whose bytes a result takes, of an op that only makes new tensors."""
+    if may_alias(op.name):
+        return None
+    return next((tensor for tensor in op.inputs if overlap(result, tensor)), None)
