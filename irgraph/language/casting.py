@@ -21,6 +21,7 @@ from irgraph.text.diagnostics import Diagnostic, fail
 from irgraph.verbs.cast import FLOATS, cast, check_cast
 from irgraph.verbs.refusal import RefusedError
 
+LEGAL = "each computes in that type; others see the types they know"
 TF32 = 'tf32 is how a device multiplies f32, without casts: set "tf32": true in its sheet'
 
 
@@ -46,7 +47,13 @@ def run_cast(statement: Cast, state: State, frame: Frame) -> None:
                 raise illegal(told) from None
             refused.append(told)
     done = cast(state.graph, chosen, str(to))
-    state.graph = done.graph
+    for view in done.unread:
+        why = RefusedError(f"it computes nothing, and no op reads its view in {to}", [(view, "")])
+        told = refusal(why, f"{call_of(view)} is not cast", statement.place, state.graph)
+        if not selection.many:
+            raise illegal(told)
+        refused.append(told)
+    state.graph = done.graph if done.ops else state.graph
     made = f"{counted(len(done.ops), 'op')} in {to}, {counted(done.casts, 'cast')} around them"
     met = f", {done.met} not needed" if done.met else ""
     state.entries.append(
@@ -54,7 +61,7 @@ def run_cast(statement: Cast, state: State, frame: Frame) -> None:
             entry_of(statement, frame, selected, selection),
             done=made + met,
             moved=len(done.ops),
-            legal=("each computes in that type; others see the types they know",) if chosen else (),
+            legal=(LEGAL,) if done.ops else (),
             refused=tuple(refused),
         )
     )

@@ -26,12 +26,14 @@ class Casting:
     """What a cast did: the graph, the ops in their new type, and how many casts stand around them.
 
     ``met`` counts casts that were not needed: back and forth, or one that was there already.
+    ``unread`` are views, as they were, that stay in their type: nobody reads them in the new one.
     """
 
     graph: Graph
     ops: tuple[Op, ...]
     casts: int
     met: int
+    unread: tuple[Op, ...] = ()
 
 
 def cast(graph: Graph, ops: Sequence[Op], to: str) -> Casting:
@@ -99,18 +101,17 @@ def _tensors(result: object) -> Iterator[Tensor]:
 class _Work:
     """One cast of several units, in launch order.
 
-    ``ready`` are tensors that exist in the new type too, by their names; ``back`` the casts that
-    stand behind units, by the names of what they give; ``there`` casts that stood in the graph.
+    ``ready`` are tensors that exist in the new type too, by their names; ``made`` what each unit
+    became; ``new`` the casts that were added; ``loose`` ops that go where nobody reads them.
     """
 
     graph: Graph
     to: str
     units: Mapping[int, Op]
     ready: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    back: dict[str, Op] = field(default_factory=dict)
-    there: dict[str, Op] = field(default_factory=dict)
-    made: list[Op] = field(default_factory=list)
-    casts: int = 0
+    made: list[tuple[Op, Op]] = field(default_factory=list)
+    new: set[int] = field(default_factory=set)
+    loose: list[Op] = field(default_factory=list)
     met: int = 0
 
     def __post_init__(self) -> None:
@@ -146,7 +147,7 @@ class _Work:
             return
         if source.dtype == self.to and made.itemsize > source.itemsize:
             self.ready[made.name] = (made, source)
-            self.there[made.name] = leaf
+            self.loose.append(leaf)
         elif made.dtype == self.to:
             self.ready.setdefault(source.name, (source, made))
 
@@ -158,7 +159,9 @@ class _Work:
             for tensor in (t for t in leaf.outputs if t.dtype in FLOATS):
                 names.setdefault(tensor.name, self._result(tensor, base, names))
         new = map_tensors(unit, lambda t: names.get(t.name, t))
-        self.made.append(new)
+        self.made.append((unit, new))
+        if _only_views(unit):
+            self.loose.append(new)
         self.edit.put(new, before=unit)
         self.edit.remove(unit)
         outside = {t.name for t in self._uses_outside(unit)} | {t.name for t in unit.outputs}
@@ -186,8 +189,13 @@ class _Work:
         if not is_dense(tensor):
             made = replace(made, strides=None)
         self.ready[tensor.name] = (tensor, made)
-        self.edit.put(_cast(tensor, made, self.to, unit), before=unit)
-        self.casts += 1
+        self.edit.put(self._cast(tensor, made, self.to, unit), before=unit)
+        return made
+
+    def _cast(self, old: Tensor, new: Tensor, to: str, unit: Op) -> Op:
+        made = _cast(old, new, to, unit)
+        self.new.add(id(made))
+        self.loose.append(made)
         return made
 
     def _result(self, tensor: Tensor, base: Tensor | None, names: Mapping[str, Tensor]) -> Tensor:
@@ -219,28 +227,51 @@ class _Work:
         own = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
         old = all(t.name not in own for t in leaf.inputs)
         if wide and is_view(leaf) and old:
+            self.ready.update((t.name, (t, names[t.name])) for t in wide)
             self.edit.put(leaf, after=unit)
+            self.loose.append(leaf)
             return
         for tensor in wide:
             made = names[tensor.name]
             self.ready[tensor.name] = (tensor, made)
-            back = _cast(made, tensor, tensor.dtype, unit)
-            self.back[tensor.name] = back
-            self.edit.put(back, after=unit)
-            self.casts += 1
+            self.edit.put(self._cast(made, tensor, tensor.dtype, unit), after=unit)
 
     def done(self) -> Casting:
-        """Return the graph, without casts back that nobody uses any more."""
+        """Return the graph, without casts and views that nobody reads any more."""
         graph = self.edit.commit()
-        before = {t.name for leaf in self.graph.leaves() for t in leaf.inputs}
-        after = {t.name for leaf in graph.leaves() for t in leaf.inputs}
-        edit = Edit(graph)
-        for name, back in (*self.back.items(), *self.there.items()):
-            if name in before and name not in after:
-                edit.remove(back)
-                self.casts -= name in self.back
-                self.met += 1
-        return Casting(edit.commit(), tuple(self.made), self.casts, self.met)
+        before = _read(self.graph)
+        gone: set[int] = set()
+        while True:
+            after = _read(graph)
+            left = [op for op in self.loose if id(op) not in gone]
+            going = [op for op in left if self._idle(op, before, after)]
+            if not going:
+                break
+            edit = Edit(graph)
+            for op in going:
+                edit.remove(op)
+                gone.add(id(op))
+            graph = edit.commit()
+        known = {t.name for leaf in self.graph.leaves() for t in leaf.outputs}
+        met = [op for op in self.loose if id(op) in gone and op.name == CAST]
+        self.met += sum(t.name in known for op in met for t in op.outputs)
+        ops = tuple(new for _, new in self.made if id(new) not in gone)
+        unread = tuple(unit for unit, new in self.made if id(new) in gone)
+        return Casting(graph, ops, len(self.new - gone), self.met, unread)
+
+    def _idle(self, op: Op, before: Collection[str], after: Collection[str]) -> bool:
+        """Tell whether nobody reads what an op gives, though it was read or is new."""
+        names = {t.name for t in op.outputs}
+        old = names & self.graph.by_name.keys()
+        return not names & set(after) and old <= set(before)
+
+
+def _read(graph: Graph) -> set[str]:
+    return {t.name for leaf in graph.leaves() for t in leaf.inputs}
+
+
+def _only_views(unit: Op) -> bool:
+    return all(map(is_view, unit.leaves()))
 
 
 def is_dense(tensor: Tensor) -> bool:

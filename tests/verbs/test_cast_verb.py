@@ -162,6 +162,34 @@ def test_tensors_with_gaps_are_not_dense() -> None:
     assert not is_dense(Tensor("x", "f32", (2, 3), "x", (4, 1)))
 
 
+VIEWED = """
+input %x : f32[8, 8] in $x
+param %w : f32[8, 8] in $w
+%t = aten.t(%w) : f32[8, 8; 1, 8] in $w
+{between}%y = aten.mm(%x, %t) : f32[8, 8] in $y
+"""
+
+
+def test_a_view_follows_the_op_that_reads_it() -> None:
+    found = done(VIEWED.format(between=""), "t", "mm")
+    assert lines(found) == [
+        "%w_bf16 = aten._to_copy(%w, dtype = bf16) : bf16[8, 8] in $w_bf16",
+        "%t_bf16 = aten.t(%w_bf16) : bf16[8, 8; 1, 8] in $w_bf16",
+        "%x_bf16 = aten._to_copy(%x, dtype = bf16) : bf16[8, 8] in $x_bf16",
+        "%y_bf16 = aten.mm(%x_bf16, %t_bf16) : bf16[8, 8] in $y_bf16",
+        "%y = aten._to_copy(%y_bf16, dtype = f32) : f32[8, 8] in $y",
+    ]
+    assert (len(found.ops), found.casts, found.unread) == (2, 3, ())
+
+
+@pytest.mark.parametrize("names", [("t",), ("t", "mm")])
+def test_a_view_of_what_is_written_before_it_is_read_stays(names: tuple[str, ...]) -> None:
+    found = done(VIEWED.format(between="aten.mul_(%w!, other = 0.5)\n"), *names)
+    assert [op.name for op in found.unread] == ["aten.t"]
+    assert lines(found)[0] == "%t = aten.t(%w) : f32[8, 8; 1, 8] in $w"
+    assert not any("%t_bf16 = aten.t" in line for line in lines(found))
+
+
 def castable(graph: Graph, op: Op) -> bool:
     try:
         check_cast(graph, op, "f16")
