@@ -102,8 +102,10 @@ def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
     kept = {id(op) for op in graph.ops}
     tidy: list[Op] = []
     for op in ops:
-        same = id(op) in kept and all(t.name in defined for i in op.walk() for t in i.inputs)
-        tidy += [op] if same or not op.body else _tidy_scope(op, defined)
+        same = not op.body or (
+            id(op) in kept and all(t.name in defined for i in op.walk() for t in i.inputs)
+        )
+        tidy += [op] if same else _tidy_scope(op, defined)
     return tidy
 
 

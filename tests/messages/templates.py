@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = (
     "irgraph/language", "irgraph/verbs", "irgraph/manage", "irgraph/text", "grammars",
-    "irgraph/manager.py", "irgraph/ir/verify.py", "irgraph/capture/onnx*.py",
+    "irgraph/manager.py", "irgraph/axes", "irgraph/ir/verify.py", "irgraph/capture/onnx*.py",
     "irgraph/capture/export.py", "irgraph/capture/front_ends.py",
     "irgraph/cli/opt.py", "irgraph/cli/pipeline.py", "irgraph/cli/bisect.py",
     "irgraph/cli/reduce.py", "irgraph/cli/passes.py", "irgraph/cli/diff.py",
@@ -19,7 +19,7 @@ SOURCES = (
 
 SAYING = {
     "fail": 0, "Diagnostic": 0, "RefusedError": 0, "BuildError": 0, "NoValueError": 0,
-    "MisfitError": 0, "Finding": 1, "note": 0, "misses.note": 2,
+    "MisfitError": 0, "PinnedError": 1, "Finding": 1, "note": 0, "misses.note": 2,
 }  # fmt: skip
 """Calls that take a message, and which of their arguments it is."""
 
