@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from irgraph.capture.et_reader import Trace
-from irgraph.capture.forest import BOOKKEEPING, EVALUATE
+from irgraph.capture.forest import BOOKKEEPING, EVALUATE, main_thread
 from irgraph.capture.kineto.steps import Step
 from irgraph.capture.kineto.trace import Kind
 from irgraph.capture.kineto.tree import Tree
@@ -163,9 +163,9 @@ def _threads(nodes: Sequence[Node]) -> list[list[Node]]:
     """Return the outermost nodes of each thread, the program's thread first."""
     inside = {id(child) for node in nodes for child in node.children}
     roots = [node for node in nodes if id(node) not in inside]
-    backward = {node.thread for node in nodes if node.backward or node.name.startswith(EVALUATE)}
+    main = main_thread(nodes)
     sizes = Counter(n.thread for root in roots for n in root.walk())
-    order = sorted(sizes, key=lambda thread: (thread in backward, -sizes[thread]))
+    order = sorted(sizes, key=lambda thread: (thread != main, -sizes[thread]))
     return [[root for root in roots if root.thread == thread] for thread in order]
 
 
@@ -304,8 +304,7 @@ def _doubts(recording: Trace, tree: Tree) -> list[str]:
 def _reason(nodes: Sequence[Node], tree: Tree, found: Join) -> str:
     """Return the likeliest cause of a failed join."""
     names = Counter(node.name for node in nodes)
-    kinds = tree.trace.rows(Kind.OP)
-    events = Counter(tree.trace.text(row) for row in kinds)
+    events = {tree.trace.text(row) for row in tree.trace.rows(Kind.OP, Kind.ANNOTATION)}
     missing = [name for name, _ in names.most_common() if name not in events]
     best = f"best candidate: {_step_name(tree.steps, found.window)} with {found.rate():.0%}"
     if len(missing) > 0.2 * len(names) or found.rate() < 0.5:

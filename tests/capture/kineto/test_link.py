@@ -16,7 +16,7 @@ from irgraph.ir.quantity import Quantity
 from irgraph.ir.verify import verify
 from irgraph.text import parse, print_graph
 from irgraph.text.diagnostics import IrgraphError
-from tests.capture.kineto.builder import EVALUATE, Event, write
+from tests.capture.kineto.builder import ENGINE, EVALUATE, MAIN, Event, write
 
 STEP = ("aten::linear", "aten::relu", EVALUATE, "aten::add_")
 
@@ -66,6 +66,28 @@ def test_another_step_is_refused(tmp_path: Path) -> None:
     names = ("aten::add_", "aten::add_", "aten::add_", *STEP, "aten::relu", "aten::relu")
     with pytest.raises(IrgraphError, match="another order or number"):
         join(recording(names * 2), tree(tmp_path), least=0.95)
+
+
+def test_backward_on_the_programs_own_thread_beside_a_helper(tmp_path: Path) -> None:
+    names = ("ProfilerStep#5", *STEP)
+    nodes = [
+        Node(i + 10, name, thread=1, backward=name == EVALUATE) for i, name in enumerate(names)
+    ]
+    nodes.insert(2, Node(5, "aten::empty", thread=9))
+
+    def change(found: list[Event]) -> None:
+        for event in found:
+            event["tid"] = MAIN if event["tid"] == ENGINE else event["tid"]
+
+    found = join(Trace("et.json", "1.1.1", nodes, [], 1), tree(tmp_path, change=change))
+    assert found.rates["aten"] == (3, 4)
+    assert found.rates["autograd"] == (1, 1)
+
+
+def test_an_annotation_that_both_have_is_not_called_missing(tmp_path: Path) -> None:
+    names = ("ProfilerStep#5", "aten::conv2d", "aten::gelu", "aten::addmm")
+    with pytest.raises(IrgraphError, match="never calls aten::conv2d"):
+        join(recording(names), tree(tmp_path))
 
 
 def test_another_process_is_warned_of(tmp_path: Path) -> None:
