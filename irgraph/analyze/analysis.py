@@ -31,6 +31,7 @@ class StepFigures:
         compute, communication: with work of that kind.
         overlapped: with both at once.
         slow: whether the step is far longer than the others and left out of all else.
+        on_device: whether the trace has device events; without, nothing is known of a device.
     """
 
     rank: int
@@ -41,6 +42,7 @@ class StepFigures:
     communication: float
     overlapped: float
     slow: bool
+    on_device: bool = True
 
     @property
     def idle(self) -> float:
@@ -53,17 +55,20 @@ class StepFigures:
         return self.communication - self.overlapped
 
     def row(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
-        return {
-            "rank": self.rank,
-            "step": self.step,
-            "step_us": round(self.time, 3),
+        """Return the figures as plain values, ``None`` where the trace does not tell."""
+        figures = {
             "gpu_active_us": round(self.active, 3),
             "gpu_idle_us": round(self.idle, 3),
             "utilization": round(self.active / self.time, 4) if self.time else 0.0,
             "compute_us": round(self.compute, 3),
             "communication_us": round(self.communication, 3),
             "exposed_communication_us": round(self.exposed, 3),
+        }
+        return {
+            "rank": self.rank,
+            "step": self.step,
+            "step_us": round(self.time, 3),
+            **(figures if self.on_device else dict.fromkeys(figures)),
             "slow": self.slow,
         }
 
@@ -155,6 +160,7 @@ def _figures(one: Replayer, step: Step) -> StepFigures:
         length(talking) / US,
         length(intersection(computing, talking)) / US,
         step not in one.usual,
+        bool(tree.trace.on_device.any()),
     )
 
 

@@ -10,6 +10,13 @@ from irgraph.ir.tensor import DeviceRef
 
 INDEXING = ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_")
 
+CPU_NOTES = (
+    "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
+    "device are missing",
+    "captured on the CPU: backward ran on the calling thread; it is shown on thread backward",
+)
+"""What a program that ran on the CPU cannot show."""
+
 
 def as_accelerator(calls: list[Call], identities: Identities) -> list[str]:
     """Change calls to the form they have on an accelerator; return a sentence for each change."""

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from irgraph.capture.accelerator import CPU_NOTES
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.et_reader import Trace, decode_execution_trace, read_execution_trace
 from irgraph.capture.forest import last_complete, lost, main_thread, roots, steps, too_deep
+from irgraph.capture.forms import accelerator_forms
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
 from irgraph.capture.nodes import Node
-from irgraph.capture.resolve import Resolver
+from irgraph.capture.resolve import Resolver, tensors_in
 from irgraph.capture.result import Capture
 from irgraph.ir.graph import Device, Graph
 from irgraph.ir.verify import OPERANDS, describe, verify
@@ -41,6 +43,8 @@ def lower_execution_trace(
             without steps is taken whole.
         sheet: name of the device sheet that the trace's devices stand for.
 
+    Of a step that ran on the CPU alone, the CPU stands for the device, as in a capture.
+
     Raises:
         IrgraphError: the file holds no execution trace, or not that step, or what it says makes
             no sound graph (exit code 4).
@@ -59,19 +63,34 @@ def lower_execution_trace(
     file = Path(trace.source).name
     identities = Identities()
     resolver = Resolver(identities)
+    on_host = not _names_a_device(trace.nodes)
+    if on_host:
+        identities.devices["cpu"] = "gpu0"
+        notes += CPU_NOTES
     lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main))
     assembler = Assembler(lowering.calls(chosen))
     notes += [*resolver.notes(), *_doubts(assembler), *lost(trace.nodes)]
     devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
     graph = Graph(
         name or file.removesuffix(".gz").removesuffix(".json"),
-        settings={"source": file, "trace_version": trace.schema},
+        settings={
+            "source": file,
+            "trace_version": trace.schema,
+            **({"captured_on": "cpu"} if on_host else {}),
+        },
         schemas=tuple(lowering.schemas),
         devices=tuple(Device(device, sheet) for device in devices),
         tensors=assembler.tensors,
         ops=assembler.ops,
     )
-    return Capture(sound(graph, trace.source), tuple(notes), links=tuple(lowering.links))
+    differing = accelerator_forms(graph) if on_host else ()
+    return Capture(sound(graph, trace.source), tuple(notes), differing, tuple(lowering.links))
+
+
+def _names_a_device(nodes: Sequence[Node]) -> bool:
+    """Tell whether any tensor of a recording lies elsewhere than on the CPU."""
+    tensors = (t for node in nodes for t in tensors_in([*node.inputs, *node.outputs]))
+    return any(t.device and not t.device.startswith("cpu") for t in tensors)
 
 
 def sound(graph: Graph, source: str) -> Graph:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from irgraph.capture.kineto.folder import execution_trace, kineto_trace
 from irgraph.capture.result import Capture
 from irgraph.text.diagnostics import IrgraphError, Place, fail
 
@@ -27,7 +28,8 @@ def lower_file(
     """Lower a file: an execution trace, a Kineto trace with shapes, an ONNX model or a program.
 
     Args:
-        path: the file, or ``-`` for an execution trace on standard input.
+        path: the file, or ``-`` for an execution trace on standard input, or a recording's folder
+            (``irgraph record``), whose two traces are joined.
         name: the graph's name; by default the file's.
         step: of a trace, which of several steps; by default the last complete one.
         kineto: of a trace, the Kineto trace of the same steps, for measured times.
@@ -37,6 +39,10 @@ def lower_file(
         IrgraphError: the file cannot be used, or an option does not suit what it holds (exit
             code 2).
     """
+    if Path(path).is_dir():
+        name = name or Path(path).resolve().name
+        kineto = kineto_trace(str(path)) if kineto is None else kineto
+        path = execution_trace(str(path))
     kind = kind_of(path)
     if kind == "trace":
         if dims:
@@ -88,7 +94,8 @@ def _trace(
         return lower_execution_trace(path, name=name, step=step)
     from irgraph.capture.measured import lower_with_times
 
-    return lower_with_times(str(path), str(kineto), name=name, step=step)[0]
+    kineto = kineto_trace(str(kineto))
+    return lower_with_times(str(path), kineto, name=name, step=step)[0]
 
 
 def is_kineto(path: str | Path) -> bool:

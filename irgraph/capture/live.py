@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from irgraph.capture import recorder
-from irgraph.capture.accelerator import as_accelerator
+from irgraph.capture.accelerator import CPU_NOTES, as_accelerator
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.batched import without_vmap
 from irgraph.capture.discover import model_of
@@ -31,13 +31,6 @@ from irgraph.capture.target import load_target, user_error
 from irgraph.capture.warned import warnings_as_notes, without_stderr
 from irgraph.ir.graph import Graph
 from irgraph.text.diagnostics import Place, fail
-
-CPU_NOTES = (
-    "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
-    "device are missing",
-    "captured on the CPU: backward ran on the calling thread; it is shown on thread backward",
-)
-"""What a program that ran on the CPU cannot show."""
 
 
 def capture(

@@ -24,6 +24,7 @@ from irgraph.ir.quantity import Quantity
 _NINETY = 1.645
 """Standard deviations in half of a 90 % interval."""
 
+NO_DEVICE = "the Kineto trace has no device events, so no device time is measured"
 
 IDLE: dict[str, Note] = {"time": Quantity(0.0, "us"), "by": "measured", "kernels": 0}
 """Notes of an op that was recorded and launched nothing."""
@@ -100,6 +101,8 @@ def lower_with_times(
     graph, missed = with_times(captured.graph, tree, joined)
     graph = with_card(graph, tree)
     notes = [*captured.notes, *joined.lines()]
+    if not tree.trace.on_device.any():
+        notes.append(NO_DEVICE)
     if missed:
         notes.append(f"{missed} device events of the joined step belong to no op of the model")
     health = tree.trace.health.repairs()

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from irgraph.capture.accelerator import CPU_NOTES
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.calls import Call, Item
 from irgraph.capture.execution_trace import sound
@@ -23,6 +24,7 @@ from irgraph.capture.kineto.trace import Kind, KinetoTrace
 from irgraph.capture.kineto.tree import PHASES, Tree, build_tree
 from irgraph.capture.lowering import autograd_name, label
 from irgraph.capture.measured import (
+    NO_DEVICE,
     Measured,
     Recorded,
     annotated,
@@ -73,7 +75,7 @@ def lower_kineto(
             hint="record with record_shapes=True, or lower the execution trace with --kineto",
         )
     chosen = _step(tree, step, str(path))
-    lowering = _Lowering(tree, Path(path).name, "gpu0" if trace.on_device.any() else "cpu")
+    lowering = _Lowering(tree, Path(path).name, "gpu0")
     assembler = Assembler(lowering.calls(_roots(tree, chosen)))
     graph = Graph(
         name or Path(path).name.removesuffix(".gz").removesuffix(".json"),
@@ -83,6 +85,8 @@ def lower_kineto(
         ops=assembler.ops,
     )
     notes = [_which(tree, chosen, step), UNKNOWN]
+    if not trace.on_device.any():
+        notes += [NO_DEVICE, CPU_NOTES[0]]
     recorded, missed = _recorded(tree, lowering.rows, chosen)
     notes += [f"{count} {what}" for what, count in sorted(lowering.counts.items())]
     if missed:

@@ -77,20 +77,24 @@ def _show(result: Analysis, longest: int) -> None:
         ]  # fmt: skip
         print_rows(title, shown)
     idle = sum(result.idle.values()) or 1.0
+    on_device = any(step.on_device for step in result.steps)
+    title = "device idle, by what the host did" if on_device else "time of the host"
     causes = [
         {"the host meanwhile": cause, "us a step": f"{us:.1f}", "share": f"{us / idle:.1%}"}
         for cause, us in result.idle.items()
         if us > 0
     ]
-    print_rows("device idle, by what the host did", causes)
+    print_rows(title, causes)
     print_rows("collectives over ranks", result.collectives[:longest])
+    if not on_device:
+        return
     shown = [{"device events": key, "count": str(count)} for key, count in result.orphans.items()]
     print_rows("attribution", shown)
 
 
 def _step(row: dict[str, Any]) -> dict[str, Any]:
     def ms(key: str) -> str:
-        return f"{row[key] / 1000:.3f}"
+        return "-" if row[key] is None else f"{row[key] / 1000:.3f}"
 
     return {
         "rank": row["rank"],
@@ -98,7 +102,7 @@ def _step(row: dict[str, Any]) -> dict[str, Any]:
         "step ms": ms("step_us"),
         "GPU active ms": ms("gpu_active_us"),
         "GPU idle ms": ms("gpu_idle_us"),
-        "utilization": f"{row['utilization']:.1%}",
+        "utilization": "-" if row["utilization"] is None else f"{row['utilization']:.1%}",
         "compute ms": ms("compute_us"),
         "communication ms": ms("communication_us"),
         "exposed ms": ms("exposed_communication_us"),

@@ -14,8 +14,8 @@ def lower(
         str,
         typer.Argument(
             metavar="FILE",
-            help="A PyTorch execution trace, a Kineto trace with shapes (.json[.gz]), an ONNX "
-            "model (.onnx) or an exported program (.pt2).",
+            help="A PyTorch execution trace, a Kineto trace with shapes (.json[.gz]), a folder of "
+            "`irgraph record`, an ONNX model (.onnx) or an exported program (.pt2).",
         ),
     ],
     step: Annotated[

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def overheads(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE|TABLE...", help="Kineto traces, or host tables to join."),
+        typer.Argument(metavar="TRACE|TABLE...", help="Kineto traces or host tables; joined."),
     ],
     name: Annotated[str | None, typer.Option(help="Name of the table.")] = None,
     outliers: OutliersOption = "all",

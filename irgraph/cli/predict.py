@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,11 +17,13 @@ from irgraph.cli.common import (
     console,
     read_model,
     say,
+    tell,
     with_dim_options,
     write_json,
 )
 
 if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
     from irgraph.schedule.recorded import RecordedStep
     from irgraph.schedule.timeline import Timeline
 
@@ -100,13 +103,14 @@ def predict(
     from irgraph.report.limits import broken_limits, parse_time
     from irgraph.schedule.accounting import find_accounting
 
-    known = parse_time(measured, "--measured") if measured is not None else None
+    graph, known = _model(model)
+    known = parse_time(measured, "--measured") if measured is not None else known
     beside = recorded_step(recorded) if recorded is not None else None
     if beside is not None and known is None:
         known = beside.step.time
     rules = find_accounting(accounting)
     prediction = run(
-        with_dim_options(read_model(model), dim),
+        with_dim_options(graph, dim),
         device,
         host,
         mode=mode,
@@ -123,6 +127,22 @@ def predict(
         _write_timeline(timeline, prediction.timeline, beside)
     _show(summary, known, broken, json)
     raise typer.Exit(1 if broken else 0)
+
+
+def _model(path: str) -> tuple[Graph, float | None]:
+    """Return a model, or a recording's folder lowered, and its time (us) if an accelerator's."""
+    if not Path(path).is_dir():
+        return read_model(path), None
+    from irgraph.capture.front_ends import lower_file
+    from irgraph.capture.kineto.folder import figures
+
+    captured = lower_file(path)
+    tell(captured)
+    found = figures(path)
+    if not found.on_accelerator:
+        say("note: recorded on the CPU, so its step time is not put beside the prediction")
+        return captured.graph, None
+    return captured.graph, found.step_time_us
 
 
 def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:

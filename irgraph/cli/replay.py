@@ -63,7 +63,11 @@ def replay(
     found: list[Replayed] = []
     for tree in trees:
         if not tree.trace.on_device.any():
-            raise fail("no device events to replay", Place(tree.trace.source))
+            raise fail(
+                "no device events to replay",
+                Place(tree.trace.source),
+                hint="record on a GPU, with ProfilerActivity.CUDA among the activities",
+            )
         one = replayer(tree)
         lengths = _lengths(one, overheads, outliers, match_speed)
         for step in (step for step in tree.steps if step.complete):

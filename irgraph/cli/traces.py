@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from irgraph.capture.kineto.tree import Tree
 
 TracesArgument = Annotated[
-    list[str], typer.Argument(metavar="TRACE...", help="Kineto traces, one for each rank; or -.")
+    list[str],
+    typer.Argument(
+        metavar="TRACE...", help="Kineto traces, one for each rank, or folders of `record`; or -."
+    ),
 ]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Refuse traces that need repairs (exit code 4).")
@@ -89,11 +92,13 @@ def read_trees(
 ) -> list[Tree]:
     """Return the event trees of traces; say on standard error what was found in them."""
     from irgraph.capture.kineto import read_kineto
+    from irgraph.capture.kineto.folder import kineto_trace
+    from irgraph.capture.kineto.health import CODES
     from irgraph.capture.kineto.select import EVERYTHING
     from irgraph.capture.kineto.tree import build_tree
 
     trees = []
-    for path in paths:
+    for path in map(kineto_trace, paths):
         part = part or EVERYTHING
         _say_size(path, part)
         trace = read_kineto(path, strict=strict, progress=_progress(), selection=part)
@@ -102,6 +107,8 @@ def read_trees(
         if health or report.repaired:
             for line in report.lines():
                 say(line)
+        elif "K27" in report.counts:
+            say(f"{path}: {CODES['K27'][1]} (K27)")
         trees.append(tree)
     return sorted(trees, key=lambda tree: tree.trace.rank)
 

@@ -12,11 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from irgraph.capture.kineto.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
 from irgraph.capture.target import Target, load_target, user_error
 from irgraph.text.diagnostics import Place, fail
-
-EXECUTION_TRACE, KINETO_TRACE, FIGURES = "et.json", "kineto.json.gz", "step.json"
-"""What a recording's folder holds."""
 
 
 @dataclass(frozen=True, slots=True)

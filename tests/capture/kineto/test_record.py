@@ -9,7 +9,8 @@ import pytest
 
 from irgraph.capture.et_reader import read_execution_trace
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.record import EXECUTION_TRACE, FIGURES, KINETO_TRACE, record
+from irgraph.capture.kineto.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
+from irgraph.capture.kineto.record import record
 from irgraph.capture.kineto.tree import build_tree
 from irgraph.capture.link import join
 from irgraph.text.diagnostics import IrgraphError
