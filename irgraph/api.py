@@ -172,6 +172,7 @@ def predict(
     device: str | None = None,
     host: str = "v100",
     *,
+    dims: Mapping[str, int] | None = None,
     mode: str = "corrected",
     software: str = "torch-2",
     accounting: Accounting | None = None,
@@ -180,13 +181,16 @@ def predict(
     weights: Sequence[str] = (),
     measured: bool = True,
 ) -> Prediction:
-    """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path."""
+    """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path.
+
+    ``dims`` gives dimensions of the model other sizes first.
+    """
     from irgraph.prediction import predict as run
     from irgraph.schedule.accounting import BLOCKING
 
     rules = accounting or BLOCKING
     return run(
-        graph,
+        _with_dims(graph, dims or {}),
         device,
         host,
         mode=mode,
@@ -197,3 +201,20 @@ def predict(
         weights=weights,
         measured=measured,
     )
+
+
+def _with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
+    if not dims:
+        return graph
+    from irgraph.ir.resize import with_dims
+    from irgraph.text.diagnostics import near
+
+    for name in dims:
+        if name not in graph.dims:
+            hint = f"its dimensions: {', '.join(graph.dims) or 'none'}"
+            message = f"dims: the model has no dimension {name!r}{near(name, graph.dims)}"
+            raise fail(message, hint=hint, exit_code=2)
+    try:
+        return with_dims(graph, dims)
+    except ValueError as error:
+        raise fail(f"dims: {error}", exit_code=2) from None

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from importlib import resources
 
+import pytest
+
 import irgraph
 
 DLRM = str(resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir")
@@ -17,6 +19,26 @@ def test_everything_can_be_called_twice() -> None:
     fused = irgraph.rewrite(graph, "fuse-embedding").graph
     assert irgraph.predict(fused).step_time < first == irgraph.predict(graph).step_time
     assert irgraph.parse(irgraph.print_graph(fused)) == fused
+
+
+def test_a_step_is_predicted_at_other_sizes() -> None:
+    graph = irgraph.load(DLRM)
+    small = irgraph.predict(graph, dims={"B": 256})
+    assert small.priced.graph.dims["B"] == 256
+    assert small.step_time < irgraph.predict(graph).step_time
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ({"b": 4}, "dims: the model has no dimension 'b'"),
+        ({"B": 0}, "dims: the dimension B must be at least 1, not 0"),
+    ],
+    ids=["unknown", "size"],
+)
+def test_sizes_that_cannot_be(dims: dict[str, int], message: str) -> None:
+    with pytest.raises(irgraph.IrgraphError, match=message):
+        irgraph.predict(irgraph.load(DLRM), dims=dims)
 
 
 def test_names_survive_the_import_of_modules_that_bear_them() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 from irgraph.capture.result import Capture
 from irgraph.capture.sized import with_named_dim
+from irgraph.capture.warned import without_stderr
 from irgraph.text.diagnostics import Place, fail, near
 
 
@@ -66,10 +69,24 @@ def _load(torch: Any, path: Path) -> Any:  # noqa: ANN401
     if not path.exists():
         raise fail("No such file or directory", Place(str(path)))
     try:
-        return torch.export.load(str(path))
+        with without_stderr(), _without_log():
+            return torch.export.load(str(path))
     except Exception as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise fail(f"not a program of torch.export: {first}", Place(str(path))) from None
+        hint = "it is cut short or no program at all: write it again with torch.export.save"
+        message = f"not a program of torch.export: {first}"
+        raise fail(message, Place(str(path)), hint=hint) from None
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep what torch logs of a file that it cannot read from the user, who gets one error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  # noqa: ANN401

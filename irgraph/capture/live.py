@@ -27,7 +27,7 @@ from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture
 from irgraph.capture.stand_in import standing_in
 from irgraph.capture.symbolic import other_sizes, with_symbolic_batch
-from irgraph.capture.target import load_target, user_error
+from irgraph.capture.target import load_target, refuse_unrun, user_error
 from irgraph.capture.warned import warnings_as_notes, without_stderr
 from irgraph.ir.graph import Graph
 from irgraph.text.diagnostics import Place, fail
@@ -122,6 +122,7 @@ def capture_file(
     symbolic: bool = True,
     batches: Sequence[int] = (),
     pinned: bool = False,
+    doing: Callable[[str], None] = lambda _: None,
 ) -> Capture:
     """Capture the step that ``FILE.py:NAME`` makes, with its batch size as the dimension ``B``.
 
@@ -133,6 +134,7 @@ def capture_file(
         symbolic: whether to capture at other batch sizes too, to find what depends on it.
         batches: those other sizes; chosen if empty.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
+        doing: is told what is under way, for whoever waits.
 
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
@@ -145,6 +147,7 @@ def capture_file(
         words = _Words(name, device, {}, found.path, pinned)
 
         def at(size: int) -> Capture:
+            doing(f"capturing {found.name} at batch size {size}")
             return _capture(found.step(size, device), None, words)
 
         captured = at(batch)
@@ -190,7 +193,8 @@ def _record(
 def _call(step: Callable[[], object], words: _Words, doing: str) -> None:
     try:
         with without_vmap():
-            step()
+            made = step()
     except (Exception, SystemExit) as error:
         message = f"{words.name} failed while {doing} it"
         raise user_error(message, error, words.source) from error
+    refuse_unrun(made, f"the step of {words.name}", words.source)

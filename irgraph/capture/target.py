@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
 from irgraph.capture.batched import VMAP
@@ -52,6 +52,7 @@ class Target:
             step: object = self.make(batch, device, **self.options)
         except (Exception, SystemExit) as error:
             raise user_error(f"{self.name} failed", error, self.path) from error
+        refuse_unrun(step, self.name, self.path)
         if not callable(step):
             raise fail(
                 f"{self.name} returned {type(step).__name__}, not a step that can be called",
@@ -81,6 +82,16 @@ def load_target(text: str) -> Target:
     if not callable(make):
         raise fail(f"{name} is {type(make).__name__}, not a function", Place(path), exit_code=2)
     return Target(path, name, make, options)
+
+
+def refuse_unrun(value: object, name: str, path: str) -> None:
+    """Raise ``IrgraphError`` if a call gave a coroutine or a generator: nothing of it has run."""
+    for kind, what in ((CoroutineType, "an async function"), (GeneratorType, "a generator")):
+        if isinstance(value, kind):
+            value.close()
+            hint = "write it with a plain def that does the work and neither awaits nor yields"
+            message = f"{name} is {what}: calling it runs nothing"
+            raise fail(message, Place(path) if path else None, hint=hint)
 
 
 def _options(call: str) -> tuple[str, dict[str, Any]]:

@@ -35,9 +35,9 @@ def capture(
     from irgraph.capture.live import capture_file
     from irgraph.text import print_graph
 
-    with working(f"capturing {target}"):
+    with working(f"loading {target}") as doing:
         captured = capture_file(
-            target, batch=batch, device=device, symbolic=symbolic, pinned=pinned
+            target, batch=batch, device=device, symbolic=symbolic, pinned=pinned, doing=doing
         )
     tell(captured)
     write_result(print_graph(captured.graph), output)

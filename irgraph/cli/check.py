@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from irgraph.execute import Comparison
 
 SHOWN = 12
-"""Tensors that the table shows, those that differ most first."""
+"""Tensors that differ that the table shows unless all are asked for, the worst first."""
 
 SizesOption = Annotated[
     list[str] | None,
@@ -40,6 +40,9 @@ def check(
     narrow: Annotated[
         bool, typer.Option("--narrow", help="Compute f16, bf16 … as such, not as f32.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Run two models with torch on the same values; compare every tensor that leaves the step."""
@@ -58,7 +61,8 @@ def check(
         write_json(as_json(result))
     else:
         typer.echo(str(result))
-        console().print(table(result))
+        if every or not all(one.same for one in result.compared):
+            console().print(table(result, every=every))
     if not result.same:
         raise typer.Exit(1)
 
@@ -91,19 +95,21 @@ def as_json(result: Comparison) -> dict[str, Any]:
     }
 
 
-def table(result: Comparison) -> Table:
-    """Return the tensors that differ most, with their figures."""
+def table(result: Comparison, *, every: bool = False) -> Table:
+    """Return the tensors that differ, the worst first, with their figures; or every tensor."""
     from rich.table import Table
 
     columns = ("tensor", "kind", "type", "difference", "of its change", "allowed", "")
     made = Table(*columns, title="what leaves the step", title_justify="left")
     worst = sorted(result.compared, key=lambda one: (one.same, -one.relative))
-    for one in worst[:SHOWN]:
+    differing = [one for one in worst if not one.same]
+    for one in worst if every else differing[:SHOWN]:
         label = f"%{one.name}" + (f' "{one.label}"' if one.label else "")
         figures = (f"{one.absolute:.3g}", f"{one.relative:.3g}", f"{one.allowed:.3g}")
         made.add_row(label, one.kind, one.type, *figures, "same" if one.same else "differs")
-    more = len(worst) - SHOWN
-    if more > 0:
-        made.caption = f"{more} more, which differ no more than these"
+    counts = ((len(differing) - SHOWN, "differ"), (len(worst) - len(differing), "are the same"))
+    left = ", ".join(f"{count} more {what}" for count, what in counts if count > 0)
+    if left and not every:
+        made.caption = f"{left} (--all shows them)"
         made.caption_justify = "left"
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,13 +117,13 @@ def console(*, error: bool = False) -> Console:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show on a terminal that something longer is under way; stay quiet where piped."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what is under way, until another thing is told; stay quiet where piped."""
     if not sys.stderr.isatty():
-        yield
+        yield lambda _: None
         return
-    with console(error=True).status(what):
-        yield
+    with console(error=True).status(what) as status:
+        yield status.update
 
 
 def say(message: str) -> None:

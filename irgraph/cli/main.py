@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_streams()
     try:
         given = sys.argv[1:] if arguments is None else arguments
-        code = app(args=list(given), standalone_mode=False)
+        code = app(args=list(given), prog_name="irgraph", standalone_mode=False)
         sys.stdout.flush()
     except IrgraphError as error:
         sys.stderr.write(f"{error}\n")
@@ -122,8 +122,7 @@ def _drop_output() -> None:
 
 def usage_error(error: Exception) -> int:
     """Show an error of the command line's own syntax; anything else is a defect and says so."""
-    show = getattr(error, "show", None)
-    if show is None:
+    if not hasattr(error, "format_message"):
         sys.stderr.write(
             f"irgraph: internal error: {type(error).__name__}: {error}\n"
             "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see where it happened\n"
@@ -131,5 +130,25 @@ def usage_error(error: Exception) -> int:
         if os.environ.get("IRGRAPH_DEBUG"):
             raise error
         return 70
-    show()
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]
+    else:
+        sys.stderr.write(f"{_misused(error)}\n")
     return int(getattr(error, "exit_code", 2))
+
+
+def _misused(error: Any) -> Exception:  # noqa: ANN401  (the parser's own kinds of errors)
+    """Return a parser's error in the words of all others, with the nearest option or command."""
+    from irgraph.text.diagnostics import fail, near
+
+    message = error.format_message().strip().rstrip(".")
+    command = error.ctx.command if error.ctx is not None else None
+    path = error.ctx.command_path if error.ctx is not None else "irgraph"
+    if hasattr(error, "possibilities"):
+        known = [name for given in command.params for name in given.opts] if command else []
+        message = f"no option {error.option_name}{near(error.option_name, known)}"
+    elif message.startswith("No such command"):
+        word = message.split("'")[1]
+        message = f"no command {word!r}{near(word, error.ctx.command.commands)}"
+    message = message.removeprefix("Invalid value for ")
+    return fail(message[:1].lower() + message[1:], hint=f"{path} --help", exit_code=2)

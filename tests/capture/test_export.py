@@ -68,3 +68,14 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"nothing of the kind")
     with pytest.raises(IrgraphError, match=r"not a program of torch\.export"):
         lower_export(path)
+
+
+def test_what_torch_logs_of_a_damaged_file_reaches_nobody(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cut.pt2"
+    path.write_bytes(b"PK\x03\x04" + bytes(200))
+    with pytest.raises(IrgraphError, match="it is cut short or no program at all"):
+        lower_export(path)
+    assert caplog.records == []
+    assert capfd.readouterr().err == ""

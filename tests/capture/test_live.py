@@ -340,3 +340,33 @@ def test_numbers_stay_attributes() -> None:
     x = torch.ones(3, device="meta")
     graph = sound(capture(lambda: x * 2.5))
     assert graph.ops[0].attributes == {"other": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("async def make(batch, device): return int", "make is an async function"),
+        ("def make(batch, device): yield int", "make is a generator"),
+        ("def make(batch, device):\n  async def step(): pass\n  return step", "an async function"),
+        ("def make(batch, device):\n  def step(): yield\n  return step", "is a generator"),
+    ],
+    ids=["async", "generator", "async-step", "generator-step"],
+)
+def test_a_step_that_does_not_run_when_it_is_called(text: str, what: str, tmp_path: Path) -> None:
+    file = tmp_path / "odd.py"
+    file.write_text(text)
+    with pytest.raises(IrgraphError, match=f"{what}: calling it runs nothing"):
+        capture_file(f"{file}:make", batch=2)
+
+
+def test_what_is_under_way_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+    file = tmp_path / "one.py"
+    file.write_text(
+        "import torch\n"
+        "def make(batch, device):\n"
+        "    x = torch.empty(batch, device=device)\n"
+        "    return lambda: x + 1\n"
+    )
+    capture_file(f"{file}:make", batch=2, symbolic=False, doing=told.append)
+    assert told == ["capturing make at batch size 2"]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from irgraph.cli.check import table
+from irgraph.execute.records import Compared, Comparison
 
 pytest.importorskip("torch")
 
@@ -43,7 +47,8 @@ def test_a_rewrite_that_is_right_is_the_same(run: Callable, step: Path, tmp_path
     first, second, *_ = ran.out.splitlines()
     assert first.startswith("same: 1 tensor (1 param) within 0.0001 of their")
     assert second == "at B = 8, seed 0"
-    assert '%w "top.weight"' in ran.out
+    assert "top.weight" not in ran.out
+    assert '%w "top.weight"' in run("check", step, after, "--all").out
 
 
 def test_one_that_is_wrong_differs(run: Callable, step: Path, tmp_path: Path) -> None:
@@ -55,6 +60,15 @@ def test_one_that_is_wrong_differs(run: Callable, step: Path, tmp_path: Path) ->
     )
     assert second.startswith('  param %w "top.weight" : f32[6, 5]: differs by ')
     assert second.endswith("is allowed")
+    assert ran.out.count("top.weight") == 2
+
+
+def test_the_table_holds_what_differs_and_counts_the_rest() -> None:
+    same = Compared("a", "param", "", "f32[1]", allowed=1.0)
+    result = Comparison((same, replace(same, name="b", absolute=2.0, relative=2.0)))
+    assert table(result).row_count == 1
+    assert table(result).caption == "1 more are the same (--all shows them)"
+    assert table(result, every=True).row_count == 2
 
 
 def test_sizes_and_seed_are_taken(run: Callable, step: Path) -> None:
