@@ -36,12 +36,13 @@ from costmodels.learned.weights import Weights
 from costmodels.sheet import load_device
 
 _SMALL = Architecture(64)
+_ROWS = Settings(steps=3000, batch=256, decay=0.3, architecture=Architecture(64, 3, 8))
 SETTINGS = {
     "gemm": Settings(steps=9000),
     "conv2d": Settings(steps=2500, batch=256, decay=0.3, architecture=Architecture(64, 3, 8)),
     "elementwise": Settings(steps=3000, batch=1024, architecture=_SMALL),
-    "softmax": Settings(steps=3000, batch=1024, architecture=_SMALL),
-    "layer_norm": Settings(steps=3000, batch=1024, architecture=_SMALL),
+    "softmax": _ROWS,
+    "layer_norm": _ROWS,
 }
 """How each family is trained unless told otherwise. Chosen on training rows kept aside by shape."""
 
