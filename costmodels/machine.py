@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from costmodels.collectives.peers import Peers
 from costmodels.indices import Indices
 from costmodels.sheet import DeviceSheet
 from costmodels.software import Software
@@ -52,6 +53,7 @@ class Machine:
         learned: trained models by family, asked before a family's own formula.
         indices: how embedding tables are looked up.
         correct: what changes the kernels that a family gives an op, on a device that was measured.
+        peers: who takes part in collectives, over which links.
     """
 
     sheet: DeviceSheet
@@ -61,6 +63,7 @@ class Machine:
     learned: Mapping[str, Predictor] = field(default_factory=dict)
     indices: Indices = field(default_factory=Indices)
     correct: Corrector | None = None
+    peers: Peers = field(default_factory=Peers)
 
     @property
     def paper(self) -> bool:

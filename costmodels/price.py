@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from costmodels.collectives.peers import peers_of
 from costmodels.families import rules
 from costmodels.indices import Indices, indices_of
 from costmodels.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
@@ -61,7 +62,7 @@ def price(
             caller knows that they come from this device.
 
     Raises:
-        IrgraphError: ``mode`` or ``software`` is unknown.
+        IrgraphError: ``mode`` or ``software`` is unknown, or what the graph says of its ranks.
     """
     if mode not in MODES:
         known = ", ".join(MODES)
@@ -73,7 +74,8 @@ def price(
     pins = graph.settings.get("pinned") is True if pinned is None else pinned
     spread = indices_of(graph) if indices is None else indices
     profile = software_profile(software)
-    machine = Machine(sheet, profile, mode, pins, learned or {}, spread, correct)
+    peers = peers_of(graph, sheet.name)
+    machine = Machine(sheet, profile, mode, pins, learned or {}, spread, correct, peers)
     pricer = _Pricer(machine, _sparse_values(graph), stand_ins(graph), measured)
     for op in graph.ops:
         pricer.visit(op)

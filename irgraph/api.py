@@ -180,6 +180,8 @@ def predict(
     indices: Sequence[str] = (),
     weights: Sequence[str] = (),
     measured: bool = True,
+    ranks: int | str | None = None,
+    fabric: str | None = None,
 ) -> Prediction:
     """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path.
 
@@ -200,6 +202,8 @@ def predict(
         indices=indices,
         weights=weights,
         measured=measured,
+        ranks=ranks,
+        fabric=fabric,
     )
 
 

@@ -22,14 +22,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def find_target(device: str, host: str = "v100") -> Target:
+def find_target(
+    device: str, host: str = "v100", ranks: int | str | None = None, fabric: str | None = None
+) -> Target:
     """Return a device for ``target`` and ``op.time``; cost models load only when one is asked for.
 
     Raises ``IrgraphError`` where there is none of that name.
     """
     from irgraph.targets import target
 
-    return target(device, host)
+    return target(device, host, ranks, fabric)
 
 
 def run_steps(

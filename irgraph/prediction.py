@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from costmodels.collectives.peers import Peers, peers_of, told, unpriced, with_ranks
 from costmodels.host import HostTable, load_host
 from costmodels.host.table import DEFAULT
 from costmodels.indices import Indices, indices_of
 from costmodels.learned.own import corrector
 from costmodels.learned.predictors import predictors
-from costmodels.measured import CARD, has_measured, is_card, measured_on, unpriced
+from costmodels.measured import CARD, has_measured, is_card, measured_on
+from costmodels.measured import unpriced as unowned
 from costmodels.price import price
 from costmodels.sheet import DeviceSheet, default_sheet, load_device
 from irgraph.ir.cost import PROVENANCES, Host, Kernel, Priced
@@ -51,6 +53,7 @@ class Prediction:
         software: the software profile that decided which kernels ops launch.
         indices: how embedding tables are looked up, and who says so.
         measured: what was done with the measured times that the model carries, ``""`` if none.
+        peers: who takes part in collectives, over which links.
     """
 
     priced: Priced
@@ -61,6 +64,7 @@ class Prediction:
     software: str
     indices: Indices = field(default_factory=Indices)
     measured: str = ""
+    peers: Peers = field(default_factory=Peers)
 
     @property
     def step_time(self) -> float:
@@ -90,10 +94,11 @@ class Prediction:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the figures doubtful as a whole: a host that does not go with the device."""
+        """What makes the figures doubtful: a host of another device, collectives without time."""
+        lines = unpriced(self.priced.unknown, self.peers)
         if not isinstance(self.host, HostTable):
-            return ()
-        return (*self._lacking(self.host), *self._foreign(self.host.file.architecture))
+            return tuple(lines)
+        return (*lines, *self._lacking(self.host), *self._foreign(self.host.file.architecture))
 
     def _lacking(self, host: HostTable) -> Iterator[str]:
         if host.lacking:
@@ -149,6 +154,7 @@ class Prediction:
             "memory": memory_summary(self.memory, self.sheet),
             "kernels": by_family(kernels),
             "indices": self.indices.summary(),
+            "collectives": told(kernels),
             "warnings": list(self.warnings),
             "assumptions": assumptions(self.priced.graph),
         }
@@ -166,6 +172,8 @@ def predict(
     indices: Sequence[str] = (),
     weights: Sequence[str] = (),
     measured: bool = True,
+    ranks: int | str | None = None,
+    fabric: str | None = None,
 ) -> Prediction:
     """Predict a step on a device driven by a host.
 
@@ -177,9 +185,12 @@ def predict(
     model's setting ``pinned``, or else pageable); ``indices`` how embedding tables are looked up
     (``costmodels.indices.indices_of``; by default as the model says, or else uniformly);
     ``weights`` are files of models trained on the device's own measurements. Trained models price
-    what they were trained for (``costmodels.learned``), formulas the rest.
+    what they were trained for (``costmodels.learned``), formulas the rest. ``ranks`` take part
+    in collectives (a number, or machines times ranks on each, ``2x8``), timed by the curves of
+    ``fabric``; by default as the model and the device say.
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
+    graph = with_ranks(graph, ranks, fabric)
     sheet, table = load_device(device or device_of(graph)), load_host(host)
     learned = predictors(sheet, software) if mode == "corrected" else {}
     spread = indices_of(graph, indices)
@@ -197,9 +208,10 @@ def predict(
     )
     schedule = simulate if accounting.simulated else algorithm1
     timeline = schedule(priced, table, accounting=accounting)
-    told = _measured_times(graph, sheet, wanted)
+    used = _measured_times(graph, sheet, wanted)
+    peers = peers_of(graph, sheet.name)
     path = critical_path(timeline)
-    return Prediction(priced, timeline, path, sheet, table, software, spread, told)
+    return Prediction(priced, timeline, path, sheet, table, software, spread, used, peers)
 
 
 def device_of(*graphs: Graph) -> str:
@@ -226,7 +238,7 @@ def _measured_times(graph: Graph, sheet: DeviceSheet, wanted: bool) -> str:
     if not is_card(sheet, card):
         return f"not used: they are of {card}, not of {sheet.name}"
     told = f"used: of {card}; models price what it did not measure"
-    lost = unpriced(graph)
+    lost = unowned(graph)
     return f"{told}; {lost:.1f} us that no operator launched are left out" if lost else told
 
 

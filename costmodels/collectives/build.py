@@ -45,7 +45,8 @@ def fitted(points: Table, source: str) -> Form:
     """Return the form fitted to a table, with its leave-one-out error."""
     errors = leave_one_out(points.sizes, points.times, fit)
     error = statistics.fmean(abs(e) for e in errors)
-    return replace(fit(points.sizes, points.times), error=error, source=source)
+    form = fit(points.sizes, points.times)
+    return replace(form, error=error, source=source, largest=points.sizes[-1])
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
@@ -56,23 +57,37 @@ def rows(folder: Path) -> list[dict[str, object]]:
         key = {"platform": platform, "ranks": ranks, "local": local, "collective": collective}
         numbers = {
             name: float(f"{getattr(form, name):.6g}")
-            for name in ("alpha", "per_byte", "per_root", "error")
+            for name in ("alpha", "per_byte", "per_root", "error", "largest")
         }
         found.append({**key, **numbers, "source": source})
     return [*found, *_published(folder / PARAMETERS)]
 
 
 def _published(path: Path) -> Iterator[dict[str, object]]:
-    """Yield the curves of eight V100, of which only latency and bandwidth were published."""
+    """Yield the curves of eight V100, of which only latency and bandwidth were published.
+
+    Their error is that of latency and bandwidth alone on four V100, whose points are known.
+    """
+    curves = _v100(path.parent / V100)
     with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            ranks, name = int(row["num_gpus"]), row["collective"]
-            if ranks == 8:
-                share = traffic(name, ranks)
-                per_byte = share / float(row["max_bus_bw_GBps"]) / 1e3
-                key = {"platform": "v100", "ranks": 8, "local": 8, "collective": name}
-                numbers = {"alpha": float(row["overhead_us"]), "per_byte": float(f"{per_byte:.6g}")}
-                yield {**key, **numbers, "source": SOURCES[PARAMETERS]}
+        published = list(csv.DictReader(file))
+    known = {(row["collective"], int(row["num_gpus"])): row for row in reversed(published)}
+    for (name, ranks), row in sorted(known.items()):
+        if ranks == 8:
+            points = curves["v100", 4, 4, name]
+            four = _line(known[name, 4])
+            error = statistics.fmean(abs(four.time(s) / t - 1.0) for s, t in points.items())
+            eight = _line(row)
+            key = {"platform": "v100", "ranks": 8, "local": 8, "collective": name}
+            numbers = {"alpha": eight.alpha, "per_byte": eight.per_byte, "error": error}
+            rounded = {name: float(f"{number:.6g}") for name, number in numbers.items()}
+            yield {**key, **rounded, "source": SOURCES[PARAMETERS]}
+
+
+def _line(row: Mapping[str, str]) -> Form:
+    """Return published latency and bus bandwidth as a form."""
+    share = traffic(row["collective"], int(row["num_gpus"]))
+    return Form(float(row["overhead_us"]), share / float(row["max_bus_bw_GBps"]) / 1e3)
 
 
 def _v100(path: Path) -> Mapping[Key, dict[float, float]]:

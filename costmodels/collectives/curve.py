@@ -51,6 +51,7 @@ class Form:
         per_root: ``c``, microseconds by the square root of bytes.
         error: mean absolute relative error where each point was left out in turn.
         source: where the points come from.
+        largest: bytes of the largest message that was measured, 0 where nobody says.
     """
 
     alpha: float
@@ -58,6 +59,7 @@ class Form:
     per_root: float = 0.0
     error: float = 0.0
     source: str = ""
+    largest: float = 0.0
 
     def time(self, nbytes: float) -> float:
         """Return the microseconds for a message of so many bytes."""

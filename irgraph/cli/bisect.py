@@ -9,10 +9,12 @@ import typer
 from irgraph.cli.common import (
     DeviceOption,
     DimOption,
+    FabricOption,
     HostOption,
     ModelArgument,
     OutputOption,
     PassPathOption,
+    RanksOption,
     say,
     write_result,
 )
@@ -38,6 +40,8 @@ def bisect(
     ] = False,
     device: DeviceOption = "v100",
     host: HostOption = "v100",
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
     output: OutputOption = None,
 ) -> None:
     """Find the step of a pipeline that breaks a model: its soundness, a limit, or its results.
@@ -53,13 +57,13 @@ def bisect(
 
     if limit and check:
         raise fail("give --limit or --check, not both", exit_code=2)
-    graph, pipeline = begun(ctx, model, dim, (pass_, text, script))
+    graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
     if not pipeline:
         raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
     broken = above(limit, device, host) if limit else unsound
     if check:
         broken = computes_other(graph)
-    folders, pricer = tuple(pass_path or ()), find_target(device, host)
+    folders, pricer = tuple(pass_path or ()), find_target(device, host, ranks, fabric)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
         say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")

@@ -47,6 +47,14 @@ DimOption = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE", help="Give a dimension another size (repeatable)."),
 ]
+RanksOption = Annotated[
+    str | None,
+    typer.Option("--ranks", metavar="N|MxN", help="Ranks that take part in collectives: 8, 2x8."),
+]
+FabricOption = Annotated[
+    str | None,
+    typer.Option("--fabric", metavar="NAME", help="Links between ranks: a100, v100 (the device)."),
+]
 PassPathOption = Annotated[
     list[str] | None,
     typer.Option("--pass-path", metavar="FOLDER", help="Look for passes here too (repeatable)."),
@@ -58,6 +66,15 @@ def read_model(path: str) -> Graph:
     from irgraph.api import load
 
     return load(path)
+
+
+def with_rank_options(graph: Graph, ranks: str | None, fabric: str | None) -> Graph:
+    """Return the graph with the settings that ``--ranks`` and ``--fabric`` give."""
+    if ranks is None and fabric is None:
+        return graph
+    from costmodels.collectives.peers import with_ranks
+
+    return with_ranks(graph, ranks, fabric)
 
 
 def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:

@@ -8,13 +8,16 @@ import typer
 
 from irgraph.cli.common import (
     DimOption,
+    FabricOption,
     FormulasOption,
     HostOption,
     JsonOption,
     ModelArgument,
+    RanksOption,
     console,
     read_model,
     with_dim_options,
+    with_rank_options,
     write_json,
 )
 from irgraph.cli.predict import ModeOption, PinnedOption, SoftwareOption
@@ -46,6 +49,8 @@ def diff(
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
     pinned: PinnedOption = None,
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
     formulas: FormulasOption = False,
     measured_before: MeasuredOption = None,
     measured_after: MeasuredOption = None,
@@ -59,7 +64,10 @@ def diff(
     from irgraph.report.structure import structural_diff
 
     measured = _measured(measured_before, measured_after)
-    first, second = (with_dim_options(read_model(path), dim) for path in (before, after))
+    first, second = (
+        with_rank_options(with_dim_options(read_model(path), dim), ranks, fabric)
+        for path in (before, after)
+    )
     if device == NO_DEVICE:
         _refuse(timeline)
         _show(structural_diff(first, second), {}, each, json)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from irgraph.cli.common import (
     DimOption,
+    FabricOption,
     HostOption,
     ModelArgument,
     OutputOption,
     PassPathOption,
+    RanksOption,
     say,
     with_dim_options,
+    with_rank_options,
     write_result,
 )
 from irgraph.cli.pipeline import PassOption, ScriptOption, TextOption, print_table, steps_of
@@ -80,6 +82,8 @@ def opt(
     dim: DimOption = None,
     device: PricedOption = None,
     host: HostOption = "v100",
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
     output: OutputOption = None,
     quiet: QuietOption = False,
     print_after: PrintAfterOption = None,
@@ -100,10 +104,10 @@ def opt(
 
     steps = steps_of(ctx, pass_, text, script)
     graph, recorded = _read(model, verified=not no_verify)
-    graph = with_dim_options(graph, dim)
+    graph = with_rank_options(with_dim_options(graph, dim), ranks, fabric)
     pipeline = stages(steps or recorded)
     _tell_hidden(pipeline, pass_path or ())
-    priced = _Priced(device, host)
+    priced = _Priced(device, host, ranks, fabric)
     tables = _tables(stats, time_passes, priced)
     shown = _shown(pipeline, print_after, diff, stop_after)
     kept = _Kept(reproducer, tuple(pass_path or ()), verified=not no_verify)
@@ -138,14 +142,21 @@ class _Priced(NamedTuple):
 
     device: str | None
     host: str
+    ranks: str | None
+    fabric: str | None
 
     def target(self) -> Target | None:
+        return None if self.device is None else self.find(self.device)
+
+    def find(self, device: str) -> Target:
         from irgraph.manager import find_target
 
-        return None if self.device is None else find_target(self.device, self.host)
+        return find_target(device, *self[1:])
 
     def __str__(self) -> str:
-        return "" if self.device is None else f" --device {self.device} --host {self.host}"
+        names = ("device", "host", "ranks", "fabric") if self.device is not None else ()
+        given = ((name, getattr(self, name)) for name in names)
+        return "".join(f" --{name} {value}" for name, value in given if value is not None)
 
 
 class _Kept(NamedTuple):
@@ -165,7 +176,7 @@ def _run(
 ) -> Outcome:
     """Run a pipeline; where it fails, say how to run what failed again."""
     from irgraph.manage.reproducer import Reproducer
-    from irgraph.manager import find_target, run_stages
+    from irgraph.manager import run_stages
 
     path, folders = kept.reproducer or DEFECT, kept.folders
     written = Reproducer(path, folders, defects=kept.reproducer is None)
@@ -175,7 +186,7 @@ def _run(
             pipeline,
             pass_path=folders,
             pricer=priced.target(),
-            targets=partial(find_target, host=priced.host),
+            targets=priced.find,
             watchers=[*watchers, written],
             verified=kept.verified,
         )

@@ -68,13 +68,14 @@ def begun(
     model: str,
     dim: list[str] | None,
     steps: tuple[Sequence[str] | None, Sequence[str] | None, Sequence[str] | None],
+    ranks: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Graph, list[Stage]]:
-    """Return the model of a command line, resized, and the stages of its pipeline."""
-    from irgraph.cli.common import read_model, with_dim_options
+    """Return the model of a command line, resized, with its ranks, and its pipeline's stages."""
+    from irgraph.cli.common import read_model, with_dim_options, with_rank_options
     from irgraph.manager import stages
 
     pipeline = stages(steps_of(ctx, *steps))
-    return with_dim_options(read_model(model), dim), pipeline
+    return with_rank_options(with_dim_options(read_model(model), dim), *ranks), pipeline
 
 
 def print_table(

@@ -10,15 +10,18 @@ import typer
 from irgraph.cli.common import (
     CardOption,
     DimOption,
+    FabricOption,
     FormulasOption,
     HostOption,
     JsonOption,
     ModelArgument,
+    RanksOption,
     console,
     read_model,
     say,
     tell,
     with_dim_options,
+    with_rank_options,
     write_json,
 )
 
@@ -91,6 +94,8 @@ def predict(
     pinned: PinnedOption = None,
     indices: IndicesOption = None,
     weights: WeightsOption = None,
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
     formulas: FormulasOption = False,
     measured: KnownOption = None,
     limit: LimitOption = None,
@@ -110,7 +115,7 @@ def predict(
         known = beside.step.time
     rules = find_accounting(accounting)
     prediction = run(
-        with_dim_options(graph, dim),
+        with_rank_options(with_dim_options(graph, dim), ranks, fabric),
         device,
         host,
         mode=mode,

@@ -9,10 +9,12 @@ import typer
 from irgraph.cli.common import (
     DeviceOption,
     DimOption,
+    FabricOption,
     HostOption,
     ModelArgument,
     OutputOption,
     PassPathOption,
+    RanksOption,
     say,
     working,
     write_result,
@@ -34,6 +36,8 @@ def reduce(
     ] = None,
     device: DeviceOption = "v100",
     host: HostOption = "v100",
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
     most: Annotated[int, typer.Option(min=1, help="Smaller models to try.")] = 2000,
     output: OutputOption = None,
 ) -> None:
@@ -46,8 +50,8 @@ def reduce(
     from irgraph.text.diagnostics import fail
 
     folders = tuple(pass_path or ())
-    graph, pipeline = begun(ctx, model, dim, (pass_, text, script))
-    pricer = find_target(device, host)
+    graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
+    pricer = find_target(device, host, ranks, fabric)
     found = (
         stays_broken(graph, pipeline, above(limit, device, host), folders, pricer)
         if limit

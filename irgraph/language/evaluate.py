@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Protocol
@@ -41,6 +41,9 @@ class Target(Pricer, Protocol):
 
     def measure(self, graph: Graph) -> Mapping[str, float]:
         """Return ``step.time`` and the other figures that a sweep may report."""
+
+    def doubts(self, graph: Graph) -> Sequence[str]:
+        """Return what makes those figures doubtful, a line each."""
 
 
 class NoValueError(Exception):

@@ -28,6 +28,7 @@ class Row:
     figures: tuple[Value, ...] = ()
     rank: float = 0.0
     failed: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 def combinations(statement: Sweep, state: State, frame: Frame) -> Iterator[dict[str, Value]]:
@@ -52,10 +53,11 @@ def combinations(statement: Sweep, state: State, frame: Frame) -> Iterator[dict[
 
 def row(statement: Sweep, names: dict[str, Value], done: State, frame: Frame) -> Row:
     """Measure what one combination gave."""
-    if done.pricer is None or not hasattr(done.pricer, "measure"):
+    pricer = done.pricer
+    if pricer is None or not (hasattr(pricer, "measure") and hasattr(pricer, "doubts")):
         hint = 'name one in the sweep, as in target "v100"'
         raise fail("a sweep reports what a device would take", statement.place, hint=hint)
-    known = dict(done.pricer.measure(done.graph))
+    known = dict(pricer.measure(done.graph))
     scope = replace(done.scope(replace(frame, names={**frame.names, **names})), known=known)
 
     def value(expression: Expression) -> Value:
@@ -69,7 +71,8 @@ def row(statement: Sweep, names: dict[str, Value], done: State, frame: Frame) ->
     if isinstance(rank, bool) or not isinstance(rank, (int, float)):
         place = statement.place if statement.best is None else statement.best.place
         raise fail(f"'best by' needs a number, not {spell(rank)}", place)
-    return Row(tuple(names.values()), done.graph, figures, rank)
+    doubts = tuple(pricer.doubts(done.graph))
+    return Row(tuple(names.values()), done.graph, figures, rank, doubts=doubts)
 
 
 def failed(names: dict[str, Value], graph: Graph, error: IrgraphError) -> Row:
@@ -93,7 +96,8 @@ def table(statement: Sweep, rows: Sequence[Row], best: Row | None) -> str:
         lines.append([*map(_spell, found.values), *figures, "best" if found is best else ""])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     texts = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    return "\n  ".join([counted(len(rows), "run"), *texts])
+    doubts = dict.fromkeys(f"WARNING: {text}" for found in rows for text in found.doubts)
+    return "\n  ".join([counted(len(rows), "run"), *texts, *doubts])
 
 
 def _spell(value: Value) -> str:

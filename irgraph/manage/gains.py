@@ -46,6 +46,9 @@ class Gains(Tabular):
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
         """Predict what a stage left."""
         figures = self._figures(graph) if done.changed else self.steps[-1][1:]
+        for text in self.target.doubts(graph):
+            if text not in self.caption:
+                self.caption += f"\nWARNING: {done.label}: {text}"
         self.steps.append((done.label, *figures))
         if any(entry.verb == "resize" for entry in done.report.entries):
             self.resized.add(done.label)

@@ -39,6 +39,7 @@ def compare(
         "kernels_us": _beside(_times(first), _times(second)),
         "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
         "measured_times": second["measured_times"],
+        "collectives": second["collectives"],
         "warnings": second["warnings"],
         "unknown": [first["unknown"], second["unknown"]],
         "assumptions": second["assumptions"],
@@ -90,6 +91,8 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     table.caption += f"\n{validation_text(result['validation'])}"
     if result["measured_times"]:
         table.caption += f"\nmeasured kernel times {result['measured_times']}"
+    for text in result["collectives"]:
+        table.caption += f"\ncollectives: {text}"
     for text in result["warnings"]:
         table.caption += f"\nWARNING: {text}"
     for reason in result["assumptions"]:

@@ -90,6 +90,8 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     table.add_row("ops no model knows", _unknown(summary["unknown"]))
     for text in summary["indices"]:
         table.add_row("embedding rows looked up", text)
+    for text in summary["collectives"]:
+        table.add_row("collectives", text)
     for reason in summary["assumptions"]:
         table.add_row("rests on", reason)
     return table

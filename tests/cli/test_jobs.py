@@ -53,8 +53,8 @@ def test_steps_apply_in_the_order_of_the_command_line(run: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--pass", "fuse-embeding"), 4, "did you mean 'fuse-embedding'?"),
-        (("--pass", "fuse-embedding(leest=3)"), 4, "did you mean 'least'?"),
+        (("--pass", "fuse-embeding"), 2, "did you mean 'fuse-embedding'?"),
+        (("--pass", "fuse-embedding(leest=3)"), 2, "did you mean 'least'?"),
         (("-e", "fuze many aten.relu(%x)"), 4, "-e:1:1"),
         (("-e", "remove many aten.rellu(%x) using %x for %x"), 4, "aten.relu"),
         (("-s", "nowhere.irg"), 4, "nowhere.irg"),

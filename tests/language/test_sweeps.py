@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -22,6 +22,9 @@ class Made:
 
     def time(self, op: Op) -> float:
         return self.speed
+
+    def doubts(self, graph: Graph) -> Sequence[str]:
+        return ["half of it is guessed"] if graph.dims["B"] == 2 else []
 
     def measure(self, graph: Graph) -> Mapping[str, float]:
         time = self.speed * (graph.dims["B"] + len(list(graph.leaves())))
@@ -107,3 +110,9 @@ def test_a_sweep_that_cannot_be_says_why(script: str, message: str) -> None:
 def test_a_target_needs_somebody_who_knows_devices() -> None:
     with pytest.raises(IrgraphError, match="no devices are known here"):
         run(load_script('target "fast"'), mlp())
+
+
+def test_doubts_about_figures_stand_below_them_once() -> None:
+    outcome = done('sweep b in [2, 8, 2] { target "fast" resize B = b } report step.time')
+    assert str(outcome.report).endswith("\n  WARNING: half of it is guessed")
+    assert str(outcome.report).count("half of it") == 1

@@ -14,6 +14,7 @@ from irgraph.prediction import Prediction, predict
 from irgraph.report.difference import compare, difference_tables
 from irgraph.report.prediction import bytes_text, prediction_tables
 from irgraph.text import parse
+from tests.test_targets import REDUCED
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +108,18 @@ def test_what_ifs_of_ops_alike_share_a_row() -> None:
     assert sum(counts) == 8
     assert len(counts) <= 2  # the last one alone ends the step
     assert f"aten.relu, one of {max(counts)} alike" in shown(prediction_tables(summary))
+
+
+def test_collectives_are_told_with_ranks_and_curve_or_with_what_lacks() -> None:
+    graph = parse(REDUCED)
+    known, unknown = predict(graph, ranks=4), predict(graph)
+    (line,) = known.summary()["collectives"]
+    assert line.startswith("1 all_reduce, 181.5 us +- 16.1 us: 4 ranks on one machine, as given")
+    assert known.summary()["coverage"] == {"heuristic": 1.0}
+    assert "kernel collective" in known.path.by_cause()
+    assert "│ collectives " in shown(prediction_tables(known.summary()))
+    (warning,) = unknown.summary()["warnings"]
+    assert "nothing says how many ranks take part" in warning
+    assert unknown.summary()["coverage"] == {"none": 1.0, "outside range": 1.0}
+    told = shown(difference_tables(compare(known, known)))
+    assert "collectives: 1 all_reduce" in told

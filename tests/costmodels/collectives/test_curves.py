@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import permutations
 from pathlib import Path
 
 import msgspec
@@ -10,12 +11,7 @@ import pytest
 
 from costmodels.collectives.build import measured, rows
 from costmodels.collectives.curve import Form, fit, leave_one_out, table
-from costmodels.collectives.load import find_curve, platforms, traffic
-from costmodels.collectives.ops import message_bytes, with_collectives
-from irgraph.ir.cost import Priced
-from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
-from irgraph.ir.tensor import Tensor
+from costmodels.collectives.load import SCALED, find_curve, lacking, platforms, traffic
 from irgraph.text.diagnostics import IrgraphError
 
 SHIPPED = Path(__file__).parents[3] / "costmodels/collectives/fitted.json"
@@ -61,9 +57,8 @@ def test_what_ships_is_what_the_measurements_give(data_dir: Path) -> None:
     shipped = msgspec.json.decode(SHIPPED.read_bytes())
     made = rows(data_dir / "collectives")
     assert [r["collective"] for r in shipped] == [r["collective"] for r in made]
-    assert [r["per_byte"] for r in shipped] == pytest.approx(
-        [r["per_byte"] for r in made], rel=1e-4
-    )
+    for name in ("per_byte", "error"):
+        assert [r[name] for r in shipped] == pytest.approx([r[name] for r in made], rel=1e-4)
 
 
 def test_a_curve_is_found_for_any_number_of_ranks() -> None:
@@ -71,6 +66,7 @@ def test_a_curve_is_found_for_any_number_of_ranks() -> None:
     assert four.time(2**21) == pytest.approx(136.0, rel=0.15)
     assert three.per_byte == pytest.approx(four.per_byte * (2 / 3) / (3 / 4))
     assert "scaled from 4 ranks" in three.source
+    assert three.error == pytest.approx(four.error + SCALED)
     assert find_curve("all_to_allv", 8).alpha == 68.0
     assert find_curve("broadcast", 4) == find_curve("reduce", 4)
     assert find_curve("all_reduce", 1).time(1e9) == 0.0
@@ -93,23 +89,30 @@ def test_an_unmeasured_collective_is_refused() -> None:
         find_curve("scatter", 4)
 
 
-def tensor(name: str, size: int) -> Tensor:
-    return Tensor(name, "f32", (size,), f"b{name}")
+def test_several_machines_need_a_curve_between_machines() -> None:
+    assert "between several machines of v100" in lacking("all_reduce", "v100", several=True)
+    assert lacking("all_reduce", "a100", several=True) == ""
+    two = find_curve("all_reduce", 16, "a100", local=8)
+    assert two.time(2**26) > 3 * find_curve("all_reduce", 16, "a100").time(2**26)
 
 
-def test_an_uneven_exchange_counts_the_larger_of_sent_and_received() -> None:
-    sent, received = tensor("i", 100), tensor("o", 300)
-    assert message_bytes(Op("c10d.alltoall_base_", (received, sent))) == 1200
-    assert message_bytes(Op("c10d.alltoall_base_", (sent, received))) == 1200
-
-
-def test_collectives_of_a_step_are_priced() -> None:
-    op = Op("c10d.allreduce_", ((tensor("a", 1000), tensor("b", 24)),))
-    other = Op("strange.op", (tensor("c", 1),))
-    priced = Priced(Graph("g", ops=(op, other)), "v100", {}, (op, other))
-    found = with_collectives(priced, 4)
-    (kernel,) = found.of(op)
-    assert (kernel.family, kernel.name) == ("collective", "all_reduce of 4, 4096 B")
-    assert kernel.time == pytest.approx(find_curve("all_reduce", 4).time(4096))
-    assert 0.0 < kernel.spread < kernel.time
-    assert found.unknown == (other,)
+@pytest.mark.data
+def test_curves_of_other_numbers_of_ranks_err_as_is_said(data_dir: Path) -> None:
+    known = {key: points for key, points, _ in measured(data_dir / "collectives")}
+    errors = []
+    for few, many in permutations((2, 4, 8), 2):
+        points = known["a100", many, many, "all_reduce"]
+        form = fit(
+            known["a100", few, few, "all_reduce"].sizes, known["a100", few, few, "all_reduce"].times
+        )
+        scale = traffic("all_reduce", many) / traffic("all_reduce", few)
+        other = Form(form.alpha, form.per_byte * scale, form.per_root * scale)
+        pairs = zip(points.sizes, points.times, strict=True)
+        errors.append(statistics.fmean(abs(other.time(s) / t - 1) for s, t in pairs))
+    for name in ("all_reduce", "all_to_allv"):
+        four, eight = find_curve(name, 4), find_curve(name, 8)
+        scale = traffic(name, 8) / traffic(name, 4)
+        other = Form(four.alpha, four.per_byte * scale, four.per_root * scale)
+        sizes = known["v100", 4, 4, name].sizes
+        errors.append(statistics.fmean(abs(other.time(s) / eight.time(s) - 1) for s in sizes))
+    assert statistics.fmean(errors) == pytest.approx(SCALED, abs=0.01)

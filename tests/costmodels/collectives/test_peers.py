@@ -1,0 +1,179 @@
+"""Who takes part in collectives, and what ops then take: nothing is made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from costmodels.collectives.load import find_curve
+from costmodels.collectives.peers import (
+    Peers,
+    doubts,
+    message_bytes,
+    peers_of,
+    ranks_of,
+    with_ranks,
+)
+from costmodels.price import price
+from costmodels.sheet import load_device
+from irgraph.ir.cost import Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.text.diagnostics import IrgraphError
+
+MIB = 2**20
+
+
+def tensor(name: str, size: int, device: str = "gpu0") -> Tensor:
+    return Tensor(name, "f32", (size,), f"b{name}", device=device)
+
+
+def reduction(size: int = MIB) -> Op:
+    return Op("c10d.allreduce_", ((tensor("g", size),),), written=frozenset({"g"}))
+
+
+def exchange(*splits: int) -> Op:
+    total = sum(splits)
+    return Op(
+        "c10d.alltoall_base_",
+        (tensor("o", total), tensor("i", total)),
+        attributes={"output_split_sizes": splits},
+    )
+
+
+def priced(graph: Graph, device: str = "v100") -> Priced:
+    return price(graph, load_device(device))
+
+
+def test_a_reduction_takes_what_its_curve_says() -> None:
+    op = reduction()
+    found = priced(with_ranks(Graph("g", ops=(op,)), 4))
+    (kernel,) = found.of(op)
+    assert (kernel.family, kernel.name) == ("collective", "all_reduce of 4, 4194304 B")
+    assert kernel.time == pytest.approx(find_curve("all_reduce", 4).time(4 * MIB))
+    assert kernel.time == pytest.approx(181.5, abs=0.5)
+    assert 0.0 < kernel.spread < kernel.time
+    assert kernel.by == "heuristic"
+    assert kernel.formula.startswith("4 ranks on one machine, as given; curve of v100 (")
+    assert found.unknown == ()
+
+
+def test_without_a_number_of_ranks_a_reduction_stays_unknown_and_is_told() -> None:
+    op = reduction()
+    graph = Graph("g", ops=(op, op))
+    assert priced(graph).unknown == (op, op)
+    (line,) = doubts(graph, "V100-SXM2-16GB")
+    assert line.startswith("2 collectives have no time, and a floor stands in")
+    assert "nothing says how many ranks take part (--ranks N" in line
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks", "reason"),
+    [
+        ("h100", "8", "no collectives were measured on H100-80GB-HBM3 (--fabric takes a100, v100)"),
+        ("a100-pcie", "8", "no collectives were measured on A100-PCIE-40GB"),
+        ("v100", "2x4", "nobody measured all_reduce between several machines of v100"),
+    ],
+)
+def test_a_device_without_curves_is_told(device: str, ranks: str, reason: str) -> None:
+    op = reduction()
+    graph = with_ranks(Graph("g", ops=(op,)), ranks)
+    assert priced(graph, device).unknown == (op,)
+    (line,) = doubts(graph, load_device(device).name)
+    assert reason in line
+
+
+def test_a_fabric_that_is_named_goes_before_the_devices() -> None:
+    op = reduction()
+    graph = with_ranks(Graph("g", ops=(op,)), "2x8", "a100")
+    (kernel,) = priced(graph, "h100").of(op)
+    assert kernel.time == pytest.approx(find_curve("all_reduce", 16, "a100", 8).time(4 * MIB))
+    assert kernel.formula.startswith("16 ranks 8 a machine, as given; curve of a100")
+
+
+def test_an_op_that_names_its_ranks_goes_first_and_speaks_for_the_others() -> None:
+    swap, sum_ = exchange(256, 256), reduction()
+    graph = Graph("g", ops=(swap, sum_))
+    assert [priced(graph).of(op)[0].name for op in (swap, sum_)] == [
+        "all_to_allv of 2, 2048 B", "all_reduce of 2, 4194304 B",
+    ]  # fmt: skip
+    given = priced(with_ranks(graph, 4))
+    assert [given.of(op)[0].name.partition(",")[0] for op in (swap, sum_)] == [
+        "all_to_allv of 2", "all_reduce of 4",
+    ]  # fmt: skip
+
+
+def test_ops_that_name_different_ranks_speak_for_themselves_alone() -> None:
+    graph = Graph("g", ops=(exchange(1, 1), exchange(1, 1, 1), reduction()))
+    assert peers_of(graph, "V100-SXM2-16GB").ranks == 0
+    assert priced(graph).unknown == (graph.ops[2],)
+
+
+def test_the_size_of_a_group_is_an_attribute_too() -> None:
+    assert (
+        ranks_of(Op("_c10d_functional.all_gather_into_tensor", attributes={"group_size": 8})) == 8
+    )
+    assert ranks_of(reduction()) == 0
+
+
+def test_one_rank_exchanges_nothing() -> None:
+    op = reduction()
+    assert priced(with_ranks(Graph("g", ops=(op,)), 1)).kernels[id(op)] == ()
+
+
+def test_what_was_exchanged_is_waited_for_without_work() -> None:
+    op = Op("_c10d_functional.wait_tensor", (tensor("a", 4),), results=(tensor("b", 4),))
+    found = priced(Graph("g", ops=(op,)))
+    assert (found.kernels[id(op)], found.unknown, doubts(found.graph, "")) == ((), (), [])
+
+
+def test_exchanges_between_hosts_are_no_work_of_the_device() -> None:
+    op = Op("c10d.allreduce_", ((tensor("g", 8, "cpu"),),))
+    graph = Graph("g", ops=(op,))
+    assert (priced(graph).unknown, doubts(graph, "V100-SXM2-16GB")) == ((), [])
+
+
+def test_collectives_that_nobody_measured_are_told() -> None:
+    op = Op("c10d.send", ((tensor("g", 8),),))
+    assert (
+        "no curve of such an op was measured" in doubts(with_ranks(Graph("g", ops=(op,)), 2), "")[0]
+    )
+    assert "nobody measured broadcast on a100; known: all_reduce" in Peers(8, 8, "", "a100").lacks(
+        Op("c10d.broadcast_")
+    )
+
+
+def test_messages_beyond_what_was_measured_are_outside() -> None:
+    small, large = reduction(), reduction(100 * MIB)
+    found = priced(with_ranks(Graph("g", ops=(small, large)), 8), "a100")
+    assert [found.of(op)[0].outside for op in (small, large)] == [False, True]
+
+
+def test_an_uneven_exchange_counts_the_larger_of_sent_and_received() -> None:
+    sent, received = tensor("i", 100), tensor("o", 300)
+    assert message_bytes(Op("c10d.alltoall_base_", (received, sent))) == 1200
+    assert message_bytes(Op("c10d.alltoall_base_", (sent, received))) == 1200
+
+
+@pytest.mark.parametrize("ranks", ["", "x8", "0", "2x0", "-1", "8.5", "9" * 99, 0])
+def test_what_is_no_number_of_ranks_is_refused(ranks: str | int) -> None:
+    with pytest.raises(IrgraphError, match="is no number of ranks") as caught:
+        with_ranks(Graph("g"), ranks)
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_fabric_is_refused_with_the_nearest() -> None:
+    with pytest.raises(IrgraphError, match="measured on 'a10'; did you mean 'a100'"):
+        with_ranks(Graph("g"), 8, "a10")
+
+
+def test_a_model_remembers_its_ranks() -> None:
+    graph = Graph("g")
+    assert with_ranks(graph) is graph
+    assert with_ranks(graph, "8").settings == {"ranks": 8}
+    assert with_ranks(graph, "2x8", "a100").settings == {"ranks": "2x8", "fabric": "a100"}
+    bad = replace(graph, settings={"ranks": "many"})
+    with pytest.raises(IrgraphError, match="'many' is no number of ranks"):
+        peers_of(bad, "V100-SXM2-16GB")
