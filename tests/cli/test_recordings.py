@@ -52,7 +52,7 @@ def test_lower_joins_both_traces_and_takes_the_cpu_for_the_device(run: Run, fold
     assert "no device events" in result.err
     graph = parse(result.out)
     assert graph.name == "recorded"
-    assert {t.device for t in graph.tensors} == {"gpu0"}
+    assert {t.device for t in graph.by_name.values()} == {"gpu0"}
 
 
 def test_predict_lowers_the_folder(run: Run, folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_kineto_trace_of_the_cpu_lowers_to_a_model_with_device_work(
 ) -> None:
     result = run("lower", folder / KINETO_TRACE)
     assert "no device events" in result.err
-    assert {t.device for t in parse(result.out).tensors} == {"gpu0"}
+    assert {t.device for t in parse(result.out).by_name.values()} == {"gpu0"}
 
 
 def test_analyze_says_that_nothing_is_known_of_a_device(run: Run, folder: Path) -> None:
