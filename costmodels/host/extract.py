@@ -15,6 +15,9 @@ from irgraph.capture.lowering import autograd_name
 
 _FIELDS = {"T2": "t2", "T3": "t3", "T5": "t5", "whole": "whole"}
 
+COUNTED = ("T1", "T4", *_FIELDS)
+"""Kinds of samples that a table holds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProfilerCost:
@@ -80,6 +83,19 @@ def extract(
         made_by="irgraph overheads",
         architecture=architecture,
     )
+
+
+def clipped(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
+    """Return by kind how many samples are shorter than what the profiler cost, and of how many.
+
+    They count as 0. Kinds without such samples are left out.
+    """
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for part in samples:
+        for (kind, _, _), group in part.by_key.items():
+            if kind in COUNTED:
+                kinds[kind] += (sample.time < cost.of(sample) for sample in group)
+    return {kind: (sum(short), len(short)) for kind, short in sorted(kinds.items()) if any(short)}
 
 
 def _stat(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> Stat:
@@ -148,7 +164,7 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
     """Return one table of several workloads (the paper's shared overheads).
 
     Every sample counts once: means and deviations are those of all samples together, counts add
-    up. Quantiles cannot be joined and are left out.
+    up. Quantiles are kept where only one table has the entry: two tables' cannot be joined.
     """
     functions = dict.fromkeys(key for file in files for key in file.t4)
     operations = dict.fromkeys(key for file in files for key in file.ops)
@@ -156,8 +172,8 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
     return HostFile(
         FORMAT,
         name,
-        pooled([file.t1 for file in files]),
-        {f: pooled([file.t4[f] for file in files if f in file.t4]) for f in functions},
+        _pooled([file.t1 for file in files]),
+        {f: _pooled([file.t4[f] for file in files if f in file.t4]) for f in functions},
         {op: _joined([file.ops[op] for file in files if op in file.ops]) for op in operations},
         source="; ".join(dict.fromkeys(file.source for file in files if file.source)),
         made_by="irgraph overheads",
@@ -165,12 +181,16 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
     )
 
 
+def _pooled(stats: Sequence[Stat]) -> Stat:
+    return stats[0] if len(stats) == 1 else pooled(stats)
+
+
 def _joined(entries: Sequence[OpEntry]) -> OpEntry:
     stats: dict[str, Stat] = {}
     for kind in _FIELDS.values():
         known = [s for entry in entries if (s := getattr(entry, kind)) is not None]
         if known:
-            stats[kind] = pooled(known)
+            stats[kind] = _pooled(known)
     keys = dict.fromkeys(key for entry in entries for key in entry.shapes)
     shapes = {k: _joined([e.shapes[k] for e in entries if k in e.shapes]) for k in keys}
     launches = Counter(entry.launches for entry in entries if entry.launches)

@@ -30,7 +30,7 @@ class StepFigures:
         active: with work on at least one stream.
         compute, communication: with work of that kind.
         overlapped: with both at once.
-        slow: whether the step is far longer than the others and left out of all else.
+        left_out: why the step is left out of all else, ``""`` where it is not.
         on_device: whether the trace has device events; without, nothing is known of a device.
     """
 
@@ -41,7 +41,7 @@ class StepFigures:
     compute: float
     communication: float
     overlapped: float
-    slow: bool
+    left_out: str
     on_device: bool = True
 
     @property
@@ -69,7 +69,7 @@ class StepFigures:
             "step": self.step,
             "step_us": round(self.time, 3),
             **(figures if self.on_device else dict.fromkeys(figures)),
-            "slow": self.slow,
+            "left_out": self.left_out,
         }
 
 
@@ -159,7 +159,7 @@ def _figures(one: Replayer, step: Step) -> StepFigures:
         length(computing) / US,
         length(talking) / US,
         length(intersection(computing, talking)) / US,
-        step not in one.usual,
+        one.left_out.get(step.number, ""),
         bool(tree.trace.on_device.any()),
     )
 

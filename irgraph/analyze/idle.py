@@ -45,7 +45,7 @@ def _of_step(one: Replayer, step: Step) -> dict[str, float]:
     on_host = np.isin(columns.tasks.resource, hosts)
     starts, ends = (step.start + np.rint(t * US).astype("i8") for t in (columns.start, columns.end))
     found: dict[str, float] = {}
-    for cause in ("T4", "T2", "T5", "T3", "sync", "T1"):
+    for cause in ("T4", "T2", "T5", "T3", "loader", "sync", "T1"):
         of_cause = on_host & columns.tasks.having(cause)
         mine = union(starts[of_cause], ends[of_cause])
         found[f"{cause}: {CAUSES[cause]}"] = length(intersection(left, mine)) / US

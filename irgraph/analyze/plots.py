@@ -62,7 +62,7 @@ def _pyplot() -> Any:  # noqa: ANN401
 
 
 def _steps(axis: Any, result: Analysis) -> None:  # noqa: ANN401
-    steps = [step for step in result.steps if not step.slow]
+    steps = [step for step in result.steps if not step.left_out]
     names = [f"rank {s.rank}\nstep {s.step}" for s in steps]
     parts = (
         ("compute", [s.compute / 1e3 for s in steps], "#4878a8"),

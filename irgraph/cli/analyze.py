@@ -106,5 +106,5 @@ def _step(row: dict[str, Any]) -> dict[str, Any]:
         "compute ms": ms("compute_us"),
         "communication ms": ms("communication_us"),
         "exposed ms": ms("exposed_communication_us"),
-        "note": "slow: left out" if row["slow"] else "",
+        "note": f"{row['left_out']}: left out" if row["left_out"] else "",
     }

@@ -19,7 +19,17 @@ def calibrate_profiler(
     with working("calibrating"):
         host, launch = run(device)
     if json:
-        write_json({"host_us": round(host, 3), "device_us": round(launch, 3)})
+        device_us = None if launch is None else round(launch, 3)
+        write_json({"host_us": round(host, 3), "device_us": device_us})
+        return
+    if launch is None:
+        from costmodels.host.extract import PAPER_COST
+
+        say(f"{host:.2f} us a host event; launches: not measured, as a CPU makes none")
+        say(
+            f"use it as: irgraph overheads TRACE --profiler {host:.2f},{PAPER_COST.device:g} (the "
+            f"paper's {PAPER_COST.device:g} us for a launch), or measure with --device cuda"
+        )
         return
     say(f"{host:.2f} us a host event, {launch:.2f} us more a launch")
     say(f"use it as: irgraph overheads TRACE --profiler {host:.2f},{launch:.2f}")

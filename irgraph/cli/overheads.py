@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ from irgraph.cli.traces import (
 if TYPE_CHECKING:
     from costmodels.host.extract import ProfilerCost
     from costmodels.host.format import HostFile, Stat
+    from costmodels.host.samples import Samples
     from irgraph.capture.kineto.select import Selection
 
 
@@ -85,9 +87,25 @@ def _cost(text: str) -> ProfilerCost:
     try:
         host, device = (float(part) for part in text.split(","))
     except ValueError:
-        message = f"--profiler: give two numbers such as 2,4, not {text!r}"
-        raise fail(message, exit_code=2) from None
+        host = device = math.nan
+    if not (0 <= host < math.inf and 0 <= device < math.inf):
+        message = f"--profiler: give two numbers of at least 0 such as 2,4, not {text!r}"
+        raise fail(message, exit_code=2)
     return ProfilerCost(host, device)
+
+
+def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
+    """Say how many samples the profiler's cost leaves nothing of."""
+    from costmodels.host.extract import clipped
+
+    found = clipped(samples, cost)
+    if not found:
+        return
+    counts = ", ".join(f"{short} of {count} of {kind}" for kind, (short, count) in found.items())
+    say(
+        f"note: samples shorter than the profiler's cost, taken for 0: {counts}; where they "
+        "are many, that cost is not this machine's: see `irgraph calibrate-profiler`"
+    )
 
 
 def _table(
@@ -117,6 +135,7 @@ def _table(
         trees = read_trees(traces, strict=strict, health=health, part=part)
         pairs = zip(traces, trees, strict=True)
         samples = [replayer(tree).samples().sound(trace) for trace, tree in pairs]
+        _say_clipped(samples, cost)
         names = ", ".join(Path(trace).name for trace in traces)
         cards = {architecture_of(tree.trace.device_name) for tree in trees}
         card = cards.pop() if len(cards) == 1 else ""
@@ -167,7 +186,11 @@ def _row(kind: str, name: str, stat: Stat, other: Stat | None) -> dict[str, Any]
         "mean us": f"{stat.mean:.2f}",
         "std": f"{stat.std:.2f}",
         "count": str(stat.count),
-        "p50": f"{stat.quantiles.get('p50', 0):.1f}",
-        "p95": f"{stat.quantiles.get('p95', 0):.1f}",
+        **{name: _quantile(stat, name) for name in ("p50", "p95")},
         "other us": f"{other.mean:.2f}" if other else "",
     }
+
+
+def _quantile(stat: Stat, name: str) -> str:
+    """Return a quantile, or a dash where the table does not know it."""
+    return f"{stat.quantiles[name]:.1f}" if name in stat.quantiles else "-"

@@ -82,7 +82,7 @@ def replay(
 
         write_side_by_side({"measured": recorded, "simulated": found[-1].timeline}, timeline)
     _show(found, json)
-    usual = [r for r in found if not r.slow] or found
+    usual = [r for r in found if not r.left_out] or found
     worst = max(abs(r.error) for r in usual)
     if limit is not None and worst * 100 > limit:
         say(f"error is {worst:.1%}, over the limit of {limit:g}%")
@@ -107,7 +107,7 @@ def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) ->
 
 def _show(found: list[Replayed], json: bool) -> None:
     rows: list[dict[str, Any]] = [r.row() for r in found]
-    usual = [r for r in found if not r.slow]
+    usual = [r for r in found if not r.left_out]
     measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
     mean = simulated / measured - 1 if measured else 0.0
     middle = _median_error(usual)
@@ -117,8 +117,8 @@ def _show(found: list[Replayed], json: bool) -> None:
         return
     print_rows("replay", [_cells(r) for r in found])
     say(
-        f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}; "
-        "slow steps are left out"
+        f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}"
+        + (f"; {len(found) - len(usual)} left out" if len(usual) < len(found) else "")
     )
 
 
@@ -139,5 +139,5 @@ def _cells(r: Replayed) -> dict[str, str | int]:
         "simulated active ms": f"{r.simulated_active / 1e3:.3f}",
         "GPU idle ms": f"{(r.measured - r.active) / 1e3:.3f}",
         "simulated idle ms": f"{(r.simulated - r.simulated_active) / 1e3:.3f}",
-        "note": "slow: left out" if r.slow else "",
+        "note": f"{r.left_out}: left out" if r.left_out else "",
     }

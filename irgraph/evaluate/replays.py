@@ -64,7 +64,7 @@ def _name(path: Path) -> str:
 
 def _point(name: str, one: Replayer, samples: Samples) -> Point:
     steps = one.replay_all(Lengths(samples))
-    times = [(step.measured, step.simulated) for step in steps if not step.slow]
+    times = [(step.measured, step.simulated) for step in steps if not step.left_out]
     measured, simulated = (sum(t) / len(t) / 1000.0 for t in zip(*times, strict=True))
     return Point(name, measured, simulated)
 

@@ -20,6 +20,7 @@ CAUSES = {
     "T3": "from an operation's last launch to its end",
     "T4": "in the driver, for one launch",
     "T5": "between two launches, or all of an operation that launches nothing",
+    "loader": "in the program's data loader",
     "latency": "from the end of a launch to the start of its kernel on an idle device",
     "gap": "between two kernels of a busy stream",
     "kernel": "work of the device",

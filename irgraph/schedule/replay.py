@@ -21,6 +21,9 @@ from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 SLOW = 1.5
 """Steps longer than this many medians are left out of statistics: warm-up, allocation."""
 
+FEWEST = 3
+"""Steps from which on a median tells which are slow."""
+
 UNUSUAL = 10.0
 """Work that starts this many usual latencies behind its launch was held up by something that the
 trace does not show; it is held up as long in the replay."""
@@ -92,7 +95,7 @@ class Replayed:
         rank, step: which step.
         measured, simulated: step time.
         active, simulated_active: time with work on at least one stream, within the step.
-        slow: whether the step is far longer than the others.
+        left_out: why statistics leave the step out, ``""`` where they do not.
         timeline: the simulated step.
     """
 
@@ -102,7 +105,7 @@ class Replayed:
     simulated: float
     active: float
     simulated_active: float
-    slow: bool
+    left_out: str
     timeline: Timeline
 
     @property
@@ -114,7 +117,7 @@ class Replayed:
         """Return the figures alone."""
         return replace(self, timeline=Timeline((), (), ""))
 
-    def row(self) -> dict[str, float | int | bool]:
+    def row(self) -> dict[str, float | int | str]:
         """Return the figures as plain values."""
         return {
             "rank": self.rank,
@@ -126,7 +129,7 @@ class Replayed:
             "simulated_gpu_active_us": round(self.simulated_active, 3),
             "gpu_idle_us": round(self.measured - self.active, 3),
             "simulated_gpu_idle_us": round(self.simulated - self.simulated_active, 3),
-            "slow": self.slow,
+            "left_out": self.left_out,
         }
 
 
@@ -175,17 +178,19 @@ class Replayer:
         view: its host calls.
         orders: what device work waits for.
         work: its device work.
+        left_out: by a complete step's number, why statistics leave it out.
     """
 
     tree: Tree
     view: HostView
     orders: Orders
     work: Work
+    left_out: dict[int, str]
 
     @property
     def usual(self) -> list[Step]:
-        """The complete steps that are not far longer than the median."""
-        return usual_steps(self.tree)
+        """The complete steps that count in statistics."""
+        return [s for s in self.tree.steps if s.complete and s.number not in self.left_out]
 
     def samples(self) -> Samples:
         """Return the overheads of the usual steps."""
@@ -199,9 +204,9 @@ class Replayer:
             *(t[work].clip(max=simulated) for t in (timeline.columns.start, timeline.columns.end))
         )
         active = self.work.active(step)
-        slow = step not in self.usual
+        left_out = self.left_out.get(step.number, "")
         rank = self.tree.trace.rank
-        return Replayed(rank, step.number, step.time, simulated, active, busy, slow, timeline)
+        return Replayed(rank, step.number, step.time, simulated, active, busy, left_out, timeline)
 
     def replay_all(self, lengths: Lengths | None = None) -> list[Replayed]:
         """Return every complete step simulated beside measured."""
@@ -209,17 +214,32 @@ class Replayer:
         return [self.replay(step, lengths) for step in self.tree.steps if step.complete]
 
 
+def left_out(tree: Tree) -> dict[int, str]:
+    """Return the complete steps that statistics leave out, by number, and why.
+
+    Those without device work where others have some, and of at least ``FEWEST`` others those far
+    longer than the median: the work of the trace never is left out as a whole.
+    """
+    steps = {at: step for at, step in enumerate(tree.steps) if step.complete}
+    working = np.unique(tree.step[tree.trace.on_device])
+    kept = {at: step for at, step in steps.items() if at in working} or steps
+    found = {step.number: "no device work" for at, step in steps.items() if at not in kept}
+    if len(kept) >= FEWEST:
+        limit = SLOW * float(np.median([step.time for step in kept.values()]))
+        found.update({step.number: "slow" for step in kept.values() if step.time > limit})
+    return found
+
+
 def usual_steps(tree: Tree) -> list[Step]:
-    """Return the complete steps that are not far longer than the median."""
-    steps = [step for step in tree.steps if step.complete]
-    typical = float(np.median([step.time for step in steps])) if steps else 0.0
-    return [step for step in steps if step.time <= SLOW * typical]
+    """Return the complete steps that count in statistics."""
+    without = left_out(tree)
+    return [step for step in tree.steps if step.complete and step.number not in without]
 
 
 def replayer(tree: Tree) -> Replayer:
     """Make a trace ready for replays: find its waits and the delays of its device."""
     view = host_view(tree)
-    return Replayer(tree, view, device_orders(tree), device_work(tree.trace))
+    return Replayer(tree, view, device_orders(tree), device_work(tree.trace), left_out(tree))
 
 
 class _Run:
@@ -314,7 +334,7 @@ class _Run:
             if sample.kind in ("T4", "wait", "sync"):
                 self._call(next(calls), sample, thread)
             else:
-                cause = "T5" if sample.kind in ("whole", "loader") else sample.kind
+                cause = "T5" if sample.kind == "whole" else sample.kind
                 self.build.add(thread, cause, length)
 
     def _call(self, call: Call, sample: Sample, thread: int) -> None:

@@ -13,7 +13,7 @@ from irgraph.analyze import Analysis, analyze
 from irgraph.analyze.families import family_of
 from irgraph.capture.kineto import Kind, read_kineto
 from irgraph.capture.kineto.tree import Tree, build_tree
-from tests.capture.kineto.builder import START, Event, write
+from tests.capture.kineto.builder import START, Event, host, write
 
 
 def tree(folder: Path, change: Callable[[list[Event]], Any] | None = None, **header: Any) -> Tree:
@@ -57,6 +57,19 @@ def test_breakdowns_add_up(tmp_path: Path) -> None:
 
 def test_idle_causes_add_up(tmp_path: Path) -> None:
     assert sum(analyze([tree(tmp_path)]).idle.values()) == pytest.approx(600.0, abs=0.5)
+
+
+def test_data_loading_is_a_cause_of_idle_time(tmp_path: Path) -> None:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+    def change(found: list[Event]) -> None:
+        for step in range(3):
+            at = START + step * 1010 + 900
+            found.append(host("user_annotation", name, at, 50))
+
+    idle = analyze([tree(tmp_path, change)]).idle
+    assert idle["loader: in the program's data loader"] == pytest.approx(50.0)
+    assert sum(idle.values()) == pytest.approx(600.0, abs=0.5)
 
 
 def test_module_paths_reach_backward(tmp_path: Path) -> None:

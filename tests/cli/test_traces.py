@@ -116,14 +116,34 @@ def test_overheads_are_saved_joined_and_compared(run: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--profiler", "much"), "give two numbers such as 2,4"),
+        (("--profiler", "much"), "give two numbers of at least 0 such as 2,4"),
+        (("--profiler", "nan,4"), "give two numbers of at least 0 such as 2,4"),
+        (("--profiler", "2,inf"), "give two numbers of at least 0 such as 2,4"),
+        (("--profiler=-1,4",), "give two numbers of at least 0 such as 2,4"),
         (("--outliers", "medain"), "did you mean 'median'"),
     ],
 )
-def test_wrong_options(run: Run, tmp_path: Path, options: tuple[str, str], message: str) -> None:
+def test_wrong_options(run: Run, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     result = run("overheads", write(tmp_path), *options)
     assert result.code == 2
     assert message in result.err
+
+
+def test_samples_that_the_profilers_cost_uses_up_are_told(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    told = run("overheads", path, "--profiler", "1000,1000").err
+    assert "taken for 0: 15 of 15 of T1" in told
+    assert "12 of 12 of T4" in told
+    assert "taken for 0" not in run("overheads", path, "--profiler", "0,0").err
+
+
+def test_quantiles_that_no_table_knows_are_dashes(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "host.json"
+    run("overheads", write(tmp_path), "-o", table)
+    rows = [line for line in run("overheads", table, table).out.splitlines() if "linear" in line]
+    assert rows and all(row.count("│ - │") or row.count("  - │") == 2 for row in rows)
+    alone = [line for line in run("overheads", table).out.splitlines() if "linear" in line]
+    assert alone and not any("- │" in row for row in alone)
 
 
 def test_predict_takes_an_extracted_table(run: Run, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def load(path: Path) -> Replayer:
 
 
 def mean_error(found: Replayer, lengths: Lengths | None = None) -> float:
-    steps = [r for r in found.replay_all(lengths) if not r.slow]
+    steps = [r for r in found.replay_all(lengths) if not r.left_out]
     return sum(r.simulated for r in steps) / sum(r.measured for r in steps) - 1
 
 
@@ -33,7 +33,7 @@ def test_sound_trace_replays_exactly(tmp_path: Path, lengths: Lengths | None) ->
     for step in load(write(tmp_path)).replay_all(lengths):
         assert step.simulated == pytest.approx(step.measured, abs=0.01)
         assert step.simulated_active == pytest.approx(400.0, abs=1.0)
-        assert not step.slow
+        assert not step.left_out
 
 
 def test_critical_path_of_a_replay_is_the_step(tmp_path: Path) -> None:
@@ -69,7 +69,43 @@ def test_slow_steps_are_left_out(tmp_path: Path) -> None:
         found[0]["dur"] += 5000
 
     steps = load(write(tmp_path, change)).replay_all()
-    assert [step.slow for step in steps] == [True, False, False]
+    assert [step.left_out for step in steps] == ["slow", "", ""]
+
+
+def two_steps(found: list[Event]) -> list[Event]:
+    """Keep the first step, and of the second a stub without any work."""
+    mark = next(e for e in found if e["name"] == "ProfilerStep#6")
+    return [*(e for e in found if e["ts"] < mark["ts"]), {**mark, "dur": 5}]
+
+
+def test_a_stub_without_work_does_not_push_out_the_only_step_with_work(tmp_path: Path) -> None:
+    one, stub = load(write(tmp_path, two_steps)).replay_all()
+    assert (one.left_out, stub.left_out) == ("", "no device work")
+    assert one.simulated == pytest.approx(1000.0, abs=0.01)
+
+
+def test_of_two_steps_with_work_none_is_slow(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> list[Event]:
+        found[0]["ts"] -= 9000
+        found[0]["dur"] += 9000
+        third = next(e for e in found if e["name"] == "ProfilerStep#7")
+        return [e for e in found if e["ts"] < third["ts"]]
+
+    assert [step.left_out for step in load(write(tmp_path, change)).replay_all()] == ["", ""]
+
+
+def test_data_loading_is_a_cause_of_its_own(tmp_path: Path) -> None:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+    def change(found: list[Event]) -> None:
+        for step in range(3):
+            at = found[0]["ts"] + step * 1010 + 800
+            found.append(host("user_annotation", name, at, 100))
+
+    step = load(write(tmp_path, change)).replay_all(Lengths())[0]
+    path = critical_path(step.timeline)
+    assert path.by_cause()["loader"] == pytest.approx(100.0)
+    assert sum(path.by_cause().values()) == pytest.approx(step.measured)
 
 
 def test_a_faster_host_makes_a_shorter_step(tmp_path: Path) -> None:

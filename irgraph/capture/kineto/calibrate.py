@@ -13,12 +13,12 @@ from irgraph.capture.kineto.record import need_torch
 CALLS, REPEATS = 2000, 7
 
 
-def calibrate_profiler(device: str = "cpu") -> tuple[float, float]:
+def calibrate_profiler(device: str = "cpu") -> tuple[float, float | None]:
     """Return microseconds that the profiler adds to a host event, and to a launch beside that.
 
     A loop of in-place additions of one element records one operator a call, on a CUDA device
     also one runtime call and one kernel; the host's time for it is measured with the profiler
-    and without. On the CPU nothing is launched and the second figure is 0.
+    and without. On the CPU nothing is launched and the second figure is ``None``.
 
     Raises:
         IrgraphError: torch or the device is missing.
@@ -32,7 +32,7 @@ def calibrate_profiler(device: str = "cpu") -> tuple[float, float]:
     plain = _median(one, wait, ())
     host = max(0.0, _median(one, wait, (ProfilerActivity.CPU,)) - plain)
     if not one.is_cuda:
-        return host, 0.0
+        return host, None
     both = _median(one, wait, (ProfilerActivity.CPU, ProfilerActivity.CUDA))
     return host, max(0.0, both - plain - 2 * host)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from costmodels.host.extract import NO_COST, PAPER_COST, extract, ir_name, merge
 from costmodels.host.rules import RULES, find_rule, stat
@@ -49,6 +50,15 @@ def test_merging_loses_no_sample(samples) -> None:  # noqa: ANN001
     assert both.ops["aten.linear"].shapes[SHAPES].t2.count == 6  # type: ignore[union-attr]
     together = extract([samples, samples], "together")
     assert together.ops["aten.linear"].t2.count == 6  # type: ignore[union-attr]
+
+
+def test_merging_keeps_quantiles_that_one_table_has_alone(samples) -> None:  # noqa: ANN001
+    table = extract([samples], "made up")
+    other = replace(table, ops={}, t4={})
+    both = merge([table, other], "both")
+    assert both.ops["aten.linear"] == table.ops["aten.linear"]
+    assert both.t4 == table.t4
+    assert (both.t1.count, both.t1.quantiles) == (2 * table.t1.count, {})
 
 
 @pytest.mark.parametrize(
