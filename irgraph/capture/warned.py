@@ -28,9 +28,8 @@ def warnings_as_notes(told: dict[str, None]) -> Iterator[None]:
         try:
             yield
         finally:
-            for warning in raised:
-                if not issubclass(warning.category, QUIET):
-                    told[_sentence(str(warning.message))] = None
+            loud = [w for w in raised if not issubclass(w.category, QUIET)]
+            told.update((_sentence(str(w.message)), None) for w in loud)
 
 
 def _sentence(message: str) -> str:
