@@ -1,6 +1,7 @@
 """What each pass of the library is predicted to change in the three DLRM examples.
 
-``python examples/library.py`` prints the table of ``docs/library.md``; ``--device`` takes another.
+``python examples/library.py`` prints the table of ``docs/library.md``; ``--device`` takes another,
+``--ranks`` says how many take part in collectives.
 Nobody has measured these steps before and after: every gain is unvalidated.
 """
 
@@ -14,13 +15,18 @@ import irgraph
 import passes
 from irgraph.ir.graph import Graph
 
-PRESETS = ("default", "mlperf", "ddp")
+PRESETS = {"DLRM_default": "default", "DLRM_MLPerf": "mlperf", "DLRM_DDP": "ddp"}
+"""Presets of ``examples/dlrm.py`` by the paper's names of its models."""
+
 GIVEN = {
     "resize-batch": "resize-batch(to = 4096)",
     "resize-layer": "resize-layer(width = 1024)",
     "cast-gemms": "cast-gemms(narrow = f16)",
 }
 """Parameters of passes that need some, or for which a V100 has no fast units by default."""
+
+RANKS = 8
+"""Ranks that take part in what ``overlap-allreduce`` adds: what was published of V100."""
 
 ALL = "fuse-embedding, fuse-epilogue, fuse-optimizer, hoist-h2d, clean-copies, remove-dead"
 
@@ -33,22 +39,22 @@ def captured(preset: str, batch: int) -> Graph:
     return capture_file(f"{source}:{preset}", batch=batch, device="meta").graph
 
 
-def step_time(graph: Graph, device: str) -> float:
+def step_time(graph: Graph, device: str, ranks: int) -> float:
     """Return the predicted step time in milliseconds."""
-    return irgraph.predict(graph, device=device).step_time / 1e3
+    return irgraph.predict(graph, device=device, ranks=ranks).step_time / 1e3
 
 
-def rows(graphs: list[Graph], device: str) -> Iterator[list[str]]:
+def rows(graphs: list[Graph], device: str, ranks: int) -> Iterator[list[str]]:
     """Yield a line of cells for each pass, the step as it was captured first."""
-    before = [step_time(graph, device) for graph in graphs]
+    before = [step_time(graph, device, ranks) for graph in graphs]
     yield ["as captured", *(f"{time:.2f} ms" for time in before)]
     for call in (*(GIVEN.get(name, name) for name in passes.names()), ALL):
         after = [irgraph.rewrite(graph, call).graph for graph in graphs]
         cells = [
-            "no match" if new == old else f"{step_time(new, device) - time:+.2f} ms"
+            "no match" if new == old else f"{step_time(new, device, ranks) - time:+.2f} ms"
             for old, new, time in zip(graphs, after, before, strict=True)
         ]
-        yield [f"`{call}`", *cells]
+        yield [call if call == ALL else f"`{call}`", *cells]
 
 
 def main() -> None:
@@ -56,11 +62,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Predicted effect of each pass on DLRM.")
     parser.add_argument("--device", default="v100", help="a device sheet (v100)")
     parser.add_argument("--batch", type=int, default=2048, help="samples a step (2048)")
+    parser.add_argument("--ranks", type=int, default=RANKS, help=f"in collectives ({RANKS})")
     given = parser.parse_args()
-    graphs = [captured(preset, given.batch) for preset in PRESETS]
-    print("| step time |", " | ".join(f"DLRM_{name}" for name in PRESETS), "|")
+    graphs = [captured(preset, given.batch) for preset in PRESETS.values()]
+    print("| step time |", " | ".join(PRESETS), "|")
     print("|---" * (len(PRESETS) + 1) + "|")
-    for cells in rows(graphs, given.device):
+    for cells in rows(graphs, given.device, given.ranks):
         print("|", " | ".join(cells), "|")
 
 
