@@ -21,6 +21,12 @@ from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 from irgraph.text.diagnostics import fail
 
+EXCHANGING = ("c10d.", "_c10d_functional.")
+"""How the names of ops begin that exchange data between ranks."""
+
+UNEVEN = ("all_to_all",)
+"""Collectives of which ranks may hold messages of different sizes."""
+
 
 def is_collective(kernel: Kernel) -> bool:
     """Tell whether a kernel exchanges data: by its family, or by NCCL's names in a trace."""
@@ -108,9 +114,11 @@ def simulate_ranks(
         collective: tells collectives from other kernels.
 
     Raises:
-        IrgraphError: ranks have different numbers of collectives, or different ones.
+        IrgraphError: there is no rank, or not a start for each; a collective has no time; ranks
+            have different numbers of collectives, or different ones.
     """
     begins = starts or [0.0] * len(timelines)
+    _check(timelines, begins)
     joined = _Joined(timelines, _matched([t.columns for t in timelines], collective), begins)
     joined.meet(transfer)
     order = np.array(in_order(joined.waits), np.int64)
@@ -123,6 +131,19 @@ def simulate_ranks(
     steps = tuple(max(0.0, at - begin) for at, begin in zip(ends, begins, strict=True))
     exposed = tuple(joined.exposed(rank, start, end) for rank in range(len(ranges)))
     return Ranks(joined.timeline(tasks, *times), meetings, steps, exposed)
+
+
+def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
+    if not timelines:
+        raise fail("there is no rank to simulate: give the timeline of at least one", exit_code=2)
+    if len(starts) != len(timelines):
+        raise fail(f"{len(timelines)} ranks have {len(starts)} starts: give one each", exit_code=2)
+    for rank, timeline in enumerate(timelines):
+        names = Counter(op.name for op in timeline.unknown if op.name.startswith(EXCHANGING))
+        if names:
+            listed = ", ".join(f"{name} x{count}" for name, count in names.items())
+            hint = "predict it with ranks=N, and with fabric=NAME where its device has no curves"
+            raise fail(f"rank {rank} has collectives without a time: {listed}", hint=hint)
 
 
 def _matched(
@@ -155,8 +176,10 @@ def _matched(
 
 
 def _name(kernel: Kernel) -> str:
-    """Return a collective's name without its size or its arguments."""
-    return re.split(r"[ (]", kernel.name)[0]
+    """Return what must be the same on all ranks: of traced ones, the name without arguments."""
+    if kernel.family != COLLECTIVE:
+        return re.split(r"[ (]", kernel.name)[0]
+    return kernel.name.partition(",")[0] if kernel.name.startswith(UNEVEN) else kernel.name
 
 
 @dataclass

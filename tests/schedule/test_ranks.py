@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from costmodels.collectives.load import find_curve
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.prediction import predict
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
+from irgraph.text import parse
 from irgraph.text.diagnostics import IrgraphError
 from tests.schedule.graphs import FlatHost, kernel, priced
 from tests.schedule.test_simulate import PLAIN
+from tests.test_targets import REDUCED
 
 
 def rank(before: float, transfer: float = 50.0, after: float = 20.0, meetings: int = 1) -> Timeline:
@@ -84,9 +88,54 @@ def test_ranks_that_do_different_collectives_are_refused() -> None:
         made = Kernel(f"{name} of 2, 4 B", "collective", 1.0)
         return simulate(priced((Op("c10d.any"), [made])), FlatHost())
 
-    message = "collective 0 is all_reduce on rank 0 and broadcast on rank 1"
+    message = "is all_reduce of 2, 4 B on rank 0 and broadcast of 2, 4 B on rank 1"
     with pytest.raises(IrgraphError, match=message):
         simulate_ranks([named("all_reduce"), named("broadcast")])
+
+
+@pytest.mark.parametrize(
+    ("names", "fits"),
+    [
+        (("all_reduce of 2, 4 B", "all_reduce of 2, 8 B"), False),
+        (("all_reduce of 2, 4 B", "all_reduce of 4, 4 B"), False),
+        (("all_to_allv of 2, 4 B", "all_to_allv of 2, 8 B"), True),
+    ],
+)
+def test_messages_must_be_alike_but_of_uneven_exchanges(names: tuple[str, ...], fits: bool) -> None:
+    ranks = [
+        simulate(priced((Op("c10d.any"), [Kernel(name, "collective", 1.0)])), FlatHost())
+        for name in names
+    ]
+    if fits:
+        assert len(simulate_ranks(ranks).meetings) == 1
+        return
+    with pytest.raises(IrgraphError, match=f"is {names[0]} on rank 0 and {names[1]} on rank 1"):
+        simulate_ranks(ranks)
+
+
+def test_no_ranks_are_an_error() -> None:
+    with pytest.raises(IrgraphError, match="there is no rank to simulate"):
+        simulate_ranks([])
+
+
+def test_each_rank_needs_its_start() -> None:
+    with pytest.raises(IrgraphError, match="2 ranks have 1 starts: give one each"):
+        simulate_ranks([rank(1.0), rank(1.0)], starts=[5.0])
+
+
+def test_predicted_ranks_meet_in_their_reductions() -> None:
+    both = [predict(parse(REDUCED), ranks=2).timeline for _ in range(2)]
+    found = simulate_ranks(both, starts=[0.0, 100.0])
+    (meeting,) = found.meetings
+    assert meeting.name == "all_reduce of 2, 4194304 B"
+    assert meeting.waits == (pytest.approx(100.0), 0.0)
+    assert meeting.transfer == pytest.approx(find_curve("all_reduce", 2).time(2**22))
+
+
+def test_predicted_ranks_whose_reductions_have_no_time_are_refused() -> None:
+    message = r"rank 0 has collectives without a time: c10d.allreduce_ x1"
+    with pytest.raises(IrgraphError, match=message):
+        simulate_ranks([predict(parse(REDUCED)).timeline] * 2)
 
 
 def test_collectives_are_told_by_family_or_by_their_librarys_name() -> None:
