@@ -27,6 +27,7 @@ from irgraph.cli.overheads import overheads
 from irgraph.cli.passes import passes
 from irgraph.cli.pipeline import PipelineCommand
 from irgraph.cli.predict import predict
+from irgraph.cli.ranks import ranks
 from irgraph.cli.record import record
 from irgraph.cli.reduce import reduce
 from irgraph.cli.replay import replay
@@ -49,6 +50,7 @@ app.command()(check)
 app.command()(measure)
 app.command()(calibrate)
 app.command()(models)
+app.command()(ranks)
 app.command()(replay)
 app.command()(overheads)
 app.command()(analyze)

@@ -1,0 +1,72 @@
+"""``irgraph ranks``: models of several ranks that meet in their collectives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from costmodels.collectives.load import find_curve
+from tests.cli.conftest import Ran
+from tests.test_targets import REDUCED
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "m.ir"
+    path.write_text(REDUCED, encoding="utf-8")
+    return path
+
+
+def test_ranks_wait_for_the_one_that_begins_late(run: Run, model: Path, tmp_path: Path) -> None:
+    timeline = tmp_path / "t.json"
+    late = ("--late", "2=100us", "--timeline", timeline)
+    found = json.loads(run("ranks", model, model, model, "--json", *late).out)
+    assert found["straggler"] == 2
+    assert [row["waits_us"] for row in found["ranks"]] == pytest.approx([100.0, 100.0, 0.0])
+    (meeting,) = found["collectives"]
+    assert meeting["name"] == "all_reduce of 3, 4194304 B"
+    assert meeting["transfer_us"] == pytest.approx(find_curve("all_reduce", 3).time(2**22))
+    assert "3 ranks on one machine" in found["rests_on"][0]
+    assert "rank 2" in timeline.read_text(encoding="utf-8")
+
+
+def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Path) -> None:
+    ran = run("ranks", model, model, "--ranks", "8", "--late", "0=1ms")
+    assert (ran.code, "exposed_us" in ran.out) == (0, True)
+    assert "the others wait most for rank 0" in ran.err
+    assert "1 collectives" not in ran.err
+    assert "8 ranks on one machine, as given; curve of v100" in ran.err
+
+
+def test_ranks_on_a_device_without_curves_are_refused(run: Run, model: Path) -> None:
+    ran = run("ranks", model, model, "--device", "h100")
+    assert (ran.code, ran.out) == (4, "")
+    assert "rank 0 has collectives without a time: c10d.allreduce_ x1" in ran.err
+
+
+@pytest.mark.parametrize("late", ["2=1ms", "x=1ms", "1=soon"])
+def test_what_is_no_late_rank_is_refused(run: Run, model: Path, late: str) -> None:
+    ran = run("ranks", model, model, "--late", late)
+    assert (ran.code, "--late" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["predict", "opt"])
+def test_commands_that_price_take_ranks(run: Run, model: Path, command: str) -> None:
+    options = ("-e", "expect 1 c10d.allreduce_", "--device", "v100") if command == "opt" else ()
+    lacking, known = run(command, model, *options), run(command, model, *options, "--ranks", "4")
+    assert (lacking.code, known.code) == (0, 0)
+    assert "nothing says how many ranks" in lacking.out + lacking.err
+    assert "nothing says" not in known.out + known.err
+    if command == "opt":
+        assert "ranks = 4" in known.out
+
+
+def test_two_models_are_compared_among_ranks(run: Run, model: Path) -> None:
+    figures = json.loads(run("diff", model, model, "--ranks", "4", "--json").out)["figures"]
+    assert figures["gpu_active_us"] == pytest.approx([181.5, 181.5], abs=0.5)
+    assert run("diff", model, model, "--ranks", "4", "--fabric", "w100").code == 2
