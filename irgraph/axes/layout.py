@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from irgraph.axes.algebra import Algebra
+from irgraph.axes.pieces import Piece
 from irgraph.axes.relations import Argument, Site
 from irgraph.axes.sizes import PinnedError
 from irgraph.axes.spread import Spread
@@ -14,21 +16,26 @@ from irgraph.ir.tensor import Tensor, tight
 
 def arguments(spread: Spread) -> dict[Argument, int]:
     """Return all sizes among arguments that change, starts and ends of pieces included."""
-    algebra = spread.algebra
     found = {spot: size for spot, size in spread.sizes.items() if len(spot) == 3}
     for row in spread.pieces.rows.values():
-        ahead = 0
-        for piece in row.pieces if row is not None else ():
-            start = algebra.plus(piece.start, ahead)
-            end = algebra.plus(start, spread.size(piece.part))
-            length = spread.size(piece.part)
-            ahead = algebra.plus(ahead, spread.growth(piece.part))
-            for site in piece.sites:
-                said = {"start": start, "end": end, "length": length}
-                for name in ("start", PIECES[site.op.name][1]):
-                    if name in site.op.attributes and algebra.grows(said[name]):
-                        found[site.argument(name)] = said[name]
+        if row is not None:
+            found.update(_places(spread, row.pieces))
     return found
+
+
+def _places(spread: Spread, pieces: Iterable[Piece]) -> Iterator[tuple[Argument, int]]:
+    """Yield where the pieces of a row lie now, by the arguments that say it and change."""
+    algebra = spread.algebra
+    ahead = 0
+    for piece in pieces:
+        start = algebra.plus(piece.start, ahead)
+        length = spread.size(piece.part)
+        said = {"start": start, "end": algebra.plus(start, length), "length": length}
+        ahead = algebra.plus(ahead, spread.growth(piece.part))
+        for site, name in product(piece.sites, said):
+            asked = name in ("start", PIECES[site.op.name][1]) and name in site.op.attributes
+            if asked and algebra.grows(said[name]):
+                yield site.argument(name), said[name]
 
 
 def laid_out(spread: Spread, given: Mapping[Argument, int]) -> dict[str, Lying]:

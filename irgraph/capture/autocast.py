@@ -153,7 +153,6 @@ def _eligible(value: Torch) -> bool:
 
 def _register(casts: _Casts) -> Torch:
     """Return the library that holds a kernel that casts for every operator of the lists."""
-    import torch
     from torch.library import Library
 
     library = Library("aten", "IMPL")
@@ -161,14 +160,22 @@ def _register(casts: _Casts) -> Torch:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch tells that its own kernels are replaced
         for names, target in lists:
-            for name in names.split():
-                base, _, overload = name.partition(".")
-                packet = getattr(torch.ops.aten, base, None)
-                operator = getattr(packet, overload or "default", None)
-                if operator is not None:
-                    kernel = _kernel(operator, target, casts, names is SINGLE_RESULT)
-                    library.impl(name, kernel, "AutocastCUDA")
+            for name, operator in _operators(names):
+                kernel = _kernel(operator, target, casts, names is SINGLE_RESULT)
+                library.impl(name, kernel, "AutocastCUDA")
     return library
+
+
+def _operators(names: str) -> Iterator[tuple[str, Torch]]:
+    """Yield the names of a list that this torch knows, with their operators."""
+    import torch
+
+    for name in names.split():
+        base, _, overload = name.partition(".")
+        packet = getattr(torch.ops.aten, base, None)
+        operator = getattr(packet, overload or "default", None)
+        if operator is not None:
+            yield name, operator
 
 
 def _kernel(

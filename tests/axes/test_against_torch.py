@@ -64,20 +64,25 @@ def alone(op: Op) -> Graph:
     return Graph("one", tensors=declared, ops=(op,))
 
 
-def test_each_op_alone_takes_what_a_resized_axis_makes_of_it() -> None:
-    tried = 0
+def known_axes() -> Iterator[tuple[Op, Axis, int]]:
+    """Yield each kind of op of the steps that is known, with every axis of its operands."""
     for graph in steps().values():
         kinds = {(op.name, tuple(t.shape for t in op.inputs)): op for op in graph.leaves()}
         for op in (op for op in kinds.values() if is_known(op, graph)):
-            for tensor in op.inputs:
-                for place, size in enumerate(tensor.shape):
-                    try:
-                        after = resize(alone(op), Axis(tensor.name, place), 3 * size).graph
-                    except RefusedError:
-                        continue
-                    tried += 1
-                    told = f"{op.name} with %{tensor.name}.shape[{place}] = {3 * size}"
-                    assert shapes(after.ops[0], after) == said(after.ops[0]), told
+            axes = ((t.name, place, size) for t in op.inputs for place, size in enumerate(t.shape))
+            yield from ((op, Axis(name, place), size) for name, place, size in axes)
+
+
+def test_each_op_alone_takes_what_a_resized_axis_makes_of_it() -> None:
+    tried = 0
+    for op, axis, size in known_axes():
+        try:
+            after = resize(alone(op), axis, 3 * size).graph
+        except RefusedError:
+            continue
+        tried += 1
+        told = f"{op.name} with {axis} = {3 * size}"
+        assert shapes(after.ops[0], after) == said(after.ops[0]), told
     assert tried > 300
 
 

@@ -31,11 +31,10 @@ def templates() -> dict[str, str]:
     """Return by place, as ``file:line``, the regular expression of every message."""
     found = {}
     for path in _files():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef):
-                for line, pattern in _said(function):
-                    found[f"{path.relative_to(ROOT)}:{line}: {pattern}"] = pattern
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for function in (node for node in nodes if isinstance(node, ast.FunctionDef)):
+            for line, pattern in _said(function):
+                found[f"{path.relative_to(ROOT)}:{line}: {pattern}"] = pattern
     return found
 
 
@@ -52,10 +51,9 @@ def _said(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
             values.setdefault(node.targets[0].id, []).append(node.value)
     for node in ast.walk(function):
         message = _message(node)
-        if message is not None:
-            for pattern in _patterns(message, values):
-                if len(re.sub(r"\.\*|\\.|\W", "", pattern)) >= LEAST:
-                    yield node.lineno, pattern  # type: ignore[attr-defined]
+        for pattern in () if message is None else _patterns(message, values):
+            if len(re.sub(r"\.\*|\\.|\W", "", pattern)) >= LEAST:
+                yield node.lineno, pattern  # type: ignore[attr-defined]
 
 
 def _message(node: ast.AST) -> ast.expr | None:

@@ -70,14 +70,14 @@ def shares(one: Work, others: list[Work]) -> Counter[str]:
 def slowdowns(data_dir: Path) -> dict[str, list[float]]:
     """Return, by what runs beside it, how much longer computing takes than alone."""
     times: dict[tuple[str, int, int], list[tuple[int, Counter[str]]]] = defaultdict(list)
-    for path in sorted((data_dir / "traces/dlrm_4xV100_overlap").glob("*.json.gz")):
-        for step in steps(path):
-            seen: Counter[tuple[str, int]] = Counter()
-            for one in step:
-                seen[one.name, one.stream] += 1
-                if one.kind == "compute" and one.end > one.start:
-                    place = (one.name, one.stream, seen[one.name, one.stream])
-                    times[place].append((one.end - one.start, shares(one, step)))
+    paths = sorted((data_dir / "traces/dlrm_4xV100_overlap").glob("*.json.gz"))
+    for step in (step for path in paths for step in steps(path)):
+        seen: Counter[tuple[str, int]] = Counter()
+        for one in step:
+            seen[one.name, one.stream] += 1
+            if one.kind == "compute" and one.end > one.start:
+                place = (one.name, one.stream, seen[one.name, one.stream])
+                times[place].append((one.end - one.start, shares(one, step)))
     return {kind: list(ratios(times.values(), kind)) for kind in ("compute", "nccl")}
 
 
