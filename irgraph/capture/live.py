@@ -24,7 +24,7 @@ from irgraph.capture.marks import join, unmarked
 from irgraph.capture.nodes import Node
 from irgraph.capture.pinned import pinned_memory
 from irgraph.capture.resolve import Resolver
-from irgraph.capture.result import Capture
+from irgraph.capture.result import Capture, sound
 from irgraph.capture.stand_in import standing_in
 from irgraph.capture.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.target import load_target, refuse_unrun, user_error
@@ -57,14 +57,15 @@ def capture(
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
 
     Raises:
-        IrgraphError: the step raised, or torch is missing.
+        IrgraphError: the step raised, or torch is missing; what it gives breaks a rule of the
+            IR, which is a defect (exit code 70).
     """
     _import_torch()
     words = _Words(name, device, dict(dims or {}), source, pinned)
     told: dict[str, None] = {}
     with warnings_as_notes(told), standing_in(device) as stand_in:
         captured = _capture(step, model, words)
-    return replace(captured, notes=(*told, *stand_in.told, *captured.notes))
+    return _told(captured, words.source, (*told, *stand_in.told))
 
 
 def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture:
@@ -153,7 +154,13 @@ def capture_file(
         captured = at(batch)
         if symbolic:
             captured = with_symbolic_batch(captured, batch, at, batches or other_sizes(batch))
-    return replace(captured, notes=(*told, *stand_in.told, *captured.notes))
+    return _told(captured, found.path, (*told, *stand_in.told))
+
+
+def _told(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
+    """Return a capture that is sound, with notes before its own."""
+    graph = sound(captured.graph, source, program=True)
+    return replace(captured, graph=graph, notes=(*notes, *captured.notes))
 
 
 def _import_torch() -> None:

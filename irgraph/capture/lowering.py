@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from irgraph.capture.calls import Call, fill, handles_in, known_schema
 from irgraph.capture.forest import BOOKKEEPING, EVALUATE
-from irgraph.capture.nodes import Node, TraceTensor
+from irgraph.capture.nodes import Node, TraceTensor, saved_copies
 from irgraph.capture.resolve import Record, Resolver, set_results, tensors_in
 from irgraph.ir.op import is_call_name
 from irgraph.ir.schema import Schema
@@ -79,12 +79,13 @@ class Lowering:
             self.resolver.counts["calls have more or fewer arguments than their schema"] += 1
         if not shipped:
             self.schemas[node.schema] = None
+        saved = self.calls(saved_copies(node), around)
         call = self._start(node, schema.name, around)
         if node.sequence >= 0:
             self._forward[node.sequence] = call
         if schema.composite and node.children and node.id not in self.records:
             return [self._composite(node, schema, call, around)]
-        return [self._device(node, schema, call)]
+        return [*saved, self._device(node, schema, call)]
 
     def _on_thread(self, node: Node, around: Around) -> Around:
         if around.thread == "backward":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from irgraph.capture.nodes import LOST, Node
+from irgraph.capture.nodes import LOST, Node, saved_copies
 from irgraph.capture.recorder import MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"
@@ -13,6 +13,7 @@ MODE = "PythonDispatchMode"
 def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
     """Return each device call's record by the id of its node, which then stands for all below it.
 
+    Only the copies that its backward reads stay.
     The mode shows as ``op > PythonDispatchMode > irgraph#7 > op``.
     """
     by_id = {node.id: node for node in nodes}
@@ -23,7 +24,7 @@ def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
             owner = _owner(node, by_id, record)
             if owner is not None:
                 records[owner.id] = record
-                owner.children.clear()
+                owner.children = saved_copies(owner)
     return records
 
 

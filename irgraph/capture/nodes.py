@@ -84,6 +84,15 @@ class Node:
             waiting.extend(reversed(node.children))
 
 
+def saved_copies(node: Node) -> list[Node]:
+    """Return the copies that autograd takes of what an in-place call is about to overwrite.
+
+    The call's backward reads them; nothing else that a call does inside is read elsewhere.
+    """
+    writes = node.name.endswith("_") and not node.name.endswith("__")
+    return [child for child in node.children if writes and child.name == "aten::clone"]
+
+
 DTYPES = {
     "float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16",
     "long int": "i64", "long": "i64", "long long": "i64", "int": "i32", "short": "i16",

@@ -141,14 +141,15 @@ def _may_stride(schema: Schema) -> bool:
 def set_results(
     call: Call, schema: Schema, inputs: Sequence[Item], outputs: Sequence[Item]
 ) -> None:
-    """Set a call's results: the tensors among its outputs that are none of its operands."""
+    """Set a call's results: the tensors among its outputs that are none of its operands, once."""
     held = {id(handle) for handle in handles_in(inputs)}
     for i, output in enumerate(outputs):
         declared = schema.returns[i].type if i < len(schema.returns) else "Tensor"
-        new = [handle for handle in handles_in(output) if id(handle) not in held]
+        new = {id(handle): handle for handle in handles_in(output) if id(handle) not in held}
+        held.update(new)
         if output is None and declared.startswith("Tensor") and len(outputs) > 1:
             call.results.append(None)
         elif new and isinstance(output, Handle):
             call.results.append(output)
         elif new:
-            call.results.append(tuple(handles_in(output)))
+            call.results.append(tuple(new.values()))

@@ -14,7 +14,6 @@ import numpy as np
 from irgraph.capture.accelerator import CPU_NOTES
 from irgraph.capture.assemble import Assembler
 from irgraph.capture.calls import Call, Item
-from irgraph.capture.execution_trace import sound
 from irgraph.capture.forest import EVALUATE
 from irgraph.capture.identity import Handle
 from irgraph.capture.kineto.host import ancestors
@@ -33,7 +32,7 @@ from irgraph.capture.measured import (
     with_card,
 )
 from irgraph.capture.nodes import DTYPES
-from irgraph.capture.result import Capture
+from irgraph.capture.result import Capture, sound
 from irgraph.ir.graph import Device, Graph
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.verify import OPERANDS

@@ -287,9 +287,9 @@ def test_a_graph_that_breaks_rules_is_refused(monkeypatch: pytest.MonkeyPatch) -
         op: Op = graph.ops[0]
         return [Finding("names", "%x is wrong", op)]
 
-    monkeypatch.setattr(sys.modules["irgraph.capture.execution_trace"], "verify", finds)
+    monkeypatch.setattr(sys.modules["irgraph.capture.result"], "verify", finds)
     message = refused(changed())
-    assert message.startswith("the trace gives no sound model: 1 rules are broken\n")
+    assert message.startswith("the trace gives no sound model: 1 rule is broken\n")
     assert "aten.relu: %x is wrong (from et.json#4) [names]" in message
 
 
