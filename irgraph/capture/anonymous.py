@@ -13,7 +13,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.resize import FIXED
 from irgraph.ir.tensor import Tensor
 
-_SETTINGS = ("trace_version", "torch", "captured_on")
+_SETTINGS = ("trace_version", "torch", "captured_on", "ranks", "fabric")
 
 
 def anonymous(graph: Graph, renamed: Anonymiser | None = None) -> Graph:

@@ -13,6 +13,7 @@ from irgraph.capture.forms import accelerator_forms
 from irgraph.capture.identity import Identities
 from irgraph.capture.lowering import Lowering, thread_names
 from irgraph.capture.nodes import Node
+from irgraph.capture.ranks import recorded_ranks
 from irgraph.capture.resolve import Resolver, tensors_in
 from irgraph.capture.result import Capture, sound
 from irgraph.ir.graph import Device, Graph
@@ -72,6 +73,7 @@ def lower_execution_trace(
             "source": file,
             "trace_version": trace.schema,
             **({"captured_on": "cpu"} if on_host else {}),
+            **recorded_ranks(chosen),
         },
         schemas=tuple(lowering.schemas),
         devices=tuple(Device(device, sheet) for device in devices),

@@ -23,6 +23,7 @@ from irgraph.capture.made_up import Torch
 from irgraph.capture.marks import join, unmarked
 from irgraph.capture.nodes import Node
 from irgraph.capture.pinned import pinned_memory
+from irgraph.capture.ranks import live_ranks
 from irgraph.capture.resolve import Resolver
 from irgraph.capture.result import Capture, sound
 from irgraph.capture.stand_in import standing_in
@@ -30,6 +31,7 @@ from irgraph.capture.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.target import load_target, refuse_unrun, user_error
 from irgraph.capture.warned import warnings_as_notes, without_stderr
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Value
 from irgraph.text.diagnostics import Place, fail
 
 
@@ -88,12 +90,13 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
     assembler = Assembler(calls)
-    settings = {"source": "live", "captured_on": device, "torch": _torch_version()}
+    settings: dict[str, Value] = {"source": "live", "captured_on": device}
+    settings |= {"torch": _torch_version(), **live_ranks()}
     is_pinned, notes = pinned_memory(recording.copies, words.pinned)
     graph = Graph(
         words.name,
         dims=words.dims,
-        settings={**settings, "pinned": True} if is_pinned else settings,
+        settings=settings | ({"pinned": True} if is_pinned else {}),
         schemas=tuple(lowering.schemas),
         tensors=assembler.tensors,
         ops=assembler.ops,
