@@ -148,13 +148,17 @@ def capture(step: Callable[[], object], **options: Any) -> Capture:  # noqa: ANN
 
 
 def rewrite(graph: Graph, pipeline: str, *, pass_path: Sequence[str] = ()) -> Outcome:
-    """Apply passes, as in ``fuse-embedding(least=4), fuse-epilogue``; the graph stays as it is.
+    """Apply passes, as in ``fuse-embedding(least=4), fuse-epilogue``, or the text of a script.
+
+    A text that can be read as a pipeline of passes is one; any other is a script's statements, as
+    in ``resize B = 4096``. The graph stays as it is.
 
     Raises ``IrgraphError`` where a pass is unknown, a script is wrong or a rewrite is illegal.
     """
-    from irgraph.manager import Step, run_steps
+    from irgraph.manage.stage import step_of
+    from irgraph.manager import run_steps
 
-    return run_steps(graph, [Step("pass", pipeline)], pass_path=tuple(pass_path))
+    return run_steps(graph, [step_of(pipeline)], pass_path=tuple(pass_path))
 
 
 def compare(before: Graph, after: Graph, **options: Any) -> Comparison:  # noqa: ANN401

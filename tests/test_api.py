@@ -57,3 +57,14 @@ def test_importing_stays_light() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == "[]"
+
+
+def test_a_rewrite_takes_passes_or_the_statements_of_a_script() -> None:
+    graph = irgraph.load(DLRM)
+    assert irgraph.rewrite(graph, "resize B = 4096").graph.dims["B"] == 4096
+    with pytest.raises(irgraph.IrgraphError) as raised:
+        irgraph.rewrite(graph, "resize B == 4096")
+    message = str(raised.value)
+    assert message.startswith("pipeline:1:")
+    assert "--pass" not in message
+    assert "give passes, as in 'fuse-embedding(least=4), tidy', or statements" in message

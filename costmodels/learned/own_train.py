@@ -23,7 +23,7 @@ from costmodels.machine import Machine
 from costmodels.measure.bench import Bench
 from costmodels.measure.ops import OPS
 from costmodels.measure.run import read_rows, torch_for
-from costmodels.measure.sweep import Case
+from costmodels.measure.sweep import TRAINED_AS, Case
 from costmodels.price import price
 from costmodels.sheet import DeviceSheet
 from costmodels.software import software_profile
@@ -117,6 +117,8 @@ def train_own(
         message = f"{len(rows)} usable measurements of {family!r}: at least {FEWEST} are needed"
         there = sorted({row["family"] for row in read_rows(path)[1]})
         hint = f"the file has measurements of: {', '.join(there) or 'nothing'}"
+        ours = [name for name in there if TRAINED_AS.get(name) == family]
+        hint += f"; with a file it is {' or '.join(ours)}" if ours else ""
         raise fail(message, Place(str(path)), hint=hint, exit_code=2)
     ops = tuple(sorted({op_key(row.op) for row in rows}))
     inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)

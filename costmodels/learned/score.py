@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ class Score:
         mape, std: mean and standard deviation of absolute errors (the same table).
         bias: mean of signed errors.
         p90: 90 % of absolute errors are smaller.
-        coverage: share of measured times inside their 90 % interval.
+        coverage: share of measured times inside their 90 % interval; ``None`` without intervals.
     """
 
     count: int
@@ -38,17 +39,18 @@ class Score:
     std: float
     bias: float
     p90: float
-    coverage: float
+    coverage: float | None
 
-    def as_percent(self) -> dict[str, float]:
+    def as_percent(self) -> dict[str, Any]:
         """Return the figures in percent, and the count."""
         values = asdict(self)
         count = values.pop("count")
-        return {"count": count, **{name: round(100 * x, 3) for name, x in values.items()}}
+        percent = {n: None if x is None else round(100 * x, 3) for n, x in values.items()}
+        return {"count": count, **percent}
 
 
-def score(errors: Floats, inside: NDArray[np.bool_]) -> Score:
-    """Return the summary of at least one signed error, and of whether intervals held."""
+def score(errors: Floats, inside: NDArray[np.bool_] | None) -> Score:
+    """Return the summary of at least one signed error, and of whether intervals held, if any."""
     sizes = np.abs(errors).astype(np.float64)
     return Score(
         len(sizes),
@@ -57,7 +59,7 @@ def score(errors: Floats, inside: NDArray[np.bool_]) -> Score:
         float(sizes.std()),
         float(errors.mean(dtype=np.float64)),
         float(np.quantile(sizes, 0.9)),
-        float(inside.mean()),
+        None if inside is None else float(inside.mean()),
     )
 
 

@@ -8,6 +8,7 @@ case is done, so a run that is cut off resumes where it stopped.
 from __future__ import annotations
 
 import json
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 from costmodels.measure.bench import Bench
 from costmodels.measure.ops import OPS
-from costmodels.measure.sweep import SWEEPS, Case, plan
+from costmodels.measure.sweep import SWEEPS, TRAINED_AS, Case, plan
 from costmodels.measure.timer import RUNS, measure_call
 from irgraph.text.diagnostics import Place, fail, near
 
@@ -63,6 +64,8 @@ def measure(
         IrgraphError: a family is unknown, torch or the device is missing, or the file was written
             on another device or is no file of measurements.
     """
+    if not (math.isfinite(budget) and budget >= 0):
+        raise fail(f"the budget is {budget} seconds: give a number from 0", exit_code=2)
     cases = [case for family in families for case in plan(_known(family), count, seed, dtypes)]
     torch = torch_for(device)
     path = Path(path)
@@ -132,6 +135,8 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _resume(path: Path, head: Mapping[str, Any]) -> set[str]:
     """Return the keys of the cases that a file holds; start the file if there is none."""
+    if path.exists() and not path.is_file():
+        raise fail("not a regular file: a run could not be continued from it", Place(str(path)))
     if not path.exists() or not path.read_bytes().strip():
         path.write_text(json.dumps(head) + "\n", encoding="utf-8")
         return set()
@@ -164,11 +169,17 @@ def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[st
 def _known(family: str) -> str:
     if family not in SWEEPS:
         raise fail(
-            f"nothing to measure is called {family!r}{near(family, SWEEPS)}",
+            f"nothing to measure is called {family!r}{_other_words(family)}",
             hint=f"known: {', '.join(SWEEPS)}",
             exit_code=2,
         )
     return family
+
+
+def _other_words(family: str) -> str:
+    """Return what a family is called here that ``irgraph train`` calls so, or else a near word."""
+    ours = [name for name, trained in TRAINED_AS.items() if trained == family]
+    return f"; irgraph train calls {' and '.join(ours)} so" if ours else near(family, SWEEPS)
 
 
 def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)

@@ -93,6 +93,9 @@ _IMAGES = {"batch": (1, 64), "channels": (4, 1024), "out": (4, 1024), "side": (4
            "window": (1, 5)}  # fmt: skip
 _ATTENTION = {"batch": (1, 32), "heads": (1, 32), "length": (16, 4096), "dim": (16, 128)}
 
+TRAINED_AS: Mapping[str, str] = {"linear": "gemm", "bmm": "gemm", "norm": "layer_norm"}
+"""What ``irgraph train`` calls families of kernels whose sweeps have other names."""
+
 SWEEPS: Mapping[str, Sweep] = {
     "linear": Sweep(
         ("linear", "addmm", "input_gradient", "weight_gradient"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, ModelArgument, console, read_model, write_json
+from irgraph.cli.common import JsonOption, ModelArgument, console, finite, read_model, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def check(
         int, typer.Option("--rows", min=1, help="Cut tables to this where memory is short.")
     ] = 1000,
     limit: Annotated[
-        float, typer.Option("--limit", min=0, help="GiB that one model may take.")
+        float, typer.Option("--limit", min=0, callback=finite, help="GiB that one model may take.")
     ] = 2.0,
     narrow: Annotated[
         bool, typer.Option("--narrow", help="Compute f16, bf16 … as such, not as f32.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,14 @@ DIGITS = 18
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
 OutputOption = Annotated[
-    str | None, typer.Option("-o", "--output", metavar="FILE", help="Write here, whole or not.")
+    str | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write here, whole or not.",
+        callback=lambda path: writable(path),
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 DeviceOption = Annotated[
@@ -111,6 +119,21 @@ def write_result(text: str, output: str | None) -> None:
     from irgraph.report.files import write_atomic
 
     write_atomic(output, text)
+
+
+def writable(output: Any) -> Any:  # noqa: ANN401  (text or a path)
+    """Return the value of an output option, checked before any work: a callback of options."""
+    from irgraph.report.files import check_writable
+
+    check_writable(output)
+    return output
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value of an option that must be a finite number: a callback of options."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number.")
+    return value
 
 
 def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, console, working, write_json
+from irgraph.cli.common import JsonOption, console, working, writable, write_json
 
 if TYPE_CHECKING:
     from irgraph.evaluate import Evaluation
@@ -17,7 +17,10 @@ def evaluate(
         str, typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models or traced")
     ],
     plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the errors here (needs matplotlib).")
+        str | None,
+        typer.Option(
+            metavar="FILE", callback=writable, help="Draw the errors here (needs matplotlib)."
+        ),
     ] = None,
     baseline: Annotated[
         bool, typer.Option(help="kernels: gradient boosting beside (needs scikit-learn; minutes).")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import say, write_result
+from irgraph.cli.common import finite, say, writable, write_result
 
 Device = Annotated[str, typer.Option("--device", help="A torch device: cpu, cuda, cuda:1.")]
 
@@ -17,10 +17,15 @@ def measure(
     ] = None,
     device: Device = "cuda",
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="Written or continued.")
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Written or continued.", callback=writable
+        ),
     ] = "measurements.jsonl",
     count: Annotated[int, typer.Option("--count", min=1, help="Cases of each family.")] = 100,
-    budget: Annotated[float, typer.Option("--budget", help="Seconds to spend.")] = 600.0,
+    budget: Annotated[
+        float, typer.Option("--budget", min=0, callback=finite, help="Seconds to spend.")
+    ] = 600.0,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cases.")] = 0,
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", help="f32, f16, bf16, f64 (repeatable).")
@@ -64,10 +69,14 @@ def measure(
 def calibrate(
     device: Device = "cuda",
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="The sheet; - prints it.")
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The sheet; - prints it.", callback=writable
+        ),
     ] = "-",
     scale: Annotated[
-        float, typer.Option("--scale", min=0.001, max=1.0, help="Below 1: a quick look.")
+        float,
+        typer.Option("--scale", min=0.001, max=1.0, callback=finite, help="Below 1: a quick look."),
     ] = 1.0,
 ) -> None:
     """Measure a device and write its sheet, for ``--device FILE``."""

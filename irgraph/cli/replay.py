@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, say, write_json
+from irgraph.cli.common import JsonOption, finite, say, write_json
 from irgraph.cli.traces import (
     HealthOption,
     MemoryOption,
@@ -40,7 +40,10 @@ def replay(
         bool, typer.Option(help="Scale another trace's host times by the ratio of launch times.")
     ] = True,
     limit: Annotated[
-        float | None, typer.Option(metavar="PERCENT", help="Exit with 1 above this error.")
+        float | None,
+        typer.Option(
+            metavar="PERCENT", min=0, callback=finite, help="Exit with 1 above this error."
+        ),
     ] = None,
     timeline: Annotated[
         str | None,

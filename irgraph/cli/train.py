@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, console, say, write_json
+from irgraph.cli.common import JsonOption, console, say, writable, write_json
 
 if TYPE_CHECKING:
     from costmodels.learned.data import Measurements
@@ -35,7 +35,10 @@ def train(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="gemm, conv2d, softmax, …")],
     data: DataOption = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the weights here.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", callback=writable, help="Write the weights here."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same model.")] = 0,
     steps: Annotated[
@@ -98,6 +101,7 @@ def _train(
     from costmodels.learned.study import doubts, experiments, short
     from costmodels.learned.weights import save
 
+    writable(output)
     settings = replace(SETTINGS[family], seed=seed)
     if steps is not None:
         settings = replace(settings, steps=steps)
@@ -125,12 +129,18 @@ def search(
     device: Annotated[str, typer.Option("--device", help="A measured device.")],
     data: DataOption = None,
     journal: Annotated[
-        Path, typer.Option("--journal", metavar="FILE", help="Remembers trials; continued.")
+        Path,
+        typer.Option(
+            "--journal", metavar="FILE", callback=writable, help="Remembers trials; continued."
+        ),
     ] = Path("search.journal"),
     whole: Annotated[bool, typer.Option("--whole", help="The exhaustive grid.")] = False,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="For each learning rate.")] = 1,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the winner here.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", callback=writable, help="Write the winner here."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes, one core each.")] = 1,
     json: JsonOption = False,
@@ -241,10 +251,13 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def _family(name: str) -> Family:
     from costmodels.learned.features import FAMILIES
+    from costmodels.measure.sweep import TRAINED_AS
     from irgraph.text.diagnostics import fail, near
 
     if name not in FAMILIES:
-        message = f"no family to train is called {name!r}{near(name, FAMILIES)}"
+        other = TRAINED_AS.get(name)
+        word = f"; with kernels/*.csv.gz it is {other!r}" if other else near(name, FAMILIES)
+        message = f"no family to train is called {name!r}{word}"
         raise fail(message, hint=f"known: {', '.join(FAMILIES)}", exit_code=2)
     return FAMILIES[name]
 

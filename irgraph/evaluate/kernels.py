@@ -56,7 +56,7 @@ class ScoreTable:
         for what, part, told in self.rows:
             figures = told.as_percent()
             count = figures.pop("count")
-            cells = [f"{x:.2f} %" for x in figures.values()]
+            cells = ["-" if x is None else f"{x:.2f} %" for x in figures.values()]
             other = self.boosting.get((what, part))
             cells += [f"{100 * x:.2f} %" for x in (other.gmae, other.mape)] if other else []
             table.add_row(what, part, f"{count:.0f}", *cells)
@@ -163,7 +163,7 @@ def _paper(folder: Path) -> list[tuple[str, str, Score]]:
         keep = data.dev & data.of(net.device) & (data.op == data.family.ops.index(net.op))
         errors = net.predict(data.sizes) / data.times - 1
         what = f"{net.op} {net.device}"
-        found.append((what, "paper's way", score(errors[keep], np.zeros(keep.sum(), bool))))
+        found.append((what, "paper's way", score(errors[keep], None)))
         found.append((what, "irgraph", judged.score(keep)))
     return found
 

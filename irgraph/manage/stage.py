@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from irgraph.ir.graph import Graph
 from irgraph.language import Report, Script, load_script, parse_pipeline
@@ -96,6 +96,31 @@ def read_step(step: Step) -> Script:
     if step.kind == "text":
         return load_script(step.text, "-e")
     return load_script(read_text(step.text), step.text)
+
+
+def step_of(text: str) -> Step:
+    """Return a text as a step: a pipeline where it can be read as one, else a script's statements.
+
+    Raises ``IrgraphError`` where it is neither, about the reading that got further.
+    """
+    errors = []
+    for kind in ("pass", "text"):
+        try:
+            read_step(Step(kind, text))
+        except IrgraphError as error:
+            errors.append(error)
+        else:
+            return Step(kind, text)
+    found = max(errors, key=_reached)
+    first = found.diagnostics[0]
+    place = replace(first.place, source="pipeline") if first.place is not None else None
+    hint = first.hint or "give passes, as in 'fuse-embedding(least=4), tidy', or statements"
+    raise IrgraphError((replace(first, place=place, hint=hint),), found.exit_code)
+
+
+def _reached(error: IrgraphError) -> tuple[int, int]:
+    place = error.diagnostics[0].place
+    return (place.line, place.column) if place is not None else (0, 0)
 
 
 def stages(steps: Sequence[Step]) -> list[Stage]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import stat
@@ -46,6 +47,27 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def check_writable(path: str | Path | None) -> None:
+    """Raise ``IrgraphError`` where a file could not be written, before the work that it is for.
+
+    ``None`` and ``-`` are standard output.
+    """
+    if path is None or str(path) == "-":
+        return
+    target = Path(path)
+    try:
+        target = target.resolve()
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not target.exists() or target.is_file():
+            with tempfile.NamedTemporaryFile(prefix=".irgraph-", dir=target.parent):
+                return
+        with target.open("ab"):
+            return
+    except OSError as error:
+        raise _io_error(Path(path), error) from None
 
 
 def _umask() -> int:

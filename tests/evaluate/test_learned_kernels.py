@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from costmodels.learned.data import Measurements
 from costmodels.learned.features import FAMILIES
@@ -15,10 +17,11 @@ from costmodels.learned.hardware import Hardware
 from costmodels.learned.launch import Launch
 from costmodels.learned.paper_weights import shipped_paper
 from costmodels.learned.recipe import devices_of
+from costmodels.learned.score import score
 from costmodels.learned.weights import load_shipped
 from irgraph.cli.main import main
 from irgraph.evaluate.boosting import boosted_scores
-from irgraph.evaluate.kernels import evaluate_kernels
+from irgraph.evaluate.kernels import ScoreTable, evaluate_kernels
 from irgraph.evaluate.models import Work, evaluate_models, layer_range, model_work, prices
 from irgraph.text.diagnostics import IrgraphError
 
@@ -149,3 +152,13 @@ def rows() -> Measurements:
 def device(rows: Measurements) -> Hardware:
     """Return the device of each row."""
     return devices_of(rows)
+
+
+def test_what_has_no_interval_shows_a_dash() -> None:
+    errors = np.asarray([0.1, -0.2], np.float32)
+    table = ScoreTable("t", [("linear", "paper's way", score(errors, None))])
+    out = io.StringIO()
+    Console(file=out, width=160).print(table.render())
+    row = next(line for line in out.getvalue().splitlines() if "paper's way" in line)
+    assert row.split("│")[-2].strip() == "-"
+    assert table.as_json()[0]["coverage"] is None

@@ -14,6 +14,7 @@ from typing import Any
 
 from irgraph.capture.kineto.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
 from irgraph.capture.target import Target, load_target, user_error
+from irgraph.report.files import check_writable
 from irgraph.text.diagnostics import Place, fail
 
 
@@ -58,13 +59,15 @@ def record(
         IrgraphError: torch or the device is missing, the target failed, or the folder cannot be
             written.
     """
+    place = Path(folder)
     need_torch(device)
     found = load_target(target)
-    place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
+    for name in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
+        check_writable(place / name)
     step = _guarded(found, found.step(batch, device))
     wait = _waiting(device)
     for _ in range(3):
