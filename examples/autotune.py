@@ -13,6 +13,7 @@ from importlib import resources
 from itertools import product
 
 import irgraph
+from costmodels.sheet import load_device
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
 from irgraph.language import Script, load_pass, run
@@ -42,21 +43,26 @@ def scripts(graph: Graph) -> Iterator[Script]:
         yield Script((), tuple(Apply(call) for call in calls if call is not None))
 
 
-def fitting(graph: Graph, limit: float) -> list[dict[str, int]]:
-    """Return the batch sizes whose peak memory stays below a limit: it grows with the batch."""
+def fitting(graph: Graph, limit: float, architecture: str) -> list[dict[str, int]]:
+    """Return the batch sizes that need no more bytes than a limit: memory grows with the batch.
+
+    What ``irgraph predict --limit memory.peak`` counts: tensors, workspace and context.
+    """
     first, last = 0, len(BATCHES)
     while first < last:
         middle = (first + last) // 2
-        fits = peak_memory(with_dims(graph, {"B": BATCHES[middle]})).peak <= limit
+        peak = peak_memory(with_dims(graph, {"B": BATCHES[middle]}))
+        fits = peak.needs(architecture) <= limit
         first, last = (middle + 1, last) if fits else (first, middle)
     return [{"B": batch} for batch in BATCHES[:first]]
 
 
 def tuned(graph: Graph, device: str, limit: float) -> Iterator[Tuned]:
     """Yield every variant that fits, with its predicted throughput."""
+    architecture = load_device(device).architecture
     for script in scripts(graph):
         made = run(script, graph).graph
-        sizes = fitting(made, limit)
+        sizes = fitting(made, limit, architecture)
         times = predict_variants(made, [device], sizes).step_time[0] if sizes else ()
         for size, time in zip(sizes, times, strict=True):
             yield Tuned(script, size["B"], size["B"] / time * 1e6)

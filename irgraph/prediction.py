@@ -267,8 +267,12 @@ def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:
 
 
 def memory_summary(memory: Memory, sheet: DeviceSheet) -> dict[str, Any]:
-    """Return peak memory beside what the device has; all in bytes."""
+    """Return peak memory beside what the device has; all in bytes.
+
+    ``needed_bytes`` is what must fit: tensors at their peak, workspace and context.
+    """
     return {
+        "needed_bytes": memory.needs(sheet.architecture),
         "peak_bytes": memory.peak,
         "at": memory.at.name if memory.at is not None else "",
         "by_kind_bytes": dict(memory.by_kind),

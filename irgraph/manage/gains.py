@@ -30,7 +30,7 @@ class Gains(Tabular):
     microseconds, and the peak memory, in bytes; ``resized`` labels of stages that resize.
     """
 
-    title = "predicted step time and peak memory"
+    title = "predicted step time and peak memory of tensors"
     caption = UNVALIDATED
     target: Target
     steps: list[tuple[str, float, int]] = field(default_factory=list)

@@ -85,7 +85,7 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
     sign = "+" if peaks[1] > peaks[0] else ""
     share = f"{peaks[1] / peaks[0] - 1:+.1%}" if peaks[0] else ""
     change = f"{sign}{bytes_text(peaks[1] - peaks[0])}"
-    table.add_row("peak memory", *(bytes_text(peak) for peak in peaks), change, share)
+    table.add_row("peak memory of tensors", *(bytes_text(peak) for peak in peaks), change, share)
     low, high = (time_text(end) for end in result["step_time_change_interval_us"])
     table.caption = f"90 % interval of the change in step time: {low} to {high}"
     table.caption += f"\n{validation_text(result['validation'])}"

@@ -105,15 +105,14 @@ def bytes_text(count: float) -> str:
 def _memory(memory: dict[str, Any]) -> str:
     verdict = "fits in" if memory["fits"] else "DOES NOT FIT in"
     available = bytes_text(memory["device_bytes"])
-    more = bytes_text(memory["workspace_and_context_bytes"])
-    return (
-        f"{bytes_text(memory['peak_bytes'])}: {verdict} {available}\n"
-        f"(with {more} assumed for workspace and context)"
-    )
+    return f"{bytes_text(memory['needed_bytes'])}: {verdict} {available}"
 
 
 def _kinds(memory: dict[str, Any]) -> str:
-    return ", ".join(f"{bytes_text(n)} {kind}" for kind, n in memory["by_kind_bytes"].items())
+    kinds = ", ".join(f"{bytes_text(n)} {kind}" for kind, n in memory["by_kind_bytes"].items())
+    more = bytes_text(memory["workspace_and_context_bytes"])
+    held = f"{bytes_text(memory['peak_bytes'])} tensors ({kinds or 'none'})"
+    return f"{held}, {more} assumed for workspace and context"
 
 
 def _unknown(unknown: dict[str, Any]) -> str:

@@ -136,7 +136,7 @@ def test_opt_says_where_a_pass_adds_the_first_communication(run: Run) -> None:
 
 def test_opt_says_how_the_peak_of_memory_changed(run: Run) -> None:
     ran = run("opt", "--pass", "fuse-embedding", "--device", "v100", DLRM)
-    assert "peak memory: 3.85 GiB before, 1.98 GiB after (-48.5%)" in ran.err
+    assert "peak memory of tensors: 3.85 GiB before, 1.98 GiB after (-48.5%)" in ran.err
     assert "│ -1,913.6 │" in ran.err
     assert "peak memory" not in run("opt", "--pass", "fuse-epilogue", DLRM).err
 

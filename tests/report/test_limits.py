@@ -7,7 +7,7 @@ import pytest
 from irgraph.report.limits import broken_limits, parse_time
 from irgraph.text import IrgraphError
 
-MEMORY = {"peak_bytes": 15 * 2**30, "workspace_and_context_bytes": 2**30}
+MEMORY = {"needed_bytes": 16 * 2**30, "workspace_and_context_bytes": 2**29}
 SUMMARY = {
     "step_time_us": 11_000.0,
     "gpu_active_us": 5_000.0,
@@ -38,7 +38,8 @@ def test_an_exceeded_limit_is_a_line() -> None:
     assert broken_limits(["error=15%"], SUMMARY, 10_000.0) == []
     assert broken_limits(["memory.peak=16GiB"], SUMMARY, None) == []
     assert broken_limits(["memory.peak=15.5GiB"], SUMMARY, None) == [
-        "memory.peak is 16.00 GiB, over the limit of 15.5GiB"
+        "memory.peak is 16.00 GiB (512.0 MiB of it assumed for workspace and context), "
+        "over the limit of 15.5GiB"
     ]
 
 

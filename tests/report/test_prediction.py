@@ -12,6 +12,7 @@ from rich.table import Table
 from irgraph.evaluate.dlrm_v100 import dlrm
 from irgraph.prediction import Prediction, predict
 from irgraph.report.difference import compare, difference_tables
+from irgraph.report.limits import broken_limits
 from irgraph.report.prediction import bytes_text, prediction_tables
 from irgraph.text import parse
 from tests.test_targets import REDUCED
@@ -123,3 +124,20 @@ def test_collectives_are_told_with_ranks_and_curve_or_with_what_lacks() -> None:
     assert unknown.summary()["coverage"] == {"none": 1.0, "outside range": 1.0}
     told = shown(difference_tables(compare(known, known)))
     assert "collectives: 1 all_reduce" in told
+
+
+def test_the_peak_that_is_printed_is_the_one_that_limits_hold(prediction: Prediction) -> None:
+    summary = prediction.summary()
+    memory = summary["memory"]
+    assert memory["needed_bytes"] == memory["peak_bytes"] + memory["workspace_and_context_bytes"]
+    text = shown(prediction_tables(summary))
+    needed = bytes_text(memory["needed_bytes"])
+    assert f"{needed}: fits in 16.00 GiB" in text
+    assert f"{bytes_text(memory['peak_bytes'])} tensors (" in text
+    assert "520.1 MiB assumed for workspace" in text
+    below = f"{memory['needed_bytes'] // 2**20}MiB"
+    (line,) = broken_limits([f"memory.peak={below}"], summary, None)
+    assert line.startswith(f"memory.peak is {needed} (")
+    assert not broken_limits(
+        [f"memory.peak={memory['needed_bytes'] // 2**20 + 1}MiB"], summary, None
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from costmodels.collectives.load import find_curve
@@ -143,3 +146,16 @@ def test_collectives_are_told_by_family_or_by_their_librarys_name() -> None:
     assert is_collective(Kernel("ncclKernel_SendRecv_RING(ncclWork)", "other", 1.0))
     assert is_collective(Kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "other", 1.0))
     assert not is_collective(kernel(1.0))
+
+
+def test_the_example_of_the_documentation_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "schedule.md").read_text(encoding="utf-8")
+    code = page.partition("## Ranks")[2].partition("```python\n")[2].partition("```")[0]
+    assert "simulate_ranks" in code
+    (tmp_path / "rank.ir").write_text(REDUCED, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["found"].waiting == (pytest.approx(100.0), 0.0)
