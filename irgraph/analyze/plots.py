@@ -2,93 +2,167 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from irgraph.analyze.families import COMMUNICATION
+from irgraph.report.plots import BLUE, GREY, ORANGE, matplotlib, save
 from irgraph.text.diagnostics import fail
 
 if TYPE_CHECKING:
-    from costmodels.host.format import HostFile
-    from irgraph.analyze.analysis import Analysis
+    from costmodels.host.format import HostFile, Stat
+    from irgraph.analyze.analysis import Analysis, StepFigures
 
-_LONGEST = 9
+LONGEST = 10
+"""Bars of a breakdown; what is left becomes one more."""
+
+LEAST = 7
+"""Bars for which a panel has room at least."""
+
+LABELLED = 16
+"""Steps up to which each one's utilisation is written above it."""
+
+TICKS = 12
+"""Steps that are named on an axis."""
+
+WIDTH = 32
+"""Characters of a name that fit beside a bar."""
+
+_HOST = {
+    "T1": "T1, between operations",
+    "T2": "T2, before the first launch",
+    "T3": "T3, behind the last launch",
+    "T4": "T4, launching",
+    "T5": "T5, other host work",
+    "loader": "loading data",
+    "sync": "returning from waits",
+    "waiting for the device, or unexplained": "waiting, or unexplained",
+}
 
 
 def draw(result: Analysis, path: str) -> None:
-    """Draw each rank's step beside a breakdown of device work by family, into one file.
+    """Draw step times with utilisation, idle time by cause, and device work, into one file.
 
-    Raises ``IrgraphError`` where matplotlib is not installed.
+    Raises ``IrgraphError`` where matplotlib is not installed, or where the traces have no device
+    events.
     """
-    plt = _pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), constrained_layout=True)
-    _steps(left, result)
-    _families(right, result)
-    figure.savefig(path, dpi=160)
-    plt.close(figure)
+    if not any(step.on_device and not step.left_out for step in result.steps):
+        raise fail("--plot: no step with device events to draw", exit_code=4)
+    mpl = matplotlib()
+    with mpl.rc_context({"font.size": 9}):
+        figure = mpl.figure.Figure(figsize=(13, 7.5), constrained_layout=True)
+        (steps, idle), (ops, families) = figure.subplots(2, 2)
+        _steps(steps, [step for step in result.steps if not step.left_out])
+        causes = {_HOST.get(k.partition(":")[0], k): us for k, us in result.idle.items() if us}
+        _breakdown(idle, causes, "device idle, by what the host did")
+        work = {key: us for key, (us, _) in result.breakdowns["op"].items()}
+        _breakdown(ops, work, "device work by operator")
+        work = {key: us for key, (us, _) in result.breakdowns["family"].items()}
+        _breakdown(families, work, "device work by kernel family")
+        save(figure, path)
 
 
 def draw_overheads(file: HostFile, path: str) -> None:
-    """Draw the most costly overheads of a host table, with their standard deviations."""
-    plt = _pyplot()
-    kinds = ("t2", "t3", "t5")
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.5), constrained_layout=True)
-    for axis, kind in zip(axes, kinds, strict=True):
-        found = [(s, op) for op, e in file.ops.items() if (s := getattr(e, kind)) is not None]
-        found.sort(key=lambda pair: -pair[0].mean * pair[0].count)
-        shown = found[:10][::-1]
-        axis.barh(
-            [op.removeprefix("autograd.")[:28] for _, op in shown],
-            [s.mean for s, _ in shown],
-            xerr=[s.std for s, _ in shown],
-            color="#4878a8",
-            error_kw={"lw": 0.8, "alpha": 0.6},
-        )
-        axis.set_title(f"{kind.upper()}, the ten most costly")
-        axis.set_xlabel("us")
-        axis.set_xlim(left=0)
-    figure.suptitle(f"{file.name}: T1 {file.t1.mean:.1f} +- {file.t1.std:.1f} us")
-    figure.savefig(path, dpi=160)
-    plt.close(figure)
+    """Draw T1, T4 and the most costly overheads of a host table, with standard deviations."""
+    mpl = matplotlib()
+    with mpl.rc_context({"font.size": 9}):
+        figure = mpl.figure.Figure(figsize=(13, 7.5), constrained_layout=True)
+        first, *axes = figure.subplots(2, 2).flat
+        launches = [("T1", file.t1), *((f"T4 {key}", stat) for key, stat in file.t4.items())]
+        _means(first, launches[:LONGEST], "T1, and T4 by what is launched and how")
+        for axis, kind in zip(axes, ("t2", "t3", "t5"), strict=True):
+            found = [(op, s) for op, e in file.ops.items() if (s := getattr(e, kind)) is not None]
+            found.sort(key=lambda pair: -pair[1].mean * pair[1].count)
+            _means(axis, found[:LONGEST], f"{kind.upper()}, by share of all host time")
+        figure.suptitle(f"host overheads of {file.name}: mean and standard deviation")
+        save(figure, path)
 
 
-def _pyplot() -> Any:  # noqa: ANN401
-    try:
-        import matplotlib
-    except ImportError:
-        raise fail("plots need matplotlib", hint="pip install irgraph[plot]", exit_code=2) from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def _means(axis: Any, rows: Sequence[tuple[str, Stat]], title: str) -> None:  # noqa: ANN401
+    places = range(len(rows))
+    spread = [stat.std for _, stat in rows]
+    means = [stat.mean for _, stat in rows]
+    # a time is never negative, however skewed its samples are
+    low = [min(pair) for pair in zip(spread, means, strict=True)]
+    look = {"lw": 0.8, "alpha": 0.7, "capsize": 2}
+    axis.barh(places, means, xerr=[low, spread], color=BLUE, error_kw=look)
+    axis.set_yticks(places, [_short(name) for name, _ in rows])
+    axis.set_ylim(max(len(rows), LEAST) - 0.4, -0.6)
+    axis.set_xlim(0, 1.15 * max([m + s for m, s in zip(means, spread, strict=True)], default=1))
+    for at, (mean, std) in enumerate(zip(means, spread, strict=True)):
+        axis.annotate(f"{mean:.1f}", (mean + std, at), (4, 0), **_BESIDE)
+    axis.set_xlabel("us")
+    axis.set_title(title, loc="left")
+    _plain(axis)
 
-    return pyplot
+
+_BESIDE = {"textcoords": "offset points", "va": "center", "fontsize": 8}
 
 
-def _steps(axis: Any, result: Analysis) -> None:  # noqa: ANN401
-    steps = [step for step in result.steps if not step.left_out]
-    names = [f"rank {s.rank}\nstep {s.step}" for s in steps]
-    parts = (
-        ("compute", [s.compute / 1e3 for s in steps], "#4878a8"),
-        ("exposed communication", [s.exposed / 1e3 for s in steps], "#d6803c"),
-        ("idle", [s.idle / 1e3 for s in steps], "#d9d9d9"),
-    )
+def _steps(axis: Any, steps: Sequence[StepFigures]) -> None:  # noqa: ANN401
+    parts = {
+        "compute": ([s.compute / 1e3 for s in steps], BLUE),
+        "exposed communication": ([s.exposed / 1e3 for s in steps], ORANGE),
+        "idle": ([s.idle / 1e3 for s in steps], GREY),
+    }
+    few = len(steps) <= LABELLED
     base = [0.0] * len(steps)
-    for label, values, color in parts:
-        axis.bar(range(len(steps)), values, bottom=base, label=label, color=color, width=0.7)
+    for label, (values, color) in parts.items():
+        if any(values):
+            axis.bar(range(len(steps)), values, 0.7 if few else 1.0, base, label=label, color=color)
         base = [a + b for a, b in zip(base, values, strict=True)]
-    for at, step in enumerate(steps):
-        share = step.active / step.time if step.time else 0.0
+    shares = [step.active / step.time if step.time else 0.0 for step in steps]
+    for at, share in enumerate(shares if few else ()):
         axis.text(at, base[at], f"{share:.0%}", ha="center", va="bottom", fontsize=8)
-    sparse = max(1, len(steps) // 10)
-    axis.set_xticks(range(0, len(steps), sparse), names[::sparse], fontsize=7)
+    axis.set_ylim(0, 1.25 * max(base))
+    what, names = _named(steps)
+    apart = -(-len(steps) // TICKS)
+    axis.set_xticks(range(0, len(steps), apart), names[::apart])
+    axis.set_xlabel(what)
     axis.set_ylabel("ms")
-    axis.set_title("step time; GPU utilization above")
-    axis.legend(fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.12), frameon=False)
+    mean = sum(step.active for step in steps) / (sum(step.time for step in steps) or 1.0)
+    low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
+    limits = f" ({low} to {high})" if low != high else ""
+    axis.set_title(f"step time; GPU utilization {mean:.0%}{limits}", loc="left")
+    axis.legend(ncols=3, loc="upper left", frameon=False)
+    _plain(axis)
 
 
-def _families(axis: Any, result: Analysis) -> None:  # noqa: ANN401
-    rows = list(result.breakdowns["family"].items())
-    shown = rows[:_LONGEST]
-    rest = sum(us for _, (us, _) in rows[_LONGEST:])
-    labels = [name for name, _ in shown] + (["the rest"] if rest else [])
-    values = [us / 1e3 for _, (us, _) in shown] + ([rest / 1e3] if rest else [])
-    axis.barh(labels[::-1], values[::-1], color="#4878a8")
+def _named(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
+    """Return what the axis of steps shows, and the name of each: ranks and steps that differ."""
+    ranks, numbers = {s.rank for s in steps}, {s.step for s in steps}
+    if len(ranks) == 1:
+        return "step", [str(s.step) for s in steps]
+    if len(numbers) == 1:
+        return f"rank (step {numbers.pop()} of each)", [str(s.rank) for s in steps]
+    return "rank, step", [f"{s.rank}, {s.step}" for s in steps]
+
+
+def _breakdown(axis: Any, rows: dict[str, float], title: str) -> None:  # noqa: ANN401
+    """Draw microseconds a step by name, longest first, with shares."""
+    total = sum(rows.values()) or 1.0
+    shown = dict(list(rows.items())[:LONGEST])
+    if len(rows) > LONGEST:
+        shown[f"{len(rows) - LONGEST} others"] = total - sum(shown.values())
+    values = [us / 1e3 for us in shown.values()]
+    colors = [ORANGE if name == COMMUNICATION else BLUE for name in shown]
+    axis.barh(range(len(shown)), values, color=colors)
+    axis.set_yticks(range(len(shown)), [_short(name) for name in shown])
+    axis.set_ylim(max(len(shown), LEAST) - 0.4, -0.6)
+    axis.set_xlim(0, 1.15 * max([*values, 1e-9]))
+    for at, value in enumerate(values):
+        axis.annotate(f"{value * 1e3 / total:.1%}", (value, at), (4, 0), **_BESIDE)
     axis.set_xlabel("ms a step")
-    axis.set_title("device work by kernel family")
+    axis.set_title(f"{title}: {total / 1e3:.2f} ms a step", loc="left")
+    _plain(axis)
+
+
+def _plain(axis: Any) -> None:  # noqa: ANN401
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _short(name: str) -> str:
+    """Return a name that fits beside a bar."""
+    for prefix in ("autograd::engine::evaluate_function: ", "torch::autograd::", "autograd."):
+        name = name.removeprefix(prefix)
+    return name if len(name) <= WIDTH else f"{name[: WIDTH - 1]}…"

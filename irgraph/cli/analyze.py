@@ -47,7 +47,9 @@ def analyze(
 ) -> None:
     """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
     from irgraph.analyze import analyze as run
+    from irgraph.report.plots import check_plot
 
+    check_plot(plot)
     part = selection(steps, skip, memory)
     trees = read_trees(traces, strict=strict, health=health, part=part)
     result = run(trees)

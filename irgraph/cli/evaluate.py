@@ -29,6 +29,7 @@ def evaluate(
 ) -> None:
     """Put predictions beside published measurements, with signed errors."""
     from irgraph.evaluate import EVALUATIONS, evaluate_kernels
+    from irgraph.report.plots import check_plot
     from irgraph.text.diagnostics import fail, near
 
     if what not in EVALUATIONS:
@@ -36,6 +37,7 @@ def evaluate(
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
     if baseline and what != "kernels":
         raise fail("--baseline: gradient boosting stands beside kernels only", exit_code=2)
+    check_plot(plot)
     with working(f"evaluating {what}"):
         result = evaluate_kernels(baseline=True) if baseline else EVALUATIONS[what]()
     if plot is not None:

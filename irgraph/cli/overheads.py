@@ -62,7 +62,9 @@ def overheads(
     import msgspec
 
     from costmodels.host.table import load_host
+    from irgraph.report.plots import check_plot
 
+    check_plot(plot)
     part = selection(steps, skip, memory)
     file, code = _table(sources, name, outliers, _cost(profiler), strict, health, part)
     other = load_host(compare).file if compare is not None else None

@@ -108,7 +108,7 @@ def predict(
     from irgraph.report.limits import broken_limits, parse_time
     from irgraph.schedule.accounting import find_accounting
 
-    graph, known = _model(model)
+    graph, known = _model(model, device)
     known = parse_time(measured, "--measured") if measured is not None else known
     beside = recorded_step(recorded) if recorded is not None else None
     if beside is not None and known is None:
@@ -134,8 +134,8 @@ def predict(
     raise typer.Exit(1 if broken else 0)
 
 
-def _model(path: str) -> tuple[Graph, float | None]:
-    """Return a model, or a recording's folder lowered, and its time (us) if an accelerator's."""
+def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
+    """Return a model, or a recording's folder lowered, with its time (us) if of that device."""
     if not Path(path).is_dir():
         return read_model(path), None
     from irgraph.capture.front_ends import lower_file
@@ -144,8 +144,12 @@ def _model(path: str) -> tuple[Graph, float | None]:
     captured = lower_file(path)
     tell(captured)
     found = figures(path)
-    if not found.on_accelerator:
-        say("note: recorded on the CPU, so its step time is not put beside the prediction")
+    if device is not None or not found.on_accelerator:
+        where = "a device of its own" if found.on_accelerator else "the CPU"
+        say(
+            f"note: recorded on {where}, so its step time, {found.step_time_us / 1e3:.3f} ms, is "
+            "not put beside the prediction (--measured does so)"
+        )
         return captured.graph, None
     return captured.graph, found.step_time_us
 

@@ -50,6 +50,9 @@ MemoryOption = Annotated[
     ),
 ]
 
+_WORTH_A_WORD = 1e9
+"""Bytes of memory above which a trace's need is told before it is read."""
+
 _LARGE = 10_000_000
 """Bytes of a file above which its size is worth a word."""
 
@@ -115,15 +118,16 @@ def read_trees(
 
 def _say_size(path: str, part: Selection) -> None:
     """Say how much memory a large trace is going to take."""
-    from irgraph.capture.kineto.select import BYTES_AN_EVENT, estimated_events
+    from irgraph.capture.kineto.select import BYTES_AN_EVENT, estimated_events, memory_text
 
     if path == "-" or not Path(path).is_file() or Path(path).stat().st_size < _LARGE:
         return
     events = estimated_events(path)
-    needed = events * BYTES_AN_EVENT / 1e9
-    if needed > 1:
-        limit = f", of {part.memory / 1e9:.1f} GB" if part.memory else ""
-        say(f"{path}: about {events / 1e6:.1f} million events, {needed:.1f} GB of memory{limit}")
+    needed = events * BYTES_AN_EVENT
+    if needed > _WORTH_A_WORD:
+        limit = f", of {memory_text(part.memory)}" if part.memory else ""
+        millions = f"{events / 1e6:.1f} million events"
+        say(f"{path}: about {millions}, {memory_text(needed)} of memory{limit}")
 
 
 def _progress() -> Any:  # noqa: ANN401

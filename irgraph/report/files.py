@@ -20,12 +20,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 def write_atomic(path: str | Path, content: str | bytes) -> None:
     """Write a file whole or not at all; an existing one stays until the new one is complete.
 
-    A name that ends in ``.gz`` is packed; a link is followed, a mode kept; what is no regular file
-    (a device, a pipe) is written to as it is.
+    A name that ends in ``.gz`` is packed, unless the content is; a link is followed, a mode kept;
+    what is no regular file (a device, a pipe) is written to as it is.
     """
     target = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
-    if target.suffix == ".gz":
+    if target.suffix == ".gz" and not data.startswith(GZIP_MAGIC):
         data = gzip.compress(data, mtime=0)
     try:
         target = target.resolve()

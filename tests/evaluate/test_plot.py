@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.evaluate.comparison import Comparison
-from irgraph.evaluate.plot import bars, draw
+from irgraph.evaluate.comparison import Comparison, Point, Series
+from irgraph.evaluate.plot import bars, draw, grid
 from irgraph.text.diagnostics import IrgraphError
 from tests.evaluate.test_comparison import SERIES
 
@@ -24,6 +24,26 @@ def test_a_comparison_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "errors.png"
     draw(Comparison("mine", [SERIES, SERIES]), str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_many_panels_stand_in_a_grid() -> None:
+    mpl = pytest.importorskip("matplotlib")
+    import matplotlib.figure
+
+    assert matplotlib.figure
+    figure, panels = grid(mpl, 11)
+    assert len(panels) == 11
+    wide, high = figure.get_size_inches()
+    assert 1.2 < wide / high < 2.0
+
+
+def test_names_that_do_not_fit_are_turned(tmp_path: Path) -> None:
+    mpl = pytest.importorskip("matplotlib")
+    points = [Point(f"dlrm_8xV100 kineto_rank{n}", 1.0, 1.1) for n in range(16)]
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        draw(Comparison("mine", [Series("replays", points)]), str(tmp_path / "e.svg"))
+    text = (tmp_path / "e.svg").read_text()
+    assert "dlrm_8xV100 rank15" in text and "rotate(-35" in text
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,3 +84,9 @@ def test_a_packed_file_stays_packed(tmp_path: Path) -> None:
     write_atomic(path, "hello")
     assert gzip.decompress(path.read_bytes()) == b"hello"
     assert read_text(path) == "hello"
+
+
+def test_what_is_packed_already_is_not_packed_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    write_atomic(path, gzip.compress(b"once"))
+    assert gzip.decompress(path.read_bytes()) == b"once"

@@ -12,6 +12,7 @@ from typing import Any
 from irgraph.capture.kineto.container import blocks
 from irgraph.capture.kineto.health import Health
 from irgraph.capture.kineto.public import hashed, is_public_kernel, is_public_operator
+from irgraph.report.files import write_atomic
 from irgraph.text.diagnostics import Place, fail
 
 HEADER = ("schemaVersion", "deviceProperties", "displayTimeUnit", "baseTimeNanoseconds", "schema")
@@ -167,7 +168,7 @@ def anonymise(paths: list[str], folder: str | Path, *, key: str = "") -> list[Pa
         kind = "et" if "nodes" in found else "kineto"
         counts[kind] = counts.get(kind, 0) + 1
         target = place / f"{kind}{counts[kind]}.json.gz"
-        target.write_bytes(gzip.compress(_encode(found), 6, mtime=0))
+        write_atomic(target, gzip.compress(_encode(found), 6, mtime=0))
         written.append(target)
     return written
 

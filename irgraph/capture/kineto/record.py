@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +20,9 @@ from irgraph.capture.kineto.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
 from irgraph.capture.target import Target, load_target, user_error
 from irgraph.report.files import check_writable
 from irgraph.text.diagnostics import Place, fail
+
+_BLOCK, _TAIL = 1 << 20, 64
+"""Bytes to read at once of a file whose last ones are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +80,49 @@ def record(
     for _ in range(3):
         step()
     times = tuple(_timed(step, wait) for _ in range(runs))
-    _observe(step, place / EXECUTION_TRACE)
-    profiled = _profile(step, wait, place / KINETO_TRACE, steps, device)
-    result = Recording(
-        f"{Path(found.path).name}:{found.name}", batch, device,
-        round(statistics.median(times), 3), round(profiled, 3), times, *_versions(device),
-    )  # fmt: skip
-    (place / FIGURES).write_text(json.dumps(asdict(result), indent=1) + "\n")
+    with _whole(place) as unfinished:
+        _observe(step, unfinished / EXECUTION_TRACE)
+        profiled = _profile(step, wait, unfinished / KINETO_TRACE, steps, device)
+        result = Recording(
+            f"{Path(found.path).name}:{found.name}", batch, device,
+            round(statistics.median(times), 3), round(profiled, 3), times, *_versions(device),
+        )  # fmt: skip
+        text = json.dumps(asdict(result), indent=1) + "\n"
+        (unfinished / FIGURES).write_text(text, encoding="utf-8")
     return result
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write to, whose files replace those of ``folder`` once all are whole.
+
+    Torch writes its traces itself and does not say where that failed: each has to end as it should.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=".irgraph-", dir=folder) as name:
+            unfinished = Path(name)
+            yield unfinished
+            for file in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
+                if not _ends(unfinished / file):
+                    message = "could not be written whole: is the disk full?"
+                    raise fail(message, Place(str(folder / file)))
+            for file in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
+                (unfinished / file).replace(folder / file)
+    except OSError as error:
+        name = Path(error.filename).name if error.filename else ""
+        raise fail(error.strerror or str(error), Place(str(folder / name))) from None
+
+
+def _ends(path: Path) -> bool:
+    """Tell whether a JSON file, gzipped or not, ends as an object does."""
+    end = b""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                end = (end + block)[-_TAIL:]
+    except (OSError, EOFError, zlib.error):
+        return False
+    return end.rstrip().endswith(b"}")
 
 
 def need_torch(device: str) -> None:

@@ -123,10 +123,18 @@ def _fitting(path: str | Path, survey: Survey, chosen: list[int], memory: int) -
     what = "one step" if chosen else "it has no marked steps to choose from, and all"
     raise fail(
         f"the trace is too large: {what} of its {survey.events:,} events would take about "
-        f"{(a_step if chosen else needed) / 1e9:.1f} GB, of {memory / 1e9:.1f} GB",
+        f"{memory_text(a_step if chosen else needed)}, of {memory_text(memory)}",
         Place(str(path)),
         hint="leave categories out (--skip-cat python_function) or allow more (--memory)",
     )
+
+
+def memory_text(count: float) -> str:
+    """Return bytes as text, never rounded to zero: ``1.5 GB``, ``420 MB``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def _too_large(path: str | Path, selection: Selection) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,16 @@ def test_private_kernels_and_nodes_are_hashed(tmp_path: Path) -> None:
         [r.row() for r in replayer(build_tree(read_kineto(p))).replay_all()] for p in (path, target)
     )
     assert before == after
+
+
+def test_a_full_disk_leaves_no_part_of_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = write(tmp_path)
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(IrgraphError, match=r"kineto1\.json\.gz: error: No space left"):
+        anonymise([str(path)], tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,9 @@ from irgraph.capture.kineto.record import record
 from irgraph.capture.kineto.tree import build_tree
 from irgraph.capture.link import join
 from irgraph.text.diagnostics import IrgraphError
+
+# the package's own name ``record`` may be the function
+recording = sys.modules[record.__module__]
 
 PROGRAM = """
 import torch
@@ -68,3 +74,31 @@ def test_missing_device(program: Path, tmp_path: Path) -> None:
 def test_folder_that_cannot_be_made(program: Path) -> None:
     with pytest.raises(IrgraphError, match="cannot make the folder"):
         record(f"{program}:small", program / "out", batch=8)
+
+
+def test_a_full_disk_leaves_the_recording_before(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / EXECUTION_TRACE).write_text("{}")
+
+    def cut(step: object, path: Path) -> None:
+        path.write_text('{"nodes": [')
+
+    monkeypatch.setattr(recording, "_observe", cut)
+    with pytest.raises(IrgraphError, match=rf"{EXECUTION_TRACE}: error: could not be written"):
+        record(f"{program}:small", place, batch=8, steps=1, runs=1)
+    assert [(p.name, p.read_text()) for p in place.iterdir()] == [(EXECUTION_TRACE, "{}")]
+
+
+def test_an_error_of_the_disk_names_the_folder(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> float:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(recording, "_profile", full)
+    with pytest.raises(IrgraphError, match="out: error: No space left"):
+        record(f"{program}:small", tmp_path / "out", batch=8, steps=1, runs=1)
+    assert list((tmp_path / "out").iterdir()) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.capture.kineto import Kind, read_kineto
-from irgraph.capture.kineto.select import BYTES_AN_EVENT, Selection, estimated_events
+from irgraph.capture.kineto.select import BYTES_AN_EVENT, Selection, estimated_events, memory_text
 from irgraph.capture.kineto.tree import build_tree
 from irgraph.cli.traces import selection
 from irgraph.text.diagnostics import IrgraphError
@@ -101,3 +101,11 @@ def test_memory_has_a_unit(text: str, size: int) -> None:
 def test_memory_is_a_size() -> None:
     with pytest.raises(IrgraphError, match="--memory: give a size"):
         selection(None, None, "much")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(1.29e9, "1.29 GB"), (1e6, "1 MB"), (4.2e8, "420 MB"), (1500, "1.5 kB"), (12, "12 bytes")],
+)
+def test_memory_is_never_rounded_to_zero(count: float, text: str) -> None:
+    assert memory_text(count) == text

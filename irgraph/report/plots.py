@@ -1,0 +1,52 @@
+"""What all plots share: matplotlib where it is installed, and files written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from irgraph.report.files import write_atomic
+from irgraph.text.diagnostics import Place, fail
+
+DPI = 160
+
+BLUE, ORANGE, GREY = "#4878a8", "#d6803c", "#d9d9d9"
+
+
+def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
+    """Return matplotlib, or say that it is missing (exit code 2)."""
+    try:
+        import matplotlib as mpl
+        import matplotlib.figure
+    except ImportError:
+        hint = "pip install 'irgraph[plot]'"
+        raise fail("plots need matplotlib", hint=hint, exit_code=2) from None
+    return mpl
+
+
+def check_plot(path: str | None) -> None:
+    """Refuse a plot that cannot be drawn before the work is done whose results it shows.
+
+    Raises ``IrgraphError`` (exit code 2) where matplotlib is missing, where it cannot write the
+    kind of file that the name says, or where the folder is missing.
+    """
+    if path is None:
+        return
+    matplotlib()
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = sorted(FigureCanvasBase.get_supported_filetypes())
+    if Path(path).suffix.lower().removeprefix(".") not in kinds:
+        message = f"--plot: no kind of picture is known by {Path(path).suffix!r}"
+        raise fail(message, Place(path), hint=f"known: {', '.join(kinds)}", exit_code=2)
+    if not Path(path).absolute().parent.is_dir():
+        raise fail("--plot: the folder does not exist", Place(path), exit_code=2)
+
+
+def save(figure: Any, path: str) -> None:  # noqa: ANN401  (matplotlib's Figure)
+    """Write a figure to a file, whole or not at all."""
+    check_plot(path)
+    data = io.BytesIO()
+    figure.savefig(data, dpi=DPI, format=Path(path).suffix.lower().removeprefix("."))
+    write_atomic(path, data.getvalue())
