@@ -101,6 +101,8 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
             raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
         if not (size.isdecimal() and len(size) <= DIGITS and int(size) >= 1):
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
+            if size.isdecimal() and len(size) > DIGITS:
+                message = f"--dim {name}: no size has more than {DIGITS} digits, {size!r} does"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
     for told in (note for name in sizes for note in kept_sizes(graph, name)):

@@ -60,6 +60,8 @@ def test_steps_apply_in_the_order_of_the_command_line(run: Run, tmp_path: Path) 
         (("-s", "nowhere.irg"), 4, "nowhere.irg"),
         (("--dim", "Q=3"), 2, "no dimension 'Q'"),
         (("--dim", "B=many"), 2, "give a whole number"),
+        (("--dim", "B=1" + 23 * "0"), 2, "no size has more than 18 digits"),
+        (("--dim", "B=9000000000000000"), 2, "1 PiB is the most"),
     ],
 )
 def test_what_is_wrong_with_a_script_is_said_with_its_place(
