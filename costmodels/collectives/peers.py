@@ -166,6 +166,12 @@ def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None 
     return replace(made, settings={**made.settings, **plain})
 
 
+def given_ranks(graph: Graph) -> tuple[str | None, str | None]:
+    """Return what a graph's settings say of its ranks and their fabric, as ``with_ranks`` reads."""
+    ranks, fabric = (graph.settings.get(name) for name in (RANKS, FABRIC))
+    return (None if ranks is None else str(ranks), None if fabric is None else str(fabric))
+
+
 def peers_of(graph: Graph, device: str) -> Peers:
     """Return who takes part in a graph's collectives on a device, by its sheet's name.
 

@@ -48,6 +48,7 @@ def bisect(
 
     Exits with 1 where a step breaks it; ``-o`` writes the model that this step was given.
     """
+    from costmodels.collectives.peers import given_ranks
     from irgraph.manage.bisect import bisect as search
     from irgraph.manage.bisect import unsound
     from irgraph.manage.predicates import above, computes_other
@@ -63,7 +64,7 @@ def bisect(
     broken = above(limit, device, host) if limit else unsound
     if check:
         broken = computes_other(graph)
-    folders, pricer = tuple(pass_path or ()), find_target(device, host, ranks, fabric)
+    folders, pricer = tuple(pass_path or ()), find_target(device, host, *given_ranks(graph))
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
         say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")

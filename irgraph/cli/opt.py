@@ -99,6 +99,7 @@ def opt(
 
     A reproducer that an earlier failure left is run again by its own script.
     """
+    from costmodels.collectives.peers import given_ranks
     from irgraph.manager import stages
     from irgraph.text import print_graph
 
@@ -107,7 +108,7 @@ def opt(
     graph = with_rank_options(with_dim_options(graph, dim), ranks, fabric)
     pipeline = stages(steps or recorded)
     _tell_hidden(pipeline, pass_path or ())
-    priced = _Priced(device, host, ranks, fabric)
+    priced = _Priced(device, host, *given_ranks(graph))
     tables = _tables(stats, time_passes, priced)
     shown = _shown(pipeline, print_after, diff, stop_after)
     kept = _Kept(reproducer, tuple(pass_path or ()), verified=not no_verify)

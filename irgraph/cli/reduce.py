@@ -42,6 +42,7 @@ def reduce(
     output: OutputOption = None,
 ) -> None:
     """Shrink a model as long as a pipeline fails on it with the same message."""
+    from costmodels.collectives.peers import given_ranks
     from irgraph.manage.predicates import above
     from irgraph.manage.reduce import fails_alike, stays_broken
     from irgraph.manage.reduce import reduce as shrink
@@ -51,7 +52,7 @@ def reduce(
 
     folders = tuple(pass_path or ())
     graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
-    pricer = find_target(device, host, ranks, fabric)
+    pricer = find_target(device, host, *given_ranks(graph))
     found = (
         stays_broken(graph, pipeline, above(limit, device, host), folders, pricer)
         if limit
