@@ -70,6 +70,24 @@ def test_an_accelerators_time_stands_beside_the_prediction(run: Run, folder: Pat
     assert found["measured_us"] == figures(str(folder)).step_time_us
 
 
+def test_the_time_of_one_device_does_not_stand_beside_another(run: Run, folder: Path) -> None:
+    path = folder / FIGURES
+    path.write_text(json.dumps({**json.loads(path.read_text()), "device": "cuda"}))
+    result = run("predict", folder, "--device", "a100", "--json")
+    assert json.loads(result.out)["measured_us"] is None
+    assert "recorded on a device of its own" in result.err
+
+
+def test_a_lowered_recording_is_predicted_as_a_capture_is(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    target = f"{tmp_path / 'program.py'}:small"
+    run("capture", target, "--batch", "8", "--device", "cpu", "-o", tmp_path / "captured.ir")
+    models = (tmp_path / "captured.ir", folder)
+    captured, recorded = (json.loads(run("predict", m, "--json").out) for m in models)
+    assert recorded["step_time_us"] == pytest.approx(captured["step_time_us"], rel=1e-3)
+
+
 @pytest.mark.parametrize("command", ["analyze", "replay", "overheads"])
 def test_commands_read_the_kineto_trace_of_a_folder(
     run: Run, device_folder: Path, command: str
