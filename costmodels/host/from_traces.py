@@ -15,6 +15,7 @@ import msgspec
 from costmodels.host.build import encode
 from costmodels.host.extract import NO_COST, extract
 from costmodels.host.format import HostFile
+from costmodels.sheet import architecture_of
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.tree import build_tree
 from irgraph.schedule.replay import replayer
@@ -40,7 +41,8 @@ def tables(folder: Path) -> Iterable[HostFile]:
         paths = sorted((folder / "traces" / place).glob("kineto*.json.gz"))
         trees = [build_tree(read_kineto(path)) for path in paths]
         samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
-        table = extract(samples, name, cost=NO_COST, source=source)
+        card = architecture_of(trees[0].trace.device_name)
+        table = extract(samples, name, cost=NO_COST, source=source, architecture=card)
         yield msgspec.structs.replace(
             table,
             licence=licence,

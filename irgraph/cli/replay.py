@@ -23,6 +23,7 @@ from irgraph.cli.traces import (
 )
 
 if TYPE_CHECKING:
+    from irgraph.capture.kineto.tree import Tree
     from irgraph.schedule.replay import Lengths, Replayed, Replayer
 
 
@@ -65,12 +66,7 @@ def replay(
     trees = read_trees(traces, strict=strict, health=health, part=part)
     found: list[Replayed] = []
     for tree in trees:
-        if not tree.trace.on_device.any():
-            raise fail(
-                "no device events to replay",
-                Place(tree.trace.source),
-                hint="record on a GPU, with ProfilerActivity.CUDA among the activities",
-            )
+        _need_device(tree)
         one = replayer(tree)
         lengths = _lengths(one, overheads, outliers, match_speed)
         for step in (step for step in tree.steps if step.complete):
@@ -91,6 +87,17 @@ def replay(
         say(f"error is {worst:.1%}, over the limit of {limit:g}%")
         raise typer.Exit(1)
     raise typer.Exit(repaired(trees))
+
+
+def _need_device(tree: Tree) -> None:
+    from irgraph.text.diagnostics import Place, fail
+
+    if not tree.trace.on_device.any():
+        raise fail(
+            "no device events to replay",
+            Place(tree.trace.source),
+            hint="record on a GPU, with ProfilerActivity.CUDA among the activities",
+        )
 
 
 def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) -> Lengths:

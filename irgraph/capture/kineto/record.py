@@ -102,15 +102,19 @@ def _whole(folder: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".irgraph-", dir=folder) as name:
             unfinished = Path(name)
             yield unfinished
-            for file in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
-                if not _ends(unfinished / file):
-                    message = "could not be written whole: is the disk full?"
-                    raise fail(message, Place(str(folder / file)))
-            for file in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
-                (unfinished / file).replace(folder / file)
+            _move(unfinished, folder)
     except OSError as error:
         name = Path(error.filename).name if error.filename else ""
         raise fail(error.strerror or str(error), Place(str(folder / name))) from None
+
+
+def _move(unfinished: Path, folder: Path) -> None:
+    files = (EXECUTION_TRACE, KINETO_TRACE, FIGURES)
+    cut = next((file for file in files if not _ends(unfinished / file)), "")
+    if cut:
+        raise fail("could not be written whole: is the disk full?", Place(str(folder / cut)))
+    for file in files:
+        (unfinished / file).replace(folder / file)
 
 
 def _ends(path: Path) -> bool:
