@@ -136,8 +136,12 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def convolution_dtype(self) -> str:
         """The type in which convolutions of float32 compute: ``tf32`` or ``f32``."""
-        units = self.tf32_convolutions and self.tf32_gflops.value is not None
-        return "tf32" if units else "f32"
+        return "tf32" if self.tf32_convolutions and self.has_tf32 else "f32"
+
+    @property
+    def has_tf32(self) -> bool:
+        """Whether the sheet knows of matrix units that multiply in tf32."""
+        return self.tf32_gflops.value is not None
 
     def peak(self, dtype: str) -> tuple[float, bool]:
         """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.

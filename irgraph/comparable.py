@@ -15,6 +15,7 @@ from costmodels.measured import is_card, measured_on
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.tf32 import plain_name
 from irgraph.prediction import Prediction, device_of, predict, rescheduled
 
 ONE_SIDED = (
@@ -145,7 +146,7 @@ def _told(ratios: _Ratios, families: Collection[str]) -> str:
 
 
 def _key(op: Op) -> Key:
-    return op.name, op.origin or " ".join(tensor.name for tensor in op.outputs)
+    return plain_name(op.name), op.origin or " ".join(tensor.name for tensor in op.outputs)
 
 
 def _measured(kernels: Iterable[Kernel]) -> bool:

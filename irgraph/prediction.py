@@ -20,6 +20,7 @@ from costmodels.price import price
 from costmodels.sheet import DeviceSheet, default_sheet, load_device
 from irgraph.ir.cost import PROVENANCES, Host, Kernel, Priced
 from irgraph.ir.graph import Graph
+from irgraph.ir.tf32 import products_in_tf32
 from irgraph.schedule.accounting import BLOCKING, Accounting
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import CriticalPath, critical_path
@@ -95,10 +96,17 @@ class Prediction:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: a host of another device, collectives without time."""
-        lines = unpriced(self.priced.unknown, self.peers)
+        lines = [*unpriced(self.priced.unknown, self.peers), *self._without_units()]
         if not isinstance(self.host, HostTable):
             return tuple(lines)
         return (*lines, *self._lacking(self.host), *self._foreign(self.host.file.architecture))
+
+    def _without_units(self) -> Iterator[str]:
+        rounded = [] if self.sheet.has_tf32 else products_in_tf32(self.priced.graph)
+        if rounded:
+            many = f"{len(rounded)} product{'s' * (len(rounded) > 1)} in tf32"
+            lacking = f"{self.sheet.name} has no matrix units for tf32 (tf32_gflops)"
+            yield f"{lacking}: {many} priced as f32"
 
     def _lacking(self, host: HostTable) -> Iterator[str]:
         if host.lacking:

@@ -11,6 +11,7 @@ from irgraph.ir.dim import Dim, evaluate, make, rebind
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
+from irgraph.ir.tf32 import PLAIN
 
 TORCH_TYPES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
@@ -20,7 +21,7 @@ TORCH_TYPES = {
 }  # fmt: skip
 """Names of element types in torch."""
 
-STANDING_FOR = {"irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
+STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
 """Our own ops whose results are typed as those of an op of torch."""
 
 

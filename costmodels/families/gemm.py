@@ -13,6 +13,7 @@ from costmodels.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.tf32 import PLAIN, factors
 
 SOURCE = (
     "tiles and rounds of the library's kernels (NeuSight's training split, traced V100 products); "
@@ -204,6 +205,20 @@ def _stack(tensors: Sequence[Tensor], machine: Machine) -> Kernel:
     return (cat(stacked, machine) or ())[0]
 
 
+def _in_tf32(rule: Rule) -> Rule:
+    """Price a product in tf32: as one of f32 where the device has no units for it."""
+
+    def price(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+        kind = "tf32" if machine.sheet.has_tf32 else "f32"
+        rounded = [
+            replace(v, dtype=kind) if place in factors(op) and isinstance(v, Tensor) else v
+            for place, v in enumerate(op.operands)
+        ]
+        return rule(replace(op, name=PLAIN[op.name], operands=tuple(rounded)), machine)
+
+    return price
+
+
 RULES: dict[str, Rule] = {
     "aten.mm": _mm,
     "aten.bmm": _mm,
@@ -221,3 +236,4 @@ RULES: dict[str, Rule] = {
     "irgraph.mm_relu_backward": _mm,
     "irgraph.batched_gemm": _batched,
 }
+RULES |= {form: _in_tf32(RULES[name]) for form, name in PLAIN.items()}

@@ -13,6 +13,7 @@ import msgspec
 from costmodels.host.format import FORMAT, HostFile, OpEntry, Stat, pooled
 from irgraph.ir.cost import Overheads
 from irgraph.ir.op import Op
+from irgraph.ir.tf32 import plain_name
 from irgraph.text.diagnostics import Place, fail, near
 
 LEVELS = ("op+shape", "op", "category", "global", "default table")
@@ -60,9 +61,9 @@ class HostTable:
         Each time is looked for at every level of ``LEVELS`` in turn; ``level`` of the answer is
         the worst that was needed. T2 and T3 matter only with launches, T5 only with two.
         """
-        entry = self.file.ops.get(op.name)
+        entry = self._entry(op)
         shapes = shape_key(op) if entry is not None and entry.shapes else ""
-        key = (op.name, min(launches, 2), shapes)
+        key = (plain_name(op.name), min(launches, 2), shapes)
         if key not in self._known:
             self._known[key] = self._overheads(op, launches)
         return self._known[key]
@@ -91,12 +92,16 @@ class HostTable:
             stats["t5"] = stats.pop("whole")
         return {kind.upper(): s.std / s.mean for kind, s in stats.items() if s.mean > 0.0}
 
+    def _entry(self, op: Op) -> OpEntry | None:
+        """Return what is listed of an operation; in tf32 it is the same call of the host."""
+        return self.file.ops.get(plain_name(op.name))
+
     def _listed(self, op: Op) -> tuple[str, ...]:
-        entry = self.file.ops.get(op.name)
+        entry = self._entry(op)
         return entry.launches if entry is not None else ()
 
     def _find(self, op: Op, kind: str) -> tuple[Stat, str]:
-        entry = self.file.ops.get(op.name, OpEntry())
+        entry = self._entry(op) or OpEntry()
         shaped = getattr(entry.shapes.get(shape_key(op), OpEntry()), kind) if entry.shapes else None
         candidates: Iterator[tuple[Stat | None, str]] = zip(
             (

@@ -22,6 +22,7 @@ from irgraph.axes.relations import (
 from irgraph.axes.views import view_relation
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.tf32 import PLAIN
 
 ALIGNED = frozenset((
     "aten._to_copy", "aten.to", "aten.copy_", "aten.contiguous", "aten.zero_", "aten.fill_",
@@ -357,9 +358,10 @@ def _rules(rule: Rule, names: str) -> dict[str, Rule]:
 
 RULES: Mapping[str, Rule] = {
     **_rules(_product, "mm bmm addmm baddbmm"),
+    **dict.fromkeys(PLAIN, _product),
     "irgraph.addmm_relu": _product,
-    "irgraph.linear_relu": _linear,
     **_rules(_linear, "linear"),
+    **dict.fromkeys(("irgraph.linear_relu", "irgraph.linear_tf32"), _linear),
     **_rules(_reduced, "sum mean amax amin prod logsumexp var std var_mean norm any all argmax"),
     **_rules(_filled, "empty zeros ones full rand randn new_zeros new_empty new_full new_ones"),
     **_rules(_joined, "cat concat"),

@@ -11,7 +11,7 @@ from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.records import DECLARED, Comparison
 from irgraph.execute.scatter import SURE, scatter
-from irgraph.execute.widen import SHORT
+from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
@@ -114,6 +114,7 @@ def _shape(value: Value) -> str:
 def _precision(before: Graph, after: Graph) -> tuple[str, float]:
     """Return the coarsest type that either graph computes with, and the share that f32 allows."""
     used = {t.dtype for graph in (before, after) for t in graph.by_name.values()}
+    used |= short_types(before) | short_types(after)
     coarsest = max(used & set(COARSENESS), key=COARSENESS.index, default="f64")
     return coarsest, TOLERANCE.get(coarsest, TOLERANCE["f32"])
 

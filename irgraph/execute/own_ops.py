@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from irgraph.execute.torch_values import Torch
+from irgraph.ir.tf32 import FIRST
 
 Tensors = Sequence[torch.Tensor]
 MEAN = 1
@@ -160,6 +161,29 @@ def add_layer_norm(
     return total, *torch.ops.aten.native_layer_norm(total, normalized_shape, weight, bias, eps)
 
 
+MANTISSA = 13
+"""Bits by which the mantissa of f32 is longer than that of tf32."""
+
+
+def round_to_tf32(value: torch.Tensor) -> torch.Tensor:
+    """Round f32 to 10 bits of mantissa: to nearest, ties to even."""
+    bits = value.view(torch.int32)
+    half = (1 << MANTISSA - 1) - 1 + (bits >> MANTISSA & 1)
+    nearest = (bits + half & -1 << MANTISSA).view(torch.float32)
+    return torch.where(value.isnan(), value, nearest)
+
+
+def product_in_tf32(name: str) -> Callable[..., Torch]:
+    """Return a product of torch's whose factors are rounded to tf32; it adds up in f32."""
+    product, first = getattr(torch.ops.aten, name).default, FIRST[name]
+
+    def multiply(**given: torch.Tensor) -> Torch:
+        factors = list(given)[first : first + 2]
+        return product(**given | {factor: round_to_tf32(given[factor]) for factor in factors})
+
+    return multiply
+
+
 OWN: Mapping[str, Callable[..., Torch]] = {
     f"irgraph.{function.__name__}": function
     for function in (
@@ -173,5 +197,5 @@ OWN: Mapping[str, Callable[..., Torch]] = {
         fused_adam,
         add_layer_norm,
     )
-}
+} | {f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST}
 """Reference implementation of each of our ops; arguments go by the schema's names."""

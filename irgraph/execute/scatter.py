@@ -2,7 +2,8 @@
 
 A rounding to nearest changes a value by a share of at most the type's unit roundoff (Higham,
 Accuracy and Stability of Numerical Algorithms, 2.1). The graph is run in f32 with every result that
-it holds in a short type changed by a random share of that size; how far the results of several
+it holds in a short type, and every factor that products round to tf32, changed by a random share
+of that size; how far the results of several
 such runs lie from the run without says what roundings do to each tensor, through all that follows
 (Parker, Monte Carlo Arithmetic, UCLA CSD-970002, 1997).
 """
@@ -17,7 +18,7 @@ import torch
 
 from irgraph.execute.machine import run
 from irgraph.execute.torch_values import Torch
-from irgraph.execute.widen import short_types, widened
+from irgraph.execute.widen import short_types, spelled_out, widened
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
 
@@ -46,8 +47,9 @@ def scatter(
     """Return by name how far roundings in short types scatter tensors, by their norm."""
     if not short_types(graph):
         return {}
-    types = {t.name: t.dtype for t in graph.by_name.values() if t.dtype in UNIT}
-    wide = widened(graph)
+    spelled = spelled_out(graph)
+    types = {t.name: t.dtype for t in spelled.by_name.values() if t.dtype in UNIT}
+    wide = widened(spelled)
     plain = run(wide, inputs, seed, ranks)
     wanted = [name for name in names if name in plain.values]
     squares = dict.fromkeys(wanted, 0.0)

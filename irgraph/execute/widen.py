@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from irgraph.ir.edit import map_value
+from irgraph.ir.edit import Edit, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import ITEMSIZE, DType, Tensor
+from irgraph.ir.tf32 import PLAIN, factors, plain_name, products_in_tf32
 
 SHORT = ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
 """Types that are computed as f32."""
 
 
 def short_types(graph: Graph) -> set[str]:
-    """Return the short floating types that tensors of a graph have."""
-    return {tensor.dtype for tensor in graph.by_name.values()} & set(SHORT)
+    """Return the short floating types that tensors of a graph have, or products compute in."""
+    computed = {"tf32"} if products_in_tf32(graph) else set()
+    return computed | {tensor.dtype for tensor in graph.by_name.values()} & set(SHORT)
 
 
 def widened(graph: Graph) -> Graph:
@@ -24,6 +26,25 @@ def widened(graph: Graph) -> Graph:
         return graph
     declared = tuple(replace(d, tensor=_tensor(d.tensor)) for d in graph.tensors)
     return replace(graph, tensors=declared, ops=tuple(map(_op, graph.ops)))
+
+
+def spelled_out(graph: Graph) -> Graph:
+    """Return the graph with each factor that a product rounds to tf32 as a tensor of that type."""
+    edit = Edit(graph)
+    for op in graph.leaves():
+        if op.name not in PLAIN:
+            continue
+        operands = list(op.operands)
+        for place in factors(op):
+            whole = operands[place]
+            assert isinstance(whole, Tensor)
+            name = f"{op.outputs[0].name}.{place}"
+            rounded = Tensor(name, "tf32", whole.shape, name, device=whole.device)
+            edit.put(Op("aten.clone", (whole,), (rounded,)), before=op)
+            operands[place] = rounded
+        edit.put(replace(op, name=PLAIN[op.name], operands=tuple(operands)), before=op)
+        edit.remove(op)
+    return edit.commit()
 
 
 def _tensor(tensor: Tensor) -> Tensor:
@@ -44,6 +65,7 @@ def _literal(name: str, value: Value) -> Value:
 def _op(op: Op) -> Op:
     return replace(
         op,
+        name=plain_name(op.name),
         operands=map_value(op.operands, _tensor),
         results=map_value(op.results, _tensor),
         attributes={name: _literal(name, value) for name, value in op.attributes.items()},

@@ -189,6 +189,13 @@ OWN_SCHEMAS = (
     "irgraph::linear_relu(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
     "irgraph::mm_relu_backward(Tensor grad, Tensor mat2, Tensor output) -> Tensor",
     "irgraph::batched_gemm(Tensor[] mat1, Tensor[] mat2, *, Tensor[] bias=[]) -> Tensor[]",
+    "irgraph::linear_tf32(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    "irgraph::addmm_tf32(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1,"
+    " Scalar alpha=1) -> Tensor",
+    "irgraph::mm_tf32(Tensor self, Tensor mat2) -> Tensor",
+    "irgraph::bmm_tf32(Tensor self, Tensor mat2) -> Tensor",
+    "irgraph::baddbmm_tf32(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1,"
+    " Scalar alpha=1) -> Tensor",
     "irgraph::fused_adam(Tensor(a!)[] self, Tensor[] grads, Tensor(b!)[] exp_avgs, "
     "Tensor(c!)[] exp_avg_sqs, *, Scalar weight, Scalar beta2, Scalar value, Scalar eps, "
     "Scalar[] corrections, Scalar[] steps, Scalar weight_decay=0, Scalar decay=1) -> ()",

@@ -18,20 +18,19 @@ from irgraph.language.state import (
 from irgraph.language.tree import Cast
 from irgraph.language.values import counted, spell
 from irgraph.text.diagnostics import Diagnostic, fail
-from irgraph.verbs.cast import FLOATS, cast, check_cast
+from irgraph.verbs.cast import TYPES, cast, check_cast
 from irgraph.verbs.refusal import RefusedError
 
 LEGAL = "each computes in that type; others see the types they know"
-TF32 = 'tf32 is how a device multiplies f32, without casts: set "tf32": true in its sheet'
+ROUNDED = "each multiplies f32 alone, which it rounds as it reads; no tensor changes its type"
 
 
 def run_cast(statement: Cast, state: State, frame: Frame) -> None:
     """Let what matches compute in another type."""
     to = state.value(statement.to, frame)
-    if to not in FLOATS:
-        known = f"ops can be cast to {', '.join(FLOATS)}"
-        hint = TF32 if to == "tf32" else ""
-        raise fail(f"{known}, not to {spell(to)}", statement.to.place, hint=hint)
+    if to not in TYPES:
+        known = f"ops can be cast to {', '.join(TYPES)}"
+        raise fail(f"{known}, not to {spell(to)}", statement.to.place)
     selection = statement.subject.selection
     assert selection is not None
     selected = whole(selection, state, frame)
@@ -54,14 +53,15 @@ def run_cast(statement: Cast, state: State, frame: Frame) -> None:
             raise illegal(told)
         refused.append(told)
     state.graph = done.graph if done.ops else state.graph
-    made = f"{counted(len(done.ops), 'op')} in {to}, {counted(done.casts, 'cast')} around them"
+    around = "no casts" if to == "tf32" else f"{counted(done.casts, 'cast')} around them"
+    made = f"{counted(len(done.ops), 'op')} in {to}, {around}"
     met = f", {done.met} not needed" if done.met else ""
     state.entries.append(
         replace(
             entry_of(statement, frame, selected, selection),
             done=made + met,
             moved=len(done.ops),
-            legal=(LEGAL,) if done.ops else (),
+            legal=(ROUNDED if to == "tf32" else LEGAL,) if done.ops else (),
             refused=tuple(refused),
         )
     )

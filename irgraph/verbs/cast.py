@@ -14,9 +14,13 @@ from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.order import declared
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.tf32 import check_tf32, from_tf32, is_in_tf32, to_tf32
 
 FLOATS = ("f64", "f32", "f16", "bf16")
-"""Types that ops may be cast between."""
+"""Types of tensors that ops may be cast between."""
+
+TYPES = ("f64", "f32", "tf32", "f16", "bf16")
+"""What ops may be cast to; ``tf32`` is how matrix units multiply f32, see ``irgraph.ir.tf32``."""
 
 CAST = "aten._to_copy"
 
@@ -37,12 +41,18 @@ class Casting:
 
 
 def cast(graph: Graph, ops: Sequence[Op], to: str) -> Casting:
-    """Let ops compute in the type ``to``, one of ``FLOATS``.
+    """Let ops compute in the type ``to``, one of ``TYPES``.
 
     What a composite op called is cast together with it. Casts that meet cancel: a result in the
     new type is handed on as it is, and one cast of an operand serves until its bytes are written.
+    To ``tf32``, and from there to ``f32``, products change alone: there are no casts.
     Check each op with ``check_cast`` first.
     """
+    if to == "tf32":
+        return Casting(*to_tf32(graph, ops), 0, 0)
+    graph, plain, ops = from_tf32(graph, ops)
+    if not ops:
+        return Casting(graph, plain, 0, 0)
     units = {id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}
     work = _Work(graph, to, units)
     for unit in graph.walk():
@@ -50,12 +60,18 @@ def cast(graph: Graph, ops: Sequence[Op], to: str) -> Casting:
             work.unit(unit)
         elif not unit.body:
             work.passed(unit)
-    return work.done()
+    done = work.done()
+    return replace(done, ops=(*plain, *done.ops))
 
 
 def check_cast(graph: Graph, op: Op, to: str) -> None:
     """Refuse an op that writes in place, or that does not give all its results in the new type."""
+    if to == "tf32":
+        check_tf32(graph, op)
+        return
     unit = outermost_call(graph, op)
+    if is_in_tf32(graph, unit, to):
+        return
     for leaf in unit.leaves():
         if is_view(leaf) and not all(map(is_dense, leaf.inputs)):
             raise RefusedError("it takes a view of a tensor with gaps", [(leaf, "")])

@@ -22,6 +22,9 @@ from irgraph.text import IrgraphError  # noqa: E402
 from tests.execute.models import Step, conv_step, sgd, transformer_step  # noqa: E402
 from tests.language.models import model, training  # noqa: E402
 
+TOLERANCE = 1e-4
+"""Share of a change by which results in f32 may differ."""
+
 
 @cache
 def dlrm_graph(name: str, device: str = "meta", sparse: bool = False) -> Graph:
@@ -296,7 +299,7 @@ def test_casts_of_products_stay_within_their_type() -> None:
     assert result.precision == ("bf16", 1e-4)
 
 
-@pytest.mark.parametrize("narrow", ["bf16", "f16"])
+@pytest.mark.parametrize("narrow", ["bf16", "f16", "tf32"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_what_casts_may_lose_follows_from_their_roundings(narrow: str, seed: int) -> None:
     graph = conv_graph()
@@ -305,6 +308,27 @@ def test_what_casts_may_lose_follows_from_their_roundings(narrow: str, seed: int
     assert result.same, str(result)
     used = [one.absolute / one.allowed for one in result.compared if one.allowed]
     assert 0.02 < max(used) < 0.5
+
+
+@pytest.mark.parametrize("make", [lambda: dlrm_graph("default"), mlp_graph], ids=["dlrm", "mlp"])
+def test_products_in_tf32_round_what_exact_ones_do_not(make: Callable[[], Graph]) -> None:
+    graph = make()
+    after = rewrite(graph, "cast-gemms(narrow = tf32)").graph
+    wide, rounded = compare(graph, after), compare(graph, after, widen=False)
+    assert (wide.same, wide.exact) == (True, True)
+    assert "tf32 computed as f32: what casts lose is not judged" in wide.notes
+    assert rounded.same and rounded.precision == ("tf32", 1e-4)
+    assert max(one.relative for one in rounded.compared) > 2 * TOLERANCE
+
+
+def test_a_wrong_product_is_caught_in_tf32() -> None:
+    graph = mlp_graph("cpu")
+    wrong = changed(
+        rewrite(graph, "cast-gemms(narrow = tf32)").graph,
+        "aten.addcdiv_",
+        lambda op: replace(op, attributes={"value": 1.05 * op.attributes["value"]}),  # type: ignore[operator]
+    )
+    assert not compare(graph, wrong, widen=False).same
 
 
 def test_a_wrong_product_is_caught_in_short_types() -> None:

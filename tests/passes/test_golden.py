@@ -29,3 +29,11 @@ def test_a_pass_makes_just_this_of_its_example(
     golden(f"passes/{name}.after.ir", after)
     assert parse(after) != graph
     assert print_graph(parse(after)) == after
+
+
+def test_products_in_tf32_are_ops_of_their_own(golden: Callable[[str, str], None]) -> None:
+    before = FOLDER / "cast-gemms.before.ir"
+    graph = parse(before.read_text(encoding="utf-8"), before.name)
+    after = print_graph(run(parse_pipeline("cast-gemms(narrow = tf32)"), graph).graph)
+    golden("passes/cast-gemms-tf32.after.ir", after)
+    assert print_graph(parse(after)) == after

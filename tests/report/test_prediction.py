@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from irgraph.evaluate.dlrm_v100 import dlrm
+from irgraph.ir.op import Op
 from irgraph.prediction import Prediction, predict
 from irgraph.report.difference import compare, difference_tables
 from irgraph.report.limits import broken_limits
@@ -91,6 +93,26 @@ def test_a_host_table_that_lacks_a_type_of_overhead_is_warned_of(tmp_path: Path)
     assert "WARNING" in shown(prediction_tables(found.summary()))
     assert found.path.by_cause()["T2"] > 0.5 * shared.path.by_cause()["T2"]
     assert shared.warnings == ()
+
+
+def test_products_in_tf32_that_a_device_has_no_units_for_are_warned_of() -> None:
+    graph = dlrm("DLRM_default", 512)
+    rounded = replace(graph, ops=tuple(map(in_tf32, graph.ops)))
+    assert predict(graph).warnings == ()
+    (told,) = predict(rounded).warnings
+    lacking = "V100-SXM2-16GB has no matrix units for tf32 (tf32_gflops)"
+    count = sum(op.name == "aten.linear" for op in graph.walk())
+    assert told == f"{lacking}: {count} products in tf32 priced as f32"
+    assert predict(rounded).step_time == predict(graph).step_time
+    with_units = predict(rounded, device="a100")
+    assert not any("tf32" in line for line in with_units.warnings)
+    assert with_units.timeline.active_time < predict(graph, device="a100").timeline.active_time
+
+
+def in_tf32(op: Op) -> Op:
+    """Return a linear layer that multiplies in tf32, or the op as it is."""
+    name = "irgraph.linear_tf32" if op.name == "aten.linear" else op.name
+    return replace(op, name=name, body=tuple(map(in_tf32, op.body)))
 
 
 @pytest.mark.parametrize("name", ["DLRM_default", "DLRM_MLPerf"])

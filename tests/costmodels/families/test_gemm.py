@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from costmodels.families import rules
 from costmodels.families.gemm import layout, product_kernels
+from costmodels.learned.predictors import predictors
 from costmodels.machine import Learned, Machine
 from costmodels.sheet import load_device
 from costmodels.tiles import Product
@@ -111,6 +112,40 @@ def test_tf32_is_off_unless_the_sheet_says_so() -> None:
     plain, units = (product_kernels(product, m)[0] for m in (off, on))
     assert units.time < plain.time / 3
     assert units.outside and not plain.outside
+
+
+def test_a_product_in_tf32_is_priced_by_the_units_for_it() -> None:
+    x, w, c = tensor("x", 4096, 4096), tensor("w", 4096, 4096), tensor("c", 4096)
+    off = machine("a100")
+    on = Machine(msgspec.structs.replace(load_device("a100"), tf32=True), off.software)
+    for name, *operands in (("mm", x, w), ("linear", x, w, c), ("addmm", c, x, w)):
+        plain = call(f"aten.{name}", *operands, out=(4096, 4096))
+        rounded = replace(plain, name=f"irgraph.{name}_tf32")
+        assert total(kernels(rounded, off)) == total(kernels(plain, on))
+        assert total(kernels(rounded, off)) < total(kernels(plain, off)) / 3
+        assert kernels(rounded, off)[-1].outside
+
+
+def test_without_units_for_it_a_product_in_tf32_is_one_of_f32() -> None:
+    plain = call("aten.bmm", tensor("x", 8, 64, 64), tensor("w", 8, 64, 64), out=(8, 64, 64))
+    rounded = replace(plain, name="irgraph.bmm_tf32")
+    assert kernels(rounded, machine("v100")) == kernels(plain, machine("v100"))
+
+
+def test_models_trained_on_f32_are_not_asked_about_products_in_tf32() -> None:
+    asked: list[str | float] = []
+
+    def model(sizes: Mapping[str, float | str]) -> Learned | None:
+        asked.append(sizes["dtype"])
+        return Learned(42.0, 1.0, model="mlp") if sizes["dtype"] == "f32" else None
+
+    op = call("irgraph.mm_tf32", tensor("x", 64, 64), tensor("w", 64, 64), out=(64, 64))
+    base = machine("a100")
+    on = Machine(base.sheet, base.software, learned={"gemm": model})
+    assert [k.by for k in kernels(op, on)] == ["heuristic"]
+    assert asked == ["tf32"]
+    shipped = Machine(base.sheet, base.software, learned=predictors(base.sheet, NEW))
+    assert kernels(op, shipped) == kernels(op, base)
 
 
 def test_half_precision_uses_the_matrix_units_and_half_the_bytes() -> None:

@@ -132,6 +132,12 @@ def test_the_default_table_covers_the_ops_of_a_dlrm_step() -> None:
     assert {name: host.overheads(Op(name), 1).level for name in names} == dict.fromkeys(names, "op")
 
 
+def test_a_product_in_tf32_is_the_same_call_of_the_host() -> None:
+    for kind in ("linear", "addmm", "bmm"):
+        rounded, plain = Op(f"irgraph.{kind}_tf32"), Op(f"aten.{kind}")
+        assert load_host("v100").overheads(rounded, 1) == load_host("v100").overheads(plain, 1)
+
+
 def test_waiting_is_in_the_copies_of_one_snapshot_only() -> None:
     waits = {n: load_host(n).overheads(Op("aten.to"), 1).t3 for n in list_hosts()}
     assert waits["v100-2021-05-04"] > 190.0

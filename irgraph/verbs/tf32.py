@@ -1,0 +1,53 @@
+"""``cast`` to tf32 and back: products take another name, and no tensor changes its type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.schema import resolve
+from irgraph.ir.tf32 import PLAIN, TF32, products_at, renamed
+from irgraph.verbs.refusal import RefusedError
+
+
+def to_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...]]:
+    """Let products multiply in tf32; return them as they stand in the new graph."""
+    found = [product for op in ops for product in products_at(graph, op, TF32)]
+    return renamed(graph, found, TF32)
+
+
+def from_tf32(graph: Graph, ops: Sequence[Op]) -> tuple[Graph, tuple[Op, ...], list[Op]]:
+    """Let products multiply in f32 again; return them, and the ops that have none in tf32."""
+    found = [(op, products_at(graph, op, PLAIN)) for op in ops]
+    back, made = renamed(graph, [product for _, one in found for product in one], PLAIN)
+    return back, made, [op for op, one in found if not one]
+
+
+def check_tf32(graph: Graph, op: Op) -> None:
+    """Refuse an op that is no product of f32 which has a form in tf32."""
+    products = products_at(graph, op, TF32)
+    if not products:
+        reason = f"tf32 is for products alone: {', '.join(TF32)}"
+        if products_at(graph, op, PLAIN):
+            reason = "it multiplies in tf32 already"
+        raise RefusedError(reason, [(op, "")])
+    for product in (inner for outer in products for inner in outer.walk() if inner.name in TF32):
+        others = [t.dtype for t in (*product.inputs, *product.outputs) if t.dtype != "f32"]
+        if others:
+            reason = f"tf32 is how matrix units multiply f32, and it multiplies {others[0]}"
+            raise RefusedError(reason, [(product, "")])
+        form = replace(product, name=TF32[product.name], body=())
+        if resolve(form) is None:
+            reason = f"{form.name} does not take all that it is given"
+            raise RefusedError(reason, [(product, "")])
+
+
+def is_in_tf32(graph: Graph, op: Op, to: str) -> bool:
+    """Tell whether an op multiplies in tf32; refuse to let it take any type but f32 then."""
+    products = products_at(graph, op, PLAIN)
+    if products and to != "f32":
+        reason = "it rounds f32 to tf32, whatever type it is given; cast it to f32 first"
+        raise RefusedError(reason, [(products[0], "")])
+    return bool(products)
