@@ -24,6 +24,7 @@ from irgraph.language.expressions import (
     Unary,
     Variable,
 )
+from irgraph.language.misses import Reason
 from irgraph.language.units import plain
 from irgraph.language.values import counted, same_value, spell
 from irgraph.text.diagnostics import fail
@@ -218,14 +219,15 @@ def _binary(expression: Binary, scope: Scope) -> Value:
     return value
 
 
-def holds(condition: Expression | None, scope: Scope) -> str:
+def holds(condition: Expression | None, scope: Scope) -> Reason:
     """Return nothing where a condition holds, else the part that does not, with its values."""
     if condition is None:
         return ""
     if isinstance(condition, Binary) and condition.operator == "and":
         return holds(condition.left, scope) or holds(condition.right, scope)
     try:
-        return "" if _truth(condition, scope) else f"{condition} is false{_sides(condition, scope)}"
+        true = _truth(condition, scope)
+        return "" if true else lambda: f"{condition} is false{_sides(condition, scope)}"
     except NoValueError as error:
         return str(error)
 

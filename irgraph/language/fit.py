@@ -10,6 +10,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language.arguments import Passed, says_nothing
 from irgraph.language.expressions import Splat
 from irgraph.language.index import Index
+from irgraph.language.misses import Reason
 from irgraph.language.patterns import Hole, Named, OpPattern, Rest
 from irgraph.language.values import counted, spell
 
@@ -26,7 +27,10 @@ class Laid:
 
 
 class MisfitError(Exception):
-    """An op and a pattern have no common shape; the message says why."""
+    """An op and a pattern have no common shape; ``why`` says it."""
+
+    def __init__(self, why: Reason) -> None:
+        self.why = why
 
 
 def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
@@ -39,7 +43,9 @@ def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
         return Laid(tuple(goals), tuple(passed))
     fixed = [hole for hole in pattern.holes if not isinstance(hole, (Named, Rest))]
     if len(fixed) > len(passed):
-        raise MisfitError(f"it has {counted(len(passed), 'argument')}, the pattern {len(fixed)}")
+        raise MisfitError(
+            lambda: f"it has {counted(len(passed), 'argument')}, the pattern {len(fixed)}"
+        )
     goals += [(hole, argument.value) for hole, argument in zip(fixed, passed, strict=False)]
     others = passed[len(fixed) :]
     named = {hole.name: hole.hole for hole in pattern.holes if isinstance(hole, Named)}
@@ -74,7 +80,9 @@ def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal
     at = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
     if at is None:
         if len(holes) != len(values):
-            raise MisfitError(f"it has {counted(len(values), what)}, the pattern {len(holes)}")
+            raise MisfitError(
+                lambda: f"it has {counted(len(values), what)}, the pattern {len(holes)}"
+            )
         return list(zip(holes, values, strict=True))
     behind = len(holes) - at - 1
     end = len(values) - behind

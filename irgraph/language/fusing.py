@@ -11,6 +11,7 @@ from irgraph.language.evaluate import NoValueError, Scope, evaluate, holds
 from irgraph.language.expressions import Splat, parts
 from irgraph.language.losses import check_losses, rest_of
 from irgraph.language.match import Match
+from irgraph.language.misses import told
 from irgraph.language.patterns import Given, NewOp, result_parts, template_parts
 from irgraph.language.report import Entry
 from irgraph.language.select import Handle, Selected, match_scope
@@ -128,16 +129,16 @@ class _Fusing:
         first = self.scope_of(group[0])
         known = {str(key): evaluate(key, first) for key in self.statement.keys}
         names = {**self.scope.names, "count": len(group)}
-        reason = holds(self.statement.having, replace(self.scope, names=names, known=known))
+        reason = told(holds(self.statement.having, replace(self.scope, names=names, known=known)))
         if not reason:
             return True
         keys = ", ".join(f"{key} = {spell(value)}" for key, value in known.items())
-        told = f"its group ({keys}) is left out: {reason}" if keys else reason
+        left_out = f"its group ({keys}) is left out: {reason}" if keys else reason
         having = self.statement.having
         place = having.place if having is not None else None
         at = why.at if why else ()
         more = f"; {why.reason}" if why else ""
-        self.refuse(RefusedError(told + more, at), *group, place=place)
+        self.refuse(RefusedError(left_out + more, at), *group, place=place)
         return False
 
     def _fuse_group(self, group: Sequence[Match]) -> None:

@@ -11,7 +11,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions import Literal, Splat
 from irgraph.language.fit import Goal, Laid, MisfitError, is_written, lay, pair
 from irgraph.language.index import Index
-from irgraph.language.misses import Misses
+from irgraph.language.misses import Misses, Reason
 from irgraph.language.patterns import (
     Blank,
     Bound,
@@ -86,7 +86,7 @@ class Matcher:
         self.tries = 0
         self.taken = bytearray(len(index.ops))
 
-    def matches(self, accept: Callable[[Match], str]) -> Iterator[Match]:
+    def matches(self, accept: Callable[[Match], Reason]) -> Iterator[Match]:
         """Yield matches in launch order, no op in two of them, none inside another.
 
         ``accept`` returns why a match will not do, or nothing.
@@ -100,7 +100,7 @@ class Matcher:
                 self.taken[member:end] = b"\1" * (end - member)
             yield match
 
-    def _first(self, here: int, accept: Callable[[Match], str]) -> Match | None:
+    def _first(self, here: int, accept: Callable[[Match], Reason]) -> Match | None:
         for start in self._op(self.ops[0], here, Match()):
             for found in self._series({0: here}, start):
                 match = self._gathered(found)
@@ -194,7 +194,7 @@ class Matcher:
         try:
             laid = lay(self.index, pattern, here)
         except MisfitError as error:
-            self.misses.note(len(match.pairs), here, str(error))
+            self.misses.note(len(match.pairs), here, error.why)
             return
         yield from self._unify(laid.goals, here, match.with_op(Pair(pattern, here, laid)))
 
@@ -218,7 +218,7 @@ class Matcher:
                 match = self._fit(hole, value, here, match)
             except MisfitError as error:
                 share = (i + 1) / (len(goals) + 1)
-                self.misses.note(len(match.pairs) - 1 + share, here, str(error))
+                self.misses.note(len(match.pairs) - 1 + share, here, error.why)
                 return
         yield match
 
@@ -230,8 +230,11 @@ class Matcher:
             makers = list(self.index.writers_between(value, 0, here))[-1:] or makers
         makers = [i for i in makers if self._is_called(i, pattern.op)]
         if not makers:
-            reason = f"{spell(value)} does not come from {pattern.op}"
-            self.misses.note(len(match.pairs) - 0.5, here, reason)
+            self.misses.note(
+                len(match.pairs) - 0.5,
+                here,
+                lambda: f"{spell(value)} does not come from {pattern.op}",
+            )
         for maker in makers:
             yield from self._op(pattern, maker, match)
 
@@ -241,21 +244,23 @@ class Matcher:
             return match
         if isinstance(hole, Literal):
             if not same(plain(hole.value), value):
-                raise MisfitError(f"{spell(value)} is not {hole}")
+                raise MisfitError(lambda: f"{spell(value)} is not {hole}")
             return match
         if isinstance(hole, Listed):
             return self._fit_list(hole, value, here, match)
         assert isinstance(hole, (Bound, Splat))
         if hole.written and not is_written(value, self.index.ops[here]):
-            raise MisfitError(f"it does not write {spell(value)} in place")
+            raise MisfitError(lambda: f"it does not write {spell(value)} in place")
         if hole.name in match.values and not same(match.values[hole.name], value):
-            known = spell(match.values[hole.name])
-            raise MisfitError(f"{spell(value)} is not the same as %{hole.name}, which is {known}")
+            known = match.values[hole.name]
+            raise MisfitError(
+                lambda: f"{spell(value)} is not the same as %{hole.name}, which is {spell(known)}"
+            )
         return match.bind(hole.name, value, here)
 
     def _fit_list(self, hole: Listed, value: Value, here: int, match: Match) -> Match:
         if not isinstance(value, tuple):
-            raise MisfitError(f"{spell(value)} is not a list")
+            raise MisfitError(lambda: f"{spell(value)} is not a list")
         for item, given in pair(hole.items, value, "item"):
             match = self._fit(item, given, here, match)
         return match

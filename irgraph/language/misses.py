@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
+
+Reason: TypeAlias = str | Callable[[], str]
+"""Why something failed: a text, or what tells it, as few reasons are ever shown."""
+
+
+def told(reason: Reason) -> str:
+    """Return the text of a reason."""
+    return reason if isinstance(reason, str) else reason()
 
 
 class Misses:
@@ -14,7 +23,7 @@ class Misses:
         self.position = -1
         self.reason = ""
 
-    def note(self, depth: float, position: int, reason: str | Callable[[], str]) -> None:
+    def note(self, depth: float, position: int, reason: Reason) -> None:
         """Take a failed try: how much of the pattern had matched, at which op, and why not more.
 
         The first of equally near ones is kept.
@@ -22,4 +31,4 @@ class Misses:
         if depth > self.depth:
             self.depth = depth
             self.position = position
-            self.reason = reason if isinstance(reason, str) else reason()
+            self.reason = told(reason)

@@ -10,7 +10,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.language.evaluate import Datum, Scope, holds
 from irgraph.language.index import Index
 from irgraph.language.match import Match, Matcher, Pair
-from irgraph.language.misses import Misses
+from irgraph.language.misses import Misses, Reason
 from irgraph.language.patterns import Found, Module, OpPattern, Selection, Series
 from irgraph.language.unread import is_idle, is_unread
 from irgraph.text.diagnostics import fail
@@ -51,10 +51,11 @@ def select(
 ) -> Selected:
     """Return what a selection matches; all matches with ``many`` or ``all_``, else the first."""
     misses = Misses()
+    facts = index_facts(index)
 
-    def accept(match: Match) -> str:
+    def accept(match: Match) -> Reason:
         outside = _outside(selection, index, match)
-        return outside or holds(selection.where, match_scope(scope, index, match))
+        return outside or holds(selection.where, match_scope(scope, index, match, facts))
 
     if isinstance(selection.pattern, Series):
         found = Matcher(index, selection.pattern.ops, misses).matches(accept)
@@ -65,16 +66,19 @@ def select(
     return Selected(index, shown, misses, len(matches))
 
 
-def match_scope(scope: Scope, index: Index, match: Match) -> Scope:
+Facts = Mapping[str, Callable[[Op], Value]]
+
+
+def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = None) -> Scope:
     """Return what the names of an expression mean for one match."""
     labels: dict[str, Datum] = {
         pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
     }
     names = {**scope.names, "op": index.ops[match.root], **labels}
-    return replace(scope, names=names, values=match.values, asked=index_facts(index))
+    return replace(scope, names=names, values=match.values, asked=facts or index_facts(index))
 
 
-def index_facts(index: Index) -> dict[str, Callable[[Op], Value]]:
+def index_facts(index: Index) -> Facts:
     """Return what can be told about an op of a graph."""
     return {
         "scope": index.around,
@@ -112,7 +116,7 @@ def _ops(
     selection: Selection,
     index: Index,
     handles: Mapping[str, Handle],
-    accept: Callable[[Match], str],
+    accept: Callable[[Match], Reason],
     misses: Misses,
 ) -> Iterator[Match]:
     """Yield whole ops: those of a module, or those that a name stands for."""
