@@ -11,6 +11,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, SchemaError, parse_schema, schemas_of
 from irgraph.ir.tensor import ITEMSIZE, DeviceRef, Tensor, oversized
+from irgraph.ir.tf32 import PLAIN
 
 CHECKED = ("aten.", "irgraph.")
 """Libraries whose ops' schemas are known to be whole."""
@@ -259,6 +260,16 @@ def _place(op: Op, result: Tensor) -> Iterator[Finding]:
         yield Finding("written", message, op, "it makes a new tensor: give that its own buffer")
 
 
+def _rounded(graph: Graph) -> Iterator[Finding]:
+    """Products in tf32 multiply f32."""
+    for op in graph.walk():
+        if op.name in PLAIN:
+            kinds = {t.dtype for t in (*op.inputs, *op.outputs)} - {"f32"}
+            if kinds:
+                hint = f"{PLAIN[op.name]} takes other types"
+                yield Finding("types", f"rounds f32 to tf32, and is given {min(kinds)}", op, hint)
+
+
 RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (
     _definitions,
     _written,
@@ -267,5 +278,6 @@ RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (
     _single,
     _schemas,
     _places,
+    _rounded,
 )
 """Every rule, in the order in which findings are reported."""
