@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from irgraph.ir.op import Op, Value
@@ -11,7 +11,7 @@ from irgraph.language.arguments import Passed, says_nothing
 from irgraph.language.expressions import Splat
 from irgraph.language.index import Index
 from irgraph.language.misses import Reason
-from irgraph.language.patterns import Hole, Named, OpPattern, Rest
+from irgraph.language.patterns import Hole, OpPattern, Rest
 from irgraph.language.values import counted, spell
 
 Goal = tuple[Hole, Value]
@@ -41,24 +41,25 @@ def lay(index: Index, pattern: OpPattern, here: int) -> Laid:
     passed = index.arguments(here)
     if pattern.holes is None:
         return Laid(tuple(goals), tuple(passed))
-    fixed = [hole for hole in pattern.holes if not isinstance(hole, (Named, Rest))]
+    fixed, named = pattern.placed, pattern.named
     if len(fixed) > len(passed):
         raise MisfitError(
             lambda: f"it has {counted(len(passed), 'argument')}, the pattern {len(fixed)}"
         )
     goals += [(hole, argument.value) for hole, argument in zip(fixed, passed, strict=False)]
     others = passed[len(fixed) :]
-    named = {hole.name: hole.hole for hole in pattern.holes if isinstance(hole, Named)}
-    goals += _named(named, others)
-    hidden = tuple(argument for argument in others if argument.name not in named)
-    if not any(isinstance(hole, Rest) for hole in pattern.holes):
+    hidden = tuple(others)
+    if named:
+        goals += _named(named, others)
+        hidden = tuple(argument for argument in others if argument.name not in named)
+    if not pattern.open:
         for argument in unsaid(index.ops[here], hidden):
             what = f"{argument.name} = " if argument.name else ""
             raise MisfitError(f"it also has {what}{spell(argument.value)}")
     return Laid(tuple(goals), hidden)
 
 
-def _named(named: dict[str, Hole], passed: Sequence[Passed]) -> list[Goal]:
+def _named(named: Mapping[str, Hole], passed: Sequence[Passed]) -> list[Goal]:
     by_name = {argument.name: argument.value for argument in passed}
     for name in named:
         if name not in by_name:

@@ -102,7 +102,8 @@ class Matcher:
 
     def _first(self, here: int, accept: Callable[[Match], Reason]) -> Match | None:
         for start in self._op(self.ops[0], here, Match()):
-            for found in self._series({0: here}, start):
+            alone = len(self.ops) == 1
+            for found in (start,) if alone else self._series({0: here}, start):
                 match = self._gathered(found)
                 if match is None:
                     continue

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeAlias, Union
 
 from irgraph.ir.op import is_call_name
@@ -80,6 +80,21 @@ class OpPattern(Node):
     results: tuple[Hole, ...] | None = None
     label: str = ""
     many: bool = False
+
+    @cached_property
+    def placed(self) -> tuple[Hole, ...]:
+        """The holes that stand for arguments by their place."""
+        return tuple(hole for hole in self.holes or () if not isinstance(hole, (Named, Rest)))
+
+    @cached_property
+    def named(self) -> Mapping[str, Hole]:
+        """The holes that stand for arguments by their names."""
+        return {hole.name: hole.hole for hole in self.holes or () if isinstance(hole, Named)}
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether there may be more arguments than there are holes."""
+        return self.holes is None or any(isinstance(hole, Rest) for hole in self.holes)
 
     def __str__(self) -> str:
         """Return the pattern's text."""

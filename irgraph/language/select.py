@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from irgraph.ir.op import Op, Value
@@ -75,7 +75,8 @@ def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = 
         pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
     }
     names = {**scope.names, "op": index.ops[match.root], **labels}
-    return replace(scope, names=names, values=match.values, asked=facts or index_facts(index))
+    asked = facts or index_facts(index)
+    return Scope(names, match.values, scope.known, scope.pricer, asked)
 
 
 def index_facts(index: Index) -> Facts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from irgraph.ir.effects import effects, is_view, written_by
+from functools import lru_cache
+
+from irgraph.ir.effects import REMEMBERED, effects, is_view, written_by
 from irgraph.ir.leaving import READS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -36,6 +38,7 @@ def _made(leaf: Op) -> list[Tensor]:
     return [*leaf.outputs, *written_by(leaf)]
 
 
+@lru_cache(maxsize=REMEMBERED)
 def _is_harmless(leaf: Op) -> bool:
     """Tell whether an op does no more than its results and writes say."""
     if is_label(leaf) or leaf.name in READS or leaf.base.startswith("_assert"):
