@@ -23,7 +23,13 @@ from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
+    from irgraph.prediction import Prediction
     from irgraph.schedule.ranks import Ranks
+
+MEASURED = (
+    "measured collectives contain waiting: each takes as long as on the rank where it was "
+    "shortest; waiting that all {count} ranks share stays in it"
+)
 
 ModelsArgument = Annotated[
     list[str], typer.Argument(metavar="MODEL...", help="A model for each rank, in order.")
@@ -60,9 +66,18 @@ def ranks(
         from irgraph.schedule.perfetto import write_timeline
 
         write_timeline(found.timeline, timeline)
+    _show(models, found, _rests_on(predictions), json)
+
+
+def _rests_on(predictions: list[Prediction]) -> list[str]:
+    """Return where the times of collectives come from, and what makes them doubtful."""
+    from irgraph.schedule.ranks import is_collective, is_timed
+
     lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
+    timed = all(any(is_collective(k) and is_timed(k) for k in p.kernels()) for p in predictions)
+    notes = [MEASURED.format(count=len(predictions))] if timed else []
     warnings = dict.fromkeys(f"WARNING: {text}" for p in predictions for text in p.warnings)
-    _show(models, found, [*lines, *warnings], json)
+    return [*lines, *notes, *warnings]
 
 
 def _starts(late: list[str], count: int) -> list[float]:
@@ -70,13 +85,15 @@ def _starts(late: list[str], count: int) -> list[float]:
     from irgraph.report.limits import parse_time
     from irgraph.text.diagnostics import fail
 
-    starts = [0.0] * count
+    starts: dict[str, float] = {}
     for item in late:
         rank, _, text = item.partition("=")
         if rank not in map(str, range(count)):
             raise fail(f"--late: there is no rank {rank!r} among {count} models", exit_code=2)
-        starts[int(rank)] = parse_time(text, f"--late {rank}")
-    return starts
+        if rank in starts:
+            raise fail(f"--late: rank {rank} is given twice: name each rank once", exit_code=2)
+        starts[rank] = parse_time(text, f"--late {rank}")
+    return [starts.get(str(rank), 0.0) for rank in range(count)]
 
 
 def _numbered(graph: Graph, count: int) -> Graph:

@@ -97,11 +97,26 @@ def shortest(kernels: Sequence[Kernel]) -> float:
     return min(kernel.time for kernel in kernels)
 
 
+def is_timed(kernel: Kernel) -> bool:
+    """Tell whether a kernel's time comes from a trace: of a collective it contains waiting."""
+    return kernel.by in ("measured", "scaled")
+
+
+def transfer_time(kernels: Sequence[Kernel]) -> float:
+    """Return how long ranks exchange data, from one collective's kernel on each; microseconds.
+
+    Measured times contain waiting, the shortest least of all. Of modelled ones, which contain none,
+    the longest counts; beside them measured ones do not.
+    """
+    modelled = [kernel for kernel in kernels if not is_timed(kernel)]
+    return longest(modelled) if modelled else shortest(kernels)
+
+
 def simulate_ranks(
     timelines: Sequence[Timeline],
     *,
     starts: Sequence[float] = (),
-    transfer: Callable[[Sequence[Kernel]], float] = longest,
+    transfer: Callable[[Sequence[Kernel]], float] = transfer_time,
     collective: Callable[[Kernel], bool] = is_collective,
 ) -> Ranks:
     """Return ranks simulated together, from the timeline of each by itself.
@@ -109,8 +124,7 @@ def simulate_ranks(
     Args:
         timelines: of each rank alone; their lengths and waits count, not their times.
         starts: how much later than the first each rank begins, microseconds (default: together).
-        transfer: microseconds of a collective from its kernel on each rank. The longest suits
-            modelled times; of measured ones, which contain waiting, the shortest comes nearest.
+        transfer: microseconds of a collective from its kernel on each rank.
         collective: tells collectives from other kernels.
 
     Raises:

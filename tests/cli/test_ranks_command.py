@@ -22,6 +22,14 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+def measured(path: Path, time: int, more: str = "") -> Path:
+    """Write a model whose reduction took so many microseconds on a V100."""
+    text = REDUCED.replace("format = 1", f'format = 1{more}  measured_on = "Tesla V100-SXM2-16GB"')
+    note = f"[time = {time}us, by = measured, kernels = 1]"
+    path.write_text(f"{text.rstrip()} {note}\n", encoding="utf-8")
+    return path
+
+
 def test_ranks_wait_for_the_one_that_begins_late(run: Run, model: Path, tmp_path: Path) -> None:
     timeline = tmp_path / "t.json"
     late = ("--late", "2=100us", "--timeline", timeline)
@@ -53,6 +61,23 @@ def test_ranks_on_a_device_without_curves_are_refused(run: Run, model: Path) -> 
 def test_what_is_no_late_rank_is_refused(run: Run, model: Path, late: str) -> None:
     ran = run("ranks", model, model, "--late", late)
     assert (ran.code, "--late" in ran.err) == (2, True)
+
+
+def test_a_rank_that_is_late_twice_is_refused(run: Run, model: Path) -> None:
+    ran = run("ranks", model, model, "--late", "1=3ms", "--late", "1=4ms")
+    assert (ran.code, "--late: rank 1 is given twice: name each rank once" in ran.err) == (2, True)
+
+
+def test_measured_collectives_take_as_long_as_where_they_were_shortest(
+    run: Run, tmp_path: Path
+) -> None:
+    paths = [measured(tmp_path / f"{time}.ir", time) for time in (900, 200)]
+    found = json.loads(run("ranks", *paths, "--json").out)
+    assert found["collectives"][0]["transfer_us"] == pytest.approx(200.0)
+    assert "measured collectives contain waiting" in found["rests_on"][-1]
+    assert "waiting that all 2 ranks share stays in it" in found["rests_on"][-1]
+    modelled = run("ranks", paths[0], paths[1], "--device", "a100", "--json").out
+    assert "contain waiting" not in modelled
 
 
 @pytest.mark.parametrize("command", ["predict", "opt"])

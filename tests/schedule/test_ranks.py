@@ -12,7 +12,7 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.prediction import predict
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks
+from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks, transfer_time
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse
@@ -74,6 +74,14 @@ def test_the_transfer_may_be_the_shortest_that_was_measured() -> None:
     ranks = [rank(100.0, 250.0), rank(300.0, 50.0)]
     found = simulate_ranks(ranks, transfer=shortest)
     assert found.meetings[0].transfer == 50.0
+
+
+def test_measured_times_contain_waiting_and_modelled_ones_do_not() -> None:
+    timed = [Kernel("k", "collective", time, by="measured") for time in (900.0, 200.0)]
+    modelled = [Kernel("k", "collective", time) for time in (50.0, 60.0)]
+    assert transfer_time(timed) == 200.0
+    assert transfer_time(modelled) == 60.0
+    assert transfer_time([*timed, *modelled]) == 60.0
 
 
 def test_a_rank_that_lost_the_race_once_waits_the_next_time() -> None:
