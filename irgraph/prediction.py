@@ -97,6 +97,8 @@ class Prediction:
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: a host of another device, collectives without time."""
         lines = [*unpriced(self.priced.unknown, self.peers), *self._without_units()]
+        if all(op.is_annotation for op in self.priced.graph.walk()):
+            lines.append("the model has no op: there is nothing to predict")
         if not isinstance(self.host, HostTable):
             return tuple(lines)
         return (*lines, *self._lacking(self.host), *self._foreign(self.host.file.architecture))
@@ -216,7 +218,7 @@ def predict(
     )
     schedule = simulate if accounting.simulated else algorithm1
     timeline = schedule(priced, table, accounting=accounting)
-    used = _measured_times(graph, sheet, wanted)
+    used = _measured_times(priced, sheet, wanted)
     peers = peers_of(graph, sheet.name)
     path = critical_path(timeline)
     return Prediction(priced, timeline, path, sheet, table, software, spread, used, peers)
@@ -234,8 +236,9 @@ def rescheduled(prediction: Prediction, priced: Priced, measured: str) -> Predic
     return replace(prediction, priced=priced, timeline=timeline, path=path, measured=measured)
 
 
-def _measured_times(graph: Graph, sheet: DeviceSheet, wanted: bool) -> str:
+def _measured_times(priced: Priced, sheet: DeviceSheet, wanted: bool) -> str:
     """Say what was done with the measured times of a model, ``""`` if it has none."""
+    graph = priced.graph
     card = measured_on(graph)
     if not has_measured(graph):
         return ""
@@ -245,9 +248,22 @@ def _measured_times(graph: Graph, sheet: DeviceSheet, wanted: bool) -> str:
         return f"not used: the model does not say of which card (setting {CARD})"
     if not is_card(sheet, card):
         return f"not used: they are of {card}, not of {sheet.name}"
-    told = f"used: of {card}; models price what it did not measure"
+    told = f"used: of {card}{_modelled(priced)}"
     lost = unowned(graph)
     return f"{told}; {lost:.1f} us that no operator launched are left out" if lost else told
+
+
+def _modelled(priced: Priced) -> str:
+    """Say how much of a model with measured times is priced by models, ``""`` if nothing is."""
+    found = [kernels for kernels in priced.kernels.values() if kernels]
+    others = [ks for ks in found if any(k.by != "measured" for k in ks)]
+    if not others:
+        return ""
+    ops = f"{len(others)} op{'s' * (len(others) > 1)} without a measured time"
+    return (
+        f"; models price {ops} (changed or added since, or not in the trace), whose error passes "
+        "for a gain or a loss: `irgraph diff BEFORE AFTER` compares like with like"
+    )
 
 
 def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from irgraph.capture.identity import Handle
 from irgraph.capture.kineto.host import ancestors
 from irgraph.capture.kineto.ingest import read_kineto
 from irgraph.capture.kineto.steps import Step
-from irgraph.capture.kineto.trace import Kind, KinetoTrace
+from irgraph.capture.kineto.trace import Integers, Kind, KinetoTrace
 from irgraph.capture.kineto.tree import PHASES, Tree, build_tree
 from irgraph.capture.lowering import autograd_name, label
 from irgraph.capture.measured import (
@@ -58,11 +58,13 @@ def lower_kineto(
     Args:
         path: the trace.
         name: the graph's name; by default the file's.
-        step: number of the step; by default the last complete one.
+        step: number of the step; by default the last complete one that has operators and device
+            work, or else operators alone.
         sheet: name of the device sheet that the trace's devices stand for.
 
     Raises:
-        IrgraphError: the file cannot be used, has no such step or no operand shapes (exit code 4).
+        IrgraphError: the file cannot be used, has no such step, no operators in it or no operand
+            shapes (exit code 4).
     """
     tree = build_tree(read_kineto(path))
     trace, source = tree.trace, Place(str(path))
@@ -95,30 +97,56 @@ def lower_kineto(
 
 
 def _step(tree: Tree, number: int | None, source: str) -> Step:
-    known = [step for step in tree.steps if step.complete]
-    chosen = known[-1:] if number is None else [s for s in tree.steps if s.number == number]
-    if not chosen:
-        has = ", ".join(str(step.number) for step in tree.steps) or "none"
+    """Return the step asked for, or the last complete one with operators, at best with work."""
+    chosen = [step for step in tree.steps if step.number == number]
+    if number is None:
+        working = np.unique(tree.step[tree.trace.on_device])
+        idle = [at not in working for at in range(len(tree.steps))]
+        order = sorted(zip(idle, tree.steps, strict=True), key=lambda pair: (pair[0], -pair[1].end))
+        chosen = [step for _, step in order if step.complete]
+    found = next((step for step in chosen if _has_operators(tree, step)), None)
+    if found is not None:
+        return found
+    has = ", ".join(str(step.number) for step in tree.steps) or "none"
+    if number is not None and not chosen:
         raise fail(f"no step {number}: the trace has steps {has}", Place(source))
-    return chosen[0]
+    which = "no complete step" if number is None else f"step {number}"
+    verb = "has an operator" if number is None else "has no operator"
+    raise fail(
+        f"{which} {verb} on the thread that runs the steps, so there is no model to make: the "
+        f"trace has steps {has}",
+        Place(source),
+        hint="call the model and prof.step() in one thread, or lower the step's execution trace",
+    )
+
+
+def _has_operators(tree: Tree, step: Step) -> bool:
+    return bool((tree.trace.columns["kind"][_inside(tree, step)] == Kind.OP).any())
 
 
 def _which(tree: Tree, chosen: Step, asked: int | None) -> str:
-    reason = "the last complete one" if asked is None else "as asked"
+    reason = "as asked" if asked is not None else "the last complete one"
+    if asked is None and any(s.complete and s.start > chosen.start for s in tree.steps):
+        work = " and device work" if tree.trace.on_device.any() else ""
+        reason += f" with operators{work}"
     known = ", ".join(str(step.number) for step in tree.steps)
     return f"took step {chosen.number} of {known}, marked by {chosen.marked}: {reason}"
 
 
-def _roots(tree: Tree, step: Step) -> list[int]:
-    """Return the outermost host events of a step on the program's thread and autograd's."""
+def _inside(tree: Tree, step: Step) -> Integers:
+    """Return the operators and annotations of a step on the program's thread and autograd's."""
     trace = tree.trace
     kind, start = trace.columns["kind"], trace.columns["start"]
-    threads = [tree.main, *tree.backward]
     inside = (start >= step.start) & (start < step.end) & np.isin(kind, (Kind.OP, Kind.ANNOTATION))
-    rows = np.flatnonzero(inside & np.isin(trace.columns["thread"], threads))
-    marks = {row for row in rows.tolist() if trace.text(row).startswith(_STEP)}
-    held = set(rows.tolist()) - marks
-    return [r for r in rows.tolist() if r in held and not held.intersection(ancestors(tree, r))]
+    rows: Integers = np.flatnonzero(inside)
+    return rows[np.isin(trace.columns["thread"][rows], [tree.main, *tree.backward])]
+
+
+def _roots(tree: Tree, step: Step) -> list[int]:
+    """Return the outermost host events of a step on the program's thread and autograd's."""
+    rows = _inside(tree, step).tolist()
+    held = {row for row in rows if not tree.trace.text(row).startswith(_STEP)}
+    return [r for r in rows if r in held and not held.intersection(ancestors(tree, r))]
 
 
 @dataclass(slots=True)

@@ -109,6 +109,7 @@ def predict(
     from irgraph.schedule.accounting import find_accounting
 
     graph, known = _model(model, device)
+    _check_ops(graph, model)
     known = parse_time(measured, "--measured") if measured is not None else known
     beside = recorded_step(recorded) if recorded is not None else None
     if beside is not None and known is None:
@@ -152,6 +153,15 @@ def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
         )
         return captured.graph, None
     return captured.graph, found.step_time_us
+
+
+def _check_ops(graph: Graph, path: str) -> None:
+    """Refuse a model without any op: 0 us would be said of a step that nobody knows."""
+    if any(not op.is_annotation for op in graph.walk()):
+        return
+    from irgraph.text.diagnostics import Place, fail
+
+    raise fail("the model has no op, so there is no step to predict", Place(path))
 
 
 def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from irgraph.ir.quantity import Quantity
 from irgraph.prediction import predict
 from irgraph.text import parse, print_graph
 from irgraph.text.diagnostics import IrgraphError
-from tests.capture.kineto.builder import Event, write
+from tests.capture.kineto.builder import START, STEP_US, Event, write
 
 
 def test_ops_have_shapes_times_and_threads(tmp_path: Path) -> None:
@@ -60,6 +61,58 @@ def test_a_step_can_be_chosen(tmp_path: Path) -> None:
     assert "took step 5 of" in lower_kineto(write(tmp_path), step=5).notes[0]
     with pytest.raises(IrgraphError, match="no step 3: the trace has steps 5, 6, 7"):
         lower_kineto(write(tmp_path), step=3)
+
+
+def without_operators(*steps: int) -> Callable[[list[Event]], list[Event]]:
+    """Return a change that leaves nothing but the mark of some steps."""
+
+    def change(found: list[Event]) -> list[Event]:
+        starts = [START + (step - 5) * (STEP_US + 10) for step in steps]
+
+        def stays(event: Event) -> bool:
+            marked = event["name"].startswith("ProfilerStep#")
+            return marked or not any(at <= event["ts"] < at + STEP_US for at in starts)
+
+        return [event for event in found if stays(event)]
+
+    return change
+
+
+def test_a_last_step_without_operators_is_passed_over(tmp_path: Path) -> None:
+    captured = lower_kineto(write(tmp_path, without_operators(7)))
+    assert len(captured.graph.ops) == 4
+    assert "took step 6 of 5, 6, 7" in captured.notes[0]
+    assert captured.notes[0].endswith("the last complete one with operators and device work")
+
+
+def test_a_last_step_without_device_work_is_passed_over(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> list[Event]:
+        last = START + 2 * (STEP_US + 10)
+        return [e for e in found if e["cat"] in ("user_annotation", "cpu_op") or e["ts"] < last]
+
+    assert "took step 6 of" in lower_kineto(write(tmp_path, change)).notes[0]
+
+
+def test_a_step_without_operators_makes_no_model(tmp_path: Path) -> None:
+    path = write(tmp_path, without_operators(7))
+    with pytest.raises(IrgraphError, match="step 7 has no operator on the thread") as error:
+        lower_kineto(path, step=7)
+    assert error.value.exit_code == 4
+
+
+def test_operators_of_another_thread_than_the_steps_make_no_model(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if event["cat"] in ("cpu_op", "cuda_runtime"):
+                event["tid"] = 200
+                event["args"].pop("Fwd thread id", None)
+
+    def renamed(found: list[Event]) -> list[Event]:
+        change(found)
+        return [e for e in found if not e["name"].startswith("autograd::")]
+
+    with pytest.raises(IrgraphError, match="no complete step has an operator on the thread"):
+        lower_kineto(write(tmp_path, renamed))
 
 
 def test_work_of_another_stream_says_so(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from irgraph.api import load, predict
 from irgraph.text import print_graph
 from tests.cli.conftest import Ran
 from tests.strategies import random_graph
@@ -135,3 +136,22 @@ def test_diff_says_what_it_did_with_measured_times(run: Run, model: Path, tmp_pa
 def test_opt_says_that_its_gains_are_the_models_alone(run: Run, model: Path) -> None:
     model.write_text(MEASURED)
     assert "by models alone" in run("opt", model, "--device", "a100", "-e", "remove aten.relu").err
+
+
+def test_a_model_without_any_op_is_not_predicted(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "empty.ir"
+    path.write_text('model "m" { format = 1 }\n\ndevice @gpu0 "v100"\n\n"only a label"() { }\n')
+    result = run("predict", path)
+    assert (result.code, result.out) == (4, "")
+    assert "the model has no op, so there is no step to predict" in result.err
+    (warning,) = predict(load(path)).warnings
+    assert warning == "the model has no op: there is nothing to predict"
+
+
+def test_a_model_measured_in_part_says_who_prices_the_rest(run: Run, model: Path) -> None:
+    model.write_text(MEASURED + "%z = aten.sigmoid(%y) : f16[B, 4] in $b3\n")
+    found = json.loads(run("predict", model, "--json").out)["measured_times"]
+    assert "models price 1 op without a measured time (changed or added since" in found
+    assert "`irgraph diff BEFORE AFTER` compares like with like" in found
+    model.write_text(MEASURED)
+    assert "irgraph diff" not in json.loads(run("predict", model, "--json").out)["measured_times"]
