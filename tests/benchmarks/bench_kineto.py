@@ -4,7 +4,8 @@
 
 Each reader runs in its own process on the same plain JSON file: a published trace (by default the
 largest under ``IRGRAPH_DATA``) copied N times with times, correlations and ids moved on, shapes
-included. ``--peer`` names the Python of an environment with HolisticTraceAnalysis.
+included. ``--peer`` names the Python of an environment with HolisticTraceAnalysis. Peaks are of
+the process's own memory (``VmHWM``): ``ru_maxrss`` would count what its parent had before it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 
 OURS = """
-import resource, sys, time
+import re, sys, time
 begin = time.perf_counter()
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.tree import build_tree
@@ -30,19 +31,19 @@ read, used = time.perf_counter(), time.process_time() - before
 if "--tree" in sys.argv:
     build_tree(trace)
 built = time.perf_counter()
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 print(read - loaded, built - read, used, peak, len(trace))
 """
 
 PEER = """
-import logging, resource, sys, time
+import logging, re, sys, time
 logging.disable(logging.CRITICAL)
 begin = time.perf_counter()
 from hta.trace_analysis import TraceAnalysis
 loaded, before = time.perf_counter(), time.process_time()
 found = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir="/")
 read, used = time.perf_counter(), time.process_time() - before
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 print(read - loaded, 0.0, used, peak, len(found.t.traces[0]))
 """
 
