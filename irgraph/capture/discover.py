@@ -85,7 +85,11 @@ def fast_paths(model: Torch) -> list[str]:
 
 
 def _is_compiled(value: Torch) -> bool:
+    """Tell whether ``torch.compile`` wrapped an object; what ``torch.compiler.disable`` did not."""
     inside = vars(value) if hasattr(value, "__dict__") else {}
+    forward = getattr(inside.get("forward"), "__dict__", {})
+    if "_torchdynamo_disable" in inside or "_torchdynamo_disable" in forward:
+        return False
     marks = ("_torchdynamo_orig_callable", "_compiled_call_impl")
     modules = inside.get("_modules") or {}
     return "_orig_mod" in modules or any(inside.get(mark) is not None for mark in marks)

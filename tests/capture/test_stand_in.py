@@ -392,3 +392,19 @@ def test_a_failing_step_leaves_autocast_as_it_was() -> None:
     with pytest.raises(IrgraphError):
         capture(step)
     assert not torch.is_autocast_enabled("cuda")
+
+
+def test_what_must_not_be_compiled_is_not_told_as_compiled() -> None:
+    kept = torch.compiler.disable(lambda x: x + x)
+    layer = torch.compiler.disable(torch.nn.Linear(8, 8, device="meta"))
+    x = torch.empty(2, 8, device="meta")
+    assert not any("torch.compile" in line for line in taken(lambda: kept(layer(x))).differing)
+
+
+def test_checkpoints_are_not_compiled() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    layer = torch.nn.Linear(8, 8, device="meta")
+    x = torch.empty(2, 8, device="meta")
+    captured = taken(lambda: checkpoint(layer, x, use_reentrant=False).sum().backward())
+    assert not any("torch.compile" in line for line in captured.differing)
