@@ -26,14 +26,15 @@ COUNTS = ("num_weights", "size", "shape")
 
 def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """Return a graph at other sizes; an unknown dimension or a bad size is an error."""
-    for name, size in dims.items():
+    for name in dims:
         if name not in graph.dims:
             known = ", ".join(graph.dims) or "none"
             message = f"the model has no dimension {name!r}{near(name, graph.dims)}"
             raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
-        if size < 1:
-            raise fail(f"dimension {name} cannot be {size}", exit_code=2)
-    return with_dims(graph, dims) if dims else graph
+    try:
+        return with_dims(graph, dims) if dims else graph
+    except ValueError as error:
+        raise fail(str(error), exit_code=2) from None
 
 
 def small_sizes(

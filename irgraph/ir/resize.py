@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -31,22 +32,31 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """Return the graph with these dimensions set to new values; the others keep theirs.
 
     Shapes, strides and attributes that are expressions over the dimensions follow; plain numbers
-    stay. Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size
-    below 1 or one by which a tensor gets larger than any device.
+    stay. Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size that
+    is no whole number of at least 1 or one by which a tensor gets larger than any device.
     """
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
         raise KeyError(min(lacking))
-    for name, size in dims.items():
-        if size < 1:
-            raise ValueError(f"the dimension {name} must be at least 1, not {size}")
-    change = _Resizing({**graph.dims, **dims})
+    change = _Resizing({**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}})
     return replace(
         graph,
         dims=change.dims,
         tensors=tuple(replace(d, tensor=change.tensor(d.tensor)) for d in graph.tensors),
         ops=tuple(map(change.op, graph.ops)),
     )
+
+
+def _whole(name: str, size: object) -> int:
+    """Return a size as a plain number; raise ``ValueError`` where it is no whole number above 0."""
+    try:
+        number = 0 if isinstance(size, bool) else operator.index(size)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        told = f"the dimension {name} must be a whole number of at least 1, not {size!r}"
+        raise ValueError(told)
+    return number
 
 
 class _Resizing:

@@ -195,7 +195,8 @@ def test_an_unknown_dimension_is_told() -> None:
 
 
 def test_a_dimension_has_a_size() -> None:
-    assert failure(model(X), dims={"B": 0}) == "error: dimension B cannot be 0"
+    message = "error: the dimension B must be a whole number of at least 1, not 0"
+    assert failure(model(X), dims={"B": 0}) == message
 
 
 def test_an_autograd_node_that_shows_nothing_of_what_it_made_is_named() -> None:

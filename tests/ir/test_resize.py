@@ -49,5 +49,7 @@ def test_an_unknown_dimension_is_named() -> None:
 
 
 def test_a_dimension_is_at_least_one() -> None:
-    with pytest.raises(ValueError, match="the dimension B must be at least 1, not 0"):
+    with pytest.raises(
+        ValueError, match="the dimension B must be a whole number of at least 1, not 0"
+    ):
         with_dims(Graph("m", dims={"B": 4}), {"B": 0})
