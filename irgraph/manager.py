@@ -11,7 +11,7 @@ from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
 from irgraph.language.evaluate import Target
 from irgraph.language.run import check_script
-from irgraph.manage.stage import PIPELINE, Applied, Outcome, Stage, Step, read_step, stages
+from irgraph.manage.stage import Applied, Outcome, Stage, Step, read_step, stages
 from irgraph.manage.watch import Watcher
 from irgraph.text.diagnostics import IrgraphError, fail, near
 
@@ -120,7 +120,7 @@ def check_stages(graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[st
             check_script(stage.script, graph, pass_path)
         except IrgraphError as error:
             places = [problem.place for problem in error.diagnostics]
-            if all(place is not None and place.source == PIPELINE for place in places):
+            if stage.is_pass and all(place and place.source == stage.source for place in places):
                 raise IrgraphError(error.diagnostics, exit_code=2) from None
             raise
 

@@ -18,7 +18,8 @@ ORDER = "irgraph.order"
 BARE = "--print-after"
 """An option that means all steps where it is given without ``=``."""
 
-STEPS = {"pass_": "pass", "text": "text", "script": "script"}
+STEPS = {"pass_": ("pass", "--pass"), "text": ("text", "-e"), "script": ("script", "")}
+"""The kind of step of each option, and what messages call its text."""
 
 PassOption = Annotated[
     list[str] | None,
@@ -60,7 +61,11 @@ def steps_of(
         "script": iter(scripts or ()),
     }
     order = [name for name in ctx.meta.get(ORDER, ()) if name in given]
-    return [Step(STEPS[name], next(given[name])) for name in order]
+    steps = []
+    for name in order:
+        kind, source = STEPS[name]
+        steps.append(Step(kind, next(given[name]), source))
+    return steps
 
 
 def begun(

@@ -40,12 +40,12 @@ from irgraph.text.diagnostics import fail, place_at
 from irgraph.text.syntax import syntax_error
 
 
-def parse_script(text: str, source: str = "-e") -> Script:
+def parse_script(text: str, source: str = "script") -> Script:
     """Return the script of a text; raise ``IrgraphError`` (exit code 4) where it is none."""
     return _read(text, source, "start")
 
 
-def parse_pipeline(text: str, source: str = "--pass") -> Script:
+def parse_pipeline(text: str, source: str = "pipeline") -> Script:
     """Return the script that applies passes in order: ``fuse-embedding(least=4), tidy``."""
     return _read(text, source, "pipeline")
 

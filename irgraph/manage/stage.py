@@ -11,8 +11,8 @@ from irgraph.language.tree import Apply
 from irgraph.report.files import read_text
 from irgraph.text.diagnostics import IrgraphError
 
-PIPELINE = "--pass"
-"""What messages call the text of a pipeline."""
+SOURCES = {"pass": "pipeline", "text": "script"}
+"""What messages call a text, by its kind, unless a step says what its caller knows it as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,17 @@ class Step:
         kind: ``pass`` (a pipeline such as ``a(x=1), b``), ``text`` (statements) or ``script``
             (a file of statements).
         text: the pipeline, the statements, or the file's path.
+        source: what messages call the text.
     """
 
     kind: str
     text: str
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Give the source its default."""
+        if not self.source:
+            object.__setattr__(self, "source", SOURCES.get(self.kind, self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,16 @@ class Stage:
         label: ``fuse-embedding(least = 4)``, the statements, or the script's file.
         name: name of the pass, or the label.
         script: what runs.
+        source: what messages call the text that it stands in.
+        is_pass: whether it is a pass of a pipeline.
     """
 
     number: int
     label: str
     name: str
     script: Script
+    source: str = ""
+    is_pass: bool = False
 
     def __str__(self) -> str:
         """Return how messages call the stage."""
@@ -90,12 +101,11 @@ def read_step(step: Step) -> Script:
     """Return the script of a step; raise ``IrgraphError`` with the place of an error."""
     if step.kind == "pass":
         try:
-            return parse_pipeline(step.text, PIPELINE)
+            return parse_pipeline(step.text, step.source)
         except IrgraphError as error:
             raise IrgraphError(error.diagnostics, exit_code=2) from None
-    if step.kind == "text":
-        return load_script(step.text, "-e")
-    return load_script(read_text(step.text), step.text)
+    text = step.text if step.kind == "text" else read_text(step.text)
+    return load_script(text, step.source)
 
 
 def step_of(text: str) -> Step:
@@ -113,9 +123,8 @@ def step_of(text: str) -> Step:
             return Step(kind, text)
     found = max(errors, key=_reached)
     first = found.diagnostics[0]
-    place = replace(first.place, source="pipeline") if first.place is not None else None
     hint = first.hint or "give passes, as in 'fuse-embedding(least=4), tidy', or statements"
-    raise IrgraphError((replace(first, place=place, hint=hint),), found.exit_code)
+    raise IrgraphError((replace(first, hint=hint),), found.exit_code)
 
 
 def _reached(error: IrgraphError) -> tuple[int, int]:
@@ -133,11 +142,12 @@ def stages(steps: Sequence[Step]) -> list[Stage]:
         script = read_step(step)
         if step.kind != "pass":
             label = " ".join(step.text.split())
-            found.append(Stage(len(found) + 1, label, label, script))
+            found.append(Stage(len(found) + 1, label, label, script, step.source))
             continue
         for statement in script.body:
             assert isinstance(statement, Apply)
             one = Script((), (statement,), place=script.place)
             call = statement.call
-            found.append(Stage(len(found) + 1, str(call), call.name, one))
+            number = len(found) + 1
+            found.append(Stage(number, str(call), call.name, one, step.source, is_pass=True))
     return found

@@ -179,8 +179,8 @@ def test_a_path_that_leaves_and_returns_is_shown() -> None:
         run(load_script(script), graph)
     assert caught.value.exit_code == 1
     assert str(caught.value).splitlines()[0] == (
-        "-e:1:1: error: aten.addmm (%h) is not fused: a path leaves aten.addmm and comes back to"
-        " what is fused"
+        "script:1:1: error: aten.addmm (%h) is not fused: a path leaves aten.addmm and comes back"
+        " to what is fused"
     )
     assert str(caught.value).splitlines()[-2:] == [
         "m.ir:5:1: note: aten.neg reads %h ($h) of aten.addmm: uses the name it defines",

@@ -35,7 +35,7 @@ def test_a_copy_starts_early_on_a_stream_of_its_own() -> None:
     outcome = done("reorder many aten.to earliest on stream copy", model(COPY))
     assert order(outcome) == ["to@copy", "sync.record@copy", "relu", "neg", "sync.wait", "mm"]
     assert str(outcome.report).startswith(
-        "reorder at -e:1:1: 1 op moved; it runs on stream copy now, with 1 event\n"
+        "reorder at script:1:1: 1 op moved; it runs on stream copy now, with 1 event\n"
     )
 
 

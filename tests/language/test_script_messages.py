@@ -31,7 +31,7 @@ def test_names_given_twice_show_both_places() -> None:
     with pytest.raises(IrgraphError) as caught:
         run(load_script("find r = aten.t\nfind r = aten.mm"), mlp())
     (note,) = caught.value.diagnostics[0].notes
-    assert str(note.place) == "-e:1:1"
+    assert str(note.place) == "script:1:1"
 
 
 def test_schemas_that_the_model_declares_are_known() -> None:

@@ -134,7 +134,7 @@ def test_an_error_shows_line_and_carets() -> None:
 
 
 def test_a_pipeline_says_where_it_is_wrong() -> None:
-    with pytest.raises(IrgraphError, match=r"--pass:1:3: error: the text ends too early"):
+    with pytest.raises(IrgraphError, match=r"pipeline:1:3: error: the text ends too early"):
         parse_pipeline("a,")
 
 

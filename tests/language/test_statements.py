@@ -69,14 +69,14 @@ def test_one_of_several_removals_that_is_illegal_stays() -> None:
 def test_a_single_removal_that_is_illegal_is_an_error() -> None:
     error = failure("remove %y = aten.to(%x, ...) using %x for %y", model(COPIES))
     assert str(error).splitlines()[0] == (
-        "-e:1:1: error: aten.to (%c) is not removed: %b cannot stand for %c: its dtype is f32,"
+        "script:1:1: error: aten.to (%c) is not removed: %b cannot stand for %c: its dtype is f32,"
         " not f16"
     )
 
 
 def test_a_removal_shows_who_still_uses_what_it_takes_away() -> None:
     error = failure("remove aten.relu", mlp())
-    assert str(error).splitlines()[0] == "-e:1:1: error: what this takes away is still in use"
+    assert str(error).splitlines()[0] == "script:1:1: error: what this takes away is still in use"
     assert str(error).splitlines()[-2] == "m.ir:16:1: note: aten.addmm (%h2) uses %y1"
 
 
@@ -116,13 +116,13 @@ def test_ops_that_were_found_and_went_are_an_error() -> None:
     with pytest.raises(IrgraphError) as caught:
         run(load_script("find r = aten.sum\nremove aten.sum\nexpect 1 r"), mlp())
     assert str(caught.value).startswith(
-        "-e:3:10: error: 'r' names aten.sum, which an earlier statement took away"
+        "script:3:10: error: 'r' names aten.sum, which an earlier statement took away"
     )
 
 
 def test_an_expectation_that_fails_shows_what_was_found() -> None:
     error = failure("expect no aten.linear within forward", mlp())
-    assert str(error).splitlines()[0] == "-e:1:1: error: expected no aten.linear, found 2"
+    assert str(error).splitlines()[0] == "script:1:1: error: expected no aten.linear, found 2"
     assert [str(note.place) for note in error.diagnostics[0].notes] == ["m.ir:9:1", "m.ir:14:1"]
 
 
@@ -171,7 +171,9 @@ def test_a_pass_alone_is_applied_with_its_parameters() -> None:
 def test_resize_changes_every_size_that_depends() -> None:
     outcome = done("let twice = 2 resize B = twice * 16", mlp())
     assert outcome.graph.by_name["h2"].shape == (32, 8)
-    assert str(outcome.report.entries[0]).splitlines()[0] == ("resize at -e:1:15: B is 32 (was 4)")
+    assert str(outcome.report.entries[0]).splitlines()[0] == (
+        "resize at script:1:15: B is 32 (was 4)"
+    )
 
 
 def test_repeat_stops_when_nothing_changes() -> None:
@@ -204,8 +206,8 @@ def test_an_alternative_of_a_pass_that_is_not_needed_is_no_warning() -> None:
 def test_a_pass_that_changes_nothing_says_why_in_a_line_each() -> None:
     script = 'pass q "Q." { remove many aten.bmm  remove many aten.sum(_, dim = [7]) }\napply q'
     assert str(done(script, mlp()).report).splitlines() == [
-        "q: remove at -e:1:15: nothing matches aten.bmm: the model has no aten.bmm",
-        "q: remove at -e:1:37: nothing matches aten.sum; nearest miss: aten.sum (%s): "
+        "q: remove at script:1:15: nothing matches aten.bmm: the model has no aten.bmm",
+        "q: remove at script:1:37: nothing matches aten.sum; nearest miss: aten.sum (%s): "
         "it has no argument 'dim' (m.ir:19:1)",
     ]
 
@@ -256,7 +258,7 @@ def test_a_report_reads_as_text() -> None:
         "fuse many %y = aten.relu(aten.addmm(%c, %x, %w)) into %y = irgraph.addmm_relu(%c, %x, %w)"
     )
     assert str(done(script, mlp()).report) == (
-        "fuse at -e:1:1: 1 match, 2 ops became 1\n"
+        "fuse at script:1:1: 1 match, 2 ops became 1\n"
         "  legal: one group, no path through the 1 op between; it stands behind aten.t, which it"
         " needs"
     )

@@ -50,7 +50,7 @@ SWEEP = (
 def test_a_sweep_runs_every_combination_and_keeps_the_best() -> None:
     outcome = done(SWEEP.format("", " best by step.time / b"))
     assert str(outcome.report) == (
-        "sweep at -e:1:1: 4 runs\n"
+        "sweep at script:1:1: 4 runs\n"
         "  b  d       step.time  gpu.utilization\n"
         '  8  "slow"  30         0.5\n'
         '  8  "fast"  15         0.5              best\n'
