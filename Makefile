@@ -28,8 +28,8 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_commands.py
 
 fuzz: $(READY)
-	$(BIN)/python -m tests.capture.kineto.fuzz 10000
-	$(BIN)/python -m tests.capture.fuzz 20000
+	$(BIN)/python -m tests.capture.kineto.reading.fuzz 10000
+	$(BIN)/python -m tests.capture.execution_trace.fuzz 20000
 	$(BIN)/python -m tests.language.fuzz 10000
 
 clean:

@@ -5,10 +5,9 @@ Runs the same commands that a user would type, and shows each before its output.
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
-
-from irgraph.cli.main import main
 
 HERE = Path(__file__).parent
 WORK = Path("build/demo")
@@ -46,12 +45,22 @@ STEPS = [
 ]
 
 
+def command(arguments: list[str]) -> int:
+    """Run ``python -m irgraph`` in this process and return its exit code."""
+    sys.argv = ["irgraph", *arguments]
+    try:
+        runpy.run_module("irgraph", run_name="__main__")
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
 def run() -> int:
     """Run every step; stop at the first that fails and return its exit code."""
     WORK.mkdir(parents=True, exist_ok=True)
     for number, (text, arguments) in enumerate(STEPS, 1):
         print(f"\n[{number}/{len(STEPS)}] {text}\n\n$ irgraph {' '.join(arguments)}\n", flush=True)
-        code = main(arguments)
+        code = command(arguments)
         if code:
             return code
     print(f"\nThe models and the timeline are in {WORK}/. Next: README.md, `irgraph --help`.")

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import irgraph
-import passes
-from irgraph.ir.graph import Graph
 
 PRESETS = {"DLRM_default": "default", "DLRM_MLPerf": "mlperf", "DLRM_DDP": "ddp"}
 """Presets of ``examples/dlrm.py`` by the paper's names of its models."""
@@ -31,24 +29,22 @@ RANKS = 8
 ALL = "fuse-embedding, fuse-epilogue, fuse-optimizer, hoist-h2d, clean-copies, remove-dead"
 
 
-def captured(preset: str, batch: int) -> Graph:
+def captured(preset: str, batch: int) -> irgraph.Graph:
     """Return the step of a preset, captured on the meta device for any batch size."""
-    from irgraph.capture.live import capture_file
-
     source = Path(__file__).with_name("dlrm.py")
-    return capture_file(f"{source}:{preset}", batch=batch, device="meta").graph
+    return irgraph.capture_file(f"{source}:{preset}", batch=batch).graph
 
 
-def step_time(graph: Graph, device: str, ranks: int) -> float:
+def step_time(graph: irgraph.Graph, device: str, ranks: int) -> float:
     """Return the predicted step time in milliseconds."""
     return irgraph.predict(graph, device=device, ranks=ranks).step_time / 1e3
 
 
-def rows(graphs: list[Graph], device: str, ranks: int) -> Iterator[list[str]]:
+def rows(graphs: list[irgraph.Graph], device: str, ranks: int) -> Iterator[list[str]]:
     """Yield a line of cells for each pass, the step as it was captured first."""
     before = [step_time(graph, device, ranks) for graph in graphs]
     yield ["as captured", *(f"{time:.2f} ms" for time in before)]
-    calls = (call for name in passes.names() for call in GIVEN.get(name, (name,)))
+    calls = (call for known in irgraph.passes() for call in GIVEN.get(known.name, (known.name,)))
     for call in (*calls, ALL):
         after = [irgraph.rewrite(graph, call).graph for graph in graphs]
         cells = [

@@ -1,40 +1,184 @@
 """Predict and transform PyTorch training steps without running them.
 
-The functions here are what the commands of the same names do; heavy imports wait until a
-function runs.
+Names are imported when they are first used, so that ``import irgraph`` stays quick.
 
     graph = irgraph.load("model.ir")
     fused = irgraph.rewrite(graph, "fuse-embedding(least=4)").graph
     irgraph.predict(fused, device="v100").step_time   # microseconds
 """
 
-import irgraph.capture as _package  # noqa: F401  (first: the function takes its name)
-from irgraph.api import (
-    capture,
-    compare,
-    load,
-    lower,
-    parse,
-    predict,
-    print_graph,
-    read_graph,
-    rewrite,
-    save,
-    verified,
-)
-from irgraph.text.diagnostics import IrgraphError
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from irgraph.analyze import Analysis
+    from irgraph.api import (
+        analyze_traces,
+        device,
+        devices,
+        hosts,
+        load,
+        passes,
+        read_graph,
+        replay_trace,
+        rewrite,
+        run_script,
+        save,
+        verified,
+    )
+    from irgraph.backend import DeviceFacts
+    from irgraph.capture.common.result import Capture
+    from irgraph.capture.live import capture, capture_file
+    from irgraph.capture.lower import lower_file as lower
+    from irgraph.diagnostics import Diagnostic, IrgraphError, Place
+    from irgraph.execute import Comparison
+    from irgraph.execute import compare as check
+    from irgraph.ir.cost import Kernel, Priced
+    from irgraph.ir.graph import Graph
+    from irgraph.ir.op import Op
+    from irgraph.ir.tensor import Tensor
+    from irgraph.language import Pass, Script, load_pass, load_script
+    from irgraph.manage.space import Instance, Space, space
+    from irgraph.manage.stage import Outcome
+    from irgraph.manage.watch import Watcher
+    from irgraph.overheads import HostTable
+    from irgraph.predict.difference import Difference, diff
+    from irgraph.predict.options import PredictOptions
+    from irgraph.predict.options import resized as with_dims
+    from irgraph.predict.pair import predict_pair
+    from irgraph.predict.prediction import Prediction, predict
+    from irgraph.predict.ranks import predict_ranks
+    from irgraph.predict.variants import Variants, predict_variants
+    from irgraph.replay.replay import Replayed
+    from irgraph.report.structure import Change
+    from irgraph.schedule.accounting import Accounting
+    from irgraph.schedule.critical_path import CriticalPath
+    from irgraph.schedule.memory import Memory, peak_memory
+    from irgraph.schedule.perfetto import write_timeline
+    from irgraph.schedule.ranks import Ranks
+    from irgraph.schedule.timeline import Timeline
+    from irgraph.text import parse, print_graph
+
+__version__ = "0.1.0"
 
 __all__ = [
+    "Accounting",
+    "Analysis",
+    "Capture",
+    "Change",
+    "Comparison",
+    "CriticalPath",
+    "DeviceFacts",
+    "Diagnostic",
+    "Difference",
+    "Graph",
+    "HostTable",
+    "Instance",
     "IrgraphError",
+    "Kernel",
+    "Memory",
+    "Op",
+    "Outcome",
+    "Pass",
+    "Place",
+    "PredictOptions",
+    "Prediction",
+    "Priced",
+    "Ranks",
+    "Replayed",
+    "Script",
+    "Space",
+    "Tensor",
+    "Timeline",
+    "Variants",
+    "Watcher",
+    "__version__",
+    "analyze_traces",
     "capture",
-    "compare",
+    "capture_file",
+    "check",
+    "device",
+    "devices",
+    "diff",
+    "hosts",
     "load",
+    "load_pass",
+    "load_script",
     "lower",
     "parse",
+    "passes",
+    "peak_memory",
     "predict",
+    "predict_pair",
+    "predict_ranks",
+    "predict_variants",
     "print_graph",
     "read_graph",
+    "replay_trace",
     "rewrite",
+    "run_script",
     "save",
+    "space",
     "verified",
+    "with_dims",
+    "write_timeline",
 ]
+
+_HOMES = {
+    "irgraph.analyze": ("Analysis",),
+    "irgraph.api": (
+        "analyze_traces", "device", "devices", "hosts", "load", "passes", "read_graph",
+        "replay_trace", "rewrite", "run_script", "save", "verified",
+    ),
+    "irgraph.backend": ("DeviceFacts",),
+    "irgraph.capture.common.result": ("Capture",),
+    "irgraph.capture.lower": ("lower=lower_file",),
+    "irgraph.capture.live": ("capture", "capture_file"),
+    "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "Place"),
+    "irgraph.execute": ("Comparison", "check=compare"),
+    "irgraph.ir.cost": ("Kernel", "Priced"),
+    "irgraph.ir.graph": ("Graph",),
+    "irgraph.ir.op": ("Op",),
+    "irgraph.ir.tensor": ("Tensor",),
+    "irgraph.language": ("Pass", "Script", "load_pass", "load_script"),
+    "irgraph.manage.space": ("Instance", "Space", "space"),
+    "irgraph.manage.stage": ("Outcome",),
+    "irgraph.manage.watch": ("Watcher",),
+    "irgraph.overheads": ("HostTable",),
+    "irgraph.predict.difference": ("Difference", "diff"),
+    "irgraph.predict.options": ("PredictOptions", "with_dims=resized"),
+    "irgraph.predict.pair": ("predict_pair",),
+    "irgraph.predict.prediction": ("Prediction", "predict"),
+    "irgraph.predict.ranks": ("predict_ranks",),
+    "irgraph.predict.variants": ("Variants", "predict_variants"),
+    "irgraph.replay.replay": ("Replayed",),
+    "irgraph.report.structure": ("Change",),
+    "irgraph.schedule.accounting": ("Accounting",),
+    "irgraph.schedule.critical_path": ("CriticalPath",),
+    "irgraph.schedule.memory": ("Memory", "peak_memory"),
+    "irgraph.schedule.perfetto": ("write_timeline",),
+    "irgraph.schedule.ranks": ("Ranks",),
+    "irgraph.schedule.timeline": ("Timeline",),
+    "irgraph.text": ("parse", "print_graph"),
+}  # fmt: skip
+"""Where names come from, as the imports above tell type checkers; ``new=old`` renames one."""
+
+_FOUND = {
+    name.partition("=")[0]: (module, name.rpartition("=")[2])
+    for module, names in _HOMES.items()
+    for name in names
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a name of the face when it is first used."""
+    if name not in _FOUND:
+        raise AttributeError(f"module 'irgraph' has no attribute {name!r}")
+    module, attribute = _FOUND[name]
+    found = getattr(import_module(module), attribute)
+    return globals().setdefault(name, found)  # a package of the name can be called, too
+
+
+def __dir__() -> list[str]:
+    """Return the names of the face, for completion."""
+    return __all__

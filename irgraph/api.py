@@ -1,4 +1,4 @@
-"""Functions over files and graphs: what the commands do, for programs.
+"""Functions of the library's face that join several rooms; ``import irgraph`` lists them all.
 
 Each imports what it needs when it is called, so that ``import irgraph`` stays quick.
 """
@@ -6,51 +6,43 @@ Each imports what it needs when it is called, so that ``import irgraph`` stays q
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail
 
 if TYPE_CHECKING:
-    from irgraph.capture.result import Capture
-    from irgraph.execute import Comparison
+    from irgraph.analyze import Analysis
+    from irgraph.backend import DeviceFacts
+    from irgraph.capture.kineto.events.tree import Tree
     from irgraph.ir.graph import Graph
     from irgraph.ir.verify import Finding
-    from irgraph.manager import Outcome
-    from irgraph.prediction import Prediction
-    from irgraph.schedule.accounting import Accounting
-
-
-def parse(text: str, source: str = "model.ir") -> Graph:
-    """Return the graph of a model's text, not yet verified.
-
-    Raises ``IrgraphError`` with the place of an error.
-    """
-    from irgraph.text.parser import parse as parse_text
-
-    return parse_text(text, source)
-
-
-def print_graph(graph: Graph) -> str:
-    """Return the canonical text of a graph."""
-    from irgraph.text.printer import print_graph as to_text
-
-    return to_text(graph)
+    from irgraph.language import Pass, Script
+    from irgraph.language.clauses import Call
+    from irgraph.manage.space import Instance
+    from irgraph.manage.stage import Outcome, Stage
+    from irgraph.manage.watch import Watcher
+    from irgraph.overheads import HostTable
+    from irgraph.predict.options import PredictOptions
+    from irgraph.replay.replay import Replayed
 
 
 def read_graph(path: str | Path) -> Graph:
     """Return the graph of a ``model.ir`` file (``-``: standard input), not yet verified.
 
-    Raises ``IrgraphError`` with the place of an error; a trace given as a model is told so.
+    Raises ``IrgraphError`` with the place of an error; for a trace it says how to lower it.
     """
-    from irgraph.report.files import read_text
+    from irgraph.files import read_text
 
     return read_graph_text(read_text(path), str(path))
 
 
 def read_graph_text(text: str, source: str) -> Graph:
-    """Return the graph of a model's text; a trace given as a model is told so."""
+    """Return the graph of a model's text; the error for a trace says how to lower it."""
+    from irgraph.text import parse
+
     if text.lstrip()[:1] in ("{", "["):
         raise fail(f"this is {_json_kind(text)}", Place(source), hint=f"irgraph lower {source}")
     return parse(text, source)
@@ -69,7 +61,7 @@ def load(path: str | Path) -> Graph:
 
     Raises ``IrgraphError`` with the place of every finding.
     """
-    from irgraph.report.files import read_text
+    from irgraph.files import read_text
 
     text = read_text(path)
     return verified(read_graph_text(text, str(path)), text)
@@ -98,7 +90,7 @@ def verified(graph: Graph, text: str = "") -> Graph:
 
 
 def _place_of(finding: Finding, graph: Graph, text: str) -> Place:
-    """Return where a finding is shown: its op's line, else the first that has what it names."""
+    """Return where to show a finding: its op's line, or else the first with the name it quotes."""
     source = graph.source or graph.name
     named = re.search(r"[%@$]\w+|(?<=').+(?=')", finding.message)
     word = named[0] if named else ""
@@ -114,115 +106,161 @@ def _place_of(finding: Finding, graph: Graph, text: str) -> Place:
 
 def save(graph: Graph, path: str | Path) -> None:
     """Write a graph as canonical ``model.ir``, whole or not at all."""
-    from irgraph.report.files import write_atomic
+    from irgraph.files import write_atomic
+    from irgraph.text import print_graph
 
     write_atomic(path, print_graph(graph))
 
 
-def lower(
-    path: str | Path,
-    *,
-    name: str | None = None,
-    step: int | None = None,
-    kineto: str | Path | None = None,
-    dims: Mapping[str, int] | None = None,
-) -> Capture:
-    """Lower an execution trace, an ONNX model or an exported program; what it is, its content says.
-
-    ``step`` picks one step of a trace's, the last complete one else; ``kineto`` is a Kineto trace
-    of the same steps, for measured times; ``dims`` gives the sizes of dimensions that a model
-    leaves open.
-
-    Raises ``IrgraphError`` where the file cannot be used, or an option does not suit it.
-    """
-    from irgraph.capture.front_ends import lower_file
-
-    return lower_file(path, name=name, step=step, kineto=kineto, dims=dims)
-
-
-def capture(step: Callable[[], object], **options: Any) -> Capture:  # noqa: ANN401
-    """Run a training step under the observer and lower it (``irgraph.capture.live.capture``)."""
-    from irgraph.capture.live import capture as capture_live
-
-    return capture_live(step, **options)
-
-
-def rewrite(graph: Graph, pipeline: str, *, pass_path: Sequence[str] = ()) -> Outcome:
-    """Apply passes, as in ``fuse-embedding(least=4), fuse-epilogue``, or the text of a script.
-
-    A text that can be read as a pipeline of passes is one; any other is a script's statements, as
-    in ``resize B = 4096``. The graph stays as it is.
-
-    Raises ``IrgraphError`` where a pass is unknown, a script is wrong or a rewrite is illegal.
-    """
-    from irgraph.manage.stage import step_of
-    from irgraph.manager import run_steps
-
-    return run_steps(graph, [step_of(pipeline)], pass_path=tuple(pass_path))
-
-
-def compare(before: Graph, after: Graph, **options: Any) -> Comparison:  # noqa: ANN401
-    """Execute both graphs on the same inputs and compare what leaves the step.
-
-    Options as of ``irgraph.execute.compare``: seed, dims, rows, limit.
-    """
-    from irgraph.execute import compare as run
-
-    return run(before, after, **options)
-
-
-def predict(
+def rewrite(
     graph: Graph,
-    device: str | None = None,
-    host: str = "v100",
+    pipeline: str | Sequence[str | Call | Instance],
     *,
-    dims: Mapping[str, int] | None = None,
-    mode: str = "corrected",
-    software: str = "torch-2",
-    accounting: Accounting | None = None,
-    pinned: bool | None = None,
-    indices: Sequence[str] = (),
-    weights: Sequence[str] = (),
-    measured: bool = True,
-    ranks: int | str | None = None,
-    fabric: str | None = None,
-) -> Prediction:
-    """Predict a step (``irgraph.prediction.predict``): step time, timeline and critical path.
+    device: str | PredictOptions | None = None,
+    pass_path: Sequence[str] = (),
+    watchers: Sequence[Watcher] = (),
+) -> Outcome:
+    """Apply a pipeline of passes; the graph itself stays as it is.
 
-    ``dims`` gives dimensions of the model other sizes first.
+    Args:
+        graph: the step.
+        pipeline: calls of passes, as in ``fuse-embedding(least=4), fuse-epilogue``, or a list of
+            calls (texts, instances of a ``Space``). Statements are for ``run_script``.
+        device: the device whose times passes may ask for (``op.time``), or options with one.
+        pass_path: further folders of passes.
+        watchers: objects that see each step of the pipeline, and may leave it out.
+
+    Raises:
+        IrgraphError: a pass is unknown (exit code 2) or wrong (4), or a rewrite is illegal (1).
     """
-    from irgraph.prediction import predict as run
-    from irgraph.schedule.accounting import BLOCKING
+    from irgraph.manage.stage import Step, stages
 
-    rules = accounting or BLOCKING
-    return run(
-        _with_dims(graph, dims or {}),
-        device,
-        host,
-        mode=mode,
-        software=software,
-        accounting=rules,
-        pinned=pinned,
-        indices=indices,
-        weights=weights,
-        measured=measured,
-        ranks=ranks,
-        fabric=fabric,
-    )
-
-
-def _with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
-    if not dims:
-        return graph
-    from irgraph.ir.resize import with_dims
-    from irgraph.text.diagnostics import near
-
-    for name in dims:
-        if name not in graph.dims:
-            hint = f"its dimensions: {', '.join(graph.dims) or 'none'}"
-            message = f"dims: the model has no dimension {name!r}{near(name, graph.dims)}"
-            raise fail(message, hint=hint, exit_code=2)
+    text = pipeline if isinstance(pipeline, str) else ", ".join(map(str, pipeline))
     try:
-        return with_dims(graph, dims)
-    except ValueError as error:
-        raise fail(f"dims: {error}", exit_code=2) from None
+        found = stages([Step("pass", text)])
+    except IrgraphError as error:
+        first, *others = error.diagnostics
+        hint = first.hint or "statements, as in 'resize B = 4096', are for run_script"
+        raise IrgraphError((replace(first, hint=hint), *others), error.exit_code) from None
+    return _applied(graph, found, device, pass_path, watchers)
+
+
+def run_script(
+    graph: Graph,
+    script: str | Script,
+    *,
+    device: str | PredictOptions | None = None,
+    pass_path: Sequence[str] = (),
+    watchers: Sequence[Watcher] = (),
+) -> Outcome:
+    """Run the statements of a script, as in ``resize B = 4096``; the graph itself stays as it is.
+
+    Args:
+        graph: the step.
+        script: the script's text, or a script that was built as an object.
+        device: the device whose times a script may ask for (``op.time``), or options with one.
+        pass_path: further folders of passes.
+        watchers: objects that see the model before and after.
+
+    Raises:
+        IrgraphError: the script is wrong (exit code 4), or a change is illegal or an ``expect``
+            fails (1).
+    """
+    from irgraph.manage.stage import Step, stages
+
+    found = stages([Step("text", str(script))])
+    return _applied(graph, found, device, pass_path, watchers)
+
+
+def _applied(
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    device: str | PredictOptions | None,
+    pass_path: Sequence[str],
+    watchers: Sequence[Watcher],
+) -> Outcome:
+    from irgraph.manage.run import run_stages
+
+    pricer = None
+    if device is not None:
+        from irgraph.predict.target import target
+
+        pricer = target(device)
+    folders = tuple(pass_path)
+    return run_stages(graph, pipeline, pass_path=folders, pricer=pricer, watchers=watchers)
+
+
+def passes(pass_path: Sequence[str] = ()) -> list[Pass]:
+    """Return the passes of the library, and those of further folders, by name."""
+    import passes as library
+    from irgraph.language import load_pass
+
+    return [load_pass(name, pass_path) for name in library.names(pass_path)]
+
+
+def devices() -> list[DeviceFacts]:
+    """Return the devices that ship, by name."""
+    from irgraph.backend import backend
+
+    return list(backend().devices())
+
+
+def device(name: str) -> DeviceFacts:
+    """Return a device by its name or one of its aliases, or from the path of one's own sheet.
+
+    Raises ``IrgraphError`` (exit code 2) where there is none.
+    """
+    from irgraph.backend import backend
+
+    return backend().device(name)
+
+
+def hosts() -> list[HostTable]:
+    """Return the host tables that ship, by name."""
+    from irgraph.overheads import list_hosts, load_host
+
+    return [load_host(name) for name in list_hosts()]
+
+
+def analyze_traces(traces: str | Path | Sequence[str | Path], *, strict: bool = False) -> Analysis:
+    """Return what Kineto traces say, one for each rank: where the time of their steps goes.
+
+    Args:
+        traces: files, or folders of ``irgraph record``.
+        strict: whether to refuse traces that need repairs, which ``Analysis.repairs`` else tells.
+
+    Raises:
+        IrgraphError: a trace cannot be used.
+    """
+    from irgraph.analyze import analyze
+
+    given = [traces] if isinstance(traces, str | Path) else list(traces)
+    trees = [_tree(trace, strict) for trace in given]
+    return analyze(sorted(trees, key=lambda tree: tree.trace.rank))
+
+
+def replay_trace(trace: str | Path, *, means: bool = True, strict: bool = False) -> list[Replayed]:
+    """Return every complete step of a Kineto trace, simulated from its parts beside measured.
+
+    Args:
+        trace: a file, or a folder of ``irgraph record``.
+        means: whether host times are the means of the trace, or each as it was measured.
+        strict: whether to refuse a trace that needs repairs.
+
+    Raises:
+        IrgraphError: the trace cannot be used, or has no device events.
+    """
+    from irgraph.replay.replay import Lengths, replayer
+
+    tree = _tree(trace, strict)
+    if not tree.trace.on_device.any():
+        raise fail("no device events to replay", Place(str(trace)))
+    return replayer(tree).replay_all(None if means else Lengths())
+
+
+def _tree(trace: str | Path, strict: bool) -> Tree:
+    from irgraph.capture.kineto import read_kineto
+    from irgraph.capture.kineto.events.tree import build_tree
+    from irgraph.capture.recording.folder import kineto_trace
+
+    return build_tree(read_kineto(kineto_trace(str(trace)), strict=strict))

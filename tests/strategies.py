@@ -32,6 +32,8 @@ class GraphMaker:
         made: list[Op] = []
         while self.count < ops:
             made.append(self.op(3))
+        outputs = [t for op in made for inner in op.walk() for t in inner.outputs]
+        returned = tuple(self.random.choices([*self.known, *outputs], k=self.random.randrange(4)))
         return Graph(
             self.random.choice(["m", WORDS[2]]),
             self.dims,
@@ -41,6 +43,7 @@ class GraphMaker:
             (Stream("s7", "gpu0"), Stream("copy", "gpu0")),
             declared,
             tuple(made),
+            returned=self.random.choice([None, returned]),
         )
 
     def size(self) -> int:

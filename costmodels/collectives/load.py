@@ -9,7 +9,7 @@ from importlib import resources
 import msgspec
 
 from costmodels.collectives.curve import Form
-from irgraph.text.diagnostics import fail, near
+from irgraph.diagnostics import fail, near
 
 LIKE = {"broadcast": "reduce", "all_to_all": "all_to_allv", "all_gather": "all_gather_base"}
 """What stands in for a collective that nobody measured on a platform: it moves as much."""

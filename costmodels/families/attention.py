@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.benchmarks.bench import Bench, Call, gradient
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -29,7 +31,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     peak = machine.sheet.peak(query.dtype)[0] * SHARE
     flops = 4.0 * query.numel * int(key.shape[-2]) * (BACKWARD if backward else 1.0)
     flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
-    moved = sum(map(traffic, (*tensors, *op.outputs)))
+    moved = traffic(*tensors, *op.outputs)
     time = max(flops / peak / 1e3, machine.stream(moved)) + SMALL
     name = f"{op.base.strip('_')} {shape_text(query)}"
     return (work("attention", name, time, 0.5, FORMULA, outside=True),)
@@ -45,4 +47,24 @@ RULES: dict[str, Rule] = {
     **{f"aten.{name}": _attention for name in NAMES},
     **{f"aten.{name}_backward": _attention for name in NAMES},
     "aten.scaled_dot_product_attention": _attention,
+}
+
+
+def _bench(bench: Bench) -> Call:
+    op, shape = bench.case.op, (bench["batch"], bench["heads"], bench["length"], bench["dim"])
+    function = bench.torch.nn.functional.scaled_dot_product_attention
+    grad = op.endswith("backward")
+    heads = [bench.values(*shape, grad=grad) for _ in range(3)]
+    if grad:
+        return gradient(bench, function(*heads), *heads)
+    causal = op.endswith("causal")
+    return lambda: function(*heads, is_causal=causal)
+
+
+SWEEPS = {
+    "attention": Sweep(
+        dict.fromkeys(("attention", "attention_causal", "attention_backward"), _bench),
+        {"batch": (1, 32), "heads": (1, 32), "length": (16, 4096), "dim": (16, 128)},
+        most=2.0**31,
+    )
 }

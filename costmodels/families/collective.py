@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from costmodels.collectives.peers import FAMILY, OPS, message_bytes
-from costmodels.machine import Machine, Rule
-from irgraph.ir.cost import Kernel
+from costmodels.collectives.peers import OPS, message_bytes
+from costmodels.formulas.machine import Machine, Rule
+from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.op import Op
 
 SOURCE = (
@@ -29,7 +29,7 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (
         Kernel(
             f"{OPS[op.name]} of {peers.ranks}, {size} B",
-            FAMILY,
+            COLLECTIVE,
             time,
             INTERVAL * curve.error * time,
             outside=size > curve.largest > 0,

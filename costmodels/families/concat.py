@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
@@ -57,3 +59,20 @@ RULES: dict[str, Rule] = {
     **{f"aten.{n}": _split for n in ("split_copy", "split_with_sizes_copy", "unbind_copy")},
     **{f"aten.{n}": _repeat for n in ("repeat", "tile")},
 }  # fmt: skip
+
+
+def _bench(bench: Bench) -> Call:
+    torch = bench.torch
+    parts = [bench.values(bench["rows"], bench["cols"]) for _ in range(bench["parts"])]
+    if bench.case.op == "cat":
+        return lambda: torch.cat(parts, 1)
+    whole = torch.cat(parts, 1)
+    return lambda: torch.split_copy(whole, bench["cols"], 1)
+
+
+SWEEPS = {
+    "concat": Sweep(
+        dict.fromkeys(("cat", "split_copy"), _bench),
+        {"parts": (2, 160), "rows": (64, 2**12), "cols": (8, 256)},
+    )
+}

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import math
 
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.tiles import Product, tiled_time
+import numpy as np
+
+from costmodels.benchmarks.bench import Bench, Call, gradient
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.tiles import Product, tiled_time
+from costmodels.learnable.convolving import algorithms, convolution, fastest
+from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.hardware import Floats, Hardware
+from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, waves
+from costmodels.learnable.launch import growing
+from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -44,15 +54,15 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     if len(tensors) < 2 or tensors[1].rank < 3 or not op.outputs or _composite(op):
         return None
     data, weight, result = *tensors[:2], op.outputs[0]
     if _transposed(op):
         kernel = _implicit(result, weight, data, "transposed conv", machine)
     else:
-        told = _learned(op, data, weight, machine)
-        kernel = told or _implicit(data, weight, result, "conv", machine)
+        learned = _learned(op, data, weight, machine)
+        kernel = learned or _implicit(data, weight, result, "conv", machine)
     if len(tensors) < 3:
         return (kernel,)
     bias = streaming(machine, 2 * traffic(result))
@@ -60,7 +70,7 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _transposed(op: Op) -> bool:
-    """Tell a transposed convolution: the data gradient of the one from its result to its data."""
+    """Return whether a convolution is transposed: the data gradient of one the other way round."""
     return op.attributes.get("transposed") is True or "transpose" in op.base
 
 
@@ -70,7 +80,7 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
     square = data.rank == 4 and data.shape[2] == data.shape[3] > 1
     same = data.shape[2:] == result.shape[2:] and tuple(weight.shape[2:]) == (3, 3)
     dense = weight.shape[1] == data.shape[1]
-    if not (square and same and dense) or _spread(op):
+    if not (square and same and dense) or _dilated(op):
         return None
     name = f"conv {shape_text(data)} * {shape_text(weight)}"
     sizes = {"batch": data.shape[0], "in_channels": data.shape[1], "input_size": data.shape[2]}
@@ -78,14 +88,14 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
     return machine.ask("conv2d", name, dtype=data.dtype, **{k: int(v) for k, v in sizes.items()})
 
 
-def _spread(op: Op) -> bool:
-    """Tell whether the window has gaps."""
+def _dilated(op: Op) -> bool:
+    """Return whether the window has gaps."""
     dilation = op.attributes.get("dilation", 1)
     return any(step != 1 for step in (dilation if isinstance(dilation, tuple) else (dilation,)))
 
 
 def _composite(op: Op) -> bool:
-    """Tell whether the calls inside are recorded down to a convolution kernel's op."""
+    """Return whether the calls inside are recorded down to the op of a convolution kernel."""
     return any(child.name.startswith("aten.") and child.inputs for child in op.body)
 
 
@@ -127,3 +137,91 @@ RULES: dict[str, Rule] = {
         ("aten.convolution_backward", *(f"aten.{name}" for name in DATA_FIRST)), _backward
     ),
 }  # fmt: skip
+
+GROUPS = 4
+"""Groups of the grouped convolution that is measured; channels are rounded up to a multiple."""
+
+
+def _bench(bench: Bench) -> Call:
+    torch, window = bench.torch, bench["window"]
+    op, _, kind = bench.case.op.partition("_")
+    groups = {"depthwise": bench["channels"], "grouped": GROUPS}.get(kind, 1)
+    channels = -(-bench["channels"] // groups) * groups
+    out = channels if kind == "depthwise" else -(-bench["out"] // groups) * groups
+    axes = 1 if op == "conv1d" else 2
+    grad = kind == "backward"
+    image = bench.values(bench["batch"], channels, *(bench["side"],) * axes, grad=grad)
+    wide = (channels, out) if kind == "transposed" else (out, channels // groups)
+    weight = bench.values(*wide, *(window,) * axes, grad=grad)
+    if kind == "transposed":
+        return lambda: torch.conv_transpose2d(image, weight, None, 1, window // 2)
+    function = torch.conv1d if axes == 1 else torch.conv2d
+
+    def call() -> object:
+        return function(image, weight, None, 1, window // 2, 1, groups)
+
+    return gradient(bench, call(), image, weight) if grad else call
+
+
+SWEEPS = {
+    "conv2d": Sweep(
+        dict.fromkeys(
+            ("conv2d", "conv2d_depthwise", "conv2d_grouped", "conv2d_transposed",
+             "conv2d_backward"),
+            _bench,
+        ),
+        {"batch": (1, 64), "channels": (4, 1024), "out": (4, 1024), "side": (4, 128),
+         "window": (1, 5)},
+        ((2, 16, 32, 28, 3), (32, 64, 64, 56, 3)),
+        2.0**33,
+    ),
+    "conv1d": Sweep(
+        dict.fromkeys(("conv1d", "conv1d_depthwise"), _bench),
+        {"batch": (1, 64), "channels": (4, 512), "out": (4, 512), "side": (16, 2**12),
+         "window": (1, 9)},
+        most=2.0**36,
+    ),
+}  # fmt: skip
+
+SIZES = (
+    "batch", "in_channels", "out_channels", "kernel_size", "input_size", "stride", "padding"
+)  # fmt: skip
+
+
+def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
+    """Return inputs of dense float32 convolutions over square images."""
+    shape = convolution(sizes)
+    inner, outer, side, out = shape.inner, shape.outer, shape.side, shape.out
+    flops = 2 * shape.pixels * outer * shape.depth
+    base, common = roofline(flops, shape.outside + 4 * shape.depth * outer, device)
+    columns = [log2(inner), log2(side), log2(out), log2(shape.depth), *common]
+    columns += _choices(algorithms(shape, device), base)
+    for step in (2, 4, 6, 8, 16):
+        columns += [log2(np.ceil(out / step) * step / out), *multiples(out, step)]
+    for channels in (inner, outer):
+        columns += [*multiples(channels, 2, 4), log2(np.ceil(channels / 8) * 8 / channels)]
+    columns += [log2(np.ceil(outer / 32) * 32 / outer)]
+    columns += [*waves(shape.pixels, outer, np.ones_like(outer), device), device.dual]
+    personal = [log2(shape.batch), log2(outer), log2(shape.pixels)]
+    return Inputs(base, columns, personal, log2(flops), device.known)
+
+
+def _choices(times: list[Floats], base: Floats) -> list[Floats]:
+    """Return how algorithms compare with the base, the best with the next, and each with others."""
+    ordered = np.sort(times, 0)
+    found = [np.clip(log2(time / base), -6, 6) for time in (*times, ordered[0])]
+    found += [np.minimum(log2(ordered[1] / ordered[0]), 2)]
+    implicit, fused, *_, apart = times
+    return [*found, log2(fused / apart), log2(implicit / apart), log2(implicit / fused)]
+
+
+LEARNED = LearnedFamily(
+    "conv2d",
+    ("conv",),
+    SIZES,
+    _inputs,
+    lambda asked: Query("conv", {name: float(asked[name]) for name in SIZES}),
+    Settings(steps=2500, batch=256, decay=0.3, architecture=Architecture(64, 3, 8)),
+    growing(lambda data, device: fastest(data.sizes, device), "linear"),
+    similar="gemm",
+)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ERROR, ROOFLINE, streaming
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.transposed import transposed_copy
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ERROR, ROOFLINE, streaming, transposed_copy
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -89,7 +90,7 @@ def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _copy_into(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     return move(tensors[1], tensors[0], op, machine) if len(tensors) >= 2 else None
 
 
@@ -114,3 +115,29 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("aten.copy_", "aten._copy_from"), _copy_into),
     **dict.fromkeys(("aten.item", "aten._local_scalar_dense", "aten.is_nonzero"), _item),
 }  # fmt: skip
+
+
+def _bench(bench: Bench) -> Call:
+    torch, op, nbytes = bench.torch, bench.case.op, bench["bytes"]
+    bench.spend(3 * nbytes)
+    far = torch.zeros(nbytes, dtype=torch.uint8, device=bench.device)
+    if op == "cast":
+        return lambda: far.to(torch.float16)
+    if op == "on_device":
+        other = torch.zeros_like(far)
+        return lambda: far.copy_(other)
+    pinned = op.endswith("_pinned") and bench.device.startswith("cuda")
+    near = torch.zeros(nbytes, dtype=torch.uint8, pin_memory=pinned)
+    target, source = (far, near) if op.startswith("to_device") else (near, far)
+    return lambda: target.copy_(source)
+
+
+SWEEPS = {
+    "copy": Sweep(
+        dict.fromkeys(
+            ("to_device", "to_device_pinned", "to_host", "to_host_pinned", "on_device", "cast"),
+            _bench,
+        ),
+        {"bytes": (64, 2**28)},
+    )
+}

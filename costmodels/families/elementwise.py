@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from costmodels.elements import ERROR, ROOFLINE, streaming
-from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.scatter import add_rows
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
+from costmodels.formulas.elements import ERROR, ROOFLINE, streaming
+from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.formulas.scatter import add_rows
+from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.hardware import Floats, Hardware
+from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, settling
+from costmodels.learnable.launch import linear_in
+from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -63,9 +73,10 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if op.written and isinstance(values, Tensor) and not _broadcasts(values, target):
         return add_rows(target, values, machine)
     name = f"{op.base} {shape_text(target)}"
-    told = machine.ask("elementwise", name, op=op.base, elements=target.numel, dtype=target.dtype)
-    if told:
-        return (told,)
+    count, dtype = target.numel, target.dtype
+    learned = machine.ask("elementwise", name, op=op.base, elements=count, dtype=dtype)
+    if learned:
+        return (learned,)
     return (work("elementwise", name, elementwise_time(op, machine), ERROR, ROOFLINE),)
 
 
@@ -78,7 +89,7 @@ def elementwise_time(op: Op, machine: Machine) -> float:
         return streaming(machine, 4.0 * tensors * count, flops * count)
     read = {t.name: t for t in op.inputs}
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
-    moved = sum(map(traffic, (*read.values(), *written)))
+    moved = traffic(*read.values(), *written)
     return streaming(machine, moved, elements=count if needs_offsets(read.values(), count) else 0)
 
 
@@ -96,3 +107,82 @@ RULES: dict[str, Rule] = {
     **{f"aten.{name}": pointwise for name in POINTWISE},
     **{f"aten.{name}_": pointwise for name in POINTWISE},
 }
+
+_UNARY: Mapping[str, Function] = {
+    "add_scalar": lambda t, x: x + 1.5,
+    "relu": lambda t, x: t.relu(x),
+    "sigmoid": lambda t, x: t.sigmoid(x),
+    "tanh": lambda t, x: t.tanh(x),
+    "gelu": lambda t, x: t.nn.functional.gelu(x),
+    "silu": lambda t, x: t.nn.functional.silu(x),
+}
+_DROPOUT: Mapping[str, Function] = {"dropout": lambda t, x: t.native_dropout(x, 0.5, True)[0]}
+
+
+def _bench_binary(bench: Bench) -> Call:
+    op, shape = bench.case.op, (bench["rows"], bench["cols"])
+    one = bench.values(*shape)
+    two = bench.values(bench["cols"]) if op == "add_row" else bench.values(*shape)
+    if op == "add_":
+        return lambda: one.add_(two, alpha=-0.1)
+    return lambda: one * two if op == "mul" else one + two
+
+
+SWEEPS = {
+    "elementwise": Sweep(
+        {
+            **dict.fromkeys(("add", "mul"), _bench_binary),
+            **forward(_UNARY),
+            **dict.fromkeys(("add_row", "add_"), _bench_binary),
+            **backward({name: _UNARY[name] for name in ("relu", "gelu", "tanh", "sigmoid")}),
+        },
+        MATRIX,
+    ),
+    "dropout": Sweep({**forward(_DROPOUT), **backward(_DROPOUT)}, MATRIX),
+}
+
+TENSORS = {
+    "add": 3, "mul": 3, "div": 3, "pow": 3, "addu": 2, "mulu": 2, "powu": 2, "relu": 2, "tanh": 2
+}  # fmt: skip
+"""Tensors that each measured op reads and writes; the suffix ``u`` is a scalar operand."""
+
+BLOCK = 512
+"""Elements a thread block handles in torch's vectorised kernels: 128 threads of 4."""
+
+
+def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
+    """Return inputs of float32 element-wise ops over contiguous tensors."""
+    elements = sizes["rows"] * sizes["cols"]
+    op = sizes["op"].astype(np.intp)
+    tensors = _tensors(op)
+    nbytes = 4 * elements * tensors
+    base, common = roofline(elements, nbytes, device)
+    waves = np.ceil(elements / np.float32(BLOCK)) / device.sms
+    columns = [tensors, *common[1:], settling(waves), settling(waves / 64)]
+    columns += [log2(np.ceil(waves / 8) * 8 / waves)]
+    columns += multiples(sizes["rows"] % 4 * sizes["cols"], 4)
+    columns += [(op == number).astype(np.float32) for number in range(len(TENSORS))]
+    return Inputs(base, [*columns, device.dual], [], log2(nbytes), device.known)
+
+
+def _tensors(op: NDArray[np.intp]) -> Floats:
+    return np.asarray(list(TENSORS.values()), np.float32)[op]
+
+
+def _query(asked: Mapping[str, float | str]) -> Query | None:
+    """Return an op of one operand; others may broadcast, which was not measured."""
+    op = str(asked["op"]).rstrip("_")
+    sizes = {"rows": float(asked["elements"]), "cols": 1.0}
+    return Query(op, sizes) if op in ("relu", "tanh") else None
+
+
+LEARNED = LearnedFamily(
+    "elementwise",
+    tuple(TENSORS),
+    ("rows", "cols"),
+    _inputs,
+    _query,
+    Settings(steps=3000, batch=1024, architecture=Architecture(64)),
+    # kilobytes, so that the fit is well conditioned
+    linear_in(lambda data: data.sizes["rows"] * data.sizes["cols"] * _tensors(data.op) * 4e-3),
+)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from costmodels.elements import ERROR as STREAM_ERROR
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.lookup import (
+from costmodels.benchmarks.bench import Array, Bench, Call, gradient
+from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
+from costmodels.formulas.elements import ERROR as STREAM_ERROR
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.lookup import (
     Table,
     forward_time,
     gather_time,
@@ -15,8 +17,8 @@ from costmodels.lookup import (
     paper_time,
     update_traffic_time,
 )
-from costmodels.machine import Machine, Rule, shape_text, traffic, work
-from costmodels.table_gradient import (
+from costmodels.formulas.machine import Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.table_gradient import (
     FEATURE_MOST,
     dense_gradient,
     few_rows_gradient,
@@ -25,7 +27,7 @@ from costmodels.table_gradient import (
     weights_gradient,
 )
 from irgraph.ir.cost import Kernel
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 ERROR = 0.3
@@ -46,15 +48,15 @@ MEAN, MAX = 1, 2
 
 
 def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine) -> Table:
-    """Return one table's part of a lookup; ``last`` says that offsets end with the total."""
+    """Return one table's part of a lookup; ``last``: offsets end with the total."""
     bags = int(offsets.numel) - (1 if last else 0)
     rows, width = (int(size) for size in weight.shape)
     return _table(rows, width, bags, indices, weight.itemsize, machine)
 
 
 def _table(rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine) -> Table:
-    spread = machine.indices.of(indices, rows)
-    return Table(rows, width, bags, int(indices.numel), size, indices.itemsize, spread)
+    law = machine.indices.of(indices, rows)
+    return Table(rows, width, bags, int(indices.numel), size, indices.itemsize, law)
 
 
 def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> Kernel:
@@ -92,18 +94,14 @@ def _sizes(tables: Sequence[Table]) -> str:
     return f"B{first.bags} T{len(tables)} L{each:g} D{first.width}"
 
 
-def _tensors(value: Value) -> list[Tensor]:
-    return [t for t in value if isinstance(t, Tensor)] if isinstance(value, tuple) else []
-
-
 def _bag(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price one embedding bag, which also writes what its gradient needs beside the output."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     if len(tensors) < 3 or tensors[0].rank != 2:
         return None
     last = op.attributes.get("include_last_offset") is True
     one = table(tensors[0], tensors[1], tensors[2], last, machine)
-    aside = max(sum(map(traffic, op.outputs[1:])), one.index_size * one.lookups)
+    aside = max(traffic(*op.outputs[1:]), one.index_size * one.lookups)
     weights = op.attributes.get("per_sample_weights")
     extra = aside + (weights.nbytes if isinstance(weights, Tensor) else 0)
     return (lookup_kernel([one], machine, extra=float(extra)),)
@@ -111,7 +109,7 @@ def _bag(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price one bag's gradient: a row for each index if sparse, else a table of mostly zeros."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     count, mode = op.attributes.get("num_weights"), op.attributes.get("mode")
     if len(tensors) < 3 or not isinstance(count, int):
         return None
@@ -126,7 +124,7 @@ def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _weights_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the gradient of the indices' own weights."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     if len(tensors) < 3 or tensors[1].rank != 2:
         return None
     gradient, weight, indices = tensors[:3]
@@ -137,13 +135,13 @@ def _weights_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a batch of lookups: lists of weights, indices and offsets."""
-    weights, indices, offsets = (_tensors(v) for v in (*op.operands, (), (), ())[:3])
+    weights, indices, offsets = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not weights or len(weights) != len(indices) or len(weights) != len(offsets):
         return None
     last = op.attributes.get("include_last_offset") is True
     parts = [table(*each, last, machine) for each in zip(weights, indices, offsets, strict=True)]
-    scales = _tensors(op.attributes.get("per_sample_weights"))
-    return (lookup_kernel(parts, machine, extra=float(sum(map(traffic, scales)))),)
+    scales = members(op.attributes.get("per_sample_weights"))
+    return (lookup_kernel(parts, machine, extra=float(traffic(*scales))),)
 
 
 def _batched_tables(
@@ -158,7 +156,7 @@ def _batched_tables(
 
 def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the gradients of a batch: rows if sparse, else zeros of all tables and their update."""
-    gradients, indices = (_tensors(v) for v in (*op.operands, (), ())[:2])
+    gradients, indices = (members(v) for v in (*op.operands, (), ())[:2])
     given = op.attributes.get("num_weights")
     rows = [int(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
     if not gradients or not len(gradients) == len(indices) == len(rows):
@@ -183,7 +181,7 @@ def _rows_of_batch(parts: Sequence[Table], mean: bool, machine: Machine) -> Kern
 
 def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the fused backward and update of a batch: no gradient table is ever made."""
-    weights, gradients, indices = (_tensors(v) for v in (*op.operands, (), (), ())[:3])
+    weights, gradients, indices = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not weights or not len(weights) == len(gradients) == len(indices):
         return None
     rows = [int(weight.shape[0]) for weight in weights]
@@ -192,7 +190,7 @@ def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the gradient of ``aten::embedding``: each index is a bag of its own."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     count = op.attributes.get("num_weights")
     if len(tensors) < 2 or not isinstance(count, int):
         return None
@@ -206,7 +204,7 @@ def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price ``aten::embedding``: ``index_select`` of rows, each index a bag of its own."""
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     if len(tensors) < 2 or tensors[0].rank != 2:
         return None
     weight, indices = tensors[:2]
@@ -232,4 +230,59 @@ RULES: dict[str, Rule] = {
     "irgraph.batched_embedding": _batched,
     "irgraph.batched_embedding_backward": _batched_backward,
     "irgraph.batched_embedding_sgd": _batched_sgd,
+}  # fmt: skip
+
+
+def _bench(bench: Bench) -> Call:
+    """Prepare lookups of one table, or of several of the same size, one call each."""
+    make = _bench_bag if bench.case.op.startswith("embedding_bag") else _bench_rows
+    calls = [make(bench) for _ in range(bench["tables"])]
+    return calls[0] if len(calls) == 1 else lambda: [call() for call in calls]
+
+
+def _bench_bag(bench: Bench) -> Call:
+    torch, count = bench.torch, bench["batch"] * bench["lookups"]
+    mode = bench.case.op.removeprefix("embedding_bag_")
+    backward = mode.startswith("backward")
+    weight = bench.values(bench["rows"], bench["dim"], grad=backward)
+    if mode in ("backward", "backward_max"):
+        bench.spend(weight.nbytes)
+    indices = bench.rows(bench["rows"], count)
+    offsets = torch.arange(0, count, bench["lookups"], device=bench.device)
+    lookup = torch.nn.functional.embedding_bag
+    if mode == "weighted":
+        weights = bench.values(count)
+        return lambda: lookup(indices, weight, offsets, mode="sum", per_sample_weights=weights)
+    if not backward:
+        return lambda: lookup(indices, weight, offsets, mode=mode)
+    kind = "max" if mode.endswith("max") else "sum"
+    result: Array = lookup(indices, weight, offsets, mode=kind, sparse=mode.endswith("sparse"))
+    return gradient(bench, result, weight)
+
+
+def _bench_rows(bench: Bench) -> Call:
+    lookup, backward = bench.torch.nn.functional.embedding, bench.case.op.endswith("backward")
+    weight = bench.values(bench["rows"], bench["dim"], grad=backward)
+    indices = bench.rows(bench["rows"], bench["batch"] * bench["lookups"])
+    if not backward:
+        return lambda: lookup(indices, weight)
+    bench.spend(weight.nbytes)
+    return gradient(bench, lookup(indices, weight), weight)
+
+
+SWEEPS = {
+    "embedding": Sweep(
+        dict.fromkeys(
+            ("embedding_bag_sum", "embedding_bag_mean", "embedding_bag_max",
+             "embedding_bag_weighted", "embedding_bag_backward", "embedding_bag_backward_sparse",
+             "embedding_bag_backward_max", "embedding", "embedding_backward"),
+            _bench,
+        ),
+        {"rows": (3, 40_000_000), "dim": (8, 256), "batch": (64, 2**12), "lookups": (1, 128),
+         "tables": (1, 26)},
+        ((3, 128, 2048, 1, 1), (1_000_000, 64, 2048, 100, 1), (40_000_000, 16, 2048, 1, 1),
+         (100_000, 64, 512, 10, 26), (64, 16, 64, 2, 2)),
+        2.0**44,
+        DISTRIBUTIONS,
+    )
 }  # fmt: skip

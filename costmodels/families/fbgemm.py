@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from costmodels.elements import ROOFLINE, streaming
 from costmodels.families.embedding import lookup_kernel
-from costmodels.families.fill import FORMULA as FILL
-from costmodels.lookup import Table
-from costmodels.machine import Machine, Rule, traffic, work
-from costmodels.scatter import SCATTER_ERROR, UPDATE, sort_kernel, update_time
+from costmodels.families.fill import SOURCE as FILL
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.lookup import Table
+from costmodels.formulas.machine import Machine, Rule, members, traffic, work
+from costmodels.formulas.scatter import SCATTER_ERROR, UPDATE, sort_kernel, update_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -21,7 +21,7 @@ SOURCE = (
 
 STATES = {"sgd": 0.0, "approx_sgd": 0.0, "adagrad": 1.0, "adam": 2.0, "lamb": 2.0,
           "partial_rowwise_adam": 1.0}  # fmt: skip
-"""Tensors as large as the table that an optimizer keeps; any other keeps a number for each row."""
+"""Tensors as large as the table that an optimizer keeps; all others keep a number a row."""
 
 LINEARISED, AFTER, ROW_START = 13.0, (2.7, 6.0, 2.7, 5.5, 4.0, 4.0), 10.0
 """Microseconds of small kernels before the sort, which makes indices of all tables one range, and
@@ -38,12 +38,12 @@ PREPARED = {
     "block_bucketize_sparse_features": 6, "expand_into_jagged_permute": 1,
     "jagged_to_padded_dense": 1, "segment_sum_csr": 1,
 }  # fmt: skip
-"""Ops that reorder or check indices, and their kernels (traced, or by their kin)."""
+"""Ops that reorder or check indices, and their kernels (traced, or as similar ops have)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A batched lookup as its op tells it: equal tables, one for each ``max_D`` columns."""
+    """A batched lookup as its op describes it: equal tables, one for each ``max_D`` columns."""
 
     table: Table
     count: int
@@ -54,7 +54,7 @@ class Lookup:
 def _lookup(op: Op, machine: Machine) -> Lookup | None:
     given = {t: op.attributes.get(t) for t in ("indices", "offsets", "total_D", "max_D")}
     indices, offsets, total, width = given.values()
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     weights = max(tensors, key=lambda t: t.numel, default=None)
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or weights is None:
         return None
@@ -63,8 +63,8 @@ def _lookup(op: Op, machine: Machine) -> Lookup | None:
     count = max(total // max(width, 1), 1)
     bags, lookups = (offsets.numel - 1) // count, indices.numel // count
     rows = max(weights.numel // (count * width), 1)
-    spread = machine.indices.of(indices, rows)
-    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize, spread)
+    law = machine.indices.of(indices, rows)
+    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize, law)
     bits = op.attributes.get("total_hash_size_bits")
     return Lookup(one, count, bits if isinstance(bits, int) and bits else 32, weights)
 
@@ -110,7 +110,7 @@ def _small(name: str, start: float, count: int, machine: Machine) -> Kernel:
 
 def _unpaired(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price an update whose lookup is not in the graph: its gradient moves, the rest is unknown."""
-    time = streaming(machine, 3.0 * sum(map(traffic, op.inputs)))
+    time = streaming(machine, 3.0 * traffic(*op.inputs))
     return (work("embedding", "update of an unknown lookup", time, 1.0, UPDATE, outside=True),)
 
 
@@ -118,7 +118,7 @@ def _prepared(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not op.inputs:
         return None
     count = PREPARED[op.base]
-    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+    moved = traffic(*op.inputs, *op.outputs)
     time = streaming(machine, moved / count)
     return (work("index", op.base, time, 0.5, ROOFLINE),) * count
 

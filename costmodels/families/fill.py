@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ERROR, streaming
-from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ERROR, streaming
+from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 SOURCE = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
 
-FORMULA = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
-
 
 def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
     """Return the kernel that writes every element of a tensor."""
     # the paper's program counts two tensors
     nbytes = traffic(tensor) * (2 if machine.paper else 1)
-    return work("fill", f"fill {shape_text(tensor)}", streaming(machine, nbytes), ERROR, FORMULA)
+    return work("fill", f"fill {shape_text(tensor)}", streaming(machine, nbytes), ERROR, SOURCE)
 
 
 def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -36,3 +36,11 @@ NAMES = (
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _fill for name in NAMES}
+
+
+def _bench(bench: Bench) -> Call:
+    given = bench.values(bench["elements"])
+    return given.zero_ if bench.case.op == "zero_" else lambda: bench.torch.rand_like(given)
+
+
+SWEEPS = {"fill": Sweep(dict.fromkeys(("zero_", "rand"), _bench), {"elements": (16, 2**28)})}

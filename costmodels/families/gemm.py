@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from costmodels.elements import broadcast_copy
+import numpy as np
+
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
 from costmodels.families.concat import cat
-from costmodels.machine import SMALL, Machine, Rule, work
-from costmodels.tiles import Product, tiled_time
+from costmodels.formulas.elements import broadcast_copy
+from costmodels.formulas.machine import Machine, Rule, members
+from costmodels.formulas.products import product_kernels
+from costmodels.formulas.tiles import Product
+from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.hardware import Hardware
+from costmodels.learnable.inputs import START, Inputs, Sizes, log2, multiples, settling, waves
+from costmodels.learnable.launch import linear_in_waves
+from costmodels.learnable.settings import Settings
+from costmodels.learnable.tiling import tiling
 from irgraph.ir.cost import Kernel
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.tf32 import PLAIN, factors
 
@@ -20,64 +31,8 @@ SOURCE = (
     "trained on V100, A100, P100, T4 in f32"
 )
 
-ERROR = 0.25
-"""90 % of the traced V100 products lie within this of the tile model."""
-
-TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
-VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
-SMALL_TILE = "rounds of one small tile a multiprocessor, from traced gemmSN kernels"
-
-VECTOR_SHARE = 0.62
-"""Share of DRAM bandwidth of products with a vector (traced gemv2T, gemvNSP, gemmk1: 0.5-0.7)."""
-
-SMALL_SIDE, MOST_SMALL, SMALL_ROUND = 16, 128, 1.3
-"""Batched products with a side this short, and none longer than that, run kernels of their own
-(gemmSN), one block each, which take this many microseconds a round."""
-
 FUSED = ("linear_relu", "addmm_relu", "_addmm_activation")
 """Products that add a bias and apply an activation in one kernel."""
-
-
-def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernels of a product: one, and a second where a split vector is summed up."""
-    p = product
-    batch = f"{p.batch} x " if p.batch > 1 else ""
-    name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
-    sizes = {"batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth}
-    told = machine.ask("gemm", name, dtype=p.dtype, layout=p.layout, **sizes)
-    if told:
-        return (told,)
-    if 1 in (p.rows, p.columns, p.depth):
-        return _vector(product, machine, name)
-    memory = machine.stream(p.traffic)
-    if _is_small(p):
-        rounds = -(-p.batch // machine.sheet.sms)
-        time, tile, formula = rounds * SMALL_ROUND, "small", SMALL_TILE
-    else:
-        time, tile = tiled_time(product, machine)
-        formula = TILED
-    units = machine.sheet.peak(p.dtype)[1]
-    time = max(time, memory) + SMALL
-    outside = units or machine.sheet.architecture not in ("volta", "ampere", "pascal")
-    error = 2 * ERROR if outside else ERROR
-    return (work("gemm", f"{name} {tile}", time, error, formula, outside=outside),)
-
-
-def _is_small(product: Product) -> bool:
-    """Tell whether a batched product runs a kernel for small matrices."""
-    p = product
-    sides = (p.rows, p.columns, p.depth)
-    short = min(p.rows, p.columns) <= SMALL_SIDE and max(sides) <= MOST_SMALL
-    return p.batch > 1 and short and p.layout != "nt"
-
-
-def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:
-    time = machine.stream(product.traffic, VECTOR_SHARE) + SMALL
-    first = work("gemm", f"{name} vector", time, ERROR, VECTOR)
-    if product.rows == 1 and product.depth >= 1024 and product.columns > 1:
-        add_up = work("gemm", f"{name} add up the parts", SMALL + 1.5, 0.3, VECTOR)
-        return first, add_up
-    return (first,)
 
 
 def layout(first: Tensor, second: Tensor) -> str:
@@ -153,7 +108,7 @@ def _matmul(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    tensors = [t for t in op.operands if isinstance(t, Tensor)]
+    tensors = members(op.operands)
     matrix = next((t for t in tensors if t.rank == 2), None)
     if matrix is None:
         return None
@@ -164,35 +119,30 @@ def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price several products as one; results are views of one block.
 
-    Factors are stacked first, if they do not lie so; biases too, and spread over the results.
+    Factors that are not stacked in memory are copied first; biases too, into every result.
     """
-    first, second = (tensors_of(value) for value in op.operands[:2])
+    first, second = (members(value) for value in op.operands[:2])
     if not first or len(first) != len(second) or not op.outputs:
         return None
     product = replace(_product(_stacked(first), _stacked(second)), batch=len(first))
-    copies = [_stack(list_, machine) for list_ in (first, second) if not lie_stacked(list_)]
-    bias = tensors_of(op.attributes.get("bias", ()))
+    copies = [_stack(list_, machine) for list_ in (first, second) if not are_stacked(list_)]
+    bias = members(op.attributes.get("bias", ()))
     if bias:
-        copies += [_stack(bias, machine)] * (not lie_stacked(bias))
+        copies += [_stack(bias, machine)] * (not are_stacked(bias))
         copies.append(broadcast_copy(bias[0], _whole(op.outputs), machine))
     return (*copies, *product_kernels(product, machine))
 
 
-def tensors_of(value: Value) -> list[Tensor]:
-    """Return the tensors of a list."""
-    return [t for t in value if isinstance(t, Tensor)] if isinstance(value, tuple) else []
-
-
-def lie_stacked(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether tensors of one type lie at equal distances in one buffer, or are the same."""
+def are_stacked(tensors: Sequence[Tensor]) -> bool:
+    """Return whether tensors of one type are at equal distances in one buffer, or the same."""
     starts = [int(t.offset) for t in tensors]
     steps = {b - a for a, b in pairwise(starts)}
     return len({t.buffer for t in tensors}) == 1 and len(steps) <= 1
 
 
 def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Return one of the factors as it lies in the stack: copies are row by row."""
-    return tensors[0] if lie_stacked(tensors) else replace(tensors[0], strides=None)
+    """Return one of the factors with its layout in the stack: copies are row by row."""
+    return tensors[0] if are_stacked(tensors) else replace(tensors[0], strides=None)
 
 
 def _whole(tensors: Sequence[Tensor]) -> Tensor:
@@ -237,3 +187,101 @@ RULES: dict[str, Rule] = {
     "irgraph.batched_gemm": _batched,
 }
 RULES |= {form: _in_tf32(RULES[name]) for form, name in PLAIN.items()}
+
+
+def _bench(bench: Bench) -> Call:
+    torch, op = bench.torch, bench.case.op
+    first, second = bench.values(bench["m"], bench["k"]), bench.values(bench["n"], bench["k"])
+    if op.endswith("_gradient"):
+        given = bench.values(bench["m"], bench["n"])
+        if op == "input_gradient":
+            return lambda: torch.mm(given, second)
+        return lambda: torch.mm(given.t(), first)
+    bias = bench.values(bench["n"])
+    if op == "linear":
+        return lambda: torch.nn.functional.linear(first, second, bias)
+    return lambda: torch.addmm(bias, first, second.t())
+
+
+def _bench_batched(bench: Bench) -> Call:
+    torch, op = bench.torch, bench.case.op
+    first = bench.values(bench["batch"], bench["m"], bench["k"])
+    if op == "bmm_transposed":
+        crossed = bench.values(bench["batch"], bench["n"], bench["k"])
+        return lambda: torch.bmm(first, crossed.transpose(1, 2))
+    second = bench.values(bench["batch"], bench["k"], bench["n"])
+    if op == "bmm":
+        return lambda: torch.bmm(first, second)
+    added = bench.values(bench["batch"], bench["m"], bench["n"])
+    return lambda: torch.baddbmm(added, first, second)
+
+
+SWEEPS = {
+    "linear": Sweep(
+        dict.fromkeys(("linear", "addmm", "input_gradient", "weight_gradient"), _bench),
+        {"batch": (1, 1), "m": (4, 2**14), "n": (1, 2**14), "k": (1, 2**14)},
+        ((1, 2048, 1, 1024), (1, 2048, 512, 13), (1, 2048, 1024, 1024), (1, 64, 16, 8)),
+    ),
+    "bmm": Sweep(
+        dict.fromkeys(("bmm", "baddbmm", "bmm_transposed"), _bench_batched),
+        {"batch": (2, 2**12), "m": (4, 2**11), "n": (2, 2**11), "k": (2, 2**11)},
+        ((2048, 27, 27, 128), (2048, 9, 9, 64), (2048, 27, 128, 27), (4, 8, 8, 8)),
+    ),
+}
+
+SIZES = ("batch", "m", "n", "k")
+
+LONG_SIDE = np.float32(1024)
+"""Length of a product's side from which it hardly matters how much longer it is."""
+
+OTHER_LAYOUT = 0.15
+"""Half a 90 % interval of log errors that is added for products whose factors lie otherwise than in
+training (weight and input gradients): their kernels differ by so much in the traces of a V100."""
+
+
+def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
+    """Return inputs of float32 products (batch, m, k) x (k, n); op 0 is ``linear``, 1 ``bmm``.
+
+    The base is that of tiles on multiprocessors. What tells tile shapes and sides apart is
+    personal: on a card never measured the library may choose otherwise.
+    """
+    batch, m, n, k = (sizes[name] for name in SIZES)
+    flops = 2 * batch * m * n * k
+    single = 1 - sizes["op"]
+    weights = np.where(single > 0, np.float32(1), batch)
+    nbytes = 4 * (batch * m * k + weights * k * n + batch * m * n + single * n)
+    memory = nbytes / (device.bandwidth * np.float32(1e3))
+    tiles = tiling(batch, m, n, k, sizes["op"].astype(np.intp), device)
+    base = np.maximum(tiles.time, memory) + np.float32(START)
+    columns = [sizes["op"], np.clip(log2(tiles.time / memory), -4, 4)]
+    columns += [settling(base / np.float32(START)), settling(nbytes / device.l2)]
+    columns += [log2(tiles.rounds / tiles.share), settling(tiles.rounds), log2(tiles.padded)]
+    columns += [log2(tiles.rival / tiles.time), tiles.cache, settling(k / 32)]
+    personal = [settling(k / LONG_SIDE), *waves(m, n, batch, device)]
+    for side in (m, n, k):
+        personal += multiples(side, 2, 4)
+    personal += [settling(side / LONG_SIDE) for side in (batch, m, n)]
+    personal += [log2(tiles.columns), log2(tiles.rows), device.dual]
+    return Inputs(base, columns, personal, log2(flops), device.known)
+
+
+def _query(asked: Mapping[str, float | str]) -> Query | None:
+    """Return a product; vectors were not measured. ``layout`` is as in ``Product``."""
+    sizes = {name: float(asked[name]) for name in SIZES}
+    if min(sizes["m"], sizes["n"], sizes["k"]) < 2:
+        return None
+    op, measured = ("linear", "tn") if sizes["batch"] == 1 else ("bmm", "nn")
+    return Query(op, sizes, 0.0 if asked.get("layout") == measured else OTHER_LAYOUT)
+
+
+LEARNED = LearnedFamily(
+    "gemm",
+    ("linear", "bmm"),
+    SIZES,
+    _inputs,
+    _query,
+    Settings(steps=9000),
+    linear_in_waves,
+    similar="elementwise",
+    measured_as=("linear", "bmm"),
+)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
-from costmodels.elements import ERROR, streaming
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
 from costmodels.families.copy import device_copy, host_copy
 from costmodels.families.fill import fill_kernel
 from costmodels.families.sort import places
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.scatter import (
+from costmodels.formulas.elements import ERROR, streaming
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.scatter import (
     SCATTER_ERROR,
     UPDATE,
     sort_kernel,
@@ -44,8 +46,7 @@ GATHER = "elements / (0.67 a cycle and multiprocessor), from traced kernels; nev
 
 def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]]:
     """Return an op's index tensors, and the copies of those that still lie on the host."""
-    listed = op.operands[1] if len(op.operands) > 1 else ()
-    found = [t for t in listed if isinstance(t, Tensor)] if isinstance(listed, tuple) else []
+    found = members(op.operands[1]) if len(op.operands) > 1 else []
     hosted = [t for t in found if t.device == "cpu"]
     copies = [host_copy(t, machine, to_host=False, waits=True) for t in hosted]
     masks = (places(t, machine) for t in found if t.dtype == "bool")
@@ -115,7 +116,7 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not op.outputs:
         return None
     result = op.outputs[0]
-    nbytes = 2 * traffic(result) + sum(map(traffic, op.inputs[1:]))
+    nbytes = 2 * traffic(result) + traffic(*op.inputs[1:])
     name = f"{op.base} {shape_text(result)}"
     return (work("index", name, streaming(machine, nbytes), SCATTER_ERROR, UPDATE),)
 
@@ -127,7 +128,7 @@ def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     target, given = tensors[0], tensors[1:]
     changed = max(t.numel for t in given) * target.itemsize
-    time = update_time(machine, sum(map(traffic, given)), min(changed, target.nbytes))
+    time = update_time(machine, traffic(*given), min(changed, target.nbytes))
     name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
     before = () if op.written else (device_copy(target, target, machine),)
     return (*before, work("index", name, time, SCATTER_ERROR, UPDATE))
@@ -177,3 +178,44 @@ RULES: dict[str, Rule] = {
         _part_replaced,
     ),
 }  # fmt: skip
+
+
+def _bench_triangle(bench: Bench) -> Call:
+    torch, side = bench.torch, bench["side"]
+    given = bench.values(bench["batch"], side, side)
+    rows, columns = torch.tril_indices(side, side, -1, device=bench.device)
+    if bench.case.op == "tril_index":
+        return lambda: given[:, rows, columns]
+    values = bench.values(bench["batch"], len(rows))
+    indices = (None, rows, columns)
+    return lambda: torch.ops.aten.index_put_(given, list(indices), values, True)
+
+
+def _bench_rows(bench: Bench) -> Call:
+    torch, op = bench.torch, bench.case.op
+    table = bench.values(bench["rows"], bench["dim"])
+    rows = bench.rows(bench["rows"], bench["count"])
+    if op == "index_select":
+        return lambda: table.index_select(0, rows)
+    values = bench.values(bench["count"], bench["dim"])
+    if op == "index_add":
+        return lambda: table.index_add_(0, rows, values)
+    indices = rows[:, None].expand(-1, bench["dim"])
+    if op == "gather":
+        return lambda: torch.gather(table, 0, indices)
+    return lambda: table.scatter_add_(0, indices, values)
+
+
+SWEEPS = {
+    "index": Sweep(
+        dict.fromkeys(("tril_index", "tril_index_backward"), _bench_triangle),
+        {"batch": (64, 2**12), "side": (4, 64)},
+        ((2048, 27), (2048, 9)),
+    ),
+    "scatter": Sweep(
+        dict.fromkeys(("index_select", "gather", "index_add", "scatter_add"), _bench_rows),
+        {"rows": (64, 2**20), "dim": (1, 256), "count": (64, 2**18)},
+        most=2.0**44,
+        indices=DISTRIBUTIONS,
+    ),
+}

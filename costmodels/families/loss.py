@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
-from costmodels.elements import ERROR, ROOFLINE, streaming
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import MATRIX, Sweep
 from costmodels.families.fill import fill_kernel
 from costmodels.families.reduce import reduction
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.formulas.elements import ERROR, ROOFLINE, streaming
+from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -105,3 +107,18 @@ RULES: dict[str, Rule] = {
         _nll,
     ),
 }  # fmt: skip
+
+
+def _bench(bench: Bench) -> Call:
+    functions, op = bench.torch.nn.functional, bench.case.op
+    one = bench.values(bench["rows"], bench["cols"])
+    if op == "cross_entropy":
+        classes = bench.rows(bench["cols"], bench["rows"])
+        return lambda: functions.cross_entropy(one, classes)
+    two = bench.values(bench["rows"], bench["cols"])
+    if op == "mse_loss":
+        return lambda: functions.mse_loss(one, two)
+    return lambda: functions.binary_cross_entropy_with_logits(one, two)
+
+
+SWEEPS = {"loss": Sweep(dict.fromkeys(("cross_entropy", "mse_loss", "bce"), _bench), MATRIX)}

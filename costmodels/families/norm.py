@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import SMALL, Machine, Rule, first_tensor, shape_text, traffic, work
+from collections.abc import Mapping
+
+from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import (
+    SMALL,
+    Machine,
+    Rule,
+    first_tensor,
+    shape_text,
+    traffic,
+    work,
+)
+from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -28,9 +41,9 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"{op.base} {shape_text(target)}"
     columns = int(target.shape[-1]) if target.rank else 1
     rows = target.numel // max(columns, 1)
-    told = machine.ask("layer_norm", name, rows=rows, cols=columns, dtype=target.dtype)
-    if told:
-        return (told,)
+    learned = machine.ask("layer_norm", name, rows=rows, cols=columns, dtype=target.dtype)
+    if learned:
+        return (learned,)
     return (work("norm", name, streaming(machine, 2 * traffic(target)), 0.4, ROOFLINE),)
 
 
@@ -44,7 +57,7 @@ def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None:
         return None
-    time = streaming(machine, sum(map(traffic, (*op.inputs, *op.outputs))))
+    time = streaming(machine, traffic(*op.inputs, *op.outputs))
     return (work("norm", f"{op.base} {shape_text(target)}", time, 0.4, ROOFLINE),)
 
 
@@ -87,7 +100,7 @@ def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None or not op.inputs:
         return None
-    nbytes = sum(map(traffic, op.inputs[:2])) + 2 * traffic(target)
+    nbytes = traffic(*op.inputs[:2]) + 2 * traffic(target)
     name = f"{op.base} {shape_text(target)}"
     return (work("norm", name, streaming(machine, nbytes), 0.4, ROOFLINE),)
 
@@ -116,3 +129,27 @@ RULES: dict[str, Rule] = {
     **{f"aten.{name}": _one_pass for name in ONE_PASS},
     **dict.fromkeys(("aten.native_group_norm", "aten.native_group_norm_backward"), _group),
 }
+
+_FUNCTIONS: Mapping[str, Function] = {
+    "layer_norm": lambda t, x: t.nn.functional.layer_norm(x, x.shape[-1:]),
+    "batch_norm": lambda t, x: t.nn.functional.batch_norm(x, None, None, training=True),
+    "group_norm": lambda t, x: t.nn.functional.group_norm(x.unsqueeze(0), 1),
+}
+
+SWEEPS = {
+    "norm": Sweep(
+        {**forward(_FUNCTIONS), **backward(_FUNCTIONS)},
+        {"rows": (32, 2**15), "cols": (16, 2**12)},
+    )
+}
+
+LEARNED = LearnedFamily(
+    "layer_norm",
+    ("ln",),
+    SIZES,
+    rowwise,
+    lambda asked: Query("ln", shape(asked)),
+    SETTINGS,
+    similar="elementwise",
+    measured_as=("norm",),
+)

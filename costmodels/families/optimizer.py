@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodels.elements import ERROR, ROOFLINE
-from costmodels.machine import SMALL, Machine, Rule, traffic, work
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ERROR, ROOFLINE
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -30,8 +32,7 @@ def launches(sizes: Sequence[int], lists: int) -> int:
 
 def _lists(op: Op) -> list[list[Tensor]]:
     """Return the lists of tensors among an op's operands that hold some."""
-    lists = [[t for t in v if isinstance(t, Tensor)] for v in op.operands if isinstance(v, tuple)]
-    return [found for found in lists if found]
+    return [found for found in map(members, op.operands) if found]
 
 
 def _kernels(
@@ -55,7 +56,7 @@ def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
     source = [] if op.base == "_foreach_zero_" else list(read.values())
     depth = len(lists) + bool(op.outputs)
-    return _kernels(op, machine, lists[0], depth, sum(map(traffic, (*source, *written))))
+    return _kernels(op, machine, lists[0], depth, traffic(*source, *written))
 
 
 def _fused(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -78,7 +79,7 @@ def _norms(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     lists = _lists(op)
     if not lists:
         return None
-    parts = _kernels(op, machine, lists[0], 1, sum(map(traffic, lists[0])))
+    parts = _kernels(op, machine, lists[0], 1, traffic(*lists[0]))
     joined = work("optimizer", "join partial norms", SMALL, 0.3, ROOFLINE)
     return (*parts, joined) if parts else ()
 
@@ -88,7 +89,7 @@ def _unscale(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     lists = _lists(op)
     if not lists:
         return None
-    return _kernels(op, machine, lists[0], 1, 2 * sum(map(traffic, lists[0])))
+    return _kernels(op, machine, lists[0], 1, 2 * traffic(*lists[0]))
 
 
 UNARY = (
@@ -107,4 +108,27 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("aten._foreach_norm", "aten._foreach_max", "aten._foreach_powsum"), _norms),
     "aten._amp_foreach_non_finite_check_and_unscale_": _unscale,
     "irgraph.fused_adam": _fused,
+}
+
+
+def _bench(bench: Bench) -> Call:
+    torch = bench.torch
+    weights = [bench.values(bench["elements"]) for _ in range(bench["tensors"])]
+    for weight in weights:
+        bench.spend(3 * weight.nbytes)
+        weight.grad = torch.ones_like(weight)
+    name, _, how = bench.case.op.partition("_")
+    given = {"foreach": how == "foreach", "fused": how == "fused"}
+    if name == "sgd":
+        return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, **given).step  # type: ignore[no-any-return]
+    return torch.optim.Adam(weights, lr=1e-3, **given).step  # type: ignore[no-any-return]
+
+
+SWEEPS = {
+    "optimizer": Sweep(
+        dict.fromkeys(
+            ("sgd", "sgd_foreach", "sgd_fused", "adam", "adam_foreach", "adam_fused"), _bench
+        ),
+        {"tensors": (1, 64), "elements": (16, 2**20)},
+    )
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.benchmarks.bench import Bench, Call, gradient
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
@@ -27,7 +29,7 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     read = list(op.inputs)
     if op.base.endswith("backward") and any(name in op.base for name in SHAPE_ONLY):
         del read[1:2]
-    moved = sum(map(traffic, (*read, *op.outputs)))
+    moved = traffic(*read, *op.outputs)
     time = streaming(machine, moved)
     if op.base.startswith("max_pool") and op.base.endswith("backward"):
         largest = max(t.numel for t in (*op.inputs, *op.outputs))
@@ -52,3 +54,24 @@ NAMES = (
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _pool for name in NAMES}
+
+
+def _bench(bench: Bench) -> Call:
+    functions, op = bench.torch.nn.functional, bench.case.op
+    grad = op.endswith("backward")
+    image = bench.values(bench["batch"], bench["channels"], bench["side"], bench["side"], grad=grad)
+    if op == "avg_pool":
+        return lambda: functions.avg_pool2d(image, 2)
+    if op == "upsample_bilinear":
+        return lambda: functions.interpolate(image, scale_factor=2, mode="bilinear")
+    if grad:
+        return gradient(bench, functions.max_pool2d(image, 3, 2, 1), image)
+    return lambda: functions.max_pool2d(image, 3, 2, 1)
+
+
+SWEEPS = {
+    "pool": Sweep(
+        dict.fromkeys(("max_pool", "avg_pool", "max_pool_backward", "upsample_bilinear"), _bench),
+        {"batch": (1, 64), "channels": (4, 512), "side": (8, 128)},
+    )
+}

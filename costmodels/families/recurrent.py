@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.tiles import Product, tiled_time
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -20,9 +22,8 @@ BACKWARD = 2
 
 def _layers(op: Op) -> list[tuple[Tensor, Tensor]]:
     """Return the input and the recurrent matrix of every layer and direction."""
-    listed = op.operands[1] if len(op.operands) > 1 else ()
-    matrices = [t for t in listed if isinstance(t, Tensor)] if isinstance(listed, tuple) else []
-    matrices = [t for t in matrices if t.rank == 2]
+    listed = members(op.operands[1]) if len(op.operands) > 1 else []
+    matrices = [t for t in listed if t.rank == 2]
     step = 3 if op.attributes.get("proj_size") else 2
     return list(zip(matrices[::step], matrices[1::step], strict=False))
 
@@ -51,7 +52,7 @@ def _layer(given: Tensor, own: Tensor, batch: int, steps: int, machine: Machine)
 
 def _cell(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a fused cell: gates and states move once."""
-    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+    moved = traffic(*op.inputs, *op.outputs)
     if not op.inputs:
         return None
     name = f"{op.base.strip('_')} {shape_text(op.inputs[0])}"
@@ -67,4 +68,26 @@ RULES: dict[str, Rule] = {
     "aten._cudnn_rnn": _cudnn,
     "aten._cudnn_rnn_backward": _cudnn,
     **{f"aten.{name}": _cell for name in CELLS},
+}
+
+
+def _bench(bench: Bench) -> Call:
+    torch = bench.torch
+    kind = torch.nn.LSTM if bench.case.op == "lstm" else torch.nn.GRU
+    layer = kind(bench["inputs"], bench["hidden"], device=bench.device, dtype=bench.dtype)
+    data = bench.values(bench["steps"], bench["batch"], bench["inputs"])
+
+    def call() -> object:
+        with torch.no_grad():
+            return layer(data)
+
+    return call
+
+
+SWEEPS = {
+    "recurrent": Sweep(
+        dict.fromkeys(("lstm", "gru"), _bench),
+        {"batch": (1, 256), "steps": (4, 256), "inputs": (8, 512), "hidden": (8, 512)},
+        most=2.0**31,
+    )
 }

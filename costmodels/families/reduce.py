@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodels.elements import ROOFLINE, streaming
-from costmodels.machine import Machine, Rule, shape_text, traffic, work
+from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -57,7 +58,7 @@ def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if source is None:
         return None
     written = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
-    time = streaming(machine, traffic(source) + sum(map(traffic, written)))
+    time = streaming(machine, traffic(source) + traffic(*written))
     return (work("reduce", f"{op.base} {shape_text(source)}", time, 0.4, ROOFLINE, outside=True),)
 
 
@@ -94,4 +95,19 @@ SCANS = (
 RULES: dict[str, Rule] = {
     **{f"aten.{name}": _reduce for name in NAMES},
     **{f"aten.{name}{end}": _scan for name in SCANS for end in ("", "_")},
+}
+
+SWEEPS = {
+    "reduce": Sweep(
+        forward(
+            {
+                "sum_rows": lambda t, x: x.sum(0),
+                "sum_cols": lambda t, x: x.sum(1),
+                "sum_all": lambda t, x: x.sum(),
+                "max_cols": lambda t, x: x.max(1),
+                "cumsum": lambda t, x: x.cumsum(1),
+            }
+        ),
+        MATRIX,
+    )
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from costmodels.elements import ROOFLINE, streaming
+from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
-from costmodels.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.scatter import SORT, SORT_SMALL, SORT_TILE
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.formulas.scatter import SORT, SORT_SMALL, SORT_TILE
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -104,7 +105,7 @@ def _search(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price binary searches: their steps hit the cache, values and places move once."""
     if not op.outputs:
         return None
-    moved = sum(map(traffic, (*op.inputs, *op.outputs)))
+    moved = traffic(*op.inputs, *op.outputs)
     time = streaming(machine, moved, elements=op.outputs[0].numel)
     return (work("sort", f"{op.base} {shape_text(op.outputs[0])}", time, ERROR, ROOFLINE),)
 
@@ -119,4 +120,17 @@ RULES: dict[str, Rule] = {
     **_named(_nonzero, "nonzero", "nonzero_static"),
     **_named(_unique, "_unique", "_unique2", "unique_dim", "unique_consecutive"),
     **_named(_search, "searchsorted", "bucketize", "isin", "bincount", "histc", "multinomial"),
+}
+
+SWEEPS = {
+    "sort": Sweep(
+        forward(
+            {
+                "sort": lambda t, x: x.sort(-1),
+                "topk": lambda t, x: x.topk(min(8, x.shape[-1]), -1),
+            }
+        ),
+        MATRIX,
+        most=2.0**27,
+    )
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from costmodels.machine import Machine, Rule
-from costmodels.transposed import transposed_copy
+from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.elements import transposed_copy
+from costmodels.formulas.machine import Machine, Rule
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import row_major
@@ -25,3 +27,18 @@ NAMES = ("t_copy", "transpose_copy", "permute_copy", "flip", "roll", "rot90", "p
          "pixel_unshuffle", "channel_shuffle")  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": _transpose for name in NAMES}
+
+
+def _bench(bench: Bench) -> Call:
+    given = bench.values(bench["batch"], bench["rows"], bench["cols"])
+    if bench.case.op == "transpose_copy":
+        return lambda: given.transpose(1, 2).contiguous()
+    return lambda: given.permute(1, 0, 2).contiguous()
+
+
+SWEEPS = {
+    "transpose": Sweep(
+        dict.fromkeys(("transpose_copy", "permute_copy"), _bench),
+        {"batch": (1, 2**12), "rows": (4, 2**11), "cols": (4, 2**11)},
+    )
+}

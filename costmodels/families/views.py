@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from costmodels.machine import Machine, Rule
+from costmodels.formulas.machine import Machine, Rule
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.learned.features import Sizes
-from costmodels.learned.hardware import KNOWN, Floats, Hardware
-from costmodels.learned.weights import Layers, Weights
+from costmodels.learnable.hardware import Floats, Hardware
+from costmodels.learnable.inputs import Sizes
+from costmodels.learned.files import Layers
+from costmodels.learned.weights import Weights
 
 CHUNK = 2048
 """Rows that are worked on together, so that they and all that comes of them stay in cache."""
@@ -71,14 +72,14 @@ def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) 
     matrix = inputs.matrix()
     seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
     matrix -= seen
-    named = slice(-len(KNOWN), None)
-    beyond = np.abs(matrix[: named.start], out=matrix[: named.start]).max(0)
+    named = -len(inputs.known)
+    beyond = np.abs(matrix[:named], out=matrix[:named]).max(0)
     least, most = weights.extent[:, sizes["op"].astype(np.intp)]
     beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
     unseen = ~np.broadcast_to(np.any(device.known, axis=0), beyond.shape)
     if unseen.any():
-        personal = slice(-len(inputs.personal), None)
-        seen[personal, unseen] = weights.mean[personal, None]
+        hidden = slice(-inputs.hidden, None)
+        seen[hidden, unseen] = weights.mean[hidden, None]
     ratio, scale, floor = combine(forward(layers, seen))
     width = np.hypot(scale * np.float32(weights.stretch), unseen * np.float32(weights.unseen))
     width += beyond * np.float32(weights.octave)

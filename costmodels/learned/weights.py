@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from costmodels.learned.features import FAMILIES, Family
-from costmodels.learned.hardware import Floats
-from costmodels.learned.launch import Launch, Launches
-from irgraph.text.diagnostics import Place, fail, near
+from costmodels.families import learned_families
+from costmodels.learnable.family import LearnedFamily
+from costmodels.learnable.hardware import Floats
+from costmodels.learnable.launch import Launch, Launches
+from costmodels.learned.files import Layers, load_network, save_network
+from irgraph.diagnostics import Place, fail, near
 
-FORMAT = 2
-FOLDER = Path(__file__).parent.parent / "weights"
-"""Where the shipped weights lie."""
-
-Layers = tuple[tuple[Floats, Floats], ...]
+KIND, FORMAT = "irgraph", 2
+TENSORS = ("low", "high", "mean", "scale", "extent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class Weights:
         made: what it was trained on and how, and its held-out errors, as plain values.
     """
 
-    family: Family
+    family: LearnedFamily
     layers: Layers
     low: Floats
     high: Floats
@@ -56,13 +54,6 @@ class Weights:
 
 def save(weights: Weights, path: str | Path) -> None:
     """Write weights to a file, whole or not at all; equal weights give equal bytes."""
-    from safetensors.numpy import save as encode
-
-    from irgraph.report.files import write_atomic
-
-    tensors = {name: getattr(weights, name) for name in ("low", "high", "mean", "scale", "extent")}
-    for number, (matrix, bias) in enumerate(weights.layers):
-        tensors |= {f"layer{number}.weight": matrix, f"layer{number}.bias": bias}
     head = {
         "format": FORMAT,
         "family": weights.family.name,
@@ -74,60 +65,43 @@ def save(weights: Weights, path: str | Path) -> None:
         ],
         "made": dict(weights.made),
     }
-    data = encode(tensors, {"irgraph": json.dumps(head, sort_keys=True)})
-    write_atomic(str(path), data)
+    tensors = {name: getattr(weights, name) for name in TENSORS}
+    save_network(path, KIND, head, weights.layers, **tensors)
 
 
 def load(path: str | Path) -> Weights:
     """Read a weights file. Raises ``IrgraphError`` where it is none, or of another format."""
-    from safetensors import SafetensorError, safe_open
-
     place = Place(str(path))
-    try:
-        with safe_open(str(path), "numpy") as file:
-            head = json.loads((file.metadata() or {}).get("irgraph", "null"))
-            tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
-    except (OSError, SafetensorError) as error:
-        raise fail(f"cannot read weights: {error}", place, exit_code=2) from None
-    if not head or head.get("format") != FORMAT or head.get("family") not in FAMILIES:
+    head, layers, tensors = load_network(path, KIND)
+    if head.get("format") != FORMAT or head.get("family") not in learned_families():
         raise fail(f"not weights of irgraph's format {FORMAT}", place)
-    missing = {"low", "high", "mean", "scale", "extent"} - set(tensors)
+    missing = set(TENSORS) - set(tensors)
     if missing:
         raise fail(f"weights hold no tensor {min(missing)!r}", place)
-    family = FAMILIES[head["family"]]
-    depth = sum(name.endswith(".bias") for name in tensors)
-    layers = tuple((tensors[f"layer{i}.weight"], tensors[f"layer{i}.bias"]) for i in range(depth))
+    low, high, mean, scale, extent = (tensors[name] for name in TENSORS)
+    stretch, unseen, octave = (float(head[name]) for name in ("stretch", "unseen", "octave"))
+    launches = {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]}
     return Weights(
-        family,
-        layers,
-        tensors["low"],
-        tensors["high"],
-        tensors["mean"],
-        tensors["scale"],
-        tensors["extent"],
-        float(head["stretch"]),
-        float(head["unseen"]),
-        float(head["octave"]),
-        {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]},
-        head["made"],
-    )
+        learned_families()[head["family"]], layers, low, high, mean, scale, extent,
+        stretch, unseen, octave, launches, head["made"],
+    )  # fmt: skip
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the families whose weights are shipped, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.safetensors")))
+    """Return the learned families that have trained weights, sorted."""
+    return tuple(sorted(n for n, found in learned_families().items() if found.weights.is_file()))
 
 
 @cache
 def load_shipped(family: str) -> Weights:
-    """Return a family's shipped weights. Raises ``IrgraphError`` for an unknown one."""
+    """Return a family's trained weights. Raises ``IrgraphError`` for an unknown one."""
     if family not in shipped():
         raise fail(
             f"no trained model of family {family!r}{near(family, shipped())}",
             hint="`irgraph models` lists them",
             exit_code=2,
         )
-    return load(FOLDER / f"{family}.safetensors")
+    return load(learned_families()[family].weights)
 
 
 def parameters(weights: Weights) -> int:

@@ -1,1 +1,1 @@
-"""Microbenchmarks: the same sweep on any torch device, and device sheets from measurements."""
+"""Measuring on any torch device: timed sweeps of microbenchmarks, and device sheets."""

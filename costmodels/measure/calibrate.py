@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from costmodels.measure.bench import DTYPES, free_memory
+from costmodels.benchmarks.bench import DTYPES, free_memory
 from costmodels.measure.run import current, describe, nvidia_smi
 from costmodels.measure.timer import measure_call
 
 Torch = Any
 LARGE, SIDE = 2**28, 4096
 """Bytes of a copy that no cache holds, and side of a matrix product that fills any device."""
-ARCHITECTURES = {6: "pascal", 7: "volta", 8: "ampere", 9: "hopper"}
-"""Architecture by major compute capability; 7.5 is turing and 8.9 ada."""
-CORES = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}
-"""float32 cores of a multiprocessor by compute capability (CUDA C++ Programming Guide, arithmetic
-instructions); 128 on every other one."""
+ARCHITECTURES = {
+    "sm_6": "pascal", "sm_7": "volta", "sm_75": "turing", "sm_8": "ampere", "sm_89": "ada",
+    "sm_9": "hopper", "sm_1": "blackwell", "gfx90": "cdna2", "gfx94": "cdna3",
+}  # fmt: skip
+"""Architecture by how the name begins of what kernels are compiled for; the longest counts."""
+LANES = {"sm_60": 64, "sm_70": 64, "sm_75": 64, "sm_80": 64, "gfx90a": 64}
+"""float32 multiply-adds that a multiprocessor starts a cycle (CUDA C++ Programming Guide); 128 on
+every other one."""
 UNITS = {"f16": (7, 0), "bf16": (8, 0), "tf32": (8, 0)}
 """First compute capability whose matrix units take a type."""
 
@@ -45,8 +48,7 @@ def _sheet(torch: Torch, device: str, nbytes: int, side: int) -> dict[str, Any]:
     clock = sheet["clock_mhz"]["measured"]
     sheet["clock_mhz"]["datasheet"] = clock
     plain = _matrix_rate(torch, device, "f32", side)
-    cores = sheet.pop("cores", 0)
-    peak = 2e-3 * cores * sheet["sms"] * clock
+    peak = 2e-3 * sheet.get("fp32_lanes", 0) * sheet["sms"] * clock
     sheet["fp32_gflops"] = figure(plain, max(peak, plain))
     sheet["fp64_gflops"] = figure(_matrix_rate(torch, device, "f64", side // 2))
     for dtype in sheet.pop("units", ()):
@@ -70,22 +72,34 @@ def to_json(sheet: dict[str, Any]) -> str:
 
 
 def _properties(torch: Torch, device: str) -> dict[str, Any]:
-    """Return what the driver says of a device, its cores a multiprocessor and matrix units too."""
+    """Return what the driver says of a device, and the types that its matrix units take."""
     if not device.startswith("cuda"):
         return _host_properties(torch)
     card = torch.cuda.get_device_properties(device)
-    version = (card.major, card.minor)
-    kind = {(7, 5): "turing", (8, 9): "ada"}.get(version, ARCHITECTURES.get(card.major, "hopper"))
+    version, target = (card.major, card.minor), _target(card)
     return {
         "name": card.name.replace(" ", "-"),
-        "architecture": kind,
+        "architecture": _architecture(target),
+        "target": target,
         "sms": card.multi_processor_count,
+        "fp32_lanes": LANES.get(target, 128),
         "memory_bytes": card.total_memory,
         "l2_bytes": getattr(card, "L2_cache_size", 0) or 4 * 2**20,
         "clock_mhz": {"measured": _clock(card), "source": "the driver's highest clock"},
-        "cores": CORES.get(version, 128),
         "units": [dtype for dtype, first in UNITS.items() if version >= first],
     }
+
+
+def _target(card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
+    """Return what a card's kernels are compiled for."""
+    name = getattr(card, "gcnArchName", "").partition(":")[0]
+    return name if name.startswith("gfx") else f"sm_{card.major}{card.minor}"
+
+
+def _architecture(target: str) -> str:
+    """Return the architecture of a target, the newest one known where it is none of them."""
+    known = [prefix for prefix in ARCHITECTURES if target.startswith(prefix)]
+    return ARCHITECTURES[max(known, key=len)] if known else "blackwell"
 
 
 def _clock(card: Any) -> float:  # noqa: ANN401  (torch's properties of a card)

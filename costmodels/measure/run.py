@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from costmodels.measure.bench import Bench
-from costmodels.measure.ops import OPS
-from costmodels.measure.sweep import SWEEPS, TRAINED_AS, Case, plan
+from costmodels.benchmarks.bench import Bench, Case
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.families import learned_families, sweeps
 from costmodels.measure.timer import RUNS, measure_call
-from irgraph.text.diagnostics import Place, fail, near
+from irgraph.diagnostics import Place, fail, near
 
 FORMAT = 2
 
@@ -50,7 +50,7 @@ def measure(
     """Measure cases of families on a torch device, appending to a file; return what became of them.
 
     Args:
-        families: keys of ``SWEEPS``.
+        families: names of sweeps (``costmodels.families.sweeps``).
         device: a torch device, such as ``cpu`` or ``cuda``.
         path: the file to write or to continue.
         count: cases of each family.
@@ -66,7 +66,8 @@ def measure(
     """
     if not (math.isfinite(budget) and budget >= 0):
         raise fail(f"the budget is {budget} seconds: give a number from 0", exit_code=2)
-    cases = [case for family in families for case in plan(_known(family), count, seed, dtypes)]
+    plans = ((name, _known(name)) for name in families)
+    cases = [case for name, sweep in plans for case in sweep.plan(name, count, seed, dtypes)]
     torch = torch_for(device)
     path = Path(path)
     done = _resume(path, describe(torch, device, seed))
@@ -160,26 +161,21 @@ def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[st
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
     try:
-        call = OPS[case.op](Bench(torch, device, case, seed))
+        call = sweeps()[case.family].ops[case.op](Bench(torch, device, case, seed))
         return measure_call(torch, device, call, runs).as_row()
     except (RuntimeError, MemoryError, ValueError) as error:
         return {"error": str(error).splitlines()[0][:200] if str(error) else type(error).__name__}
 
 
-def _known(family: str) -> str:
-    if family not in SWEEPS:
-        raise fail(
-            f"nothing to measure is called {family!r}{_other_words(family)}",
-            hint=f"known: {', '.join(SWEEPS)}",
-            exit_code=2,
-        )
-    return family
-
-
-def _other_words(family: str) -> str:
-    """Return what a family is called here that ``irgraph train`` calls so, or else a near word."""
-    ours = [name for name, trained in TRAINED_AS.items() if trained == family]
-    return f"; irgraph train calls {' and '.join(ours)} so" if ours else near(family, SWEEPS)
+def _known(name: str) -> Sweep:
+    if name in sweeps():
+        return sweeps()[name]
+    learned = learned_families().get(name)
+    other = near(name, sweeps())
+    if learned is not None and learned.measured_as:
+        other = f"; irgraph train calls {' and '.join(learned.measured_as)} so"
+    message = f"nothing to measure is called {name!r}{other}"
+    raise fail(message, hint=f"known: {', '.join(sweeps())}", exit_code=2)
 
 
 def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)

@@ -1,4 +1,4 @@
-"""Write the TextMate grammars, with the words that the Pygments lexers know."""
+"""Write the TextMate grammars: the rules of the Pygments lexers, whose words are the grammars'."""
 
 from __future__ import annotations
 
@@ -6,75 +6,56 @@ import json
 from pathlib import Path
 from typing import Any
 
-from irgraph.text.lexers import CLAUSES, DECLARATIONS, DTYPES, STATEMENTS
+from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
+
+from irgraph.text.lexers import MODEL_RULES, SCRIPT_RULES, Rule
 
 FOLDER = Path(__file__).parent
+SCOPES = {
+    Comment.Single: "comment.line.number-sign",
+    Keyword: "keyword.control",
+    Keyword.Constant: "constant.language",
+    Keyword.Declaration: "keyword.declaration",
+    Keyword.Pseudo: "keyword.other.hole",
+    Keyword.Reserved: "keyword.other",
+    Keyword.Type: "storage.type",
+    Name.Attribute: "variable.parameter",
+    Name.Builtin: "variable.language.op",
+    Name.Constant: "constant.other.device",
+    Name.Function: "entity.name.function",
+    Name.Label: "entity.name.label.buffer",
+    Name.Variable: "variable.other.tensor",
+    Number: "constant.numeric",
+    Number.Float: "constant.numeric",
+    Operator: "keyword.operator",
+    String.Double: "string.quoted.double",
+}
 
 
-def rule(match: str, name: str) -> dict[str, str]:
-    """Return a pattern with its scope."""
-    return {"match": match, "name": name}
+def named(kind: _TokenType) -> dict[str, str]:
+    """Return the scope of a kind of token, if editors should show it."""
+    return {"name": SCOPES[kind]} if kind in SCOPES else {}
 
 
-def one_of(words: tuple[str, ...], before: str = r"\b", after: str = r"\b") -> str:
-    """Return a pattern for whole words."""
-    return f"{before}(?:{'|'.join(sorted(words, key=len, reverse=True))}){after}"
+def pattern(rule: Rule) -> dict[str, Any]:
+    """Return a lexer's rule as TextMate writes it."""
+    regex, kinds = rule
+    if len(kinds) == 1:
+        return {"match": regex, **named(kinds[0])}
+    captures = {str(i): named(kind) for i, kind in enumerate(kinds, 1) if kind in SCOPES}
+    return {"match": regex, "captures": captures}
 
 
-UNITS = "ns|us|ms|s|B|KiB|MiB|GiB|TiB|%"
-COMMON = [
-    rule(r"#.*$", "comment.line.number-sign"),
-    {
-        "begin": '"',
-        "end": '"|$',
-        "name": "string.quoted.double",
-        "patterns": [rule(r"\\.", "constant.character.escape")],
-    },
-    rule(r"%\w+!?", "variable.other.tensor"),
-    rule(r"\$\w+", "entity.name.label.buffer"),
-    rule(r"@\w+", "constant.other.device"),
-    rule(one_of(("true", "false", "none")), "constant.language"),
-    rule(one_of(("forward", "backward", "optimizer")), "constant.language.phase"),
-    rule(one_of(DTYPES), "storage.type"),
-    rule(rf"-?\b\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?(?:{UNITS})?(?!\w)", "constant.numeric"),
-    rule(r"-?\b(?:inf|nan)\b", "constant.numeric"),
-    rule(r"\.\.\.|\b_\b", "keyword.other.hole"),
-]
-MODEL = [
-    rule(one_of(DECLARATIONS, "^"), "keyword.declaration"),
-    *COMMON,
-    rule(r"\b[A-Za-z_]\w*(?:\.\w+)+(?=\()", "entity.name.function"),
-    rule(one_of(("in", "module", "on", "phase", "from")), "keyword.other"),
-    rule(r"\b[A-Za-z_]\w*(?=\s*=)", "variable.parameter"),
-]
-SCRIPT = [
-    {
-        "match": r"\b(pass|apply)\s+([a-z][a-z0-9-]*)",
-        "captures": {"1": {"name": "keyword.control"}, "2": {"name": "entity.name.function"}},
-    },
-    *COMMON,
-    rule(r"\bop\.[a-z]\w*", "variable.language.op"),
-    rule(r"\b[A-Za-z_]\w*(?:\.(?:[\w*]|\{[\w*,]+\})+)+(?=\s*[\s({]|$)", "entity.name.function"),
-    rule(one_of(STATEMENTS, after=r"\b(?!\s*=)"), "keyword.control"),
-    rule(one_of(CLAUSES, after=r"\b(?!\s*=[^=])"), "keyword.other"),
-    rule(r"==|!=|<=|>=|[-+*/<>=~]", "keyword.operator"),
-]
-
-
-def grammar(name: str, suffix: str, patterns: list[dict[str, Any]]) -> str:
+def grammar(name: str, suffix: str, rules: list[Rule]) -> str:
     """Return a TextMate grammar as JSON."""
-    described = {
-        "name": name,
-        "scopeName": f"source.{suffix}",
-        "fileTypes": [suffix],
-        "patterns": patterns,
-    }
-    return json.dumps(described, indent=2) + "\n"
+    patterns = [pattern(rule) for rule in rules]
+    described = {"name": name, "scopeName": f"source.{suffix}", "fileTypes": [suffix]}
+    return json.dumps({**described, "patterns": patterns}, indent=2) + "\n"
 
 
 GRAMMARS = {
-    "ir.tmLanguage.json": grammar("irgraph model", "ir", MODEL),
-    "irg.tmLanguage.json": grammar("irgraph script", "irg", SCRIPT),
+    "ir.tmLanguage.json": grammar("irgraph model", "ir", MODEL_RULES),
+    "irg.tmLanguage.json": grammar("irgraph script", "irg", SCRIPT_RULES),
 }
 
 

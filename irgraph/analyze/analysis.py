@@ -11,11 +11,11 @@ import numpy as np
 
 from irgraph.analyze.families import COMMUNICATION, family_of
 from irgraph.analyze.idle import idle_causes
-from irgraph.analyze.intervals import complement, intersection, length, union
-from irgraph.capture.kineto.steps import Step
-from irgraph.capture.kineto.trace import Integers
-from irgraph.capture.kineto.tree import PHASES, Tree
-from irgraph.schedule.replay import Replayer, replayer
+from irgraph.analyze.intervals import intersection, length, union
+from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.tree import PHASES, Tree
+from irgraph.capture.kineto.reading.trace import Integers
+from irgraph.replay.replay import Replayer, replayer
 
 US = 1000
 
@@ -85,6 +85,7 @@ class Analysis:
         idle: by cause, microseconds a step in which no stream works.
         collectives: waiting told apart from transfer, if there are several ranks.
         orphans: device events without an operator, by cause.
+        repairs: what had to be repaired in the traces, as lines of text.
     """
 
     steps: list[StepFigures]
@@ -92,6 +93,7 @@ class Analysis:
     idle: dict[str, float]
     collectives: list[dict[str, Any]]
     orphans: dict[str, int]
+    repairs: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -126,6 +128,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
         idle_causes(replayers),
         matched(replayers),
         _orphans(trees),
+        tuple(line for tree in trees for line in tree.trace.health.repairs()),
     )
 
 
@@ -162,13 +165,6 @@ def _figures(one: Replayer, step: Step) -> StepFigures:
         one.left_out.get(step.number, ""),
         bool(tree.trace.on_device.any()),
     )
-
-
-def idle_stretches(tree: Tree, step: Step) -> Integers:
-    """Return the stretches of a step in which no stream works."""
-    rows = work_rows(tree, step)
-    busy = union(tree.trace.columns["start"][rows], tree.trace.end[rows])
-    return complement(busy, step.start, step.end)
 
 
 def _breakdown(

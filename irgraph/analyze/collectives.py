@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from irgraph.analyze.families import COMMUNICATION, family_of
-from irgraph.capture.kineto.tree import Tree
-from irgraph.schedule.replay import Replayer
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.replay.replay import Replayer
 
 US = 1000
 _KIND = re.compile(r"AllReduce|AllGather|ReduceScatter|SendRecv|Broadcast|Reduce|AllToAll", re.I)

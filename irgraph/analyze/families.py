@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from irgraph.capture.kineto.trace import Kind
+from irgraph.capture.kineto.reading.trace import Kind
 
 COMMUNICATION = "communication"
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from irgraph.analyze.intervals import complement, intersection, length, union
-from irgraph.capture.kineto.steps import Step
-from irgraph.schedule.replay import Lengths, Replayer
+from irgraph.capture.kineto.events.steps import Step
+from irgraph.replay.replay import Lengths, Replayer
 from irgraph.schedule.timeline import CAUSES
 
 US = 1000

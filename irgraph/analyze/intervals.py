@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from irgraph.capture.kineto.trace import Integers
+from irgraph.capture.kineto.reading.trace import Integers
 
 
 def union(starts: Integers, ends: Integers) -> Integers:

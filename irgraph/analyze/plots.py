@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from irgraph.analyze.families import COMMUNICATION
+from irgraph.diagnostics import fail
 from irgraph.report.plots import BLUE, GREY, ORANGE, matplotlib, save
-from irgraph.text.diagnostics import fail
 
 if TYPE_CHECKING:
-    from costmodels.host.format import HostFile, Stat
     from irgraph.analyze.analysis import Analysis, StepFigures
+    from irgraph.overheads.format import HostFile, Stat
 
 LONGEST = 10
 """Bars of a breakdown; what is left becomes one more."""

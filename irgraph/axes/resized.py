@@ -167,7 +167,12 @@ class _Rebuilt:
     def graph(self) -> Graph:
         """Return the graph with all exchanged."""
         declared = tuple(replace(d, tensor=self.tensor(d.tensor)) for d in self._graph.tensors)
-        return replace(self._graph, tensors=declared, ops=tuple(map(self.op, self._graph.ops)))
+        return replace(
+            self._graph,
+            tensors=declared,
+            ops=tuple(map(self.op, self._graph.ops)),
+            returned=map_value(self._graph.returned, self.tensor),
+        )
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return what a tensor becomes."""

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from irgraph.capture.result import Capture
+    from irgraph.capture.common.result import Capture
     from irgraph.ir.graph import Graph
 
 PIPED_WIDTH = 160
@@ -48,6 +48,9 @@ CardOption = Annotated[
 FormulasOption = Annotated[
     bool, typer.Option("--formulas", help="Leave out the times that a trace measured.")
 ]
+TorchDeviceOption = Annotated[
+    str, typer.Option("--device", help="A torch device: cpu, cuda, cuda:1.")
+]
 HostOption = Annotated[
     str, typer.Option("--host", metavar="NAME|FILE", help="A shipped host table or your own.")
 ]
@@ -80,17 +83,17 @@ def with_rank_options(graph: Graph, ranks: str | None, fabric: str | None) -> Gr
     """Return the graph with the settings that ``--ranks`` and ``--fabric`` give."""
     if ranks is None and fabric is None:
         return graph
-    from costmodels.collectives.peers import with_ranks
+    from irgraph.predict.options import PredictOptions, prepared
 
-    return with_ranks(graph, ranks, fabric)
+    return prepared(graph, PredictOptions(ranks=ranks, fabric=fabric))
 
 
 def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
     """Return the graph with the sizes that ``--dim`` options give."""
     if not dims:
         return graph
+    from irgraph.diagnostics import fail, near
     from irgraph.ir.resize import kept_sizes, with_dims
-    from irgraph.text.diagnostics import fail, near
 
     sizes: dict[str, int] = {}
     for item in dims:
@@ -118,14 +121,14 @@ def write_result(text: str, output: str | None) -> None:
     if output is None or output == "-":
         sys.stdout.write(text)
         return
-    from irgraph.report.files import write_atomic
+    from irgraph.files import write_atomic
 
     write_atomic(output, text)
 
 
 def writable(output: Any) -> Any:  # noqa: ANN401  (text or a path)
     """Return the value of an output option, checked before any work: a callback of options."""
-    from irgraph.report.files import check_writable
+    from irgraph.files import check_writable
 
     check_writable(output)
     return output
@@ -134,7 +137,7 @@ def writable(output: Any) -> Any:  # noqa: ANN401  (text or a path)
 def finite(value: float | None) -> float | None:
     """Return the value of an option that must be a finite number: a callback of options."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no finite number.")
+        raise typer.BadParameter(f"must be finite, not {value}")
     return value
 
 
@@ -181,3 +184,17 @@ def tell(captured: Capture) -> None:
         say(f"note: {note}")
     for line in captured.differing:
         say(f"differs on the accelerator: {line}")
+
+
+def print_listing(title: str, rows: list[dict[str, str]]) -> None:
+    """Print rows as a table whose first column is never broken."""
+    from rich.table import Table
+
+    first, *others = rows[0]
+    table = Table(title=title, title_justify="left")
+    table.add_column(first, no_wrap=True)
+    for name in others:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row.values())
+    console().print(table)

@@ -1,65 +1,29 @@
-"""The ``irgraph`` command: its subcommands, and what every one does about errors."""
+"""The ``irgraph`` command: what stands before the subcommand, and what becomes of errors."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.main import get_command
 
-from irgraph.cli.analyze import analyze
-from irgraph.cli.anonymise import anonymise
-from irgraph.cli.bisect import bisect
-from irgraph.cli.calibrate_profiler import calibrate_profiler
-from irgraph.cli.capture import capture
-from irgraph.cli.check import check
-from irgraph.cli.devices import devices, hosts
-from irgraph.cli.diff import diff
-from irgraph.cli.evaluate import evaluate
-from irgraph.cli.lower import lower
-from irgraph.cli.measure import calibrate, measure
-from irgraph.cli.models import fmt, show, verify
-from irgraph.cli.models_list import models
-from irgraph.cli.opt import opt
-from irgraph.cli.overheads import overheads
-from irgraph.cli.passes import passes
-from irgraph.cli.pipeline import PipelineCommand
-from irgraph.cli.predict import predict
-from irgraph.cli.ranks import ranks
-from irgraph.cli.record import record
-from irgraph.cli.reduce import reduce
-from irgraph.cli.replay import replay
-from irgraph.cli.train import search, train
+from irgraph.cli.group import Group
+
+if TYPE_CHECKING:
+    from irgraph.diagnostics import IrgraphError
 
 app = typer.Typer(
     name="irgraph",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=Group,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Predict what a PyTorch training step costs on a GPU, and what a change would do to it.",
     epilog="Exit codes: 0 good, 1 the answer is no, 2 usage, 3 usable with repairs, "
     "4 unusable input.",
 )
-for command in (capture, lower, show, verify, fmt, predict, diff, passes, devices, hosts, evaluate):
-    app.command()(command)
-app.command()(train)
-app.command()(search)
-app.command()(check)
-app.command()(measure)
-app.command()(calibrate)
-app.command()(models)
-app.command()(ranks)
-app.command()(replay)
-app.command()(overheads)
-app.command()(analyze)
-app.command()(record)
-app.command()(anonymise)
-app.command()(calibrate_profiler)
-app.command(cls=PipelineCommand)(opt)
-app.command(cls=PipelineCommand)(bisect)
-app.command(cls=PipelineCommand)(reduce)
 
 
 def _show_version(wanted: bool) -> None:
@@ -70,8 +34,9 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def options(
+    ctx: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -79,21 +44,28 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Take what stands before the subcommand."""
+    """Take what stands before the subcommand; show the help where there is none."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; no error reaches the user as a traceback."""
-    from irgraph.text.diagnostics import IrgraphError
+    from irgraph.diagnostics import IrgraphError
 
     _open_streams()
     try:
         given = sys.argv[1:] if arguments is None else arguments
-        code = app(args=list(given), prog_name="irgraph", standalone_mode=False)
+        code = get_command(app)(args=list(given), prog_name="irgraph", standalone_mode=False)
         sys.stdout.flush()
     except IrgraphError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except typer.TyperException as error:
+        wrong = usage_error(error)
+        sys.stderr.write(f"{wrong}\n")
+        return wrong.exit_code
     except BrokenPipeError:
         _drop_output()
         return 0
@@ -101,11 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"irgraph: {error.filename or 'output'}: {error.strerror or error}\n")
         _drop_output()
         return 4
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return 130
     except Exception as error:
-        return usage_error(error)
+        return _defect(error)
     return code if isinstance(code, int) else 0
 
 
@@ -122,35 +94,29 @@ def _drop_output() -> None:
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
-def usage_error(error: Exception) -> int:
-    """Show an error of the command line's own syntax; anything else is a defect and says so."""
-    if not hasattr(error, "format_message"):
-        sys.stderr.write(
-            f"irgraph: internal error: {type(error).__name__}: {error}\n"
-            "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see where it happened\n"
-        )
-        if os.environ.get("IRGRAPH_DEBUG"):
-            raise error
-        return 70
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()  # type: ignore[attr-defined]
-    else:
-        sys.stderr.write(f"{_misused(error)}\n")
-    return int(getattr(error, "exit_code", 2))
+def _defect(error: Exception) -> int:
+    """Say that irgraph itself is at fault; with IRGRAPH_DEBUG set, show where."""
+    sys.stderr.write(
+        f"irgraph: internal error: {type(error).__name__}: {error}\n"
+        "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see where it happened\n"
+    )
+    if os.environ.get("IRGRAPH_DEBUG"):
+        raise error
+    return 70
 
 
-def _misused(error: Any) -> Exception:  # noqa: ANN401  (the parser's own kinds of errors)
-    """Return a parser's error in the words of all others, with the nearest option or command."""
-    from irgraph.text.diagnostics import fail, near
+def usage_error(error: typer.TyperException) -> IrgraphError:
+    """Return an error of the command line's syntax in the form of all others, with a hint."""
+    from irgraph.diagnostics import fail, near
 
+    ctx = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", None)
     message = error.format_message().strip().rstrip(".")
-    command = error.ctx.command if error.ctx is not None else None
-    path = error.ctx.command_path if error.ctx is not None else "irgraph"
-    if hasattr(error, "possibilities"):
-        known = [name for given in command.params for name in given.opts] if command else []
-        message = f"no option {error.option_name}{near(error.option_name, known)}"
-    elif message.startswith("No such command"):
-        word = message.split("'")[1]
-        message = f"no command {word!r}{near(word, error.ctx.command.commands)}"
-    message = message.removeprefix("Invalid value for ")
+    if type(error) is typer.BadParameter and error.param is not None:
+        reason = error.message.rstrip(".")
+        message = f"invalid {error.param.opts[-1]}: {reason[:1].lower()}{reason[1:]}"
+    elif option is not None and hasattr(error, "possibilities") and ctx is not None:
+        known = [name for parameter in ctx.command.params for name in parameter.opts]
+        message = f"no option {option}{near(option, known)}"
+    path = ctx.command_path if ctx is not None else "irgraph"
     return fail(message[:1].lower() + message[1:], hint=f"{path} --help", exit_code=2)

@@ -13,8 +13,8 @@ import typer
 from irgraph.cli.common import console, say
 
 if TYPE_CHECKING:
-    from irgraph.capture.kineto.select import Selection
-    from irgraph.capture.kineto.tree import Tree
+    from irgraph.capture.kineto.events.tree import Tree
+    from irgraph.capture.kineto.reading.selection import Selection
 
 TracesArgument = Annotated[
     list[str],
@@ -59,7 +59,7 @@ _LARGE = 10_000_000
 
 def selection(steps: str | None, skip: Sequence[str] | None, memory: str | None) -> Selection:
     """Return what to read of traces by the options of a command."""
-    from irgraph.capture.kineto.select import Selection, memory_limit
+    from irgraph.capture.kineto.reading.selection import Selection, memory_limit
 
     limit = int(0.8 * (memory_limit() or 0)) or None
     return Selection(
@@ -85,7 +85,7 @@ def _bytes(text: str) -> int:
 
 
 def _usage(message: str) -> Exception:
-    from irgraph.text.diagnostics import fail
+    from irgraph.diagnostics import fail
 
     return fail(message, exit_code=2)
 
@@ -95,10 +95,10 @@ def read_trees(
 ) -> list[Tree]:
     """Return the event trees of traces; say on standard error what was found in them."""
     from irgraph.capture.kineto import read_kineto
-    from irgraph.capture.kineto.folder import kineto_trace
-    from irgraph.capture.kineto.health import CODES
-    from irgraph.capture.kineto.select import EVERYTHING
-    from irgraph.capture.kineto.tree import build_tree
+    from irgraph.capture.kineto.events.tree import build_tree
+    from irgraph.capture.kineto.reading.health import CODES
+    from irgraph.capture.kineto.reading.selection import EVERYTHING
+    from irgraph.capture.recording.folder import kineto_trace
 
     trees = []
     for path in map(kineto_trace, paths):
@@ -118,7 +118,11 @@ def read_trees(
 
 def _say_size(path: str, part: Selection) -> None:
     """Say how much memory a large trace is going to take."""
-    from irgraph.capture.kineto.select import BYTES_AN_EVENT, estimated_events, memory_text
+    from irgraph.capture.kineto.reading.selection import (
+        BYTES_AN_EVENT,
+        estimated_events,
+        memory_text,
+    )
 
     if path == "-" or not Path(path).is_file() or Path(path).stat().st_size < _LARGE:
         return

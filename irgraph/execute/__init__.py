@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from irgraph.diagnostics import fail
 from irgraph.execute.records import Compared, Comparison, Result
 from irgraph.ir.graph import Graph
-from irgraph.text.diagnostics import fail
 
 __all__ = ["Compared", "Comparison", "Result", "compare", "execute"]
 

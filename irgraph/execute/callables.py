@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place
 from irgraph.execute.own_ops import OWN
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
@@ -15,7 +16,6 @@ from irgraph.ir.leaving import is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
-from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place
 
 Lookup = Callable[[Tensor], Torch]
 """From a tensor of the graph to torch's."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from irgraph.diagnostics import Diagnostic, Place, fail
+from irgraph.execute.aliases import sharing
 from irgraph.execute.callables import reduces
 from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
@@ -17,7 +20,6 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
-from irgraph.text.diagnostics import Diagnostic, Place, fail
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as the same, over the change that a step makes to a tensor."""
@@ -44,28 +46,54 @@ def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Com
         max(map(largest, gradients), default=0.0),
         not exact and precision[0] in SHORT,
     )
+    leave = _both(before, after, kinds)
     wanted = [
-        name
-        for name, kind in kinds.items()
-        if name in second.values and not (kind in DECLARED and name not in written)
+        (kind, name, other)
+        for kind, name, other in leave
+        if other in second.values and not (kind in DECLARED and name not in written)
     ]
-    scattered: dict[str, float] = {}
+    scattered = [0.0] * len(wanted)
     if measure.coarse:
-        for graph, started in ((before, first.initial), (after, known)):
-            found = scatter(graph, started, seed, ranks, wanted, measure.norm)
-            scattered = {n: math.hypot(scattered.get(n, 0), found.get(n, 0)) for n in wanted}
+        for graph, started, place in ((before, first.initial, 1), (after, known, 2)):
+            names = [one[place] for one in wanted]
+            found = scatter(graph, started, seed, ranks, names, measure.norm)
+            scattered = [
+                math.hypot(s, found.get(n, 0)) for s, n in zip(scattered, names, strict=True)
+            ]
+    shared = sharing(before, after)
     compared = []
-    for name in wanted:
-        pair = Pair(before.by_name[name], kinds[name], labels.get(name, ""), first, second)
-        compared.append(pair.compared(measure, SURE * scattered.get(name, 0.0)))
+    for (kind, name, other), scatters in zip(wanted, scattered, strict=True):
+        pair = Pair(before.by_name[name], other, kind, labels.get(name, ""), first, second)
+        one = pair.compared(measure, SURE * scatters)
+        compared.append(replace(one, problem=one.problem or shared.get((name, other), "")))
+    made = {other for _, _, other in leave}
     return Comparison(
         compared,
-        [(kind, name) for name, kind in kinds.items() if name not in second.values],
-        [(kind, name) for name, kind in others.items() if name not in first.values],
+        [(kind, name) for kind, name, other in leave if other not in second.values],
+        [(kind, name) for name, kind in others.items() if name not in {*made, *first.values}],
         exact,
         precision,
         (*notes, f"seed {seed}"),
     )
+
+
+def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return what leaves the first step: its kind, its name, and its name in the second step.
+
+    What the steps return goes by its place, all else by its name.
+    """
+    if before.returned is None or after.returned is None:
+        return [(kind, name, name) for name, kind in kinds.items()]
+    if len(before.returned) != len(after.returned):
+        counts = f"{len(before.returned)} and {len(after.returned)}"
+        raise fail(f"the steps return another number of tensors: {counts}")
+    pairs = zip(before.returned, after.returned, strict=True)
+    names = dict.fromkeys((first.name, second.name) for first, second in pairs)
+    named = [(kind, name, name) for name, kind in kinds.items() if kind != "returned"]
+    known = {name for _, name, _ in named}
+    return named + [
+        ("returned", *pair) for pair in names if pair[0] != pair[1] or pair[0] not in known
+    ]
 
 
 def _check_starts(before: Graph, after: Graph) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.execute.callables import computations, place_of
 from irgraph.execute.draw import Drawer
 from irgraph.execute.records import Result
@@ -26,7 +27,6 @@ from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.text.diagnostics import IrgraphError, Place, fail
 
 Change = Callable[[Tensor, Torch], None]
 """Changes a result where it lies."""

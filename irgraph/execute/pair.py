@@ -43,11 +43,13 @@ class Measure:
 
 
 class Pair:
-    """One tensor after both executions."""
+    """One tensor after both executions; ``other`` is its name in the second graph."""
 
-    def __init__(self, tensor: Tensor, kind: str, label: str, a: Result, b: Result) -> None:
+    def __init__(
+        self, tensor: Tensor, other: str, kind: str, label: str, a: Result, b: Result
+    ) -> None:
         self.tensor, self.kind, self.label = tensor, kind, label
-        self.values = [plain(a[tensor.name]), plain(b[tensor.name])]
+        self.values = [plain(a[tensor.name]), plain(b[other])]
         start = a.initial.get(tensor.name) if kind in DECLARED else None
         self.start = None if start is None else floating(plain(start))
 
@@ -85,7 +87,9 @@ class Pair:
     def _unusual(self, about: tuple[str, str, str, str]) -> Compared:
         """Compare tensors with nan or infinity: they must have the same, at the same places."""
         first, second = self.values
-        if torch.equal(first.nan_to_num(), second.nan_to_num()):
+        if torch.equal(first.isnan(), second.isnan()) and torch.equal(
+            first.nan_to_num(0.0, math.inf, -math.inf), second.nan_to_num(0.0, math.inf, -math.inf)
+        ):
             return Compared(*about)
         return Compared(*about, problem="it holds nan or infinity, and is not equal")
 

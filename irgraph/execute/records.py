@@ -34,8 +34,8 @@ class Compared:
 
     Attributes:
         name: of the tensor, without ``%``.
-        kind: ``param``, ``state``, ``input``, ``gradient``, ``host`` (read by the host) or
-            ``output`` (used by no op).
+        kind: ``param``, ``state``, ``input``, ``returned``, ``gradient``, ``host`` (read by the
+            host) or ``output`` (used by no op, where it is unknown what the step returns).
         label: the parameter's own name, if it has one.
         type: dtype and shape, as in ``f32[8, 64]``.
         absolute: largest absolute difference.
@@ -76,6 +76,9 @@ class Compared:
 
 DECLARED = ("param", "state", "input")
 
+NEEDED = {"host": "the host reads it", "returned": "the step returns it"}
+"""Kinds of tensors that a rewrite may not leave out, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -106,8 +109,8 @@ class Comparison:
 
     @property
     def lost(self) -> list[str]:
-        """Values that the host reads in the first graph and that the second does not make."""
-        return [name for kind, name in self.only_before if kind == "host"]
+        """Values that the host reads or the step returns, and that the second graph lacks."""
+        return [name for kind, name in self.only_before if kind in NEEDED]
 
     @property
     def same(self) -> bool:
@@ -130,7 +133,9 @@ class Comparison:
             rule = "" if self.exact else f" by more than {self._bound()}"
             yield f"different: {len(self.different)} of {total}{rule}"
         yield from (f"  {one}" for one in self.different)
-        yield from (f"  host %{name}: no longer made, and the host reads it" for name in self.lost)
+        for kind, name in self.only_before:
+            if kind in NEEDED:
+                yield f"  {kind} %{name}: no longer made, and {NEEDED[kind]}"
         yield from _only("before", self.only_before)
         yield from _only("after", self.only_after)
         unchanged = [one.name for one in self.compared if not one.changed]

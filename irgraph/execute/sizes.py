@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from irgraph.diagnostics import Place, fail, near
 from irgraph.execute.ranges import table_rows
 from irgraph.ir.dim import Dim
 from irgraph.ir.edit import map_value
@@ -12,7 +13,6 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
-from irgraph.text.diagnostics import Place, fail, near
 
 SMALL = 8
 """Size of every dimension that is not given and is not smaller anyway."""
@@ -122,4 +122,5 @@ def _cut(graph: Graph, long: Collection[int], rows: int) -> Graph:
         )
 
     declared = tuple(replace(d, tensor=tensor(d.tensor)) for d in graph.tensors)
-    return replace(graph, tensors=declared, ops=tuple(map(cut, graph.ops)))
+    returned = map_value(graph.returned, tensor)
+    return replace(graph, tensors=declared, ops=tuple(map(cut, graph.ops)), returned=returned)

@@ -25,7 +25,8 @@ def widened(graph: Graph) -> Graph:
     if not short_types(graph):
         return graph
     declared = tuple(replace(d, tensor=_tensor(d.tensor)) for d in graph.tensors)
-    return replace(graph, tensors=declared, ops=tuple(map(_op, graph.ops)))
+    returned = map_value(graph.returned, _tensor)
+    return replace(graph, tensors=declared, ops=tuple(map(_op, graph.ops)), returned=returned)
 
 
 def spelled_out(graph: Graph) -> Graph:

@@ -5,7 +5,7 @@ These records pass between cost models, which fill them, and schedulers, which r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,45 @@ from irgraph.ir.op import Op
 PROVENANCES = ("measured", "scaled", "learned", "heuristic", "none")
 """Where a time can come from: this op in a trace of that device; a model, scaled by what was
 measured of the op before it changed; a trained model; a formula; nowhere."""
+
+COLLECTIVE = "collective"
+"""Family of kernels that exchange data between ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceOptions:
+    """How ops are priced.
+
+    Attributes:
+        mode: formulas of kernels: ``corrected``, or the paper's as printed (``paper``,
+            ``paper-hit-rate``).
+        software: name of the software profile, which says what kernels the ops launch.
+        pinned: whether host tensors are in pinned memory; ``None`` takes the model's setting
+            ``pinned``, or else pageable memory.
+        indices: how embedding tables are looked up: ``uniform``, ``zipf:1.05``, ``TABLE=zipf:1.05``
+            or the path of a ``.json`` file (a text alone counts as a list of one); without any, as
+            the model says, or else uniformly.
+        weights: files of models trained on measurements of the device itself.
+        measured: whether measured times of ops are used on the card that they come from.
+    """
+
+    mode: str = "corrected"
+    software: str = "torch-2"
+    pinned: bool | None = None
+    indices: Sequence[str] = ()
+    weights: Sequence[str] = ()
+    measured: bool = True
+
+    def __post_init__(self) -> None:
+        """Take a text for a list of one: its letters are no list of texts."""
+        for name in ("indices", "weights"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+
+    @property
+    def uses_measured(self) -> bool:
+        """Whether measured times are wanted: the paper's formulas know of none."""
+        return self.measured and self.mode == "corrected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +94,16 @@ class Priced:
         kernels: by ``id(op)``, the work of each op that a cost model knows, in launch order; an
             op that launches nothing (a view) has an empty tuple. Ops below a priced op have none.
         unknown: leaves that no cost model knows and that are not views: reported, never free.
+        reasons: by ``id(op)``, why one of ``unknown`` has no time, where more is known than that.
+        indices: how embedding tables are looked up and who says so, a line for each way.
     """
 
     graph: Graph
     device: str
     kernels: Mapping[int, tuple[Kernel, ...]] = field(default_factory=dict)
     unknown: tuple[Op, ...] = ()
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    indices: tuple[str, ...] = ()
 
     def of(self, op: Op) -> tuple[Kernel, ...]:
         """Return the device work of an op and all below it, in launch order."""

@@ -59,10 +59,12 @@ class Edit:
             return self.graph
         ops = [new for op in self.graph.ops for new in self._rebuild(op)]
         ops.extend(self._after.get(0, ()))
+        returned = self.graph.returned
         if self._names:
             names = _resolved(self._names)
             ops = [map_tensors(op, lambda t: names.get(t.name, t)) for op in ops]
-        return replace(self.graph, ops=tuple(_tidy(ops, self.graph)))
+            returned = map_value(returned, lambda t: names.get(t.name, t))
+        return replace(self.graph, ops=tuple(_tidy(ops, self.graph)), returned=returned)
 
     def _rebuild(self, op: Op) -> list[Op]:
         before = self._before.get(id(op), [])

@@ -10,8 +10,14 @@ from irgraph.ir.compare import same_op
 from irgraph.ir.op import EMPTY, Op, Value
 from irgraph.ir.tensor import Tensor
 
-FORMAT = 1
-"""Version of the text form that this library writes; a newer one is refused by name."""
+FORMAT = 2
+"""Newest version of the text form; one that is newer still is refused by name.
+
+Format 2 may say what the step returns. A graph that does not know is written in format 1.
+"""
+
+END = "step.return"
+"""Name of the op that stands for the end of a step in ``Graph.end``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,8 @@ class Graph:
         streams: streams beside the default ones.
         tensors: what exists before the step.
         ops: top-level operations in launch order.
+        returned: the tensors that the step returns, in order; ``None`` where that is unknown, as
+            in most traces: then any tensor that no op uses may be returned.
         source: the file it was read from, for messages.
     """
 
@@ -64,6 +72,7 @@ class Graph:
     tensors: tuple[Declared, ...] = ()
     ops: tuple[Op, ...] = ()
     source: str = ""
+    returned: tuple[Tensor, ...] | None = None
 
     @property
     def device(self) -> str:
@@ -126,10 +135,27 @@ class Graph:
         return {id(leaf): i for i, leaf in enumerate(self.leaves())}
 
     @cached_property
+    def end(self) -> Op | None:
+        """An op that stands for the end of the step and reads what it returns, if anything.
+
+        It is none of ``ops``; who asks what a tensor is used for finds it in ``touching``.
+        """
+        return Op(END, self.returned) if self.returned else None
+
+    @cached_property
+    def lasting(self) -> Mapping[str, str]:
+        """By buffer: the role of what exists before the step, and outlives it."""
+        return {declared.tensor.buffer: declared.role for declared in self.tensors}
+
+    @cached_property
     def touching(self) -> Mapping[str, tuple[tuple[int, Op], ...]]:
-        """By buffer: the leaves that take or make a tensor there, with their places in order."""
+        """By buffer: the leaves that take or make a tensor there, with their places in order.
+
+        The end of the step is the last of those that take what it returns.
+        """
         found: dict[str, list[tuple[int, Op]]] = {}
-        for i, leaf in enumerate(self.leaves()):
+        ends = () if self.end is None else (self.end,)
+        for i, leaf in enumerate((*self.leaves(), *ends)):
             for buffer in {tensor.buffer for tensor in (*leaf.inputs, *leaf.outputs)}:
                 found.setdefault(buffer, []).append((i, leaf))
         return {buffer: tuple(leaves) for buffer, leaves in found.items()}
@@ -144,6 +170,7 @@ class Graph:
             mine == its
             and self.streams == other.streams
             and self.tensors == other.tensors
+            and self.returned == other.returned
             and len(self.ops) == len(other.ops)
             and all(map(same_op, self.ops, other.ops))
         )

@@ -21,12 +21,15 @@ UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_stri
 def leaving(graph: Graph) -> dict[str, str]:
     """Return by name, in launch order, the kind of every tensor that leaves a step.
 
-    Declared tensors leave it (``param``, ``state``, ``input``); so do ``gradient``, what
-    ``AccumulateGrad`` keeps for a parameter; ``host``, what the host reads or is given as a copy;
-    and ``output``, what no op uses, or what an op writes where it lies and no later op touches.
-    What a lookup keeps for its own backward does not.
+    Declared tensors leave it (``param``, ``state``, ``input``); so do ``returned``, what the step
+    returns; ``gradient``, what ``AccumulateGrad`` keeps for a parameter; and ``host``, what the
+    host reads or is given as a copy. Where it is unknown what the step returns, ``output`` is what
+    it may return: what no op uses, or what an op writes where it lies and no later op touches,
+    except for what a lookup keeps for its own backward.
     """
     kinds = {known.tensor.name: known.role for known in graph.tensors}
+    for tensor in graph.returned or ():
+        kinds.setdefault(tensor.name, "returned")
     declared = frozenset(kinds)
     for op in graph.walk():
         if op.name == "autograd.AccumulateGrad":
@@ -37,6 +40,8 @@ def leaving(graph: Graph) -> dict[str, str]:
         if not is_label(op):
             for name, kind in _ends(op, used):
                 kinds.setdefault(name, kind)
+    if graph.returned is not None:
+        return {name: kind for name, kind in kinds.items() if kind != "output"}
     for name in _written_last(graph):
         kinds.setdefault(name, "output")
     return kinds

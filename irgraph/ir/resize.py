@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from irgraph.ir.dim import Dim, rebind
+from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor, oversized
@@ -44,6 +45,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
         dims=change.dims,
         tensors=tuple(replace(d, tensor=change.tensor(d.tensor)) for d in graph.tensors),
         ops=tuple(map(change.op, graph.ops)),
+        returned=map_value(graph.returned, change.tensor),
     )
 
 

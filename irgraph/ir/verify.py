@@ -74,6 +74,11 @@ def _definitions(graph: Graph) -> Iterator[Finding]:
         known[declared.tensor.name] = declared.tensor
     for op in graph.ops:
         yield from _defined(op, known)
+    for tensor in graph.returned or ():
+        if tensor.name not in known:
+            yield Finding("names", f"%{tensor.name} is returned and never defined")
+        elif known[tensor.name] != tensor:
+            yield Finding("names", f"%{tensor.name} is returned as something else than it is")
 
 
 def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:

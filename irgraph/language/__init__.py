@@ -1,12 +1,13 @@
 """The transformation language: text, objects, checks, matching, and running."""
 
-from irgraph.language.evaluate import Pricer
+from irgraph.language.check import check_script
+from irgraph.language.expressions.evaluate import Pricer
 from irgraph.language.library import load_pass
 from irgraph.language.parse import parse_pipeline
 from irgraph.language.parse import parse_script as load_script
-from irgraph.language.report import Entry, Outcome, Report
-from irgraph.language.run import check_script, run
-from irgraph.language.tree import Pass, Script
+from irgraph.language.run import run
+from irgraph.language.running.report import Entry, Outcome, Report
+from irgraph.language.script import Pass, Script
 
 __all__ = [
     "Entry",

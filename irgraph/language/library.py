@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import passes as shipped
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 from irgraph.language.parse import parse_script
-from irgraph.language.tree import Apply, Pass, Script, walk
-from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.language.script import Pass, Script
+from irgraph.language.statement import walk
+from irgraph.language.statements.apply import Apply
 
 
 def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None = None) -> Pass:
@@ -27,7 +29,7 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
     script = _parsed(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
         message = (
-            f"a library file holds one pass that bears its name; this one should hold {name!r}"
+            f"a library file must hold exactly one pass, of the file's name; expected {name!r}"
         )
         raise fail(message, Place(file.source))
     return script.passes[0]
@@ -50,7 +52,7 @@ def gather(
     for declared in script.passes:
         if declared.name in found:
             first = Diagnostic("first here", found[declared.name].place, severity="note")
-            message = f"the pass {declared.name!r} is there twice"
+            message = f"the pass {declared.name!r} is defined twice"
             problems.append(Diagnostic(message, declared.place, (first,)))
         found[declared.name] = declared
     waiting = [script.body, *(declared.body for declared in script.passes)]

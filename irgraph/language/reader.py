@@ -1,17 +1,20 @@
-"""From the grammar's trees to expressions, patterns and templates."""
+"""From the grammar's trees to scripts, statements, patterns and expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from lark import Token, Tree
+from lark.tree import Meta
 
-from irgraph.ir.op import Value
+from irgraph.diagnostics import Place, fail
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import DeviceRef, DType
-from irgraph.language.expressions import (
+from irgraph.language import statements
+from irgraph.language.clauses import Anchor, Call, Parameter, Swap
+from irgraph.language.expressions.nodes import (
     Attribute,
     Binary,
     Expression,
@@ -19,11 +22,12 @@ from irgraph.language.expressions import (
     ListOf,
     Literal,
     Name,
+    Node,
     Splat,
     Unary,
     Variable,
 )
-from irgraph.language.patterns import (
+from irgraph.language.patterns.nodes import (
     Blank,
     Bound,
     Found,
@@ -41,258 +45,214 @@ from irgraph.language.patterns import (
     Series,
     Template,
 )
-from irgraph.language.short_forms import spelled_out
+from irgraph.language.patterns.short_forms import spelled_out
+from irgraph.language.script import Pass, Script
+from irgraph.language.statement import Statement
 from irgraph.text.builder import BuildError, unquote
-from irgraph.text.diagnostics import Place, fail, place_at
 
-Node = Tree[Token] | Token | None
 DEEPEST = 100
-"""Levels of nesting that a script may have."""
+"""Rules of the grammar that may stand inside each other in a script."""
 
 LARGEST = 1e300
 """Numbers in scripts are smaller than this."""
 
-WORDS = {"true": True, "false": False, "none": None}
+WORDS = {"true": True, "false": False, "none": None, "no": 0}
+
+NODES: Mapping[str, type[Node]] = {
+    "anchor": Anchor, "attribute": Attribute, "bound": Bound, "call": Call, "found": Found,
+    "item": Item, "name": Name, "named_hole": Named, "named_part": Given, "parameter": Parameter,
+    "phase": Literal, "swap": Swap, "variable": Variable,
+}  # fmt: skip
+"""Nodes whose fields are the parts of a rule, in order."""
+
+SEQUENCES: Mapping[str, Callable[..., Node]] = {
+    "list": ListOf, "list_hole": Listed, "made_list": Parts, "part_list": Parts, "series": Series,
+    "template": Template,
+}  # fmt: skip
+"""Nodes with a single field, which holds all parts of a rule."""
 
 
 class Reader:
-    """Walks trees of one text; every object it makes knows its place."""
+    """Reads the tree of one text; every object it makes knows its place.
 
-    def __init__(self, text: str, source: str) -> None:
+    A rule is read by its method, as a node of ``NODES`` or ``SEQUENCES``, or as a statement by its
+    file; any other rule is the tuple of its parts.
+    """
+
+    def __init__(self, text: str, source: str, start: str = "start") -> None:
         self.text = text
         self.source = source
         self.depth = 0
+        self.statements = statements.names(start)
 
-    def place(self, node: Tree[Token] | Token) -> Place:
-        """Return the place of a node; an empty one lies at the text's start."""
-        token = node if isinstance(node, Token) else node.meta
-        start = getattr(token, "start_pos", None) or 0
-        end = getattr(token, "end_pos", None) or start + 1
-        return place_at(self.text, self.source, start, end - start)
+    def read(self, node: Tree[Token] | Token | None) -> Any:  # noqa: ANN401
+        """Return what a tree stands for; words stay as they are."""
+        if not isinstance(node, Tree):
+            return node
+        place = self.place(node.meta)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise fail("this is nested too deeply", place)
+        parts = [self.read(child) for child in node.children]
+        self.depth -= 1
+        rule = str(node.data)
+        method = getattr(self, f"_{rule}", None)
+        if method is not None:
+            return method(place, *parts)
+        values = [self.value(part) if isinstance(part, Token) else part for part in parts]
+        if rule in NODES:
+            return NODES[rule].read(values, place)
+        if rule in SEQUENCES:
+            return SEQUENCES[rule](tuple(values), place=place)
+        if rule in self.statements:
+            return statements.read(rule, values, place)
+        return tuple(values)
 
-    def string(self, token: Token) -> str:
-        """Return the value of a string literal."""
-        try:
-            return unquote(str(token))
-        except BuildError as error:
-            raise fail(str(error), self.place(token)) from None
+    def place(self, at: Token | Meta) -> Place:
+        """Return the place of a word or a tree; an empty one lies at the text's start."""
+        start, end = getattr(at, "start_pos", None) or 0, getattr(at, "end_pos", None) or 1
+        line, column = getattr(at, "line", None) or 1, getattr(at, "column", None) or 1
+        return Place(self.source, self.text, line, column, end - start)
 
-    def words(self, token: Token, need: str) -> str:
-        """Return the value of a string that must say something."""
-        text = self.string(token)
-        if not text.strip():
-            raise fail(need, self.place(token))
-        return text
+    def value(self, token: Token) -> Any:  # noqa: ANN401
+        """Return what a word of the text stands for."""
+        kind, text = token.type, str(token)
+        if kind in ("MANY", "BANG"):
+            return True
+        if kind == "VALUE":
+            return text[1:]
+        if kind == "NUMBER":
+            return self.number(token, text)
+        if kind == "STRING":
+            return self.string(token)
+        if kind in ("BOOL", "NO"):
+            return WORDS[text]
+        if kind == "QUANTITY":
+            unit = text.lstrip("0123456789_.eE+-")
+            return Quantity(float(self.number(token, text.removesuffix(unit))), unit)
+        if kind == "DTYPE":
+            return DType(text)
+        return DeviceRef(text[1:]) if kind == "DEVICE" else text
 
-    def number(self, token: Token) -> int | float:
+    def number(self, token: Token, text: str) -> int | float:
         """Return the value of a number; underscores may stand between digits."""
-        text = str(token)
         try:
             value = int(text) if text.lstrip("-").replace("_", "").isdigit() else float(text)
         except ValueError:
             raise fail(f"not a number: {text[:40]!r}", self.place(token)) from None
         if not abs(value) < LARGEST:
-            raise fail(f"a number below 1e300 is needed here, not {text[:40]}", self.place(token))
+            raise fail(f"expected a number below 1e300, not {text[:40]}", self.place(token))
         return value
 
-    def literal(self, node: Tree[Token]) -> Literal:
-        """Read a literal."""
-        token = token_of(node)
-        return Literal(self._value(token), place=self.place(token))
+    def string(self, token: Token, need: str = "") -> str:
+        """Return the value of a string literal; with ``need`` it must not be empty."""
+        try:
+            text = unquote(str(token))
+        except BuildError as error:
+            raise fail(str(error), self.place(token)) from None
+        if need and not text.strip():
+            raise fail(need, self.place(token))
+        return text
 
-    def _value(self, token: Token) -> Value | Quantity:
-        if token.type == "NUMBER":
-            return self.number(token)
-        if token.type == "STRING":
-            return self.string(token)
-        if token.type == "BOOL":
-            return WORDS[token]
-        if token.type == "QUANTITY":
-            unit = str(token).lstrip("0123456789_.eE+-")
-            number = Token("NUMBER", str(token).removesuffix(unit))
-            return Quantity(float(self.number(Token.new_borrow_pos("NUMBER", number, token))), unit)
-        return DType(token) if token.type == "DTYPE" else DeviceRef(token[1:])
+    def _start(self, place: Place, *parts: Pass | Statement) -> Script:
+        passes = tuple(part for part in parts if isinstance(part, Pass))
+        return Script(passes, tuple(p for p in parts if isinstance(p, Statement)), place=place)
 
-    @contextmanager
-    def level(self, tree: Tree[Token]) -> Iterator[None]:
-        """Count how deeply a node is nested; too deep is an error, not a crash."""
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise fail("this is nested too deeply", self.place(tree))
-        yield
-        self.depth -= 1
+    def _pipeline(self, place: Place, *calls: Call) -> Script:
+        body = tuple(statements.read("apply", [call], call.place) for call in calls)
+        return Script((), body, place=place)
 
-    def expression(self, node: Node) -> Expression:
-        """Read an expression."""
-        tree = tree_of(node)
-        with self.level(tree):
-            return self._expression(tree)
+    def _pass(
+        self,
+        _: Place,
+        name: Token,
+        parameters: Sequence[Parameter] | None,
+        description: Token,
+        body: tuple[Statement, ...],
+    ) -> Pass:
+        text = self.string(description)
+        return Pass(str(name), text, tuple(parameters or ()), body, place=self.place(name))
 
-    def _expression(self, tree: Tree[Token]) -> Expression:
-        kind = str(tree.data)
-        place = self.place(tree)
-        if kind == "literal":
-            return self.literal(tree)
-        if kind == "list":
-            return ListOf(tuple(self._element(child) for child in present(tree)), place=place)
-        if kind in ("name", "phase", "variable"):
-            return self._word(kind, token_of(tree))
-        if kind in ("negation", "minus"):
-            operator = "not" if kind == "negation" else "-"
-            return Unary(operator, self.expression(tree.children[0]), place=place)
-        return self._compound(kind, tree, place)
+    def _count(self, _: Place, token: Token) -> int:
+        number = self.number(token, str(token))
+        if isinstance(number, float) or number < 0:
+            raise fail("expected a whole number", self.place(token))
+        return number
 
-    def _word(self, kind: str, token: Token) -> Expression:
-        place = self.place(token)
-        if kind == "phase":
-            return Literal(str(token), place=place)
-        if kind == "name":
-            return Name(str(token), place=place)
-        return Variable(str(token)[1:], place=place)
+    def _assuming(self, _: Place, reason: Token) -> str:
+        return self.string(reason, "an assumption needs a reason")
 
-    def _compound(self, kind: str, tree: Tree[Token], place: Place) -> Expression:
-        first, last = tree.children[0], tree.children[-1]
-        if kind == "attribute":
-            return Attribute(self.expression(first), str(last), place=place)
-        if kind == "item":
-            return Item(self.expression(first), self.expression(last), place=place)
-        operator = {"disjunction": "or", "conjunction": "and"}.get(kind) or str(tree.children[1])
-        return Binary(operator, self.expression(first), self.expression(last), place=place)
+    def _selection(
+        self,
+        place: Place,
+        many: Token | None,
+        pattern: OpPattern | Series | Module | Found,
+        within: tuple[str, bool] | None,
+        where: Expression | None,
+    ) -> Selection:
+        path, phase = within or ("", False)
+        if isinstance(pattern, OpPattern):
+            pattern = Series((pattern,), place=place)
+        return Selection(pattern, many is not None, path, phase, where, place=place)
 
-    def _element(self, node: Node) -> Expression | Splat:
-        tree = tree_of(node)
-        return self.splat(tree) if tree.data == "spread" else self.expression(tree)
+    def _within(self, _: Place, word: Token) -> tuple[str, bool]:
+        if word.type == "PHASE":
+            return str(word), True
+        return self.string(word, "expected the name of a module or a label"), False
 
-    def splat(self, tree: Tree[Token]) -> Splat:
-        """Read ``*%w``."""
-        _, name, bang = tree.children
-        return Splat(str(name)[1:], bang is not None, place=self.place(tree))
+    def _module(self, place: Place, word: Token) -> Module:
+        if word.type == "NAME":
+            return Module(str(word), True, place=place)
+        return Module(self.string(word, "expected the path of a module"), place=place)
 
-    def selection(self, node: Node) -> Selection:
-        """Read a selection."""
-        tree = tree_of(node)
-        many, pattern, within, where = tree.children
-        path, phase = "", False
-        if within is not None:
-            token = token_of(within)
-            phase = token.type == "PHASE"
-            path = str(token) if phase else self.words(token, "name a module or a label")
-        condition = None if where is None else self.expression(tree_of(where).children[0])
-        matched = self._pattern(tree_of(pattern))
-        return Selection(matched, many is not None, path, phase, condition, place=self.place(tree))
+    def _several(self, _: Place, __: Token, pattern: OpPattern) -> OpPattern:
+        return replace(pattern, many=True)
 
-    def _pattern(self, tree: Tree[Token]) -> Series | Module | Found:
-        place = self.place(tree)
-        if tree.data == "module":
-            token = token_of(tree)
-            if token.type == "NAME":
-                return Module(str(token), True, place=place)
-            return Module(self.words(token, "name a module"), place=place)
-        if tree.data == "found":
-            return Found(str(token_of(tree)), place=place)
-        if tree.data == "series":
-            return Series(tuple(map(self._member, tree.children)), True, place=place)
-        return Series((self.op(tree),), place=place)
+    def _op_pattern(
+        self,
+        _: Place,
+        label: Token | None,
+        results: tuple[Hole, ...] | None,
+        name: Token,
+        holes: tuple[Hole, ...] | None,
+    ) -> OpPattern:
+        return OpPattern(self.value(name), holes, results, str(label or ""), place=self.place(name))
 
-    def _member(self, node: Node) -> OpPattern:
-        tree = tree_of(node)
-        if tree.data == "several":
-            return replace(self.op(tree.children[1]), many=True)
-        return self.op(tree)
+    def _nested(self, _: Place, name: Token, holes: tuple[Hole, ...]) -> OpPattern:
+        return OpPattern(self.value(name), holes, place=self.place(name))
 
-    def op(self, node: Node) -> OpPattern:
-        """Read one op of a pattern."""
-        tree = tree_of(node)
-        label, results, name, holes = tree.children
-        place = self.place(name if isinstance(name, Token) else tree)
-        return OpPattern(
-            self._op_name(name),
-            None if holes is None else self._holes(holes),
-            None if results is None else self._holes(results),
-            "" if label is None else str(token_of(label)),
-            place=place,
-        )
+    def _blank(self, place: Place, _: Token) -> Blank:
+        return Blank(place=place)
 
-    def _op_name(self, node: Node) -> str:
-        assert isinstance(node, Token)
-        return self.string(node) if node.type == "STRING" else str(node)
+    def _rest(self, place: Place, _: Token) -> Rest:
+        return Rest(place=place)
 
-    def _holes(self, node: Node) -> tuple[Hole, ...]:
-        return tuple(self.hole(child) for child in present(tree_of(node)))
+    def _spread(self, place: Place, _: Token, name: Token, bang: Token | None) -> Splat:
+        return Splat(self.value(name), bang is not None, place=place)
 
-    def hole(self, node: Node) -> Hole:
-        """Read one hole."""
-        tree = tree_of(node)
-        place = self.place(tree)
-        first = tree.children[0]
-        kind = tree.data
-        if kind == "bound":
-            return Bound(str(first)[1:], tree.children[1] is not None, place=place)
-        if kind == "nested":
-            assert isinstance(first, Token)
-            with self.level(tree):
-                holes = self._holes(tree.children[1])
-            return OpPattern(self._op_name(first), holes, place=self.place(first))
-        if kind == "named_hole":
-            return Named(str(first), self.hole(tree.children[1]), place=place)
-        if kind == "list_hole":
-            with self.level(tree):
-                return Listed(self._holes(tree), place=place)
-        if kind == "spread":
-            return self.splat(tree)
-        if kind == "literal":
-            return self.literal(tree)
-        return Blank(place=place) if kind == "blank" else Rest(place=place)
+    def _new_op(
+        self, _: Place, made: tuple[Part, ...] | None, name: Token, parts: tuple[Part, ...]
+    ) -> NewOp:
+        return spelled_out(NewOp(self.value(name), parts, made or (), place=self.place(name)))
 
-    def template(self, node: Node) -> Template:
-        """Read a template."""
-        tree = tree_of(node)
-        braces = tree.data == "templates"
-        ops = [self._new(child) for child in (tree.children if braces else [tree])]
-        return Template(tuple(ops), braces, place=self.place(tree))
+    def _literal(self, place: Place, token: Token) -> Literal:
+        return Literal(self.value(token), place=place)
 
-    def _new(self, node: Node) -> NewOp:
-        tree = tree_of(node)
-        made, name, parts = tree.children
-        results = () if made is None else self._parts(made)
-        assert isinstance(name, Token)
-        new = NewOp(self._op_name(name), self._parts(parts), results, place=self.place(name))
-        return spelled_out(new)
+    def _binary(
+        self, place: Place, left: Expression, operator: Token, right: Expression
+    ) -> Expression:
+        return Binary(str(operator), left, right, place=place)
 
-    def _parts(self, node: Node) -> tuple[Part, ...]:
-        return tuple(self._part(child) for child in present(tree_of(node)))
+    _comparison = _sum = _product = _binary
 
-    def _part(self, node: Node) -> Part:
-        tree = tree_of(node)
-        place = self.place(tree)
-        if tree.data in ("made_list", "part_list"):
-            with self.level(tree):
-                return Parts(self._parts(tree), place=place)
-        if tree.data == "named_part":
-            name, value = tree.children
-            return Given(str(name), self.expression(value), place=place)
-        if tree.data == "spread":
-            return self.splat(tree)
-        part = self.hole(tree)
-        assert isinstance(part, (Bound, Literal, Rest))
-        return part
+    def _disjunction(self, place: Place, left: Expression, right: Expression) -> Expression:
+        return Binary("or", left, right, place=place)
 
+    def _conjunction(self, place: Place, left: Expression, right: Expression) -> Expression:
+        return Binary("and", left, right, place=place)
 
-def tree_of(node: Node) -> Tree[Token]:
-    """Return a child that the grammar makes a tree."""
-    assert isinstance(node, Tree)
-    return node
+    def _negation(self, place: Place, of: Expression) -> Expression:
+        return Unary("not", of, place=place)
 
-
-def token_of(node: Node) -> Token:
-    """Return the first word of a tree."""
-    token = tree_of(node).children[0]
-    assert isinstance(token, Token)
-    return token
-
-
-def present(tree: Tree[Token]) -> Iterator[Tree[Token] | Token]:
-    """Yield the children that are there."""
-    for child in tree.children:
-        if child is not None:
-            yield child
+    def _minus(self, place: Place, of: Expression) -> Expression:
+        return Unary("-", of, place=place)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import describe, verify
 from irgraph.language import Pricer
+from irgraph.manage.run import check_stages, run_stages
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Watcher
-from irgraph.manager import check_stages, run_stages
-from irgraph.text.diagnostics import IrgraphError, fail
 
 Predicate = Callable[[Graph], str]
 """Returns why a graph is broken, or ``""`` where it is not."""

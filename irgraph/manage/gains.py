@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from costmodels.measured import has_measured
 from irgraph.ir.graph import Graph
-from irgraph.language.evaluate import Target
+from irgraph.ir.measured import has_measured
+from irgraph.language.expressions.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular
-from irgraph.report.validation import UNVALIDATED
+from irgraph.predict.validation import UNVALIDATED
 from irgraph.schedule.memory import peak_memory
 
 ALONE = (

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from irgraph.ir.graph import Graph
 from irgraph.manage.bisect import Predicate
 
+if TYPE_CHECKING:
+    from irgraph.predict.options import PredictOptions
 
-def above(limits: Sequence[str], device: str = "v100", host: str = "v100") -> Predicate:
-    """Return what tells whether a prediction exceeds limits such as ``step.time=9ms``."""
-    from irgraph.prediction import predict
-    from irgraph.report.limits import broken_limits
+
+def above(limits: Sequence[str], options: PredictOptions | str = "v100") -> Predicate:
+    """Return what tells whether a prediction exceeds limits such as ``step.time=9ms``.
+
+    The prediction is by models alone, without measured times.
+    """
+    from irgraph.predict.limits import broken_limits
+    from irgraph.predict.prediction import predict
 
     def broken(graph: Graph) -> str:
-        summary = predict(graph, device, host, measured=False).summary()
+        summary = predict(graph, options, measured=False).summary()
         return "; ".join(broken_limits(list(limits), summary, None))
 
     return broken

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import verify
 from irgraph.language import Pricer
+from irgraph.manage.run import run_stages
 from irgraph.manage.stage import Stage
-from irgraph.manager import run_stages
-from irgraph.text.diagnostics import IrgraphError
 
 Interesting = Callable[[Graph], bool]
 """Tells whether a graph still shows what is looked for."""
@@ -199,7 +199,15 @@ def _without(graph: Graph, gone: set[int]) -> Graph:
     for op in ops:
         _missing(op, known, missing)
     inputs = tuple(Declared("input", tensor) for tensor in missing.values())
-    return replace(graph, tensors=(*graph.tensors, *inputs), ops=ops)
+    return _returning(replace(graph, tensors=(*graph.tensors, *inputs), ops=ops))
+
+
+def _returning(graph: Graph) -> Graph:
+    """Return a graph that returns only what is there."""
+    if graph.returned is None:
+        return graph
+    known = graph.by_name
+    return replace(graph, returned=tuple(t for t in graph.returned if t.name in known))
 
 
 def _kept(op: Op, gone: set[int]) -> list[Op]:
@@ -229,4 +237,5 @@ def _missing(op: Op, known: set[str], missing: dict[str, Tensor]) -> None:
 
 def _without_unused(graph: Graph) -> Graph:
     used = {tensor.name for op in graph.walk() for tensor in op.inputs}
+    used.update(tensor.name for tensor in graph.returned or ())
     return replace(graph, tensors=tuple(d for d in graph.tensors if d.tensor.name in used))

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from irgraph.files import write_atomic
 from irgraph.ir.graph import Graph
 from irgraph.language import Script
 from irgraph.language.library import gather
 from irgraph.manage.stage import Stage
 from irgraph.manage.watch import Watcher
-from irgraph.report.files import write_atomic
 from irgraph.text.printer import print_graph
 
 MARK = "\n# irgraph reproducer: "
@@ -42,7 +42,7 @@ class Reproducer(Watcher):
 
     def failed(self, stage: Stage, graph: Graph, error: Exception) -> None:
         """Write the graph and the stage."""
-        from irgraph.text.diagnostics import IrgraphError
+        from irgraph.diagnostics import IrgraphError
 
         if self.defects and isinstance(error, IrgraphError):
             return

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import DeviceRef, DType
 from irgraph.language import Pass, Pricer, Script, check_script, load_pass, run
-from irgraph.language.expressions import Literal
-from irgraph.language.tree import Apply, Call, Parameter
-from irgraph.text.diagnostics import IrgraphError
+from irgraph.language.clauses import Call, Parameter
+from irgraph.language.expressions.nodes import Literal
+from irgraph.language.statements.apply import Apply
 from irgraph.text.printer import print_graph
 
 MOST = 256

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from irgraph.diagnostics import IrgraphError
+from irgraph.files import read_text
 from irgraph.ir.graph import Graph
 from irgraph.language import Report, Script, load_script, parse_pipeline
-from irgraph.language.tree import Apply
-from irgraph.report.files import read_text
-from irgraph.text.diagnostics import IrgraphError
+from irgraph.language.statements.apply import Apply
 
 SOURCES = {"pass": "pipeline", "text": "script"}
 """What messages call a text, by its kind, unless a step says what its caller knows it as."""
@@ -106,30 +106,6 @@ def read_step(step: Step) -> Script:
             raise IrgraphError(error.diagnostics, exit_code=2) from None
     text = step.text if step.kind == "text" else read_text(step.text)
     return load_script(text, step.source)
-
-
-def step_of(text: str) -> Step:
-    """Return a text as a step: a pipeline where it can be read as one, else a script's statements.
-
-    Raises ``IrgraphError`` where it is neither, about the reading that got further.
-    """
-    errors = []
-    for kind in ("pass", "text"):
-        try:
-            read_step(Step(kind, text))
-        except IrgraphError as error:
-            errors.append(error)
-        else:
-            return Step(kind, text)
-    found = max(errors, key=_reached)
-    first = found.diagnostics[0]
-    hint = first.hint or "give passes, as in 'fuse-embedding(least=4), tidy', or statements"
-    raise IrgraphError((replace(first, hint=hint),), found.exit_code)
-
-
-def _reached(error: IrgraphError) -> tuple[int, int]:
-    place = error.diagnostics[0].place
-    return (place.line, place.column) if place is not None else (0, 0)
 
 
 def stages(steps: Sequence[Step]) -> list[Stage]:

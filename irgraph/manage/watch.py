@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from irgraph.diagnostics import Diagnostic
 from irgraph.ir.graph import Graph
 from irgraph.manage.stage import Applied, Stage
 from irgraph.report.structure import structure_lines
-from irgraph.text.diagnostics import Diagnostic
 from irgraph.text.printer import print_graph
 
 Write = Callable[[str], None]

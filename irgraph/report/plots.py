@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from irgraph.report.files import write_atomic
-from irgraph.text.diagnostics import Place, fail
+from irgraph.diagnostics import Place, fail
+from irgraph.files import write_atomic
 
 DPI = 160
 
@@ -26,10 +26,10 @@ def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
 
 
 def check_plot(path: str | None) -> None:
-    """Refuse a plot that cannot be drawn before the work is done whose results it shows.
+    """Refuse a plot that cannot be written, before the work whose results it shows.
 
-    Raises ``IrgraphError`` (exit code 2) where matplotlib is missing, where it cannot write the
-    kind of file that the name says, or where the folder is missing.
+    Raises ``IrgraphError`` (exit code 2) where matplotlib is missing, where it cannot write files
+    of that type, or where the folder does not exist.
     """
     if path is None:
         return
@@ -38,7 +38,7 @@ def check_plot(path: str | None) -> None:
 
     kinds = sorted(FigureCanvasBase.get_supported_filetypes())
     if Path(path).suffix.lower().removeprefix(".") not in kinds:
-        message = f"--plot: no kind of picture is known by {Path(path).suffix!r}"
+        message = f"--plot: cannot write files of type {Path(path).suffix!r}"
         raise fail(message, Place(path), hint=f"known: {', '.join(kinds)}", exit_code=2)
     if not Path(path).absolute().parent.is_dir():
         raise fail("--plot: the folder does not exist", Place(path), exit_code=2)

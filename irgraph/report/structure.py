@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from irgraph.ir.cost import Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.language.values import spell
+from irgraph.language.expressions.values import spell
 from irgraph.report.pairing import Pairing, Place, pair_ops, unmoved
 
 KINDS = {
@@ -98,9 +98,9 @@ def structural_diff(
 ) -> list[Change]:
     """Return what changed from one graph to another, in launch order, kind by kind.
 
-    Ops are matched by identity, origin, name, operands and results. Inside of what was removed or
-    added, only ops that stay are told of. With both graphs priced, each change bears its device
-    time before and after; all together they are the change of all device time.
+    Ops are matched by identity, origin, name, operands and results. An op that was removed or
+    added stands for all that went with it. With both graphs priced, each change has its device time
+    before and after; all of them add up to the change of all device time.
     """
     pairing = pair_ops(before, after)
     times = _Times(pairing, priced)
@@ -190,11 +190,12 @@ def _attributes(a: Op, b: Op) -> str:
     if a.attributes is b.attributes:
         return ""
     names = sorted({*a.attributes, *b.attributes})
-    said: Callable[[Op, str], str] = lambda op, name: (  # noqa: E731
-        spell(op.attributes[name]) if name in op.attributes else "its default"
-    )
-    pairs = [(name, said(a, name), said(b, name)) for name in names]
+    pairs = [(name, _attribute(a, name), _attribute(b, name)) for name in names]
     return ", ".join(f"{name} = {old} -> {new}" for name, old, new in pairs if old != new)
+
+
+def _attribute(op: Op, name: str) -> str:
+    return spell(op.attributes[name]) if name in op.attributes else "its default"
 
 
 def _operands(a: Op, b: Op) -> str:

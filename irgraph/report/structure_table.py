@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from irgraph.report.prediction import time_text
+from irgraph.predict.tables import time_text
 from irgraph.report.structure import KINDS, Group
 
 LONGEST = 60
@@ -15,15 +15,16 @@ LONGEST = 60
 def structure_table(groups: Sequence[Group], *, timed: bool) -> Table:
     """Return groups of changes as a table; ``timed`` adds predicted device times."""
     counts = {kind: sum(len(g.changes) for g in groups if g.kind == kind) for kind in KINDS}
-    said = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    table = Table(title=f"ops: {said or 'no difference'}", title_justify="left")
+    summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    table = Table(title=f"ops: {summary or 'no difference'}", title_justify="left")
     for name in ("", "op", "what", "where"):
         table.add_column(name, overflow="fold")
     table.add_column("count", justify="right")
     for name in ("before", "after", "change") if timed else ():
         table.add_column(name, justify="right")
     for group in groups[:LONGEST]:
-        cells = [KINDS[group.kind], group.name, _what(group), group.where, str(len(group.changes))]
+        what = f"{group.kind} {group.detail}".strip()
+        cells = [KINDS[group.kind], group.name, what, group.where, str(len(group.changes))]
         table.add_row(*cells, *(_times(*group.times) if timed else ()))
     if len(groups) > LONGEST:
         table.caption = f"and {len(groups) - LONGEST} more kinds of change; --json has all"
@@ -32,10 +33,6 @@ def structure_table(groups: Sequence[Group], *, timed: bool) -> Table:
         total = _signed(after - before)
         table.caption = f"times are device work; together they change by {total}"
     return table
-
-
-def _what(group: Group) -> str:
-    return f"{group.kind} {group.detail}".strip()
 
 
 def _times(before: float, after: float) -> list[str]:

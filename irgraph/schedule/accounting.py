@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from irgraph.text.diagnostics import fail, near
+from irgraph.diagnostics import fail, near
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,11 @@ from irgraph.ir.op import Op
 ROUND = 512
 """Bytes to whose multiple torch's caching allocator rounds every allocation."""
 
-WORKSPACE = {"hopper": 32 * 2**20}
-"""Bytes of cuBLAS workspace that torch keeps for a device (``CUBLAS_WORKSPACE_CONFIG`` of
-``:4096:8`` on Hopper)."""
+WORKSPACE = {
+    "hopper": 32 * 2**20, "blackwell": 32 * 2**20, "cdna2": 32 * 2**20, "cdna3": 128 * 2**20,
+}  # fmt: skip
+"""Bytes of workspace that torch keeps for cuBLAS (``CUBLAS_WORKSPACE_CONFIG`` of ``:4096:8``) or
+hipBLAS, by architecture (torch, CublasHandlePool.cpp)."""
 
 OTHER_WORKSPACE = (2 * 4096 + 8 * 16) * 2**10
 """The same on other architectures (``:4096:2:16:8``)."""

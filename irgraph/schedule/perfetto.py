@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from irgraph.files import write_atomic
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.report.files import write_atomic
 from irgraph.schedule.critical_path import CriticalPath, critical_path
 from irgraph.schedule.timeline import CAUSES, Interval, Timeline
 from irgraph.schedule.trace_format import (

@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from irgraph.diagnostics import fail
 from irgraph.ir.cost import Kernel
 from irgraph.schedule.simulate import COLLECTIVE
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
-from irgraph.text.diagnostics import fail
 
 EXCHANGING = ("c10d.", "_c10d_functional.")
 """How the names of ops begin that exchange data between ranks."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from irgraph.diagnostics import Place, fail
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DeviceRef
@@ -20,7 +21,6 @@ from irgraph.schedule.charges import SYNCS, Charge, Charges
 from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.tasks import TaskBuilder
 from irgraph.schedule.timeline import Intervals, Resource, Timeline
-from irgraph.text.diagnostics import Place, fail
 
 TAKING_TURNS = ("main", "backward")
 """Threads of which one stands still while the other runs: ``backward()`` returns when the autograd

@@ -72,12 +72,7 @@ class TaskBuilder:
     """Collects tasks, one at a time, on any number of resources."""
 
     def __init__(self) -> None:
-        self._resource: list[int] = []
-        self._cause: list[int] = []
-        self._op: list[int] = []
-        self._kernel: list[int] = []
-        self._pool: list[int] = []
-        self._length: list[float] = []
+        self._rows: list[tuple[float, int, int, int, int, int]] = []
         self._first = [0]
         self._after: list[int] = []
         self._causes: dict[str, int] = {}
@@ -85,7 +80,7 @@ class TaskBuilder:
 
     def __len__(self) -> int:
         """Return the number of tasks so far."""
-        return len(self._length)
+        return len(self._rows)
 
     def last(self, resource: int) -> int:
         """Return the last task of a resource, -1 if it has none."""
@@ -108,34 +103,24 @@ class TaskBuilder:
         It starts behind its resource's last one and behind ``waits``. One that is not ``ordered``
         starts behind ``waits`` alone, and none starts behind it unless it says so.
         """
-        position = len(self._length)
+        position = len(self._rows)
         if ordered:
             if resource in self._last:
                 self._after.append(self._last[resource])
             self._last[resource] = position
         self._after.extend(waits)
         self._first.append(len(self._after))
-        self._length.append(length)
-        self._resource.append(resource)
-        self._cause.append(self._causes.setdefault(cause, len(self._causes)))
-        self._op.append(op)
-        self._kernel.append(kernel)
-        self._pool.append(pool)
+        code = self._causes.setdefault(cause, len(self._causes))
+        self._rows.append((length, resource, code, op, kernel, pool))
         return position
 
     def tasks(self) -> Tasks:
         """Return what was collected as columns."""
-        return Tasks(
-            np.array(self._length, np.float64),
-            np.array(self._first, np.int64),
-            np.array(self._after, np.int64),
-            np.array(self._resource, np.int64),
-            np.array(self._cause, np.int64),
-            np.array(self._op, np.int64),
-            np.array(self._kernel, np.int64),
-            np.array(self._pool, np.int64),
-            tuple(self._causes),
-        )
+        length, *columns = zip(*self._rows, strict=True) if self._rows else [()] * 6
+        resource, cause, op, kernel, pool = (np.array(column, np.int64) for column in columns)
+        first, after = np.array(self._first, np.int64), np.array(self._after, np.int64)
+        times = np.array(length, np.float64)
+        return Tasks(times, first, after, resource, cause, op, kernel, pool, tuple(self._causes))
 
 
 def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:

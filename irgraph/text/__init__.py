@@ -9,11 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 
 if TYPE_CHECKING:
-    from irgraph.text.parser import parse
     from irgraph.text.printer import print_graph, print_head, print_op
+    from irgraph.text.read import parse
 
 __all__ = [
     "Diagnostic",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _LATE = {
-    "parse": "irgraph.text.parser",
+    "parse": "irgraph.text.read",
     "print_graph": "irgraph.text.printer",
     "print_head": "irgraph.text.printer",
     "print_op": "irgraph.text.printer",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from irgraph.diagnostics import near
 from irgraph.ir.dim import Term, make
 from irgraph.ir.graph import FORMAT, Declared, Device, Graph, Stream
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import ITEMSIZE, DeviceRef, DType, Tensor, row_major
-from irgraph.text.diagnostics import near
 
 
 class BuildError(ValueError):
@@ -56,6 +56,7 @@ class Builder:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None]] = field(default_factory=dict)
+    returned: tuple[Tensor, ...] | None = None
 
     def size(self, text: str) -> int:
         """Return the value of ``2048``, ``-1`` or ``26*B+1``, remembering expressions."""
@@ -191,6 +192,10 @@ class Builder:
         """Take a tensor that exists before the step."""
         self.declared.append(Declared(role, tensor, label))
 
+    def give_back(self, names: Iterable[str]) -> None:
+        """Take the names of what the step returns."""
+        self.returned = tuple(map(self.use, names))
+
     def graph(self, ops: tuple[Op, ...]) -> Graph:
         """Return the graph of all that was taken."""
         return Graph(
@@ -203,6 +208,7 @@ class Builder:
             tuple(self.declared),
             ops,
             self.source,
+            self.returned,
         )
 
 

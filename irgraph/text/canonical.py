@@ -62,7 +62,9 @@ def read_canonical(text: str, source: str = "") -> Graph:
     try:
         reader.header()
         reader.declarations()
-        graph = reader.builder.graph(tuple(reader.ops(("main", "", "", "forward"))))
+        ops = tuple(reader.ops(("main", "", "", "forward")))
+        reader.returned()
+        graph = reader.builder.graph(ops)
     except (ValueError, IndexError) as error:
         raise NotCanonicalError(str(error)) from error
     if print_graph(graph) != text:
@@ -122,13 +124,21 @@ class _Reader:
     def ops(self, outer: Context) -> Iterator[Op]:
         while self.at < len(self.lines):
             line = self.lines[self.at]
-            if line.endswith("}") and not line.strip(" }"):
+            if line.startswith("return") or (line.endswith("}") and not line.strip(" }")):
                 return
             if not line:
                 if self.at != len(self.lines) - 1:
                     raise NotCanonicalError("blank line")
                 return
             yield self.op(line, outer)
+
+    def returned(self) -> None:
+        """Read what the step returns: the last line, if it is there."""
+        line = self.lines[self.at] if self.at < len(self.lines) else ""
+        if line.startswith("return"):
+            names = line.removeprefix("return ").split(", ") if line != "return" else []
+            self.builder.give_back(name.removeprefix("%") for name in names)
+            self.at += 1
 
     def op(self, line: str, outer: Context) -> Op:
         number = self.at + 1

@@ -1,10 +1,14 @@
-"""Pygments lexers for ``model.ir`` and for scripts, named ``irgraph-model`` and ``irgraph``."""
+"""Pygments lexers for ``model.ir`` and for scripts, named ``irgraph-model`` and ``irgraph``.
+
+Their words and literals are those of the grammars; ``docs/editors/build.py`` writes the same rules
+for editors.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pygments.lexer import RegexLexer, bygroups, include, words
+from pygments.lexer import RegexLexer, bygroups
 from pygments.token import (
     Comment,
     Keyword,
@@ -17,52 +21,74 @@ from pygments.token import (
     Whitespace,
 )
 
-STATEMENTS = (
-    "apply", "cast", "expect", "find", "fuse", "insert", "let", "parallelize", "pass", "place",
-    "remove", "reorder", "repeat", "replace", "report", "resize", "shard", "sweep", "target",
-)  # fmt: skip
-"""Words that begin a statement."""
+from grammars.vocabulary import Vocabulary
 
-CLAUSES = (
-    "after", "and", "as", "assuming", "at", "balanced", "before", "best", "by", "caching",
-    "earliest", "first", "for", "from", "group", "having", "in", "into", "joined", "last", "latest",
-    "many", "module", "most", "no", "not", "of", "on", "or", "over", "per", "scaled", "stream",
-    "streams", "to", "using", "where", "with", "within",
-)  # fmt: skip
-"""Words within a statement."""
+Rule = tuple[str, tuple[Any, ...]]
+"""A regular expression, and the kind of what it matches or of each of its groups."""
 
-DECLARATIONS = ("device", "input", "model", "param", "schema", "state", "stream")
-PLACES = ("from", "in", "module", "on", "phase")
-DTYPES = (
-    "f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8",
-    "bool", "c64", "c128",
-)  # fmt: skip
 
-COMMON: list[object] = [
-    (r"\s+", Whitespace),
-    (r"#[^\n]*", Comment.Single),
-    (r'"(?:\\.|[^"\\\n])*"', String.Double),
-    (r"(%\w+)(!)", bygroups(Name.Variable, Operator)),
-    (r"%\w+", Name.Variable),
-    (r"\$\w+", Name.Label),
-    (r"@\w+", Name.Constant),
-    (words(("true", "false", "none"), prefix=r"\b", suffix=r"\b"), Keyword.Constant),
-    (words(("forward", "backward", "optimizer"), prefix=r"\b", suffix=r"\b"), Keyword.Constant),
-    (words(DTYPES, prefix=r"\b", suffix=r"\b"), Keyword.Type),
-    (r"\d[\d_]*(?:\.\d+)?(?:[eE][-+]?\d+)?(?:ns|us|ms|s|B|KiB|MiB|GiB|TiB|%)(?!\w)", Number),
-    (r"-?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)", Number),
-    (r"-?(?:inf|nan)\b", Number.Float),
-    (r"\.\.\.", Keyword.Pseudo),
+def one_of(words: set[str], before: str = r"\b", after: str = r"\b") -> str:
+    """Return a pattern for whole words."""
+    return f"{before}(?:{'|'.join(sorted(words))}){after}"
+
+
+SCRIPT, MODEL = Vocabulary("transform"), Vocabulary("model")
+
+STATEMENTS = SCRIPT.first_words("_statement", "pass")
+CONSTANTS = SCRIPT.words("BOOL", "PHASE")
+CLAUSES = SCRIPT.words() - STATEMENTS - CONSTANTS
+DECLARATIONS = MODEL.first_words("header", "declaration", "returned")
+PLACES = MODEL.words() - DECLARATIONS - CONSTANTS - {"module"}
+
+COMMON: list[Rule] = [
+    (r"\s+", (Whitespace,)),
+    (SCRIPT.terminals["COMMENT"], (Comment.Single,)),
+    (SCRIPT.terminals["STRING"], (String.Double,)),
+    (r"(%\w+)(!)", (Name.Variable, Operator)),
+    (r"%\w+", (Name.Variable,)),
+    (MODEL.terminals["BUFFER"], (Name.Label,)),
+    (MODEL.terminals["DEVICE"], (Name.Constant,)),
+    (one_of(CONSTANTS), (Keyword.Constant,)),
+    (rf"\b{SCRIPT.terminals['DTYPE']}", (Keyword.Type,)),
+    (SCRIPT.terminals["QUANTITY"], (Number,)),
+    (r"-?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)", (Number,)),
+    (r"-?(?:inf|nan)\b", (Number.Float,)),
+    (r"\.\.\.", (Keyword.Pseudo,)),
+    (SCRIPT.terminals["BLANK"], (Keyword.Pseudo,)),
 ]
 """What both languages are made of."""
 
-TAIL: list[object] = [
-    (r"[A-Za-z_]\w*(?=\s*=(?!=))", Name.Attribute),
-    (r"[A-Za-z_]\w*", Name),
-    (r"==|!=|<=|>=|\+-|[-+*/<>=~!]", Operator),
-    (r"[][{}(),:;.|]", Punctuation),
-    (r".", Text),
+TAIL: list[Rule] = [
+    (r"[A-Za-z_]\w*(?=\s*=(?!=))", (Name.Attribute,)),
+    (r"[A-Za-z_]\w*", (Name,)),
+    (r"==|!=|<=|>=|\+-|[-+*/<>=~!]", (Operator,)),
+    (r"[][{}(),:;.|]", (Punctuation,)),
+    (r".", (Text,)),
 ]
+
+MODEL_RULES: list[Rule] = [
+    (one_of(DECLARATIONS, "^"), (Keyword.Declaration,)),
+    (one_of(PLACES, after=r"(?=[ \t])"), (Keyword,)),
+    (r"module(?=[ \t]+\")", (Keyword,)),
+    *COMMON,
+    (r"[A-Za-z_]\w*(?:\.\w+)+(?=\()", (Name.Function,)),
+    *TAIL,
+]
+
+SCRIPT_RULES: list[Rule] = [
+    (r"(pass|apply)(\s+)([a-z][a-z0-9-]*)", (Keyword.Declaration, Whitespace, Name.Function)),
+    *COMMON,
+    (r"(op)(\.[a-z]\w*)", (Name.Builtin, Name.Attribute)),
+    (r"[A-Za-z_]\w*(?:\.(?:[\w*]|\{[\w*,]+\})+)+(?=\s*[\s({]|$)", (Name.Function,)),
+    (r"\.[a-z]\w*", (Name.Attribute,)),
+    (one_of(STATEMENTS, after=r"\b(?!\s*=)"), (Keyword,)),
+    (one_of(CLAUSES, after=r"\b(?!\s*=[^=])"), (Keyword.Reserved,)),
+    *TAIL,
+]
+
+
+def _tokens(rules: list[Rule]) -> dict[str, list[object]]:
+    return {"root": [(regex, bygroups(*k) if len(k) > 1 else k[0]) for regex, k in rules]}
 
 
 class ModelLexer(RegexLexer):  # type: ignore[misc]
@@ -73,19 +99,7 @@ class ModelLexer(RegexLexer):  # type: ignore[misc]
     aliases: ClassVar[list[str]] = ["irgraph-model"]
     filenames: ClassVar[list[str]] = ["*.ir"]
     mimetypes: ClassVar[list[str]] = []
-
-    tokens: ClassVar[dict[str, list[object]]] = {
-        "common": COMMON,
-        "root": [
-            (words(DECLARATIONS, prefix=r"^", suffix=r"\b"), Keyword.Declaration),
-            (r"(in|on|phase|from)(?=[ \t])", Keyword),
-            (r"module(?=[ \t]+\")", Keyword),
-            include("common"),
-            (r"[A-Za-z_]\w*(?:\.\w+)+(?=\()", Name.Function),
-            (r"_(?!\w)", Keyword.Pseudo),
-            *TAIL,
-        ],
-    }
+    tokens: ClassVar[dict[str, list[object]]] = _tokens(MODEL_RULES)
 
 
 class ScriptLexer(RegexLexer):  # type: ignore[misc]
@@ -96,24 +110,7 @@ class ScriptLexer(RegexLexer):  # type: ignore[misc]
     aliases: ClassVar[list[str]] = ["irgraph"]
     filenames: ClassVar[list[str]] = ["*.irg"]
     mimetypes: ClassVar[list[str]] = []
-
-    tokens: ClassVar[dict[str, list[object]]] = {
-        "common": COMMON,
-        "root": [
-            (
-                r"(pass|apply)(\s+)([a-z][a-z0-9-]*)",
-                bygroups(Keyword.Declaration, Whitespace, Name.Function),
-            ),
-            include("common"),
-            (r"(op)(\.[a-z]\w*)", bygroups(Name.Builtin, Name.Attribute)),
-            (r"[A-Za-z_]\w*(?:\.(?:[\w*]|\{[\w*,]+\})+)+(?=\s*[\s({])", Name.Function),
-            (r"\.[a-z]\w*", Name.Attribute),
-            (words(STATEMENTS, prefix=r"\b", suffix=r"\b(?!\s*=)"), Keyword),
-            (words(CLAUSES, prefix=r"\b", suffix=r"\b(?!\s*=[^=])"), Keyword.Reserved),
-            (r"_(?!\w)", Keyword.Pseudo),
-            *TAIL,
-        ],
-    }
+    tokens: ClassVar[dict[str, list[object]]] = _tokens(SCRIPT_RULES)
 
 
 __all__ = ["ModelLexer", "ScriptLexer"]

@@ -9,28 +9,17 @@ from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
 
 import grammars
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, place_at
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 from irgraph.text.builder import DEEPEST, Builder, BuildError, unquote
-from irgraph.text.canonical import NotCanonicalError, read_canonical, word
-from irgraph.text.diagnostics import Diagnostic, IrgraphError, Place, fail, place_at
+from irgraph.text.canonical import word
 from irgraph.text.syntax import syntax_error
 
 Node = Tree[Token] | Token
 Context = tuple[str, str, str, str]
-
-
-def parse(text: str, source: str = "model.ir") -> Graph:
-    """Return the graph of a text; raise ``IrgraphError`` (exit code 4) with the place of an error.
-
-    Canonical text is read line by line; any other layout through the grammar.
-    """
-    try:
-        return read_canonical(text, source)
-    except NotCanonicalError:
-        return parse_any(text, source)
 
 
 def parse_any(text: str, source: str = "model.ir") -> Graph:
@@ -118,6 +107,10 @@ class _Reader:
         role, name, label, placed = node.children
         tensor = self.placed(str(name)[1:], placed)
         self.builder.declare(str(role), tensor, unquote(str(label)) if label else "")
+
+    def _returned(self, node: Tree[Token]) -> None:
+        names = [str(token)[1:] for token in node.children if token is not None]
+        self.builder.give_back(names)
 
     def placed(self, name: str, node: Node) -> Tensor:
         assert isinstance(node, Tree)

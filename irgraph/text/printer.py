@@ -25,11 +25,14 @@ def print_graph(graph: Graph) -> str:
         label = f" {quote(declared.label)}" if declared.label else ""
         typed = writer.type_of(declared.tensor)
         lines.append(f"{declared.role} %{declared.tensor.name}{label} : {typed}")
-    if graph.ops:
+    if graph.ops or graph.returned is not None:
         lines.append("")
     writer.lines = lines
     for op in graph.ops:
         writer.op(op, "", TOP)
+    if graph.returned is not None:
+        names = ", ".join(f"%{tensor.name}" for tensor in graph.returned)
+        lines.append(f"return {names}".rstrip())
     return "\n".join(lines) + "\n"
 
 
@@ -46,7 +49,7 @@ def print_head(op: Op, device: str = "gpu0") -> str:
 
 
 def _header(graph: Graph) -> str:
-    settings = [f"format = {FORMAT}"]
+    settings = [f"format = {1 if graph.returned is None else FORMAT}"]
     if graph.dims:
         dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
         settings.append(f"dims = {{{dims}}}")

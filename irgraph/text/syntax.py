@@ -6,7 +6,7 @@ import re
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from irgraph.text.diagnostics import IrgraphError, Place, fail, near
+from irgraph.diagnostics import IrgraphError, Place, fail, near
 
 NAMES = {
     "VALUE": "a value such as %x", "OPNAME": "an op such as aten.relu", "STRING": "a string",
@@ -15,12 +15,12 @@ NAMES = {
     "COMMA": "','", "COLON": "':'", "EQUAL": "'='", "DEVICE": "a device such as @gpu0",
     "BUFFER": "a buffer such as $b1", "DTYPE": "an element type such as f32",
     "$END": "the end", "NAME": "a name", "PASSNAME": "a pass's name", "OPGLOB": "an op",
-    "QUANTITY": "a quantity such as 20us", "ROLE": "input, param or state", "BLANK": "'_'",
+    "QUANTITY": "a quantity such as 20us", "BLANK": "'_'",
     "FLOAT": "a number", "BOOL": "true, false or none", "NOTES": "'['", "BANG": "'!'",
     "SEMICOLON": "';'", "PLUS": "'+'", "SLASH": "'/'", "DOT": "'.'", "MINUS": "'-'",
     "SPLAT": "'*'", "REST": "'...'", "COMPARE": "a comparison", "SIGN": "'+' or '-'",
     "TIMES": "'*' or '/'", "PHASE": "a phase", "NTH": "first or last",
-    "EXTREME": "earliest or latest", "AXIS": "an axis such as table or row",
+    "EXTREME": "earliest or latest",
 }  # fmt: skip
 """How messages call the terminals of the grammars; keywords are called by their spelling."""
 

@@ -12,7 +12,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor, overlap, row_major
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.order import declared
+from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.tf32 import check_tf32, from_tf32, is_in_tf32, to_tf32
 
@@ -78,7 +78,7 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
         if leaf.written:
             name = min(leaf.written)
             told = [(leaf, f"{leaf.name} writes %{name}")]
-            raise RefusedError(f"it writes %{name} where it lies, in the type that it has", told)
+            raise RefusedError(f"it writes %{name} in place, in the type that it has", told)
         if not is_view(leaf):
             _check_leaf(graph, leaf, to)
 
@@ -86,7 +86,7 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
 def _check_leaf(graph: Graph, leaf: Op, to: str) -> None:
     wanted = [to if t.dtype in FLOATS else t.dtype for t in leaf.outputs]
     if not leaf.outputs or to not in wanted:
-        raise RefusedError("it has no result of a floating-point type", [(leaf, "")])
+        raise RefusedError("it has no floating-point result", [(leaf, "")])
     if _types(graph, leaf, to) != wanted:
         taken = [t for t in FLOATS if to != t and _types(graph, leaf, t) == [
             t if out.dtype in FLOATS else out.dtype for out in leaf.outputs]]  # fmt: skip
@@ -101,7 +101,7 @@ def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
     try:
         found = infer(narrow, graph.schemas, graph.dims, graph.device)
     except (ShapeError, ImportError) as error:
-        raise RefusedError(f"its types in {to} cannot be told: {error}", [(leaf, "")]) from None
+        raise RefusedError(f"its result types in {to} are unknown: {error}", [(leaf, "")]) from None
     return [t.dtype for result in found for t in _tensors(result)]
 
 
@@ -194,6 +194,7 @@ class _Work:
         for leaf in self.graph.leaves():
             if id(leaf) not in inside:
                 yield from leaf.inputs
+        yield from self.graph.returned or ()
 
     def _operand(self, tensor: Tensor, unit: Op) -> Tensor:
         if tensor.dtype == self.to:
@@ -283,7 +284,8 @@ class _Work:
 
 
 def _read(graph: Graph) -> set[str]:
-    return {t.name for leaf in graph.leaves() for t in leaf.inputs}
+    used = {t.name for leaf in graph.leaves() for t in leaf.inputs}
+    return used | {t.name for t in graph.returned or ()}
 
 
 def _only_views(unit: Op) -> bool:

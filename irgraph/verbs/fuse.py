@@ -133,7 +133,7 @@ def _place(
     for tie in s.found:
         ends = (s.atoms[tie.before], s.atoms[tie.after])
         if any(op is passed for op in ends) and any(id(op) in moved for op in ends):
-            reason = "what must move behind the new op depends on what is assumed away"
+            reason = "an op that must move after the new op depends on the op that is assumed away"
             raise RefusedError(reason, describe([tie], s.atoms))
     return passed, found
 
@@ -141,12 +141,12 @@ def _place(
 def _slot(s: Stretch, chain: Sequence[Dependence]) -> Slot:
     if chain:
         start = s.atoms[chain[0].before].name
-        reason = f"a path leaves {start} and comes back to what is fused"
+        reason = f"a dependence path leaves {start} and returns to the fused ops"
         raise RefusedError(reason, describe(chain, s.atoms))
     found = slot(s)
     if isinstance(found, Slot):
         return found
-    reason = "what the new op needs and what needs it cannot be parted"
+    reason = "the ops that the new op needs cannot be separated from those that need it"
     raise RefusedError(reason, describe(found, s.atoms))
 
 
@@ -160,7 +160,9 @@ def _check_streams(members: Sequence[Op]) -> None:
         told = [
             (op, f"{op.name} runs on {name or 'the default stream'}") for name, op in ran.items()
         ]
-        raise RefusedError("they run on different streams: fuse before ops are spread", told[:2])
+        raise RefusedError(
+            "they run on different streams: fuse before moving ops to streams", told[:2]
+        )
 
 
 def _set_like(new: Op, members: Sequence[Op]) -> Op:
@@ -203,9 +205,10 @@ def _without(op: Op, removed: Collection[int]) -> list[Op]:
 
 def _why(s: Stretch, groups: int, place: Slot) -> str:
     outsiders = sum(owner < 0 for owner in s.owner)
-    moved = f"; {len(place.moved)} consumers move behind it" if place.moved else ""
+    count = len(place.moved)
+    moved = f"; {count} consumer{'s move' if count > 1 else ' moves'} after it" if count else ""
     independent = f"{groups} independent groups" if groups > 1 else "one group"
     plural = "" if outsiders == 1 else "s"
-    through = f"no path through the {outsiders} op{plural} between"
-    between = through if outsiders else "nothing between"
-    return f"{independent}, {between}; it stands {place.why}{moved}"
+    through = f"no dependence path through the {outsiders} op{plural} in between"
+    between = through if outsiders else "nothing in between"
+    return f"{independent}, {between}; placed {place.why}{moved}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from irgraph.ir.edit import Edit, map_tensors
+from irgraph.ir.edit import Edit, map_tensors, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -50,7 +50,8 @@ def insert(graph: Graph, insertions: Sequence[Insertion]) -> tuple[Graph, tuple[
         return whole, tuple(new)
     swapping = _Swapping(swaps, {d.tensor.name for d in whole.tensors}, {id(op) for op in new})
     ops = tuple(map(swapping.rebuild, whole.ops))
-    return replace(whole, ops=ops), tuple(swapping.found)
+    returned = map_value(whole.returned, swapping.tensor)
+    return replace(whole, ops=ops, returned=returned), tuple(swapping.found)
 
 
 def _like(new: Op, at: Op) -> Op:
@@ -82,7 +83,7 @@ class _Swapping:
     def rebuild(self, op: Op) -> Op:
         body, swaps = op.body, self.swaps.get(id(op), ())
         inside = tuple(map(self.rebuild, body))
-        changed = map_tensors(replace(op, body=()), self._tensor) if self.names else op
+        changed = map_tensors(replace(op, body=()), self.tensor) if self.names else op
         self.defined.update(t.name for t in op.outputs)
         for old, new in swaps:
             self.names[old.name] = new
@@ -92,7 +93,8 @@ class _Swapping:
             self.found.append(changed)
         return replace(changed, body=inside) if body else changed
 
-    def _tensor(self, tensor: Tensor) -> Tensor:
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Return what stands for a tensor from here on."""
         if tensor.name in self.names:
             return self.names[tensor.name]
         if tensor.buffer in self.buffers and tensor.name not in self.defined:
@@ -117,7 +119,7 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
                 near = graph.touching.get(tensor.buffer, ())
                 makers = [leaf for i, leaf in near if i >= cut and tensor in leaf.outputs]
                 at = [(leaf, f"{leaf.name} defines it") for leaf in makers[:1]]
-                raise RefusedError(f"%{tensor.name} is not defined yet where it would stand", at)
+                raise RefusedError(f"%{tensor.name} is not defined yet at that point", at)
         defined |= {t.name for t in op.outputs}
     for old, new in insertion.swaps:
         check_type(old, new, [(insertion.at, "")])
@@ -139,13 +141,15 @@ def _stands(graph: Graph, tensor: Tensor, cut: int) -> bool:
 def _check_views(old: Tensor, new: Tensor, graph: Graph, cut: int, defined: set[str]) -> None:
     if old.buffer == new.buffer:
         return
-    lasting = any(d.tensor.buffer == old.buffer for d in graph.tensors)
+    lasting = old.buffer in graph.lasting
     for leaf in (leaf for i, leaf in graph.touching.get(old.buffer, ()) if i >= cut):
         for tensor in (t for t in leaf.inputs if t.buffer == old.buffer):
             known = tensor.name in defined or _stands(graph, tensor, cut)
+            if lasting and leaf is graph.end:
+                raise RefusedError(f"%{tensor.name} is returned, and would be a copy")
             if tensor.name != old.name and known:
-                told = [(leaf, f"{leaf.name} uses %{tensor.name}")]
-                reason = f"%{tensor.name} holds the same bytes as %{old.name} and stays in use"
+                told = [] if leaf is graph.end else [(leaf, f"{leaf.name} uses %{tensor.name}")]
+                reason = f"%{tensor.name} shares bytes with %{old.name} and is still used"
                 raise RefusedError(reason, told)
             if lasting and tensor.name in leaf.written:
                 told = [(leaf, f"{leaf.name} writes %{tensor.name}")]

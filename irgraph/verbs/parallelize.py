@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from irgraph.ir.dependence import Dependence, shortest_chain
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.verbs.order import Line, line
+from irgraph.verbs.launch_order import Line, line
 from irgraph.verbs.refusal import RefusedError, describe
 from irgraph.verbs.streams import Free, on_streams
 
@@ -40,7 +40,7 @@ def _owners(s: Line, groups: Sequence[Sequence[Op]]) -> dict[int, int]:
     for i in s.members:
         held = {group_of[id(op)] for op in s.ops[i].walk() if id(op) in group_of}
         if len(held) > 1:
-            raise RefusedError("one call is in two groups", [(s.ops[i], "")])
+            raise RefusedError("one op is in two groups", [(s.ops[i], "")])
         owner[i] = held.pop()
     return owner
 

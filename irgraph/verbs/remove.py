@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import written_by
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import END, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.refusal import RefusedError
@@ -61,15 +61,16 @@ def check_removal(graph: Graph, removal: Removal) -> None:
     for old, new in removal.swaps:
         at = [(removal.ops[0], "to be removed")]
         if old.name not in made or new.name in made:
-            name, what = (old, "stays") if old.name not in made else (new, "goes as well")
-            raise RefusedError(f"%{name.name} {what}", at)
+            is_made = f"%{new.name} is one of its results"
+            reason = is_made if old.name in made else f"%{old.name} is none of its results"
+            raise RefusedError(reason, at)
         check_type(old, new, at)
         _check_order(graph, removal, old, new)
         if (old.buffer, old.offset) == (new.buffer, new.offset):
             continue
         taken = {t.buffer for op in removal.ops for t in op.inputs if t.name not in made}
         if old.buffer in taken:
-            reason = f"%{old.name} lies in bytes that other tensors hold; %{new.name} does not"
+            reason = f"%{old.name} shares bytes with other tensors; %{new.name} does not"
             raise RefusedError(reason, at)
         _check_writes(graph, removal, old, new)
 
@@ -97,7 +98,7 @@ def check_type(old: Tensor, new: Tensor, at: Sequence[tuple[Op, str]]) -> None:
         before, after = getattr(old, what), getattr(new, what)
         if before != after:
             is_ = f"its {what} is {_plain(after)}, not {_plain(before)}"
-            reason = f"%{new.name} cannot stand for %{old.name}: {is_}"
+            reason = f"%{new.name} cannot replace %{old.name}: {is_}"
             raise RefusedError(reason, at)
 
 
@@ -112,13 +113,15 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     later = [leaf for i, leaf in near if i > start and id(leaf) not in gone]
     uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
     others = [i for i, leaf in enumerate(later) if _touches(leaf, new.buffer)]
-    lasting = any(declared.tensor.buffer == new.buffer for declared in graph.tensors)
+    lasting = new.buffer in graph.lasting
     _check_streams(later, [later[i] for i in uses], old, new)
+    _check_returned(graph, old, new)
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
         for tensor in (t for t in leaf.inputs if t.name in leaf.written):
             told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
-                told.append((later[uses[-1]], f"{later[uses[-1]].name} still uses it"))
+                user = later[uses[-1]]
+                told += [] if user is graph.end else [(user, f"{user.name} still uses it")]
                 reason = f"%{new.name} is written while %{old.name} is still in use"
                 raise RefusedError(reason, told, of_order=True)
             if tensor.buffer == old.buffer and (lasting or any(j >= i for j in others)):
@@ -126,14 +129,28 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
                 raise RefusedError(reason, told, of_order=True)
 
 
+def _check_returned(graph: Graph, old: Tensor, new: Tensor) -> None:
+    """Refuse to let a returned tensor share its bytes with another one that outlives the step."""
+    returned = graph.returned or ()
+    first = next((t for t in returned if t.buffer == old.buffer), None)
+    if first is None:
+        return
+    if new.buffer in graph.lasting:
+        role = graph.lasting[new.buffer]
+        raise RefusedError(f"%{first.name} is returned, and would be the {role} %{new.name} itself")
+    other = next((t for t in returned if t.buffer == new.buffer), None)
+    if other is not None:
+        raise RefusedError(f"%{first.name} and %{other.name} are returned, and would be one tensor")
+
+
 def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: Tensor) -> None:
     """Refuse where what writes the substitute on another stream waits for none of its new users."""
     for leaf in later:
         writes = [t for t in leaf.inputs if t.name in leaf.written and overlap(t, new)]
-        user = next((user for user in users if user.stream != leaf.stream), None)
+        user = next((u for u in users if u.name != END and u.stream != leaf.stream), None)
         if writes and user is not None:
             told = [(leaf, f"{leaf.name} writes %{writes[0].name}"), (user, f"{user.name} uses it")]
-            reason = f"%{new.name} is written on another stream than %{old.name} is used on"
+            reason = f"%{new.name} is written on a different stream than %{old.name} is used on"
             raise RefusedError(reason, told, of_order=True)
 
 
@@ -141,20 +158,21 @@ def _check_lost_writes(graph: Graph, removal: Removal) -> None:
     """Refuse to lose what is written where it lies, as far as anybody could tell."""
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     swapped = {old.buffer for old, _ in removal.swaps}
-    lasting = {declared.tensor.buffer: declared.role for declared in graph.tensors}
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         for tensor in written_by(leaf):
             at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
-            if tensor.buffer in lasting:
-                reason = f"%{tensor.name} outlives the step and would miss what this writes"
+            if tensor.buffer in graph.lasting:
+                reason = f"%{tensor.name} outlives the step and would miss this write"
                 raise RefusedError(reason, at, of_order=True)
             near = _near(graph, tensor)
             place = next(i for i, other in near if other is leaf)
             later = (o for i, o in near if i > place and id(o) not in gone)
             reader = next((o for o in later if _reads(o, tensor)), None)
             if reader is not None and tensor.buffer not in swapped:
-                at.append((reader, f"{reader.name} reads it"))
-                reason = f"what is written to %{tensor.name} is still read"
+                ends = reader is graph.end
+                at += [] if ends else [(reader, f"{reader.name} reads it")]
+                verb = "returned" if ends else "still read"
+                reason = f"what is written to %{tensor.name} is {verb}"
                 raise RefusedError(reason, at, of_order=True)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.verbs.order import beside, extreme, line
+from irgraph.verbs.launch_order import beside, extreme, line
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import on_streams
 
@@ -49,7 +49,7 @@ def reorder(
     else:
         at = s.position(anchor)
         if at in s.members:
-            raise RefusedError("it would move beside itself", [(s.ops[at], "")])
+            raise RefusedError("the anchor is one of the ops that move", [(s.ops[at], "")])
         order = beside(s, at, to == "after")
     assumed = s.check(order, at, assuming)
     moved = tuple(s.ops[i] for i in s.moved(order))

@@ -38,4 +38,4 @@ def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
         if id(leaf) not in gone and tensor.name in lost
     ]
     if users:
-        raise RefusedError("what it takes away is still in use", users[:SHOWN])
+        raise RefusedError("a result that it removes is still in use", users[:SHOWN])

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from irgraph.axes.algebra import terms_of
 from irgraph.axes.resized import growth_of
 from irgraph.axes.sizes import PinnedError
+from irgraph.diagnostics import near
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import kept_sizes, with_dims
-from irgraph.text.diagnostics import near
 from irgraph.verbs.refusal import RefusedError
 
 
@@ -60,7 +60,7 @@ def resize(graph: Graph, of: str | Axis | Sequence[Axis], size: int) -> Resizing
             ``at`` names that op.
     """
     if size < 1:
-        raise RefusedError(f"a size is at least 1, not {size}")
+        raise RefusedError(f"a size must be at least 1, not {size}")
     if isinstance(of, str):
         return _dimension(graph, of, size)
     axes = [of] if isinstance(of, Axis) else list(of)
@@ -86,7 +86,7 @@ def _size_of(graph: Graph, axes: Sequence[Axis]) -> int:
             raise RefusedError(f"%{axis.tensor} has {tensor.rank} axes, so none {axis.place}")
         found.append(tensor.shape[axis.place])
     if len({terms_of(size) for size in found}) != 1:
-        raise RefusedError("the axes are of different sizes: resize those of one size together")
+        raise RefusedError("the axes have different sizes: resize axes of equal size together")
     return found[0]
 
 
@@ -111,7 +111,7 @@ def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
         multiple = growth.multiple
         if size % multiple:
             raise RefusedError(
-                f"its size is {was}: another must be a multiple of {_spelt(multiple)}"
+                f"its size is {was}: the new size must be a multiple of {_spelt(multiple)}"
             )
         return Resizing(growth.at(size), tuple(growth.tensors))
     except PinnedError as error:

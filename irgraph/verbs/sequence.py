@@ -163,7 +163,7 @@ def slot(s: Stretch) -> Slot | list[Dependence]:
         return _blocked(s, moved & kept or {end}, needed)
     units = tuple(s.units[i] for i in sorted(moved))
     name = s.atoms[last.before].name
-    return Slot(s.units[end], after=True, moved=units, why=f"behind {name}, which it needs")
+    return Slot(s.units[end], after=True, moved=units, why=f"after {name}, which it needs")
 
 
 def _moved(s: Stretch, end: int) -> tuple[set[int], bool]:

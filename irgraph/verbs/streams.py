@@ -11,7 +11,7 @@ from irgraph.ir.effects import effects, is_view
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.order import line
+from irgraph.verbs.launch_order import line
 
 RECORD = "sync.record"
 WAIT = "sync.wait"
@@ -61,6 +61,12 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
         edit.put(_like(record, join.behind), after=join.behind)
         edit.put(_like(Op(WAIT, (event,)), join.before), before=join.before)
     return edit.commit()
+
+
+def new_events(before: Graph, after: Graph) -> int:
+    """Return how many more events a graph records than it did before."""
+    old, new = (sum(op.name == RECORD for op in graph.walk()) for graph in (before, after))
+    return new - old
 
 
 def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) -> Iterator[Join]:

@@ -29,18 +29,18 @@ def check_tf32(graph: Graph, op: Op) -> None:
     """Refuse an op that is no product of f32 which has a form in tf32."""
     products = products_at(graph, op, TF32)
     if not products:
-        reason = f"tf32 is for products alone: {', '.join(TF32)}"
+        reason = f"only products can be cast to tf32: {', '.join(TF32)}"
         if products_at(graph, op, PLAIN):
-            reason = "it multiplies in tf32 already"
+            reason = "it already multiplies in tf32"
         raise RefusedError(reason, [(op, "")])
     for product in (inner for outer in products for inner in outer.walk() if inner.name in TF32):
         others = [t.dtype for t in (*product.inputs, *product.outputs) if t.dtype != "f32"]
         if others:
-            reason = f"tf32 is how matrix units multiply f32, and it multiplies {others[0]}"
+            reason = f"tf32 is a way of multiplying f32, and this op multiplies {others[0]}"
             raise RefusedError(reason, [(product, "")])
         form = replace(product, name=TF32[product.name], body=())
         if resolve(form) is None:
-            reason = f"{form.name} does not take all that it is given"
+            reason = f"{form.name} does not take all of its arguments"
             raise RefusedError(reason, [(product, "")])
 
 
@@ -48,6 +48,6 @@ def is_in_tf32(graph: Graph, op: Op, to: str) -> bool:
     """Tell whether an op multiplies in tf32; refuse to let it take any type but f32 then."""
     products = products_at(graph, op, PLAIN)
     if products and to != "f32":
-        reason = "it rounds f32 to tf32, whatever type it is given; cast it to f32 first"
+        reason = "it rounds its operands to tf32, whatever their type; cast it to f32 first"
         raise RefusedError(reason, [(products[0], "")])
     return bool(products)

@@ -13,7 +13,7 @@ import pytest
 from irgraph.analyze import Analysis, analyze
 from irgraph.analyze.families import family_of
 from irgraph.capture.kineto import Kind, read_kineto
-from irgraph.capture.kineto.tree import Tree, build_tree
+from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.text import IrgraphError
 from tests.capture.kineto.builder import START, Event, host, write
 
@@ -167,8 +167,8 @@ def test_without_device_events_there_is_nothing_to_draw(tmp_path: Path) -> None:
 
 def test_overheads_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from costmodels.host import load_host
     from irgraph.analyze.plots import draw_overheads
+    from irgraph.overheads import load_host
 
     draw_overheads(load_host("v100").file, str(tmp_path / "o.svg"))
     assert (tmp_path / "o.svg").read_text().endswith("</svg>\n")

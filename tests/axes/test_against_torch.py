@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from examples import dlrm, mlp, transformer
-from irgraph.api import lower
+from irgraph import lower
 from irgraph.capture.live import capture
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op, Result

@@ -60,7 +60,7 @@ def seconds(*arguments: str) -> float:
 
 def main() -> None:
     """Print the time of each command."""
-    source = resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir"
+    source = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
     graph = repeated(parse(source.read_text(encoding="utf-8")), DEVICE_OPS)
     with tempfile.TemporaryDirectory() as folder:
         model = str(Path(folder) / "model.ir")

@@ -24,7 +24,7 @@ OURS = """
 import re, sys, time
 begin = time.perf_counter()
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.tree import build_tree
+from irgraph.capture.kineto.events.tree import build_tree
 loaded, before = time.perf_counter(), time.process_time()
 trace = read_kineto(sys.argv[1])
 read, used = time.perf_counter(), time.process_time() - before

@@ -12,6 +12,7 @@ from examples.dlrm import Config, Step
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run
+from irgraph.predict.target import target
 from tests.language.models import bag, model, table, training
 
 ONE = "fuse %y = aten.relu(aten.addmm(%c, %x, %w)) into %y = irgraph.addmm_relu(%c, %x, %w)"
@@ -45,7 +46,7 @@ def report(what: str, script: str, graph: Graph) -> None:
     seconds = []
     for _ in range(5):
         start = time.process_time()
-        run(parsed, graph)
+        run(parsed, graph, targets=target)
         seconds.append(time.process_time() - start)
     size = sum(1 for _ in graph.walk())
     print(f"{what:<34} {size:>6} ops {min(seconds) * 1e3:8.1f} ms")  # noqa: T201
@@ -61,6 +62,11 @@ WIDTH = 'resize %w.shape[0] of aten.linear(_, %w, ...) within "bot_mlp.0" = 1024
 ROWS = "resize %w.shape[0] of many aten.embedding_bag(%w, ...) = 500"
 DIM = "resize %w.shape[1] of aten.embedding_bag(%w, ...) = 32"
 BATCH = "resize %x.shape[0] of aten.linear(%x, ...) = 4096"
+TIMES = 'target "v100" find slow = many aten.embedding_bag where op.time > 20us'
+TIMED = """
+target "v100"
+repeat at most 60 { remove %y = aten.relu(%x) where op.time > 1us using %x for %y }
+"""
 
 
 def main() -> None:
@@ -78,6 +84,8 @@ def main() -> None:
     report("captured: a layer's width", WIDTH, step)
     report("captured: rows of all tables", ROWS, step)
     report("captured: width of all tables", DIM, step)
+    report("captured: op.time of all lookups", TIMES, step)
+    report("op.time between 60 changes", TIMED, chain)
     plain = capture_file(f"{__file__}:wide", batch=2048, symbolic=False).graph
     report("captured at one size: its batch", BATCH, plain)
 

@@ -11,10 +11,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from costmodels.learned.hardware import hardware
+from costmodels.devices.library import load_device
+from costmodels.learnable.hardware import hardware
 from costmodels.learned.infer import estimate
 from costmodels.learned.weights import Weights, load_shipped, shipped
-from costmodels.sheet import load_device
 
 ROWS = 200_000
 

@@ -21,9 +21,9 @@ ALL = """
 import resource, sys, time
 now = time.process_time
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.tree import build_tree
+from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.replay import Lengths, replayer
+from irgraph.replay.replay import Lengths, replayer
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 start = now()
@@ -45,9 +45,9 @@ ONE = """
 import sys, time
 now = time.process_time
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.tree import build_tree
+from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.replay import Lengths, replayer
+from irgraph.replay.replay import Lengths, replayer
 tree = build_tree(read_kineto(sys.argv[1]))
 step = [step for step in tree.steps if step.complete][0]
 start = now()

@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from costmodels.host import load_host
-from costmodels.price import price
-from costmodels.sheet import list_devices, load_device
+from costmodels.devices.library import list_devices, load_device
+from costmodels.pricing.price import price
 from irgraph.ir.graph import Graph
 from irgraph.language import Script, load_script
 from irgraph.language import run as run_script
-from irgraph.prediction import predict
+from irgraph.overheads import load_host
+from irgraph.predict.prediction import predict
+from irgraph.predict.variants import predict_variants
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.memory import peak_memory
 from irgraph.schedule.sampling import sample_steps
@@ -24,7 +25,6 @@ from irgraph.schedule.simulate import simulate
 from irgraph.schedule.tasks import TaskBuilder, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline
 from irgraph.text import parse
-from irgraph.variants import predict_variants
 
 LAYER = """%a{i} = aten.linear(%h{p}, %w) : f32[B, 512] in $a{i} in module "l.{i}" {{
   %t{i} = aten.t(%w) : f32[512, 512; 1, 512] in $w

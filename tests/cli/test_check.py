@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.cli.check import table
+from irgraph.cli.commands.check import table
 from irgraph.execute.records import Compared, Comparison
 
 pytest.importorskip("torch")

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Ran
 
 Run = Callable[..., Ran]
-DLRM = str(resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir")
+DLRM = str(resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.api import load, predict
+from irgraph import load, predict
 from irgraph.text import print_graph
 from tests.cli.conftest import Ran
 from tests.strategies import random_graph

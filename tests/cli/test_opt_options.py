@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Ran
 
 Run = Callable[..., Ran]
-DLRM = str(resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir")
+DLRM = str(resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir")
 
 
 def test_opt_shows_differences_times_and_statistics(run: Run) -> None:
@@ -129,7 +129,7 @@ def test_opt_says_which_pass_makes_the_step_slower(run: Run) -> None:
 
 
 def test_opt_says_where_a_pass_adds_the_first_communication(run: Run) -> None:
-    said = "note: the model has no communication of its own"
+    said = "note: the model had no collectives before"
     twice = run("opt", "--pass", "overlap-allreduce, overlap-allreduce", DLRM).err
     assert twice.count(said) == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.report.files import check_writable
+from irgraph.files import check_writable
 from irgraph.text import IrgraphError
 from tests.cli.conftest import Ran
 
@@ -81,7 +81,7 @@ def test_a_recording_that_cannot_be_written_is_refused_before_a_step(
 def test_numbers_that_mean_nothing_are_refused(words: list[str], number: str, run: Run) -> None:
     ran = run(*words, number)
     assert ran.code == 2
-    assert ran.err.startswith(f"error: '{words[-1]}': ")
+    assert ran.err.startswith(f"error: invalid {words[-1]}: ")
 
 
 def test_measurements_continue_regular_files_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from costmodels.collectives.load import find_curve
 from tests.cli.conftest import Ran
-from tests.test_targets import REDUCED
+from tests.predict.test_target import REDUCED
 
 Run = Callable[..., Ran]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from irgraph.capture.kineto.folder import FIGURES, KINETO_TRACE, figures
+from irgraph.capture.recording.folder import FIGURES, KINETO_TRACE, figures
 from irgraph.text import IrgraphError, parse
 from tests.capture.kineto.builder import write
 

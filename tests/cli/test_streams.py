@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-DLRM = str(resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir")
+DLRM = str(resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir")
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:

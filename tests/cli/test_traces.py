@@ -149,7 +149,7 @@ def test_quantiles_that_no_table_knows_are_dashes(run: Run, tmp_path: Path) -> N
 def test_predict_takes_an_extracted_table(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "host.json"
     run("overheads", write(tmp_path), "-o", table)
-    from costmodels.host import load_host
+    from irgraph.overheads import load_host
 
     assert load_host(str(table)).file.ops["aten.relu"].t2 is not None
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
+from importlib import resources
 
 import pytest
 
 import irgraph
 from examples import autotune
-from irgraph.ir.graph import Graph
-from irgraph.ir.resize import with_dims
-from irgraph.language import load_script, run
-from irgraph.schedule.memory import peak_memory
+from irgraph import Graph, peak_memory, with_dims
+
+DLRM = str(resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir")
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return irgraph.load(str(autotune.DLRM))
+    return irgraph.load(DLRM)
 
 
 def test_only_batches_that_fit_are_tried(graph: Graph) -> None:
@@ -33,21 +33,25 @@ def test_only_batches_that_fit_are_tried(graph: Graph) -> None:
 def test_the_script_that_is_printed_makes_what_was_found(
     graph: Graph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr(autotune, "BATCHES", (1024, 2048))
     monkeypatch.setattr(autotune, "PASSES", ("fuse-embedding",))
-    monkeypatch.setattr(sys, "argv", ["autotune.py", "--memory", "8"])
+    monkeypatch.setattr(sys, "argv", ["autotune.py", DLRM, "--memory", "8"])
     autotune.main()
-    said, _, script = capsys.readouterr().out.partition("unvalidated):\n\n")
-    assert "best of 4 variants" in said
-    best = run(load_script(script), graph).graph
-    told = max(float(line.split()[0]) for line in said.splitlines() if "samples/s" in line)
+    text, _, script = capsys.readouterr().out.partition("unvalidated):\n\n")
+    assert "best of 4 variants" in text
+    best = irgraph.run_script(graph, script).graph
+    claimed = max(float(line.split()[0]) for line in text.splitlines() if "samples/s" in line)
     batch = best.dims["B"]
-    assert batch / irgraph.predict(best).step_time * 1e6 == pytest.approx(told, rel=1e-3)
+    assert batch / irgraph.predict(best).step_time * 1e6 == pytest.approx(claimed, rel=1e-3)
+
+
+def test_without_a_model_it_searches_the_example() -> None:
+    pytest.importorskip("torch")
+    assert autotune.model(None).name == "dlrm_default"
 
 
 def test_too_little_memory_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotune, "PASSES", ())
-    monkeypatch.setattr(sys, "argv", ["autotune.py", "--memory", "0.001"])
+    monkeypatch.setattr(sys, "argv", ["autotune.py", DLRM, "--memory", "0.001"])
     with pytest.raises(SystemExit, match=r"nothing fits into 0\.001 GiB"):
         autotune.main()

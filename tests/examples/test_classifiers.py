@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.price import price
-from costmodels.sheet import load_device
+from costmodels.devices.library import load_device
+from costmodels.pricing.price import price
 from irgraph.capture.live import capture_file
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 import irgraph
 from examples import library
-from irgraph.ir.graph import Graph
+from irgraph import Graph
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROUNDED = 0.011

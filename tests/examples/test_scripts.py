@@ -14,7 +14,7 @@ from irgraph.execute import compare
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
 from irgraph.language import Outcome, load_script, run
-from irgraph.targets import target
+from irgraph.predict.target import target
 from irgraph.text import IrgraphError, parse, print_graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -86,7 +86,7 @@ def test_lookups_that_take_no_time_stay_where_they_are() -> None:
     graph = step(DLRM)
     outcome = applied("parallel-branches", graph, "v100")
     assert outcome.graph == graph
-    assert "one group alone runs beside nothing" in str(outcome.report)
+    assert "parallelize needs two or more groups" in str(outcome.report)
 
 
 def test_a_step_takes_another_batch_size() -> None:

@@ -175,7 +175,7 @@ def test_a_graph_is_the_same_as_itself(make: Callable[..., Step]) -> None:
     graph = capture(make(2, "meta"), device="meta").graph
     result = compare(graph, graph, seed=3)
     assert (result.same, result.exact) == (True, True)
-    assert {one.kind for one in result.compared} == {"param", "state", "gradient", "output"}
+    assert {one.kind for one in result.compared} == {"param", "state", "gradient", "returned"}
     assert any(one.changed for one in result.compared if one.kind == "param")
 
 
@@ -229,14 +229,16 @@ def test_a_move_across_a_dependence_is_caught() -> None:
     assert result.exact
 
 
-def test_a_loss_that_the_host_no_longer_gets_is_caught() -> None:
+def test_a_loss_that_is_no_longer_returned_is_caught() -> None:
     graph = dlrm_graph("default")
     last = [op for op in graph.walk() if op.outputs and op.outputs[0].device == "cpu"][-1]
     edit = Edit(graph)
     edit.remove(next(op for op in graph.ops if any(inner is last for inner in op.walk())))
     result = compare(graph, edit.commit())
     assert result.lost == [last.outputs[0].name]
-    assert f"  host %{result.lost[0]}: no longer made, and the host reads it" in result.lines()
+    assert (
+        f"  returned %{result.lost[0]}: no longer made, and the step returns it" in result.lines()
+    )
 
 
 def test_what_only_one_graph_makes_is_reported() -> None:

@@ -17,7 +17,7 @@ from irgraph.api import rewrite  # noqa: E402
 from irgraph.capture.live import capture  # noqa: E402
 from irgraph.execute import compare  # noqa: E402
 from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.manager import Outcome  # noqa: E402
+from irgraph.manage.run import Outcome  # noqa: E402
 from irgraph.text import IrgraphError  # noqa: E402
 from tests.execute.models import Step  # noqa: E402
 

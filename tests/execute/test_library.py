@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -128,12 +129,21 @@ def test_all_fusions_together_leave_what_the_step_left() -> None:
 
 def test_results_that_nobody_takes_may_go() -> None:
     before = graph_of("attention")
-    named = rewrite(before, 'remove-dead(keep = "*")').graph
-    after = rewrite(before, 'remove-dead(keep = "")').graph
+    unknown = replace(before, returned=None)
+    named = rewrite(unknown, 'remove-dead(keep = "*")').graph
+    after = rewrite(unknown, 'remove-dead(keep = "")').graph
     assert len(list(after.walk())) < len(list(named.walk()))
-    result = compare(before, after)
+    result = compare(unknown, after)
     assert (result.same, result.exact) == (True, True)
     assert [kind for kind, _ in result.only_before] == ["output"]
+
+
+def test_what_a_step_is_known_not_to_return_goes_whatever_its_name() -> None:
+    before = graph_of("attention")
+    after = rewrite(before, "remove-dead").graph
+    assert len(list(after.walk())) < len(list(before.walk()))
+    result = compare(before, after)
+    assert (result.same, result.exact, result.only_before) == (True, True, [])
 
 
 def test_resnet50_in_full_leaves_what_the_step_left() -> None:

@@ -62,7 +62,7 @@ def test_a_step_becomes_one_update_that_leaves_the_same(kind: str, foreach: bool
     assert result.same, str(result)
     kinds = {one.kind for one in result.compared if one.changed}
     stateful = kind not in ("sgd", "sgd-decay")
-    assert kinds == {"param", "gradient", "output", *(["state"] if stateful else [])}
+    assert kinds == {"param", "gradient", "returned", *(["state"] if stateful else [])}
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("weight", 0.101), ("beta2", 0.99), ("decay", 0.999)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from irgraph.api import parse
 from irgraph.language import load_script, run
+from irgraph.text import parse
 
 MODEL = """model "m" { format = 1 }
 
@@ -22,7 +22,7 @@ SCRIPT = """fuse many %y = aten.add(%p, %q, alpha = %s) group by %s having count
 def test_a_value_used_only_to_group_is_not_dropped() -> None:
     outcome = run(load_script(SCRIPT.format(carried="")), parse(MODEL))
     assert len(outcome.graph.ops) == 2
-    assert "%s is 2, and no new op takes it" in str(outcome.report)
+    assert "%s is 2, but no new op takes it" in str(outcome.report)
 
 
 def test_a_value_that_is_carried_may_group_as_well() -> None:
@@ -39,4 +39,4 @@ def test_an_op_that_would_take_its_own_result_is_left_alone() -> None:
     script = f"fuse many {pattern} into [%y, %z] = aten._foreach_neg([%a, %b])"
     outcome = run(load_script(script), graph)
     assert len(outcome.graph.ops) == 2
-    assert "the new op would take %y, which it makes itself" in str(outcome.report)
+    assert "the new op would need %y, which it makes itself" in str(outcome.report)

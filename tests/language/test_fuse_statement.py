@@ -110,8 +110,8 @@ def test_the_new_op_stands_where_its_last_operand_is_defined() -> None:
     outcome = fused(BATCH, two(between, "%j"))
     assert ops(outcome.graph) == ["aten.abs", "irgraph.batched_embedding", "aten.neg"]
     assert outcome.report.entries[0].legal == (
-        "2 independent groups, no path through the 2 ops between; "
-        "it stands behind aten.abs, which it needs; 1 consumers move behind it",
+        "2 independent groups, no dependence path through the 2 ops in between; "
+        "placed after aten.abs, which it needs; 1 consumer moves after it",
     )
 
 
@@ -179,8 +179,8 @@ def test_a_path_that_leaves_and_returns_is_shown() -> None:
         run(load_script(script), graph)
     assert caught.value.exit_code == 1
     assert str(caught.value).splitlines()[0] == (
-        "script:1:1: error: aten.addmm (%h) is not fused: a path leaves aten.addmm and comes back"
-        " to what is fused"
+        "script:1:1: error: aten.addmm (%h) is not fused: a dependence path leaves aten.addmm and"
+        " returns to the fused ops"
     )
     assert str(caught.value).splitlines()[-2:] == [
         "m.ir:5:1: note: aten.neg reads %h ($h) of aten.addmm: uses the name it defines",
@@ -238,7 +238,7 @@ def test_a_result_that_others_need_is_not_dropped() -> None:
 
 def test_without_many_a_result_that_others_need_is_an_error() -> None:
     graph = model(MLP + "%z = aten.neg(%h1) : f32[B, 8] in $z\n")
-    with pytest.raises(IrgraphError, match="what this takes away is still in use") as caught:
+    with pytest.raises(IrgraphError, match="a result that this removes is still in use") as caught:
         run(load_script(f"fuse {EPILOGUE.removeprefix('many ')}"), graph)
     assert caught.value.exit_code == 1
 
@@ -285,7 +285,7 @@ def test_matches_that_differ_where_one_value_is_needed_are_refused() -> None:
 def test_a_group_key_without_a_value_leaves_the_match_out() -> None:
     script = BATCH.replace("%w.shape[1],", "%w.shape[2],")
     assert why(run(load_script(script), two())) == [
-        f"aten.embedding_bag (%y{k}) is not fused: %w.shape has 2 items, none at 2"
+        f"aten.embedding_bag (%y{k}) is not fused: 2 is out of range: %w.shape has 2 items"
         for k in range(2)
     ]
 
@@ -315,7 +315,7 @@ def test_what_the_members_read_the_new_op_must_take() -> None:
 
 def test_a_result_must_come_from_what_is_fused() -> None:
     script = "fuse many %y = aten.relu(%h) into %h = aten.relu(%y)"
-    assert "%h1 is not a result of what is fused" in why(run(load_script(script), mlp()))[0]
+    assert "%h1 is not a result of the matched ops" in why(run(load_script(script), mlp()))[0]
 
 
 def test_what_needs_and_what_is_needed_in_one_scope_cannot_be_parted() -> None:
@@ -325,8 +325,8 @@ def test_what_needs_and_what_is_needed_in_one_scope_cannot_be_parted() -> None:
     )
     outcome = run(load_script(BATCH), two(between, "%j"))
     assert why(outcome) == [
-        "aten.embedding_bag (%y0) and 1 more are not fused: what the new op needs and what needs"
-        " it cannot be parted"
+        "aten.embedding_bag (%y0) and 1 more are not fused: the ops that the new op needs"
+        " cannot be separated from those that need it"
     ]
     assert [note.message for note in outcome.report.refused[0].notes] == [
         "aten.neg reads %y0 ($y0) of aten.embedding_bag: uses the name it defines",
@@ -344,6 +344,6 @@ def test_nothing_matched_warns_with_the_nearest_miss() -> None:
     (warning,) = outcome.report.warnings
     assert warning.message == "nothing matches aten.relu"
     assert [note.message for note in warning.notes] == [
-        "nearest miss: aten.relu (%y1): %h1 does not come from aten.mm"
+        "nearest miss: aten.relu (%y1): %h1 is not made by aten.mm"
     ]
     assert str(warning.notes[0].place) == "m.ir:13:1"

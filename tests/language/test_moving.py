@@ -94,4 +94,4 @@ def test_branches_that_depend_on_each_other_are_refused() -> None:
 
 def test_one_group_alone_is_said() -> None:
     warnings = done("parallelize aten.t, aten.bmm over 2 streams", mlp()).report.warnings
-    assert [w.message for w in warnings][1] == "one group alone runs beside nothing"
+    assert [w.message for w in warnings][1] == "parallelize needs two or more groups"

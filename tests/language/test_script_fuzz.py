@@ -10,7 +10,7 @@ import pytest
 
 from irgraph.ir.op import Op
 from irgraph.language import load_script, run
-from irgraph.verbs import order
+from irgraph.verbs import launch_order
 from tests.language.fuzz import KINDS, fuzz
 from tests.language.models import model
 from tests.language.numeric import Machine
@@ -41,7 +41,7 @@ aten.neg_(%x!)
 
 def test_the_oracle_sees_a_move_that_is_not_legal(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = model(TWO)
-    monkeypatch.setattr(order.Line, "check", lambda *_: None)
+    monkeypatch.setattr(launch_order.Line, "check", lambda *_: None)
     after = run(load_script("reorder aten.neg_ before first aten.neg"), graph).graph
     assert Machine(after).run().defined != Machine(graph).run().defined
 

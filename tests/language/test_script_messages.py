@@ -51,7 +51,7 @@ def test_only_a_pass_takes_parameters() -> None:
 
 def test_a_library_file_holds_one_pass_of_its_name(tmp_path: Path) -> None:
     (tmp_path / "mine.irg").write_text('pass other "Another." {\n}\n')
-    with pytest.raises(IrgraphError, match="this one should hold 'mine'"):
+    with pytest.raises(IrgraphError, match="expected 'mine'"):
         run(load_script("apply mine"), mlp(), paths=[tmp_path])
 
 

@@ -38,7 +38,7 @@ def test_many_in_a_series_takes_all_that_stand_between_for_a_name_s_elements() -
 def test_many_in_a_series_needs_one_at_least() -> None:
     script = "expect no { aten._foreach_add_(%s!, _)  many aten.sqrt(%s)  %a = aten.neg(_) }"
     assert ops(script, model(COUNTS)) == [op.name for op in model(COUNTS).ops]
-    with pytest.raises(IrgraphError, match=r"no aten.sqrt\(%s\) stands between"):
+    with pytest.raises(IrgraphError, match=r"there is no aten.sqrt\(%s\) in between"):
         ops(script.replace("expect no", "expect 1"), model(COUNTS))
 
 

@@ -62,21 +62,24 @@ def test_one_of_several_removals_that_is_illegal_stays() -> None:
     outcome = done("remove many %y = aten.{clone,to}(%x, ...) using %x for %y", model(COPIES))
     assert ops(outcome.graph) == ["aten.to", "aten.neg"]
     assert [d.message for d in outcome.report.refused] == [
-        "aten.to (%c) is not removed: %x cannot stand for %c: its dtype is f32, not f16"
+        "aten.to (%c) is not removed: %x cannot replace %c: its dtype is f32, not f16"
     ]
 
 
 def test_a_single_removal_that_is_illegal_is_an_error() -> None:
     error = failure("remove %y = aten.to(%x, ...) using %x for %y", model(COPIES))
     assert str(error).splitlines()[0] == (
-        "script:1:1: error: aten.to (%c) is not removed: %b cannot stand for %c: its dtype is f32,"
+        "script:1:1: error: aten.to (%c) is not removed: %b cannot replace %c: its dtype is f32,"
         " not f16"
     )
 
 
 def test_a_removal_shows_who_still_uses_what_it_takes_away() -> None:
     error = failure("remove aten.relu", mlp())
-    assert str(error).splitlines()[0] == "script:1:1: error: what this takes away is still in use"
+    assert (
+        str(error).splitlines()[0]
+        == "script:1:1: error: a result that this removes is still in use"
+    )
     assert str(error).splitlines()[-2] == "m.ir:16:1: note: aten.addmm (%h2) uses %y1"
 
 
@@ -116,7 +119,7 @@ def test_ops_that_were_found_and_went_are_an_error() -> None:
     with pytest.raises(IrgraphError) as caught:
         run(load_script("find r = aten.sum\nremove aten.sum\nexpect 1 r"), mlp())
     assert str(caught.value).startswith(
-        "script:3:10: error: 'r' names aten.sum, which an earlier statement took away"
+        "script:3:10: error: 'r' names aten.sum, which an earlier statement removed"
     )
 
 
@@ -216,7 +219,7 @@ def test_a_pass_that_changes_nothing_says_why_in_a_line_each() -> None:
     ("script", "told"),
     [
         ("find a = aten.t", "the first of 2 matches, nothing changed"),
-        ("remove aten.sum", "1 match, 1 op went"),
+        ("remove aten.sum", "1 match, 1 op removed"),
         ("cast aten.addmm to bf16", "the first of 2 matches: 1 op in bf16"),
         ("insert %n = aten.neg(%x) after aten.addmm(_, %x, ...)", "the first of 2 matches, 1 op"),
         ("reorder aten.sum after aten.t", "0 of 1 op moved after the first of 2 matches"),
@@ -243,14 +246,16 @@ def test_steps_of_a_pipeline_see_what_earlier_ones_made(tmp_path: Path) -> None:
 def test_a_model_that_uses_what_nothing_defines_is_told_so() -> None:
     graph = mlp()
     broken = Graph("b", graph.dims, tensors=graph.tensors[1:], ops=graph.ops)
-    with pytest.raises(IrgraphError, match="the model uses what nothing defines"):
+    with pytest.raises(IrgraphError, match="the model uses tensors that nothing defines"):
         run(load_script("resize B = 8"), broken)
 
 
 def test_a_result_that_breaks_a_rule_is_refused_with_the_rule() -> None:
     text = MLP.replace("%s = aten.sum(%h2) : f32[] in $s", "%s = irgraph.nope(%h2) : f32[] in $s")
     error = failure("resize B = 8", model(text))
-    assert "the result is unsound: irgraph has no op of that name [schemas]" in str(error)
+    assert "the result breaks a rule of the IR: irgraph has no op of that name [schemas]" in str(
+        error
+    )
 
 
 def test_a_report_reads_as_text() -> None:
@@ -259,6 +264,6 @@ def test_a_report_reads_as_text() -> None:
     )
     assert str(done(script, mlp()).report) == (
         "fuse at script:1:1: 1 match, 2 ops became 1\n"
-        "  legal: one group, no path through the 1 op between; it stands behind aten.t, which it"
-        " needs"
+        "  legal: one group, no dependence path through the 1 op in between; placed after aten.t,"
+        " which it needs"
     )

@@ -20,7 +20,7 @@ class Made:
 
     speed: float
 
-    def time(self, op: Op) -> float:
+    def time(self, graph: Graph, op: Op) -> float:
         return self.speed
 
     def doubts(self, graph: Graph) -> Sequence[str]:
@@ -82,9 +82,9 @@ def test_a_target_tells_the_time_of_ops() -> None:
     ("script", "message"),
     [
         ('target "fat"', "1:8: error: no device fat"),
-        ("sweep b in [1] { } report step.time", "a sweep reports what a device would take"),
-        ("let n = 3 sweep b in n { } report step.time", "a list of values is needed here"),
-        ("sweep b in [] { } report step.time", "'b' needs a list of values, not []"),
+        ("sweep b in [1] { } report step.time", "a sweep needs a device whose times it reports"),
+        ("let n = 3 sweep b in n { } report step.time", "expected a list of values"),
+        ("sweep b in [] { } report step.time", "'b' must be a list of values, not []"),
         ("let b = 3 sweep b in [1] { } report step.time", "'b' is defined twice"),
         (
             'sweep b in [1] { target "fast" } report gpu.actve',
@@ -97,7 +97,7 @@ def test_a_target_tells_the_time_of_ops() -> None:
         ),
         (
             f"sweep b in [{'1, ' * 101}1], c in [{'1, ' * 101}1] {{ }} report step.time",
-            "sweeps take 10000 runs at most, not 10404",
+            "sweeps of a script can take at most 10000 runs, not 10404",
         ),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_sweep_that_cannot_be_says_why(script: str, message: str) -> None:
 
 
 def test_a_target_needs_somebody_who_knows_devices() -> None:
-    with pytest.raises(IrgraphError, match="no devices are known here"):
+    with pytest.raises(IrgraphError, match="no devices are available here"):
         run(load_script('target "fast"'), mlp())
 
 

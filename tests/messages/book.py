@@ -18,7 +18,7 @@ from irgraph.api import verified
 from irgraph.cli.main import main
 from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run
-from irgraph.manager import find_target
+from irgraph.manage.run import find_target
 from irgraph.text import IrgraphError, parse
 
 BLOCK = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -27,7 +27,7 @@ def test_messages_are_those_of_the_book(
 
 
 UNSEEN = (
-    "an earlier change took it apart",
+    "an earlier fusion changed it",
     "aten.view splits or merges axes, and no size of one fits",
     "my.part makes a view of an unknown kind",
     "aten.view leaves no size for it",

@@ -18,10 +18,10 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
-from irgraph.language.evaluate import NoValueError, Scope, evaluate
-from irgraph.language.expressions import ListOf, Name, Splat, Variable
+from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate
+from irgraph.language.expressions.nodes import ListOf, Name, Splat, Variable
 from irgraph.manage.bisect import bisect
-from irgraph.manager import Step, stages
+from irgraph.manage.run import Step, stages
 from irgraph.text import IrgraphError, parse
 from irgraph.text.builder import Builder, BuildError
 from irgraph.verbs import Axis, RefusedError, resize
@@ -33,12 +33,13 @@ X = Tensor("x", "f32", (4,), "x")
 Y = Tensor("y", "f32", (4,), "y")
 
 
-def checked(*ops: Op, tensors: Sequence[Tensor] = (X,)) -> str:
+def checked(
+    *ops: Op, tensors: Sequence[Tensor] = (X,), returned: tuple[Tensor, ...] | None = None
+) -> str:
     """Return what the verifier says about ops."""
     declared = tuple(Declared("input", tensor) for tensor in tensors)
-    return "\n".join(
-        f"{f.message}\n{f.hint}".rstrip() for f in verify(Graph("g", tensors=declared, ops=ops))
-    )
+    graph = Graph("g", tensors=declared, ops=ops, returned=returned)
+    return "\n".join(f"{f.message}\n{f.hint}".rstrip() for f in verify(graph))
 
 
 def twice() -> str:
@@ -46,12 +47,12 @@ def twice() -> str:
     return checked(op, op)
 
 
-def without(package: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return what is said where a package is not installed."""
+def without(package: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the message for a file where the package that reads it is not installed."""
     monkeypatch.setitem(sys.modules, package, None)
     lower = lower_onnx if package == "onnx" else lower_export
     with pytest.raises(IrgraphError) as caught:
-        lower("m")
+        lower(path)
     return str(caught.value)
 
 
@@ -63,7 +64,7 @@ def said(case: Callable[[], object]) -> str:
     """Return what a case says, or raises."""
     try:
         return str(case())
-    except (IrgraphError, NoValueError, BuildError, RefusedError) as error:
+    except (IrgraphError, EvaluationError, BuildError, RefusedError) as error:
         return str(error)
 
 
@@ -80,6 +81,8 @@ CASES: dict[str, Callable[[], object]] = {
     "a name twice": lambda: checked(tensors=(X, X)),
     "a name too early": lambda: checked(Op("aten.relu", (Y,))),
     "a name with two meanings": lambda: checked(Op("aten.relu", (replace(X, dtype="f64"),))),
+    "a return of nothing": lambda: checked(returned=(Y,)),
+    "a return of another type": lambda: checked(returned=(replace(X, dtype="f64"),)),
     "a write of no operand": lambda: checked(Op("aten.relu_", (X,), written=frozenset(["y"]))),
     "a type of nobody": lambda: checked(tensors=(replace(X, dtype="f33"),)),
     "strides of other axes": lambda: checked(tensors=(replace(X, strides=(1, 2)),)),
@@ -134,8 +137,8 @@ def test_messages_of_files(golden: Golden, tmp_path: Path, monkeypatch: pytest.M
         "a pass that is no text": said(
             lambda: run(load_script("apply mine", "s.irg"), mlp(), paths=[tmp_path])
         ),
-        "without onnx": without("onnx", monkeypatch),
-        "without torch": without("torch", monkeypatch),
+        "without onnx": without("onnx", tmp_path / "mine.irg", monkeypatch),
+        "without torch": without("torch", tmp_path / "mine.irg", monkeypatch),
     }
     golden("messages/files.txt", page(cases))
 
@@ -148,7 +151,7 @@ def test_messages_of_onnx_models(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     onnx = pytest.importorskip("onnx")
-    from tests.capture.test_onnx import ints, write
+    from tests.capture.onnx.test_onnx import ints, write
 
     node, path = onnx.helper.make_node, tmp_path / "m.onnx"
 

@@ -9,8 +9,10 @@ import pytest
 
 import passes
 from irgraph.language import Script, check_script, load_pass, load_script
-from irgraph.language.expressions import Literal
-from irgraph.language.tree import Apply, Call, Statement
+from irgraph.language.clauses import Call
+from irgraph.language.expressions.nodes import Literal
+from irgraph.language.statement import Statement
+from irgraph.language.statements.apply import Apply
 from tests.language.models import mlp
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.api import parse
-from irgraph.manager import Step, run_steps
+from irgraph.manage.run import Step, run_steps
+from irgraph.text import parse
 
 HEAD = 'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\nparam %w "w" : f32[4] in $b1\n\n'
 

@@ -23,7 +23,7 @@ def test_an_unknown_kind_of_picture_is_refused_before_anything_is_read(
 ) -> None:
     assert main([*command.split(), "--plot", name]) == 2
     told = capsys.readouterr().err
-    assert f"{name}: error: --plot: no kind of picture is known" in told
+    assert f"{name}: error: --plot: cannot write files of type" in told
     assert "svg" in told and "nothere" not in told
 
 

@@ -10,8 +10,8 @@ import pytest
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
-from irgraph.manager import Step, run_steps
-from irgraph.prediction import predict
+from irgraph.manage.run import Step, run_steps
+from irgraph.predict.prediction import predict
 from irgraph.report.structure import grouped, structural_diff, structure_lines
 from irgraph.text import parse, print_graph
 from tests.language.models import mlp, model
@@ -25,7 +25,7 @@ input %x : f32[B, 8] in $x
 
 
 def dlrm() -> Graph:
-    source = resources.files("irgraph.evaluate") / "data" / "dlrm_default.ir"
+    source = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
     return parse(source.read_text(encoding="utf-8"))
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.host import load_host
-from costmodels.host.names import today
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel, Overheads, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.overheads import load_host
+from irgraph.overheads.names import today
 from irgraph.schedule.accounting import (
     ACCOUNTINGS,
     BLOCKING,
@@ -25,7 +26,6 @@ from irgraph.schedule.accounting import (
 )
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.timeline import Timeline
-from irgraph.text.diagnostics import IrgraphError
 from tests.schedule.graphs import FLAT, FlatHost, kernel, priced
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from costmodels.evaluate import cnn_v100
+from costmodels.evaluate.dlrm_v100 import MODELS, measured_model
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.tree import build_tree
-from irgraph.evaluate import cnn_v100
-from irgraph.evaluate.dlrm_v100 import MODELS, measured_model
-from irgraph.prediction import predict
+from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.predict.prediction import predict
+from irgraph.replay.replay import Lengths, replayer
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.replay import Lengths, replayer
 from irgraph.schedule.timeline import Timeline
 
 NANOSECOND = 1e-3

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from costmodels.collectives.load import find_curve
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.prediction import predict
+from irgraph.predict.prediction import predict
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks, transfer_time
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse
-from irgraph.text.diagnostics import IrgraphError
+from tests.predict.test_target import REDUCED
 from tests.schedule.graphs import FlatHost, kernel, priced
 from tests.schedule.test_simulate import PLAIN
-from tests.test_targets import REDUCED
 
 
 def rank(before: float, transfer: float = 50.0, after: float = 20.0, meetings: int = 1) -> Timeline:
@@ -161,7 +161,7 @@ def test_the_example_of_the_documentation_runs(
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "schedule.md").read_text(encoding="utf-8")
     code = page.partition("## Ranks")[2].partition("```python\n")[2].partition("```")[0]
-    assert "simulate_ranks" in code
+    assert "predict_ranks" in code
     (tmp_path / "rank.ir").write_text(REDUCED, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.tree import build_tree
+from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.replay.replay import Lengths, Replayed, replayer
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import Ranks, longest, shortest, simulate_ranks
-from irgraph.schedule.replay import Lengths, Replayed, replayer
 
 RANKS = 8
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodels.price import price
-from costmodels.sheet import load_device
+from costmodels.devices.library import load_device
+from costmodels.pricing.price import price
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -22,7 +23,6 @@ from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse, print_graph
-from irgraph.text.diagnostics import IrgraphError
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
 
 PLAIN = Accounting("plain", gap=0.0, sync="blocking")

@@ -134,15 +134,15 @@ def test_a_view_that_others_use_is_taken_again() -> None:
     [
         (
             "aten.relu_(%x!)\n",
-            "it writes %x where it lies, in the type that it has",
+            "it writes %x in place, in the type that it has",
         ),
         (
             "%y = aten.argmax(%x) : i64[] in $y\n",
-            "it has no result of a floating-point type",
+            "it has no floating-point result",
         ),
         (
             "%y = my.op(%x) : f32[4] in $y\n",
-            "its types in bf16 cannot be told: my.op has no schema",
+            "its result types in bf16 are unknown: my.op has no schema",
         ),
         (
             "%y = aten.to(%x, dtype = f64) : f64[4] in $y\n",

@@ -116,7 +116,7 @@ def test_a_fusion_keeps_every_dependence_and_only_knots_are_refused(seed: int) -
     try:
         fusion = fuse(graph, groups, whole(groups))
     except RefusedError as error:
-        other = ("cannot be parted", "on different streams")
+        other = ("cannot be separated", "on different streams")
         assert any(word in error.reason for word in other) or reachable(leaves, groups)
         return
     assert not reachable(leaves, groups)
@@ -213,5 +213,5 @@ def test_an_assumption_does_not_cover_what_must_move() -> None:
         "%b = aten.neg(%j) : f32[4] in $b\n"
     )
     members = [[graph.ops[0]], [graph.ops[4]]]
-    with pytest.raises(RefusedError, match="what must move behind the new op depends on"):
+    with pytest.raises(RefusedError, match="an op that must move after the new op depends on"):
         fuse(graph, members, Op("irgraph.whole"), assuming="it writes nothing")

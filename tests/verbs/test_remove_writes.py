@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.api import parse
+from irgraph.diagnostics import IrgraphError
 from irgraph.language import load_script, run
-from irgraph.text.diagnostics import IrgraphError
+from irgraph.text import parse
 
 MODEL = """model "m" { format = 1 }
 
@@ -25,7 +25,7 @@ aten.neg_(%z!)
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        ("aten.add_(%w!, _)", "%w outlives the step and would miss what this writes"),
+        ("aten.add_(%w!, _)", "%w outlives the step and would miss this write"),
         ("aten.relu(%x)", "is still in use"),
         ("many { %z = aten.relu(%y)  aten.neg_(%z!) }", ""),
     ],

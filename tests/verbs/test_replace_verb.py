@@ -24,7 +24,7 @@ def test_an_op_is_replaced_where_it_stood() -> None:
 
 def test_users_of_what_is_lost_are_shown() -> None:
     graph = mlp()
-    with pytest.raises(RefusedError, match="what it takes away is still in use") as caught:
+    with pytest.raises(RefusedError, match="a result that it removes is still in use") as caught:
         replace(graph, [graph.ops[1]], [])
     assert [told for _, told in caught.value.at] == ["aten.addmm uses %y1"]
 

@@ -74,11 +74,11 @@ def test_what_holds_notes_loses_them() -> None:
     ("of", "size", "reason"),
     [
         ("BB", 3, "the model has no dimension 'BB'; did you mean 'B'?"),
-        ("B", 0, "a size is at least 1, not 0"),
+        ("B", 0, "a size must be at least 1, not 0"),
         (Axis("w11", 0), 3, "the model has no tensor %w11; did you mean 'w1'?"),
         (Axis("w1", 2), 3, "%w1 has 2 axes, so none 2"),
         ([Axis("w1", 0), Axis("x0", 0)], 3,
-         "the axes are of different sizes: resize those of one size together"),
+         "the axes have different sizes: resize axes of equal size together"),
     ],
 )  # fmt: skip
 def test_what_there_is_not(of: str | Axis | list[Axis], size: int, reason: str) -> None:
@@ -142,7 +142,7 @@ def test_an_axis_that_follows_from_a_dimension_takes_multiples_of_it() -> None:
     after = resize(graph, Axis("x", 0), 28).graph
     assert [str(t.shape[0]) for t in after.by_name.values()] == ["7*B", "7*B"]
     why, _ = refused(graph, Axis("x", 0), 30)
-    assert why == "its size is 5*B: another must be a multiple of B = 4"
+    assert why == "its size is 5*B: the new size must be a multiple of B = 4"
 
 
 def test_tensors_side_by_side_in_one_buffer_do_not_grow_into_one_another() -> None:

@@ -1,7 +1,7 @@
 """Kineto traces of any age and state of repair: columns, event tree, attribution."""
 
-from irgraph.capture.kineto.health import Health
-from irgraph.capture.kineto.ingest import read_kineto
-from irgraph.capture.kineto.trace import Kind, KinetoTrace
+from irgraph.capture.kineto.reading.health import Health
+from irgraph.capture.kineto.reading.ingest import read_kineto
+from irgraph.capture.kineto.reading.trace import Kind, KinetoTrace
 
 __all__ = ["Health", "Kind", "KinetoTrace", "read_kineto"]

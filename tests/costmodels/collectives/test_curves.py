@@ -12,7 +12,7 @@ import pytest
 from costmodels.collectives.build import measured, rows
 from costmodels.collectives.curve import Form, fit, leave_one_out, table
 from costmodels.collectives.load import SCALED, find_curve, lacking, platforms, traffic
-from irgraph.text.diagnostics import IrgraphError
+from irgraph.diagnostics import IrgraphError
 
 SHIPPED = Path(__file__).parents[3] / "costmodels/collectives/fitted.json"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from costmodels.devices.library import load_device
 from costmodels.families import rules
-from costmodels.machine import Machine
-from costmodels.sheet import load_device
-from costmodels.software import software_profile
+from costmodels.formulas.machine import Machine
+from costmodels.formulas.software import software_profile
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costmodels.lookup import (
+from costmodels.formulas.lookup import (
     Table,
     forward_time,
     misses,

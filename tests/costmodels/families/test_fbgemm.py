@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from costmodels.devices.library import load_device
 from costmodels.families import rules
-from costmodels.price import price
-from costmodels.sheet import load_device
+from costmodels.pricing.price import price
 from irgraph.ir.cost import Kernel
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op

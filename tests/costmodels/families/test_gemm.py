@@ -9,12 +9,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from costmodels.devices.library import load_device
 from costmodels.families import rules
-from costmodels.families.gemm import layout, product_kernels
+from costmodels.families.gemm import layout
+from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.products import product_kernels
+from costmodels.formulas.tiles import Product
 from costmodels.learned.predictors import predictors
-from costmodels.machine import Learned, Machine
-from costmodels.sheet import load_device
-from costmodels.tiles import Product
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import NEW, OLD, call, kernels, machine, tensor, total
 
@@ -135,9 +136,9 @@ def test_without_units_for_it_a_product_in_tf32_is_one_of_f32() -> None:
 def test_models_trained_on_f32_are_not_asked_about_products_in_tf32() -> None:
     asked: list[str | float] = []
 
-    def model(sizes: Mapping[str, float | str]) -> Learned | None:
+    def model(sizes: Mapping[str, float | str]) -> Answer | None:
         asked.append(sizes["dtype"])
-        return Learned(42.0, 1.0, model="mlp") if sizes["dtype"] == "f32" else None
+        return Answer(42.0, 1.0, model="mlp") if sizes["dtype"] == "f32" else None
 
     op = call("irgraph.mm_tf32", tensor("x", 64, 64), tensor("w", 64, 64), out=(64, 64))
     base = machine("a100")
@@ -159,9 +160,9 @@ def test_half_precision_uses_the_matrix_units_and_half_the_bytes() -> None:
 def test_a_trained_model_is_asked_first_and_named() -> None:
     asked: dict[str, float | str] = {}
 
-    def model(sizes: Mapping[str, float | str]) -> Learned | None:
+    def model(sizes: Mapping[str, float | str]) -> Answer | None:
         asked.update(sizes)
-        return Learned(42.0, 1.0, outside=True, model="mlp") if sizes["m"] == 64 else None
+        return Answer(42.0, 1.0, outside=True, model="mlp") if sizes["m"] == 64 else None
 
     base = machine()
     on = Machine(base.sheet, base.software, learned={"gemm": model})

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from costmodels.families.optimizer import launches
-from costmodels.machine import SMALL
-from costmodels.scatter import sort_kernel
+from costmodels.formulas.machine import SMALL
+from costmodels.formulas.scatter import sort_kernel
 from irgraph.ir.op import Op
 from tests.costmodels.families.helpers import (
     NEW,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import costmodels.families as families
-from costmodels.machine import Learned, Machine
+from costmodels.formulas.machine import Answer, Machine
 from irgraph.ir.cost import PROVENANCES
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -52,7 +52,7 @@ def test_batch_norm_moves_its_data_more_often_backward() -> None:
 )
 def test_trained_models_of_other_families_are_asked(name: str, family: str) -> None:
     base = machine()
-    on = Machine(base.sheet, base.software, learned={family: lambda sizes: Learned(7.0, 0.5)})
+    on = Machine(base.sheet, base.software, learned={family: lambda sizes: Answer(7.0, 0.5)})
     op = call(name, tensor("x", 64, 128), out=(64, 128))
     assert kernels(op, on)[0].by == "learned"
 

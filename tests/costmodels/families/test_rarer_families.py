@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costmodels.families import rules
-from costmodels.machine import SMALL
+from costmodels.formulas.machine import SMALL
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total

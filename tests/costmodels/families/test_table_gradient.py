@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from costmodels.lookup import Table
-from costmodels.popularity import Zipf
-from costmodels.table_gradient import dense_gradient, sparse_gradient
+from costmodels.formulas.lookup import Table
+from costmodels.formulas.table_gradient import dense_gradient, sparse_gradient
+from costmodels.lookups.popularity import Zipf
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor

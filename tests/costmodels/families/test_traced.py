@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.check import residuals
-from costmodels.reference import reference_ops
-from irgraph.text.diagnostics import IrgraphError
+from costmodels.evaluate.dlrm_2021 import reference_ops
+from costmodels.evaluate.traced_residuals import residuals
+from irgraph.diagnostics import IrgraphError
 
 LIMITS = {
     "linear": 0.12, "linear backward": 0.10, "bmm": 0.12, "bmm backward": 0.25,

@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from costmodels.learned.hardware import hardware
+from costmodels.devices.library import load_device
+from costmodels.learnable.hardware import hardware
 from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import load_shipped
-from costmodels.sheet import load_device
 
 
 def products(sides: list[int], device: str = "v100-pcie-32gb", unseen: bool = False) -> Estimates:
@@ -65,7 +65,7 @@ def test_one_row_or_many_give_the_same() -> None:
 def test_inference_imports_neither_jax_nor_torch() -> None:
     code = (
         "import sys; from costmodels.learned.predictors import predictors;"
-        "from costmodels.sheet import load_device;"
+        "from costmodels.devices.library import load_device;"
         "ask = predictors(load_device('v100'), 'torch-2')['gemm'];"
         "ask({'dtype': 'f32', 'layout': 'tn', 'batch': 1, 'm': 64, 'n': 64, 'k': 64});"
         "assert not {'jax', 'torch', 'flax'} & set(sys.modules)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from costmodels.devices.library import load_device
 from costmodels.learned.predictors import predictors
-from costmodels.price import price
-from costmodels.sheet import load_device
+from costmodels.pricing.price import price
 from irgraph.ir.cost import Kernel
 from irgraph.text import parse
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from costmodels.learned.weights import load, load_shipped, save, shipped
-from irgraph.text.diagnostics import IrgraphError
+from irgraph.diagnostics import IrgraphError
 
 
 def test_weights_survive_a_file(tmp_path: Path) -> None:

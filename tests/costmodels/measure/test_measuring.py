@@ -5,16 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from costmodels.benchmarks.bench import Case
+from costmodels.benchmarks.sweep import Sweep
+from costmodels.devices.library import load_device
+from costmodels.families import sweeps
 from costmodels.measure import run as runner
 from costmodels.measure.run import measure, read_rows
-from costmodels.measure.sweep import SWEEPS, Case
-from costmodels.sheet import load_device
 from irgraph.cli.main import main
-from irgraph.text.diagnostics import IrgraphError
+from irgraph.diagnostics import IrgraphError
 
 pytest.importorskip("torch", reason="measuring needs torch")
 
@@ -29,21 +32,20 @@ SMALL = {
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give every family one small case an op."""
 
-    def plan(family: str, count: int, seed: int, dtypes: tuple[str, ...]) -> list[Case]:
-        sweep = SWEEPS[family]
-        values = SMALL.get(family, (8,) * len(sweep.ranges))
-        sizes = dict(zip(sweep.ranges, values, strict=True))
-        kinds = sweep.indices
-        return [Case(family, o, dtypes[0], sizes, kind) for o in sweep.ops for kind in kinds][
-            :count
-        ]
+    def plan(
+        self: Sweep, name: str, count: int, seed: int = 0, dtypes: tuple[str, ...] = ("f32",)
+    ) -> list[Case]:
+        values = SMALL.get(name, (8,) * len(self.ranges))
+        sizes = dict(zip(self.ranges, values, strict=True))
+        pairs = product(self.ops, self.indices)
+        return [Case(name, op, dtypes[0], sizes, kind) for op, kind in pairs][:count]
 
-    monkeypatch.setattr(runner, "plan", plan)
+    monkeypatch.setattr(Sweep, "plan", plan)
 
 
 def test_every_op_runs(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    new = measure(SWEEPS, "cpu", path, runs=3)
+    new = measure(sweeps(), "cpu", path, runs=3)
     head, rows = read_rows(path)
     assert len(rows) == new.new > 100 and new.failed == new.left == 0
     assert head["device"] == "cpu" and head["torch"] and head["seed"] == 0
@@ -83,13 +85,13 @@ def _lines(path: Path) -> int:
 
 def test_a_budget_is_kept(tmp_path: Path) -> None:
     found = measure(["elementwise"], "cpu", tmp_path / "m.jsonl", budget=0.0)
-    assert found.new == 0 and found.left == len(SWEEPS["elementwise"].ops)
+    assert found.new == 0 and found.left == len(sweeps()["elementwise"].ops)
 
 
 def test_a_case_larger_than_the_free_memory_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("costmodels.measure.bench.free_memory", lambda *_: 300.0)
+    monkeypatch.setattr("costmodels.benchmarks.bench.free_memory", lambda *_: 300.0)
     found = measure(["softmax"], "cpu", tmp_path / "m.jsonl", count=1)
     assert found.new == found.failed == 1
     (row,) = read_rows(tmp_path / "m.jsonl")[1]

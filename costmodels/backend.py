@@ -1,0 +1,77 @@
+"""What irgraph asks of these cost models (``irgraph.backend.Backend``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING
+
+from costmodels.collectives.load import platforms
+from costmodels.devices.library import list_devices, load_device, sheet_of_card
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.hosts.library import host_files
+from costmodels.learned.correction import corrector
+from costmodels.learned.predictors import predictors
+from costmodels.lookups.indices import indices_of
+from costmodels.pricing.measured import is_card as _is_card
+from costmodels.pricing.price import price as price_graph
+from irgraph.backend import Backend
+from irgraph.ir.cost import Priced, PriceOptions
+from irgraph.ir.graph import Graph
+from irgraph.ir.measured import measured_on
+
+
+def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
+    """Return a graph with the device work of its ops.
+
+    Trained models price what they were trained for, formulas the rest.
+    """
+    sheet = load_device(device)
+    corrected = options.mode == "corrected"
+    return price_graph(
+        graph,
+        sheet,
+        mode=options.mode,
+        software=options.software,
+        pinned=options.pinned,
+        learned=predictors(sheet, options.software) if corrected else {},
+        indices=indices_of(graph, options.indices),
+        correct=corrector(options.weights, sheet),
+        measured=options.uses_measured and _is_card(sheet, measured_on(graph)),
+    )
+
+
+def device(name: str) -> DeviceSheet:
+    """Return a device sheet by name, alias or path."""
+    return load_device(name)
+
+
+def devices() -> Sequence[DeviceSheet]:
+    """Return the device sheets that ship or are installed, by name."""
+    return [load_device(name) for name in list_devices()]
+
+
+def device_of_card(card: str) -> str:
+    """Return the sheet of a card, or else of its model; ``""`` where none is known."""
+    return sheet_of_card(card)
+
+
+def is_card(device: str, card: str) -> bool:
+    """Tell whether a sheet stands for a recorded card."""
+    return _is_card(load_device(device), card)
+
+
+def fabrics() -> Sequence[str]:
+    """Return the platforms on which collectives were measured."""
+    return platforms()
+
+
+def hosts() -> Mapping[str, Traversable]:
+    """Return the host tables that ship or are installed, by name."""
+    return host_files()
+
+
+if TYPE_CHECKING:  # the type checker then holds this module against the interface
+    import costmodels.backend
+
+    _OFFERED: Backend = costmodels.backend

@@ -1,0 +1,1 @@
+"""Microbenchmarks: what to measure of each family, and the torch calls that do it."""

@@ -1,0 +1,141 @@
+"""A case to measure, and the tensors of its call, within what the device has free."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from costmodels.lookups.indices import parse_distribution
+from costmodels.lookups.popularity import rows_of
+
+Torch = Any
+Array = Any
+"""A torch tensor."""
+
+DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+"""torch's names of data types."""
+
+SHARE = 0.4
+"""Share of the free memory that a case's own tensors may take; the rest is for what ops make."""
+
+LONG_TO_DRAW = 2**26
+"""Elements that take a CPU too long to draw at random."""
+
+SPREAD = 2_654_435_761
+"""Odd number by which ranks are spread over a table's rows (Knuth's multiplicative hash), so that
+popular rows do not lie side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel to measure.
+
+    Attributes:
+        family: name of the sweep.
+        op: name of the op in the sweep.
+        dtype: ``f32``, ``f16``, ``bf16`` or ``f64``.
+        sizes: whole numbers by name.
+        indices: how indices are drawn, for ops that have some.
+    """
+
+    family: str
+    op: str
+    dtype: str
+    sizes: Mapping[str, int]
+    indices: str = ""
+
+    @property
+    def key(self) -> str:
+        """A text that is the same for equal cases."""
+        sizes = ",".join(f"{name}={value}" for name, value in self.sizes.items())
+        return f"{self.op} {self.dtype} {sizes} {self.indices}".strip()
+
+
+class Bench:
+    """Makes tensors of a case on a device.
+
+    On ``meta`` nothing is allocated: the calls can then be captured instead of timed.
+    """
+
+    def __init__(self, torch: Torch, device: str, case: Case, seed: int = 0) -> None:
+        self.torch = torch
+        self.device = device
+        self.case = case
+        self.dtype = getattr(torch, DTYPES[case.dtype])
+        self.random = np.random.default_rng(seed)
+        self.left = math.inf if device == "meta" else SHARE * free_memory(torch, device)
+
+    def __getitem__(self, size: str) -> int:
+        """Return one of the case's sizes."""
+        return self.case.sizes[size]
+
+    def values(self, *shape: int, grad: bool = False) -> Array:
+        """Return a tensor of random numbers of the case's data type; a huge one on a CPU is filled.
+
+        Raises:
+            MemoryError: the case needs more than the device has free.
+        """
+        count = math.prod(shape)
+        self.spend(count * self.dtype.itemsize)
+        if self.device == "cpu" and count > LONG_TO_DRAW:
+            made = self.torch.full(shape, 0.5, dtype=self.dtype)
+        else:
+            made = self.torch.rand(*shape, device=self.device, dtype=self.dtype)
+        return made.requires_grad_() if grad else made
+
+    def spend(self, nbytes: float) -> None:
+        """Count bytes that are about to be taken. Raises ``MemoryError`` if there are too few."""
+        self.left -= nbytes
+        if self.left < 0:
+            raise MemoryError(f"needs more than {SHARE:.0%} of the free memory")
+
+    def rows(self, most: int, count: int) -> Array:
+        """Return so many row numbers below ``most``, drawn as the case says.
+
+        Groups of a distribution are drawn first, then rows evenly within them; the ranks are then
+        spread over the table.
+        """
+        self.spend(24.0 * count)
+        if self.device == "meta":
+            return self.torch.zeros(count, dtype=self.torch.long, device="meta")
+        groups = rows_of(parse_distribution(self.case.indices or "uniform"), most)
+        ends = np.cumsum(groups.counts * groups.chances)
+        drawn = np.searchsorted(ends, self.random.random(count) * ends[-1])
+        drawn = np.minimum(drawn, len(ends) - 1)
+        starts = np.cumsum(groups.counts) - groups.counts
+        ranks = starts[drawn] + np.floor(self.random.random(count) * groups.counts[drawn])
+        ranks = np.minimum(ranks.astype(np.int64), most - 1)
+        spread = ranks * SPREAD % most if math.gcd(SPREAD, most) == 1 else ranks
+        return self.torch.from_numpy(spread).to(self.device)
+
+
+Call: TypeAlias = Callable[[], object]
+"""What is timed: no arguments, and everything it needs already on the device."""
+
+Maker: TypeAlias = Callable[[Bench], Call]
+"""Prepares the call of a case."""
+
+
+def gradient(bench: Bench, result: Array, *sources: Array) -> Call:
+    """Return the call of a result's gradient with respect to its sources."""
+    given = bench.torch.ones_like(result)
+    return lambda: bench.torch.autograd.grad(result, sources, given, retain_graph=True)
+
+
+def free_memory(torch: Torch, device: str) -> float:
+    """Return the bytes that a device has free, as far as it tells."""
+    if device.startswith("cuda"):
+        with torch.cuda.device(device):
+            return float(torch.cuda.mem_get_info()[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) / 2
+    found = dict(line.split(":") for line in lines)
+    return float(found["MemAvailable"].split()[0]) * 1024

@@ -1,0 +1,105 @@
+"""Sweeps over sizes: what to measure of a family, sampled so that real models lie inside.
+
+Sizes are drawn log-uniformly, since times and their errors are relative. The shapes that real
+models need and a sample would miss come first, in every data type: products with one column,
+thirteen inputs of a click log, pairwise interactions of 27 vectors, tables from three rows to forty
+million.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from costmodels.benchmarks.bench import Array, Bench, Call, Case, Maker, gradient
+
+Range = tuple[int, int]
+
+DISTRIBUTIONS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.3")
+"""How indices of rows are drawn, as ``costmodels.lookups.indices.parse_distribution`` reads it."""
+
+MATRIX: Mapping[str, Range] = {"rows": (4, 2**16), "cols": (2, 2**13)}
+"""Ranges of ops of one matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A family's cases.
+
+    Attributes:
+        ops: what prepares the call of each op, by the op's name.
+        ranges: least and greatest value of each size.
+        needed: sizes that must be among the cases.
+        most: greatest product of all sizes, against runs of minutes.
+        indices: ways to draw indices; one empty text where there are none.
+    """
+
+    ops: Mapping[str, Maker]
+    ranges: Mapping[str, Range]
+    needed: tuple[tuple[int, ...], ...] = ()
+    most: float = 2.0**38
+    indices: tuple[str, ...] = field(default=("",))
+
+    def plan(
+        self, name: str, count: int, seed: int = 0, dtypes: tuple[str, ...] = ("f32",)
+    ) -> list[Case]:
+        """Return the first cases of the sweep of that name, each once; equal seeds, equal cases."""
+        found: dict[str, Case] = {}
+        for case in islice(self._cases(name, dtypes, seed), 20 * count):
+            found.setdefault(case.key, case)
+            if len(found) == count:
+                break
+        return list(found.values())
+
+    def _cases(self, name: str, dtypes: tuple[str, ...], seed: int) -> Iterator[Case]:
+        """Yield the needed cases, then sampled ones without end."""
+        ops = tuple(self.ops)
+        for values in self.needed:
+            sizes = dict(zip(self.ranges, values, strict=True))
+            for op, dtype, kind in product(ops, dtypes, self.indices):
+                yield Case(name, op, dtype, sizes, kind)
+        rng = np.random.default_rng([seed, *name.encode()])
+        while True:
+            sizes = {n: _between(rng, least, most) for n, (least, most) in self.ranges.items()}
+            if np.prod([float(v) for v in sizes.values()]) > self.most:
+                continue
+            op, dtype, kind = (str(rng.choice(c)) for c in (ops, dtypes, self.indices))
+            yield Case(name, op, dtype, sizes, kind)
+
+
+def _between(rng: np.random.Generator, least: int, most: int) -> int:
+    return round(float(np.exp(rng.uniform(np.log(least), np.log(most)))))
+
+
+Function: TypeAlias = Callable[[Any, Array], Any]
+"""An op of one matrix: torch (the module) and the matrix in, the result out."""
+
+
+def forward(functions: Mapping[str, Function]) -> dict[str, Maker]:
+    """Return what prepares ops over a matrix of ``rows`` and ``cols``, by name."""
+
+    def maker(function: Function) -> Maker:
+        def make(bench: Bench) -> Call:
+            given = bench.values(bench["rows"], bench["cols"])
+            return lambda: function(bench.torch, given)
+
+        return make
+
+    return {name: maker(function) for name, function in functions.items()}
+
+
+def backward(functions: Mapping[str, Function]) -> dict[str, Maker]:
+    """Return what prepares the gradients of ops over such a matrix, as ``NAME_backward``."""
+
+    def maker(function: Function) -> Maker:
+        def make(bench: Bench) -> Call:
+            given = bench.values(bench["rows"], bench["cols"], grad=True)
+            return gradient(bench, function(bench.torch, given), given)
+
+        return make
+
+    return {f"{name}_backward": maker(function) for name, function in functions.items()}

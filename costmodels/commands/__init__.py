@@ -1,0 +1,1 @@
+"""The commands about cost models, one a file, found as those of ``irgraph.cli.commands``."""

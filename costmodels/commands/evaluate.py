@@ -1,0 +1,67 @@
+"""``irgraph evaluate``: predicted beside measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from irgraph.cli.common import JsonOption, console, working, writable, write_json
+
+if TYPE_CHECKING:
+    from costmodels.evaluate import Evaluation
+
+PANEL = "evaluate"
+
+
+def evaluate(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models or traced")
+    ],
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", callback=writable, help="Draw the errors here (needs matplotlib)."
+        ),
+    ] = None,
+    baseline: Annotated[
+        bool, typer.Option(help="kernels: gradient boosting beside (needs scikit-learn; minutes).")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Put predictions beside published measurements, with signed errors."""
+    from costmodels.evaluate import EVALUATIONS, evaluate_kernels
+    from irgraph.diagnostics import fail, near
+    from irgraph.report.plots import check_plot
+
+    if what not in EVALUATIONS:
+        message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
+        raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
+    if baseline and what != "kernels":
+        raise fail("--baseline: gradient boosting stands beside kernels only", exit_code=2)
+    check_plot(plot)
+    with working(f"evaluating {what}"):
+        result = evaluate_kernels(baseline=True) if baseline else EVALUATIONS[what]()
+    if plot is not None:
+        _draw(result, what, plot)
+    if json:
+        write_json(result.as_json())
+        return
+    out = console()
+    for part in result.render():
+        out.print(part)
+
+
+def _draw(result: Evaluation, what: str, path: str) -> None:
+    """Draw errors by workload, or of kernels by size."""
+    from costmodels.evaluate.comparison import Comparison
+    from costmodels.evaluate.kernels import KernelEvaluation
+    from costmodels.evaluate.plot import draw, draw_residuals
+    from irgraph.diagnostics import fail
+
+    if isinstance(result, KernelEvaluation):
+        draw_residuals(result.residuals, path)
+    elif isinstance(result, Comparison):
+        draw(result, path)
+    else:
+        raise fail(f"--plot: {what} has no errors by workload to draw", exit_code=2)

@@ -1,0 +1,66 @@
+"""``irgraph measure``: microbenchmarks on a torch device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import TorchDeviceOption, finite, say, writable
+
+PANEL = "cost models"
+
+
+def measure(
+    families: Annotated[
+        list[str] | None, typer.Argument(metavar="[FAMILY]…", help="All by default.")
+    ] = None,
+    device: TorchDeviceOption = "cuda",
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Written or continued.", callback=writable
+        ),
+    ] = "measurements.jsonl",
+    count: Annotated[int, typer.Option("--count", min=1, help="Cases of each family.")] = 100,
+    budget: Annotated[
+        float, typer.Option("--budget", min=0, callback=finite, help="Seconds to spend.")
+    ] = 600.0,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same cases.")] = 0,
+    dtype: Annotated[
+        list[str] | None, typer.Option("--dtype", help="f32, f16, bf16, f64 (repeatable).")
+    ] = None,
+) -> None:
+    """Measure kernels over a sweep of sizes; a run that is cut off continues where it stopped."""
+    from rich.progress import Progress
+
+    from costmodels.benchmarks.bench import DTYPES
+    from costmodels.families import sweeps
+    from costmodels.measure.run import measure as run
+    from irgraph.cli.common import console
+    from irgraph.diagnostics import fail, near
+
+    chosen = families or list(sweeps())
+    kinds = tuple(dtype or ("f32",))
+    for kind in kinds:
+        if kind not in DTYPES:
+            hint = f"known: {', '.join(DTYPES)}"
+            raise fail(f"no data type {kind!r}{near(kind, DTYPES)}", hint=hint, exit_code=2)
+    out = console(error=True)
+    with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
+        task = bar.add_task("measuring", total=len(chosen) * count)
+        done = run(
+            chosen,
+            device,
+            output,
+            count=count,
+            budget=budget,
+            seed=seed,
+            dtypes=kinds,
+            progress=lambda case: bar.update(task, advance=1, description=case.key),
+        )
+    say(f"{done.new} new measurements in {output}")
+    if done.failed:
+        say(f"{done.failed} of them have no time: out of memory, or not for this device or type")
+    if done.left:
+        say(f"{done.left} cases are left: the budget of {budget:g} s is spent; run it again")

@@ -1,0 +1,141 @@
+"""``irgraph search``: the paper's search for the sizes of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costmodels.commands._training import (
+    DataOption,
+    FamilyArgument,
+    family_named,
+    folder_of,
+    progress,
+    require,
+)
+from irgraph.cli.common import JsonOption, console, say, writable, write_json
+
+if TYPE_CHECKING:
+    from costmodels.learnable.family import LearnedFamily
+    from costmodels.learnable.measurements import Measurements
+    from costmodels.training.table_search import Winner
+
+PANEL = "cost models"
+
+
+def search(
+    family: FamilyArgument,
+    op: Annotated[str, typer.Option("--op", help="A measured op, such as linear.")],
+    device: Annotated[str, typer.Option("--device", help="A measured device.")],
+    data: DataOption = None,
+    journal: Annotated[
+        Path,
+        typer.Option(
+            "--journal", metavar="FILE", callback=writable, help="Remembers trials; continued."
+        ),
+    ] = Path("search.journal"),
+    whole: Annotated[bool, typer.Option("--whole", help="The exhaustive grid.")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="For each learning rate.")] = 1,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", callback=writable, help="Write the winner here."
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes, one core each.")] = 1,
+    json: JsonOption = False,
+) -> None:
+    """Search the paper's grid (Table II) for one op on one device."""
+    from irgraph.diagnostics import fail, near
+
+    chosen = family_named(family)
+    folder = folder_of(data)
+    require("jax", "flax", "optax", "optuna")
+    from costmodels.training.recipe import read
+    from costmodels.training.table_search import grid, winner
+
+    rows, _ = read(family, folder)
+    for what, name, known in (("op", op, chosen.ops), ("device", device, rows.devices)):
+        if name not in known:
+            message = f"{family} was not measured for {what} {name!r}{near(name, known)}"
+            raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
+    rows = rows.where(rows.of(device) & (rows.op == chosen.ops.index(op)))
+    with progress("searching", -(-len(grid()) // workers)) as tell:
+        _search(rows, journal, seeds, whole, workers, lambda _: tell(1))
+    best = winner(journal, whole=whole)
+    if output is not None:
+        _write_winner(rows, chosen, op, device, best, output, seeds=seeds, whole=whole)
+    summary = {
+        "best": dict(best.parameters),
+        "held_out_pct": best.held_out.as_percent(),
+        "finished": best.finished,
+        "given_up": best.given_up,
+        "trial_seconds": round(best.seconds, 1),
+    }
+    if json:
+        write_json(summary)
+        return
+    for name, value in summary.items():
+        console().print(f"{name}: {value}")
+
+
+def _write_winner(
+    rows: Measurements,
+    family: LearnedFamily,
+    op: str,
+    device: str,
+    best: Winner,
+    output: Path,
+    *,
+    seeds: int,
+    whole: bool,
+) -> None:
+    """Train the winner once more and write its weights."""
+    from costmodels.learned.paper_net import PaperNet, save_paper
+    from costmodels.training.table_search import train_winner
+
+    stage = train_winner(rows, best, seeds=seeds, whole=whole)
+    asked = f"{' --whole' if whole else ''}{f' --seeds {seeds}' if seeds > 1 else ''}"
+    made = {
+        "command": f"irgraph search {family.name} --op {op} --device {device}{asked} -o FILE",
+        "parameters": {**best.parameters},
+        "held_out_pct": stage.held_out.as_percent(),
+        "finished": best.finished,
+        "given_up": best.given_up,
+        "trial_seconds": round(best.seconds, 1),
+        "data": {f"kernels/{family.name}.csv.gz": rows.sha256},
+    }
+    save_paper(PaperNet(family, op, device, stage.layers, made), output)
+    say(f"wrote {output}")
+
+
+def _search(
+    rows: Measurements,
+    journal: Path,
+    seeds: int,
+    whole: bool,
+    workers: int,
+    tell: Callable[[str], None],
+) -> None:
+    """Search in this process, and in more beside it that share the journal."""
+    from functools import partial
+    from multiprocessing import get_context
+
+    from costmodels.training.table_search import search as run
+    from irgraph.diagnostics import fail
+
+    parts = [
+        partial(run, rows, journal, seeds=seeds, whole=whole, part=(number, workers))
+        for number in range(workers)
+    ]
+    others = [get_context("spawn").Process(target=part) for part in parts[1:]]
+    for process in others:
+        process.start()
+    parts[0](progress=tell)
+    for process in others:
+        process.join()
+        if process.exitcode:
+            raise fail(f"a worker ended with {process.exitcode}", hint="start the search again")

@@ -1,0 +1,32 @@
+"""Evaluations: predictions beside published measurements, with signed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from costmodels.evaluate.comparison import Comparison, Evaluation
+from costmodels.evaluate.dlrm_v100 import evaluate_dlrm_v100
+from costmodels.evaluate.e2e import evaluate_e2e
+from costmodels.evaluate.kernels import evaluate_kernels
+from costmodels.evaluate.models import evaluate_models
+from costmodels.evaluate.traced import evaluate_traced
+
+EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "dlrm-v100": evaluate_dlrm_v100,
+    "e2e": evaluate_e2e,
+    "kernels": evaluate_kernels,
+    "models": evaluate_models,
+    "traced": evaluate_traced,
+}
+"""What can be evaluated, by the name the command takes."""
+
+__all__ = [
+    "EVALUATIONS",
+    "Comparison",
+    "Evaluation",
+    "evaluate_dlrm_v100",
+    "evaluate_e2e",
+    "evaluate_kernels",
+    "evaluate_models",
+    "evaluate_traced",
+]

@@ -1,0 +1,184 @@
+"""Predicted beside measured, for many points, as tables and as plain values."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Protocol, TypeAlias
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.evaluate.errors import Errors, error, summarize
+
+Row: TypeAlias = Mapping[str, str]
+"""A published point, by column."""
+
+
+class Evaluation(Protocol):
+    """What an evaluation returns: tables to print, and the same figures as plain values."""
+
+    def render(self) -> list[RenderableType]:
+        """Return the tables and lines to print."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measured quantity of one workload. Times in milliseconds.
+
+    Attributes:
+        workload: what ran, such as ``DLRM_default, B = 512``.
+        measured, predicted: the times.
+        others: signed errors, as fractions, of predictions by others, by who made them.
+    """
+
+    workload: str
+    measured: float
+    predicted: float
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def error(self) -> float:
+        """Signed relative error of the prediction."""
+        return error(self.predicted, self.measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one quantity, such as the step time.
+
+    ``unsigned`` says that the errors of others were published without sign.
+    """
+
+    quantity: str
+    points: Sequence[Point]
+    unsigned: bool = False
+
+    def summaries(self) -> dict[str, Errors]:
+        """Return the summary of our errors and of each other's, by who predicted."""
+        found = {"irgraph": summarize([p.error for p in self.points])}
+        for who in self.points[0].others:
+            found[who] = summarize([p.others[who] for p in self.points])
+        return found
+
+    def table(self) -> Table:
+        """Return the points and their summaries as a table."""
+        others = list(self.points[0].others)
+        kind = "|error|" if self.unsigned else "error"
+        heads = ["irgraph error", *(f"{who} {kind}" for who in others)]
+        table = Table("", "measured", "predicted", *heads, title=self.quantity)
+        table.title_justify = "left"
+        for point in self.points:
+            signed = [point.error, *(point.others[who] for who in others)]
+            times = [f"{time:.2f} ms" for time in (point.measured, point.predicted)]
+            table.add_row(point.workload, *times, *self._signed(signed))
+        table.add_section()
+        columns = list(self.summaries().values())
+        biases = self._signed([s.bias for s in columns])
+        table.add_row("MAPE", "", "", *(f"{s.mape:.1%}" for s in columns))
+        table.add_row("bias", "", "", *(biases[:1] if self.unsigned else biases))
+        table.add_row("geometric mean", "", "", *(f"{s.gmae:.1%}" for s in columns))
+        table.add_row("worst", "", "", *self._signed([s.worst for s in columns]))
+        return table
+
+    def _signed(self, errors: Sequence[float]) -> list[str]:
+        """Show our error with its sign, and those of others if they have one."""
+        others = "{:.1%}" if self.unsigned else "{:+.1%}"
+        return [f"{errors[0]:+.1%}", *(others.format(e) for e in errors[1:])]
+
+
+STEP, ACTIVE = "step_ms", "active_ms"
+"""Columns of published points: milliseconds of a step, and of its work on the device."""
+
+
+def shipped_rows(name: str) -> list[Row]:
+    """Return the published points of a shipped file: times in ms, errors in percent."""
+    file = resources.files("costmodels.evaluate") / "data" / name
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def workload(row: Row) -> str:
+    """Return what reports call a published point."""
+    return f"{row.get('name') or row['model']}, B = {row['batch']}"
+
+
+def series(
+    quantity: str,
+    rows: Iterable[Row],
+    predicted: Iterable[float],
+    measured: Callable[[Row], float] = lambda row: float(row[STEP]),
+    others: Mapping[str, str] | None = None,
+    *,
+    unsigned: bool = False,
+) -> Series:
+    """Return published points beside predictions.
+
+    Args:
+        quantity: what is compared.
+        rows: the points.
+        predicted: microseconds of each.
+        measured: what a row says in milliseconds.
+        others: who else predicted, with the column of their errors in percent.
+        unsigned: whether those errors were published without sign.
+    """
+    points = []
+    for row, time in zip(rows, predicted, strict=True):
+        errors = {who: float(row[column]) / 100.0 for who, column in (others or {}).items()}
+        points.append(Point(workload(row), measured(row), time / 1000.0, errors))
+    return Series(quantity, points, unsigned)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An evaluation: one table a quantity, what it was made with, and what limits it.
+
+    Attributes:
+        name: as the command calls it.
+        series: the quantities.
+        settings: what the predictions were made with.
+        notes: sentences that belong beside the figures.
+    """
+
+    name: str
+    series: Sequence[Series]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def render(self) -> list[RenderableType]:
+        """Return the tables and lines to print."""
+        settings = Table(show_header=False, title="made with", title_justify="left")
+        for name, value in self.settings.items():
+            settings.add_row(name, value)
+        return [*(s.table() for s in self.series), settings, *self.notes]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values: times in ms, errors in percent."""
+        return {
+            "evaluation": self.name,
+            "quantities": {s.quantity: _series_json(s) for s in self.series},
+            "settings": dict(self.settings),
+            "notes": list(self.notes),
+        }
+
+
+def _series_json(series: Series) -> dict[str, Any]:
+    points = [
+        {
+            "workload": p.workload,
+            "measured_ms": p.measured,
+            "predicted_ms": p.predicted,
+            "error_pct": 100.0 * p.error,
+            f"others_{'absolute_' * series.unsigned}error_pct": {
+                who: 100.0 * e for who, e in p.others.items()
+            },
+        }
+        for p in series.points
+    ]
+    summaries = {who: s.as_percent() for who, s in series.summaries().items()}
+    return {"points": points, "summary_pct": summaries}

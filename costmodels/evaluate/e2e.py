@@ -1,0 +1,138 @@
+"""Whole steps: the paper's Table V and Figure 9 as far as published measurements go, and replays.
+
+The eight DLRM points of a V100 with overheads shared by all workloads and with those of each
+workload alone, with kernels only, active and idle; its six points of ResNet-50 and Inception-v3
+likewise; then steps replayed from traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from costmodels.evaluate import cnn_v100
+from costmodels.evaluate.comparison import STEP, Comparison, Row, Series, series, workload
+from costmodels.evaluate.dlrm_v100 import (
+    DEVICE,
+    NOTES,
+    SOFTWARE,
+    VARIANTS_SCORED,
+    active,
+    active_times,
+    dlrm,
+    measured_points,
+    step_times,
+    with_own_overheads,
+)
+from costmodels.evaluate.measurements import measurements
+from costmodels.evaluate.own_overheads import own_overheads_2022
+from costmodels.evaluate.replays import NOTES as REPLAYS
+from costmodels.evaluate.replays import replays
+from irgraph.predict.figures import by_family
+from irgraph.predict.prediction import Prediction, predict
+from irgraph.schedule.simulate import simulate
+from irgraph.schedule.timeline import Timeline
+
+
+def evaluate_e2e() -> Comparison:
+    """Return step, active and idle times beside the measured ones, and replays of traces.
+
+    What needs measurements that do not ship is found in the folder ``IRGRAPH_DATA`` names. Raises
+    ``IrgraphError`` where it is unset.
+    """
+    folder = measurements()
+    rows = measured_points()
+    shared = [_predicted(row) for row in rows]
+    alone = [with_own_overheads(p, row, folder) for p, row in zip(shared, rows, strict=True)]
+    images = cnn_v100.measured_points()
+    classified = [_classified(row) for row in images]
+    quantities = (
+        step_times(rows, [p.timeline for p in shared], "step time, overheads shared"),
+        step_times(rows, alone, "step time, overheads of the workload alone"),
+        series("step time, if kernels were all", rows, (p.timeline.active_time for p in shared)),
+        active_times(rows, [p.timeline for p in shared]),
+        series(
+            "GPU idle time (step less the derived active time)",
+            rows,
+            (p.timeline.idle_time for p in shared),
+            lambda row: float(row[STEP]) - active(row),
+        ),
+        *_classifier_series(images, classified, folder),
+        *replays(folder),
+    )
+    notes = (
+        *NOTES,
+        *_parts(rows, shared, alone),
+        f"Variants ever scored on the eight points: {len(VARIANTS_SCORED)}, these included.",
+        *cnn_v100.NOTES,
+        *_classifier_parts(images, classified),
+        *REPLAYS,
+    )
+    return Comparison("e2e", quantities, {"device": DEVICE, "software": SOFTWARE}, notes)
+
+
+def _predicted(row: Row) -> Prediction:
+    return predict(dlrm(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
+
+
+def _classified(row: Row) -> Prediction:
+    return predict(cnn_v100.cnn(row["model"], int(row["batch"])), DEVICE, software=SOFTWARE)
+
+
+def _classifier_series(
+    rows: list[Row], predictions: Sequence[Prediction], folder: Path
+) -> Iterator[Series]:
+    shared = [p.timeline for p in predictions]
+    alone = [
+        simulate(p.priced, own_overheads_2022(folder, row["model"], row["batch"]))
+        for p, row in zip(predictions, rows, strict=True)
+    ]
+    title = "image classifiers, step time"
+    yield cnn_v100.step_times(rows, shared, f"{title}, shared overheads")
+    yield cnn_v100.step_times(rows, alone, f"{title}, own overheads")
+    busy = (timeline.active_time for timeline in shared)
+    yield series(f"{title}, if kernels were all", rows, busy)
+    (traced,) = (
+        p
+        for p, row in zip(predictions, rows, strict=True)
+        if (row["model"], row["batch"]) == ("resnet50", "32")
+    )
+    yield cnn_v100.traced_operators(traced.priced, folder)
+
+
+def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
+    """Say what the device's time is made of, and how busy it is."""
+    for row, prediction in zip(rows, predictions, strict=True):
+        families = by_family(prediction.kernels()).items()
+        parts = [f"{family} {entry['time_us'] / 1000.0:.1f}" for family, entry in families]
+        yield (
+            f"{workload(row)}: utilization {prediction.utilization:.0%} (Figure 1, of "
+            f"another run: {float(row['utilization_pct']):.0f}%); device time in ms: "
+            f"{', '.join(parts[:4])}; {_within(prediction, float(row['step_ms']))}"
+        )
+
+
+def _parts(
+    rows: Sequence[Row], predictions: Sequence[Prediction], alone: Sequence[Timeline]
+) -> Iterator[str]:
+    """Say which part of each step's error is other workloads' overheads, kernels, or the rest."""
+    yield (
+        "Error of the step with shared overheads, in ms: what taking other workloads' overheads "
+        "adds, what device time adds (against the derived reference), and the rest: host and "
+        "waiting with the workload's own overheads, and the reference itself."
+    )
+    for row, prediction, own in zip(rows, predictions, alone, strict=True):
+        measured, active = float(row["step_ms"]), float(row["active_ms"])
+        step = prediction.step_time / 1000.0 - measured
+        others = (prediction.step_time - own.step_time) / 1000.0
+        device = own.active_time / 1000.0 - active
+        yield (
+            f"{workload(row)}: {step:+.2f} = overheads of others {others:+.2f}, device "
+            f"{device:+.2f}, rest {step - others - device:+.2f}; {_within(prediction, measured)}"
+        )
+
+
+def _within(prediction: Prediction, measured: float) -> str:
+    low, high = (end / 1000.0 for end in prediction.interval)
+    inside = "inside" if low <= measured <= high else "outside"
+    return f"measured {inside} the 90 % interval {low:.2f} to {high:.2f}"

@@ -1,0 +1,250 @@
+"""Learned kernel models on held-out measurements: the paper's Table IV for the shipped weights.
+
+Held-out rows were not trained on. Errors are those of the figures as measured, host launch
+included; the traced kernels of a V100 then show the kernel times without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.evaluate.boosting import boosted_scores, cells
+from costmodels.evaluate.measurements import measurements
+from costmodels.evaluate.traced_products import Traced, traced_products, traced_table
+from costmodels.learnable.family import WEIGHTS
+from costmodels.learned.paper_net import shipped_paper
+from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.training.recipe import devices_of, read
+from costmodels.training.score import Judged, Score, judge, score
+from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
+
+Flags = NDArray[np.bool_]
+WORST = 10
+GROWTH = ((1.0, 8.0), (8.0, 64.0), (64.0, np.inf))
+"""Volumes over the largest in training that part the rows of the table of larger shapes."""
+EDGES = (0.0, 0.1, 1.0, 10.0, np.inf)
+"""Milliseconds that part the rows of the table of residuals over size."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """Scores under one title.
+
+    Attributes:
+        title: what the rows share.
+        rows: what was scored, how long it is, and its score.
+        boosting: what gradient boosting reaches on some of them.
+    """
+
+    title: str
+    rows: Sequence[tuple[str, str, Score]]
+    boosting: Mapping[tuple[str, str], Score] = field(default_factory=dict)
+
+    def render(self) -> Table:
+        """Return a table of percentages."""
+        heads = ["GMAE", "mean", "std", "bias", "p90", "in interval"]
+        heads += ["boosting GMAE", "mean"] if self.boosting else []
+        table = Table("", "", "rows", *heads, title=self.title, title_justify="left")
+        for what, part, told in self.rows:
+            figures = told.as_percent()
+            count = figures.pop("count")
+            cells = ["-" if x is None else f"{x:.2f} %" for x in figures.values()]
+            other = self.boosting.get((what, part))
+            cells += [f"{100 * x:.2f} %" for x in (other.gmae, other.mape)] if other else []
+            table.add_row(what, part, f"{count:.0f}", *cells)
+        return table
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return the rows as plain values, errors in percent."""
+        found: list[dict[str, Any]] = []
+        for what, part, told in self.rows:
+            row: dict[str, Any] = {"what": what, "part": part, **told.as_percent()}
+            other = self.boosting.get((what, part))
+            found.append({**row, "boosting": other.as_percent()} if other else row)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Signed errors of one family's held-out rows on one device, in percent, by milliseconds."""
+
+    family: str
+    device: str
+    times: NDArray[np.float32]
+    errors: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEvaluation:
+    """Everything ``irgraph evaluate kernels`` shows."""
+
+    tables: Sequence[ScoreTable]
+    traced: Sequence[Traced]
+    worst: Sequence[Mapping[str, Any]]
+    residuals: Sequence[Residuals] = ()
+
+    def render(self) -> list[RenderableType]:
+        """Return the tables to print."""
+        return [*(t.render() for t in self.tables), traced_table(self.traced), _plain(self.worst)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values: errors in percent, times in microseconds."""
+        fields = ("kernel", "sizes", "measured", "learned", "spread", "heuristic")
+        return {
+            "evaluation": "kernels",
+            "scores_pct": {table.title: table.as_json() for table in self.tables},
+            "traced_us": [{name: getattr(t, name) for name in fields} for t in self.traced],
+            "worst": list(self.worst),
+        }
+
+
+def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
+    """Score the shipped weights on the held-out rows of ``IRGRAPH_DATA``.
+
+    With ``baseline`` gradient boosting is trained on the same rows and inputs, and scored beside.
+    """
+    folder = measurements()
+    by_device: list[tuple[str, str, Score]] = []
+    by_size: list[tuple[str, str, Score]] = []
+    worst: list[Mapping[str, Any]] = []
+    residuals: list[Residuals] = []
+    beside: dict[tuple[str, str], Score] = {}
+    for family in shipped():
+        weights = load_shipped(family)
+        data, device = read(family, folder)
+        judged = judge(weights, data, device, weights.launches)
+        by_device += list(_by_device(judged))
+        by_size += list(_by_size(judged))
+        worst += _worst(judged)
+        residuals += _residuals(judged)
+        if baseline:
+            beside |= boosted_scores(weights, data, device)
+    worst.sort(key=lambda row: -abs(row["error_pct"]))
+    unseen, boosted = _unseen(folder, baseline)
+    tables = [
+        ScoreTable("held-out shapes, launch included", by_device, beside),
+        ScoreTable("held-out shapes by measured time (T4 left out)", by_size),
+        ScoreTable("a device left out of training, by its datasheet alone", unseen, boosted),
+        ScoreTable("larger shapes than any in training", _larger(folder)),
+        ScoreTable("the paper's way, one network for one op on one card", _paper(folder)),
+    ]
+    return KernelEvaluation(tables, traced_products(folder), worst[:WORST], residuals)
+
+
+def _by_device(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+    for what, part, keep in cells(judged.data):
+        yield what, part, judged.score(keep)
+
+
+def _residuals(judged: Judged) -> list[Residuals]:
+    data, found = judged.data, []
+    for name in data.devices:
+        keep = data.dev & data.of(name)
+        errors = 100 * judged.errors[keep]
+        found.append(Residuals(data.name, name, data.times[keep] / 1e3, errors))
+    return found
+
+
+def _paper(folder: Path) -> list[tuple[str, str, Score]]:
+    """Score the networks of the search over Table II, and ours on the same rows."""
+    found = []
+    for net in shipped_paper():
+        weights = load_shipped(net.family.name)
+        data, device = read(net.family.name, folder)
+        judged = judge(weights, data, device, weights.launches)
+        keep = data.dev & data.of(net.device) & (data.op == data.ops.index(net.op))
+        errors = net.predict(data.sizes) / data.times - 1
+        what = f"{net.op} {net.device}"
+        found.append((what, "paper's way", score(errors[keep], None)))
+        found.append((what, "irgraph", judged.score(keep)))
+    return found
+
+
+def _by_size(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+    data = judged.data
+    fair = data.dev & ~data.of("T4")
+    for low, high in pairwise(EDGES):
+        rows = fair & (data.times >= low * 1e3) & (data.times < high * 1e3)
+        if rows.any():
+            yield data.name, f"{low:g} to {high:g} ms", judged.score(rows)
+
+
+def _worst(judged: Judged) -> list[Mapping[str, Any]]:
+    """Return the held-out rows of the largest errors; the throttled T4 would fill the list."""
+    data = judged.data
+    errors = np.where(data.dev & ~data.of("T4"), np.abs(judged.errors), 0)
+    found: list[Mapping[str, Any]] = []
+    shapes = data.shapes()
+    for row in np.argsort(-errors)[:WORST]:
+        sizes = "x".join(f"{size:.0f}" for size in shapes[row])
+        found.append(
+            {
+                "kernel": f"{data.ops[data.op[row]]} {sizes}",
+                "device": data.devices[data.device[row]],
+                "measured_us": round(float(data.times[row]), 1),
+                "predicted_us": round(float(judged.predicted[row]), 1),
+                "error_pct": round(100 * float(judged.errors[row]), 1),
+            }
+        )
+    return found
+
+
+def _held_back() -> Iterator[tuple[str, Weights]]:
+    for path in sorted((WEIGHTS / "holdout").glob("*.safetensors")):
+        weights = load(path)
+        yield path.stem.removeprefix(f"{weights.family.name}-"), weights
+
+
+def _unseen(
+    folder: Path, baseline: bool
+) -> tuple[list[tuple[str, str, Score]], dict[tuple[str, str], Score]]:
+    found: list[tuple[str, str, Score]] = []
+    beside: dict[tuple[str, str], Score] = {}
+    for name, weights in _held_back():
+        if name == SMALLER:
+            continue
+        data, _ = read(weights.family.name, folder)
+        device = devices_of(data, unseen=(name,))
+        judged = judge(weights, data, device, weights.launches)
+        found += [row for row in _by_device(judged) if row[0].endswith(name)]
+        if baseline:
+            beside |= boosted_scores(weights, data, device, name)
+    return found, beside
+
+
+def _larger(folder: Path) -> list[tuple[str, str, Score]]:
+    """Score models on shapes larger than any they were trained on, by how many times."""
+    found = []
+    for name, weights in _held_back():
+        if name == SMALLER:
+            data, device = read(weights.family.name, folder)
+            found += list(_by_growth(judge(weights, data, device, weights.launches)))
+    return found
+
+
+def _by_growth(judged: Judged) -> Iterator[tuple[str, str, Score]]:
+    data = judged.data
+    large = data.dev & ~smaller(data)
+    growth = 2**OCTAVES * volume(data) / thresholds(data)
+    for op, name, (low, high) in product(data.ops, data.devices, GROWTH):
+        rows = large & data.of(name) & (data.op == data.ops.index(op))
+        keep = rows & (growth >= low) & (growth < high)
+        if keep.any():
+            part = f"{low:g} to {high:g} x" if high < np.inf else f"over {low:g} x"
+            yield f"{op} {name}", part, judged.score(keep)
+
+
+def _plain(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(*rows[0], title="worst held-out cases (T4 left out)", title_justify="left")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    return table

@@ -1,0 +1,226 @@
+"""BERT and GPT-2 on two GPUs: learned kernel times summed, beside measured times of the whole.
+
+The measurements are those NeuSight published (``labels/``, MIT): float32, eager, so large that the
+GPU is always busy; the whole then takes what its kernels take, and no launch cost enters.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import gzip
+import io
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from costmodels.devices.library import load_device
+from costmodels.evaluate.comparison import Comparison, Point, Series
+from costmodels.evaluate.measurements import measurements
+from costmodels.learnable.hardware import hardware
+from costmodels.learned.infer import estimate
+from costmodels.learned.weights import load_shipped
+from irgraph.diagnostics import fail
+
+DEVICES = {"Tesla_V100-PCIE-32GB": "V100-PCIE-32GB", "NVIDIA_A100-PCIE-40GB": "A100-PCIE-40GB"}
+"""Device sheets by folder of labels."""
+
+UNARY = ("relu", "tanh", "gelu")
+"""Ops that read one tensor and write one; ``gelu`` is priced as ``tanh``, which it resembles."""
+
+NOTES = (
+    "Predicted: the sum of kernels of an embedding, so many equal layers and a head, as the "
+    "published op lists have them; no launch cost, since the GPU is never idle.",
+    "By family: published times of ops alone.",
+    "Training: forward and backward. Backward ops are those of the op lists without their moves "
+    "of gradients, which autograd hands on without a kernel; it is no target of ours.",
+    "NeuSight's own mean error on these GPUs is 5.9 % (V100) and 6.5 % (A100).",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kernel to price: family, op, sizes, and how often the whole model runs it."""
+
+    family: str
+    op: str
+    sizes: tuple[float, ...]
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The published times of a model's ops beside that of the whole.
+
+    Attributes:
+        excess: by how much their sum exceeds the whole, as a share of it.
+        gemm_exceeds: whether matrix products alone take longer than the whole.
+    """
+
+    excess: float
+    gemm_exceeds: bool
+
+
+def evaluate_models() -> Comparison:
+    """Return the published models beside our sums, by model and by kernel family."""
+    root = measurements() / "labels"
+    inference: list[Point] = []
+    training: list[Point] = []
+    families: list[Point] = []
+    alone: dict[str, list[Alone]] = defaultdict(list)
+    for folder, device in DEVICES.items():
+        for path in sorted((root / folder).glob("*.json.gz")):
+            name = path.name.removesuffix(".json.gz")
+            label = json.loads(gzip.decompress(path.read_bytes()))
+            ops = _rows(root / "opgraph" / f"{name}.csv.gz")
+            work = model_work(ops, label["num_layer"], backward="-train-" in name)
+            times = prices(work, device)
+            point = Point(f"{device} {name}", label["e2e_latency"], sum(times) / 1e3)
+            (training if "-train-" in name else inference).append(point)
+            if "-train-" not in name:
+                measured = _rows(path.with_name(f"{name}.csv.gz"))
+                found = _families(f"{device} {name}", work, times, ops, measured, label)
+                families += found
+                alone[device].append(_alone(found, label["e2e_latency"]))
+    if not inference:
+        raise fail(f"no labelled models in {str(root)!r}", exit_code=2)
+    settings = {"kernel models": "shipped weights", "devices": ", ".join(DEVICES.values())}
+    series = [Series("inference", inference), Series("inference by family", families)]
+    if training:
+        series.append(Series("training", training))
+    told = [_contradiction(device, shares) for device, shares in alone.items()]
+    return Comparison("models", series, settings, (*NOTES, *told))
+
+
+def _alone(families: Sequence[Point], whole: float) -> Alone:
+    """Compare the published times of a model's ops with that of the model."""
+    gemm = sum(point.measured for point in families if point.workload.endswith(" gemm"))
+    return Alone(sum(point.measured for point in families) / whole - 1, gemm > whole)
+
+
+def _contradiction(device: str, models: Sequence[Alone]) -> str:
+    """Say how far the times of ops alone are from those of whole models on a device."""
+    low, high = (bound(model.excess for model in models) for bound in (min, max))
+    more = sum(model.gemm_exceeds for model in models)
+    text = f"{device}: the published times of ops alone sum to {low:+.0%} to {high:+.0%}"
+    text += " against those of whole models"
+    if not more:
+        return f"{text}."
+    return (
+        f"{text}; in {more} of {len(models)} models matrix products alone take longer than the "
+        "model they are part of. The two measurements contradict each other, and nothing published "
+        "says why: here errors by family do not measure the predictions."
+    )
+
+
+def model_work(
+    ops: Sequence[Mapping[str, str]], layers: int, *, backward: bool = False
+) -> list[Work]:
+    """Return the kernels of a model whose op list holds one layer of ``layers``."""
+    inside = layer_range(ops)
+    found = []
+    for place, op in enumerate(ops):
+        found += _op_work(op, layers if place in inside else 1, backward)
+    return found
+
+
+def layer_range(ops: Sequence[Mapping[str, str]]) -> range:
+    """Return the places of one layer's ops, the addition to the residual stream included."""
+    named = [i for i, op in enumerate(ops) if "_layer_0_" in op["Name"] or "_h_0_" in op["Name"]]
+    if not named:
+        return range(0)
+    after = named[-1] + 1
+    return range(named[0], after + (after < len(ops) and ops[after]["OpName"] == "VECadd"))
+
+
+def _op_work(op: Mapping[str, str], repeats: int, backward: bool) -> list[Work]:
+    calls = list(ast.literal_eval(op["FwOps"]))
+    shapes = [s for s in ast.literal_eval(op["InputShapes"]) if isinstance(s, tuple)]
+    found = [_work(kind, sizes, shapes, repeats) for kind, sizes in calls]
+    if backward:
+        calls = [call for call in ast.literal_eval(op["BwOps"]) if call[0] != "MEM"]
+        found += [_work(kind, sizes, shapes, repeats) for kind, sizes in calls]
+    return [work for work in found if work is not None]
+
+
+def _work(kind: str, sizes: Sequence[object], shapes: list[tuple[int, ...]], n: int) -> Work | None:
+    """Return one call of the op list as a kernel; ``None`` where nothing runs."""
+    if kind == "Linear":
+        rows, depth, columns = (float(str(size)) for size in sizes)
+        return Work("gemm", "linear", (1.0, rows, columns, depth), n)
+    if kind == "BMM":
+        batch, rows, depth, columns = (float(str(size)) for size in sizes)
+        return Work("gemm", "bmm", (batch, rows, columns, depth), n)
+    if kind == "MEM":
+        elements = sum(math.prod(shape) for shape in sizes if isinstance(shape, tuple))
+        return Work("elementwise", "relu", (elements / 2, 1.0), n) if elements > 4096 else None
+    name = kind.removeprefix("VEC")
+    rows, columns = (float(str(size)) for size in sizes)
+    if name in ("softmax", "ln"):
+        return Work("softmax" if name == "softmax" else "layer_norm", name, (rows, columns), n)
+    return Work("elementwise", _pointwise(name, rows * columns, shapes), (rows, columns), n)
+
+
+def _pointwise(name: str, elements: float, shapes: list[tuple[int, ...]]) -> str:
+    """Return the measured op that moves as many tensors: a small operand counts as a scalar."""
+    if name in UNARY:
+        return "tanh" if name == "gelu" else name
+    if name.endswith("u"):
+        return name if name in ("addu", "mulu", "powu") else "mulu"
+    scalar = any(math.prod(shape) * 8 <= elements for shape in shapes)
+    return "mulu" if scalar else name if name in ("add", "mul", "div", "pow") else "add"
+
+
+def prices(work: Sequence[Work], device: str) -> list[float]:
+    """Return microseconds of each kernel on a device, repeats included."""
+    times = [0.0] * len(work)
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, item in enumerate(work):
+        places[item.family].append(place)
+    for family, chosen in places.items():
+        weights = load_shipped(family)
+        columns = np.asarray([work[i].sizes for i in chosen], np.float32).T
+        sizes = dict(zip(weights.family.sizes, columns, strict=True))
+        ops = [weights.family.ops.index(work[i].op) for i in chosen]
+        sizes["op"] = np.asarray(ops, np.float32)
+        found = estimate(weights, sizes, hardware(load_device(device)))
+        for place, time in zip(chosen, found.time, strict=True):
+            times[place] = float(time) * work[place].times
+    return times
+
+
+def _families(
+    name: str,
+    work: Sequence[Work],
+    times: Sequence[float],
+    ops: Sequence[Mapping[str, str]],
+    measured: Iterable[Mapping[str, str]],
+    label: Mapping[str, int],
+) -> list[Point]:
+    """Return one point a family: sums over the ops that it prices."""
+    predicted: Counter[str] = Counter()
+    for item, time in zip(work, times, strict=True):
+        predicted[item.family] += time / 1e3  # type: ignore[assignment]
+    latency = {row["Name"]: float(row["fw_latency"]) for row in measured}
+    summed: Counter[str] = Counter()
+    inside = layer_range(ops)
+    for place, op in enumerate(ops):
+        parts = _op_work(op, 1, backward=False)
+        if parts and op["Name"] in latency:
+            repeats = label["num_layer"] if place in inside else 1
+            summed[parts[0].family] += latency[op["Name"]] * repeats  # type: ignore[assignment]
+    return [Point(f"{name} {f}", summed[f], predicted[f]) for f in predicted if summed[f]]
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        text = gzip.decompress(path.read_bytes()).decode("utf-8")
+    except (OSError, EOFError) as error:
+        raise fail(f"cannot read {str(path)!r}: {error}", exit_code=2) from None
+    csv.field_size_limit(10**9)
+    return list(csv.DictReader(io.StringIO(text)))

@@ -1,0 +1,101 @@
+"""Plots: signed errors by workload, as in the paper's Figure 9, and of kernels by size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from costmodels.evaluate.comparison import Comparison, Series
+from costmodels.evaluate.kernels import Residuals
+from irgraph.report.plots import matplotlib, save
+
+MANY, ROOM, WIDE = 4, 85, 10.0
+"""Panels from which on they stand in two columns (twice as many: three), characters of names that
+fit below a panel, and inches of a single column."""
+
+WIDTH = 0.8
+"""Share of a workload's place on the axis that its bars take together."""
+
+
+def draw(comparison: Comparison, path: str) -> None:
+    """Draw one panel a quantity, one group of bars a workload, one colour a predictor.
+
+    Raises ``IrgraphError`` where matplotlib is not installed.
+    """
+    mpl = matplotlib()
+    with mpl.rc_context({"font.size": 7}):
+        figure, panels = grid(mpl, len(comparison.series))
+        for panel, series in zip(panels, comparison.series, strict=True):
+            _draw_series(panel, series)
+        save(figure, path)
+
+
+def grid(mpl: Any, count: int) -> tuple[Any, list[Any]]:  # noqa: ANN401  (matplotlib's own)
+    """Return a figure with so many panels, in the shape of a slide where there are many."""
+    columns = 1 if count < MANY else 2 if count < 2 * MANY else 3
+    rows = -(-count // columns)
+    size = (WIDE if columns == 1 else 6.0 * columns, 2.7 * rows)
+    figure = mpl.figure.Figure(figsize=size, constrained_layout=True)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in panels[count:]:
+        panel.set_axis_off()
+    return figure, panels[:count]
+
+
+def _draw_series(panel: Any, series: Series) -> None:  # noqa: ANN401
+    heights = bars(series)
+    width = WIDTH / len(heights)
+    for number, (who, errors) in enumerate(heights.items()):
+        places = [at - WIDTH / 2 + (number + 0.5) * width for at in range(len(errors))]
+        panel.bar(places, errors, width, label=who)
+    names = [_named(point.workload) for point in series.points]
+    turned: dict[str, Any] = {}
+    if sum(max(map(len, name.split("\n"))) for name in names) > ROOM:
+        turned = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+        names = [name.replace("\n", ", ").replace("., ", ".") for name in names]
+    panel.set_xticks(range(len(names)), names, **turned)
+    panel.axhline(0.0, color="black", linewidth=0.6)
+    panel.set_ylabel("error, %")
+    panel.set_title(series.quantity, loc="left")
+    if len(heights) > 1:
+        panel.legend(loc="best", frameon=False)
+
+
+def _named(workload: str) -> str:
+    """Return a workload's name in two lines where it has two parts."""
+    return re.sub(r", |(?<=d\.)", "\n", workload).replace(" kineto_", " ").removesuffix(" kineto")
+
+
+def draw_residuals(residuals: Sequence[Residuals], path: str) -> None:
+    """Draw signed errors over measured time, one panel a family, one colour a device.
+
+    Raises ``IrgraphError`` where matplotlib is not installed.
+    """
+    mpl = matplotlib()
+    families = sorted({part.family for part in residuals})
+    devices = sorted({part.device for part in residuals})
+    with mpl.rc_context({"font.size": 8}):
+        figure, panels = grid(mpl, len(families))
+        for panel, family in zip(panels, families, strict=True):
+            for part in (part for part in residuals if part.family == family):
+                colour = f"C{devices.index(part.device)}"
+                look = {"color": colour, "markersize": 2, "alpha": 0.5, "label": part.device}
+                panel.plot(part.times, part.errors, ".", **look)
+            panel.axhline(0.0, color="black", linewidth=0.6)
+            panel.set_xscale("log")
+            panel.set_yscale("symlog", linthresh=10)
+            panel.set_ylabel("error, %")
+            panel.set_title(f"{family}, held-out shapes", loc="left")
+            panel.legend(loc="upper right", frameon=False, markerscale=4)
+            panel.set_xlabel("measured, ms")
+        save(figure, path)
+
+
+def bars(series: Series) -> dict[str, list[float]]:
+    """Return each predictor's signed errors in percent, workload by workload."""
+    found = {"irgraph": [100.0 * point.error for point in series.points]}
+    for who in series.points[0].others:
+        label = f"{who}, without sign" if series.unsigned else who
+        found[label] = [100.0 * point.others[who] for point in series.points]
+    return found

@@ -1,0 +1,73 @@
+"""Device times of recorded steps beside their prices, by family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from costmodels.devices.library import load_device
+from costmodels.evaluate.traced_residuals import Residual
+from costmodels.pricing.price import price
+from irgraph.capture.kineto.lower.measured import lower_with_times
+from irgraph.ir.cost import Kernel, Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.measured import own_time
+from irgraph.ir.op import Op
+
+STEPS = {
+    "MLP of 21 layers, RTX 2080 Ti": ("mlp_RTX2080Ti", "rtx-2080-ti"),
+    "ResNet-18, RTX 2080 Ti": ("resnet18_RTX2080Ti", "rtx-2080-ti"),
+}
+"""Folders of an execution trace and a Kineto trace of the same steps, and the device's sheet
+(facebookresearch/param, MIT)."""
+
+
+def recorded_residuals(folder: Path) -> list[Residual]:
+    """Return, for each recorded step, measured beside predicted time by family, and in all."""
+    found = []
+    for name, (place, device) in STEPS.items():
+        paths = (folder / "traces" / place / f"{kind}.json.gz" for kind in ("et", "kineto"))
+        captured, _ = lower_with_times(*map(str, paths))
+        found += _by_family(name, captured.graph, device)
+    return found
+
+
+def _by_family(name: str, graph: Graph, device: str) -> list[Residual]:
+    priced = price(graph, load_device(device))
+    groups: dict[str, list[tuple[float, float, float]]] = {}
+    for op, kernels in _priced_ops(graph.ops, priced):
+        measured = measured_time(op)
+        time, spread = (sum(getattr(k, n) for k in kernels) for n in ("time", "spread"))
+        if measured and kernels:
+            family = max(kernels, key=lambda k: k.time).family
+            groups.setdefault(family, []).append((measured, time, spread))
+    rows = [_row(name, family, found) for family, found in groups.items()]
+    rows.sort(key=lambda row: -row.measured)
+    return [*rows, _row(name, "total", [entry for found in groups.values() for entry in found])]
+
+
+def _priced_ops(ops: tuple[Op, ...], priced: Priced) -> Iterator[tuple[Op, tuple[Kernel, ...]]]:
+    """Yield the ops that were priced, each with its kernels."""
+    for op in ops:
+        if id(op) in priced.kernels:
+            yield op, priced.kernels[id(op)]
+        else:
+            yield from _priced_ops(op.body, priced)
+
+
+def measured_time(op: Op) -> float:
+    """Return the microseconds of device work that were measured at an op and below it."""
+    time = own_time(op)
+    return (time.value if time is not None else 0.0) + sum(map(measured_time, op.body))
+
+
+def _row(trace: str, group: str, found: list[tuple[float, float, float]]) -> Residual:
+    return Residual(
+        trace,
+        group,
+        len(found),
+        sum(measured for measured, _, _ in found),
+        sum(time for _, time, _ in found),
+        sum(abs(time - measured) for measured, time, _ in found),
+        sum(abs(time - measured) <= spread for measured, time, spread in found),
+    )

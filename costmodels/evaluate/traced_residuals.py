@@ -1,0 +1,161 @@
+"""Predicted beside measured kernel times of the traced V100 steps of DLRM at batch 2048."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from costmodels.devices.library import load_device
+from costmodels.evaluate.dlrm_2021 import REFERENCES, reference_ops
+from costmodels.formulas.machine import Predictor
+from costmodels.pricing.price import price
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Graph
+
+TRACE = "paper/kernel_trace_v100_dlrm_bs2048_2021.csv.gz"
+"""Every kernel of ten iterations of four steps (owensgroup/ml_perf_model, BSD-3)."""
+
+GROUPS = {
+    "aten::linear": "linear", "AddmmBackward": "linear backward", "aten::bmm": "bmm",
+    "BmmBackward0": "bmm backward", "LookupFunction": "embedding",
+    "LookupFunctionBackward": "embedding backward", "aten::to": "copy", "aten::cat": "concat",
+    "aten::index": "index", "IndexBackward": "index backward", "SliceBackward": "slice backward",
+    "aten::relu": "relu", "ReluBackward0": "relu backward", "aten::add": "add",
+    "aten::sum": "bias gradient sum", "torch::autograd::AccumulateGrad": "accumulate gradient",
+    "Optimizer.step#SGD.step": "sgd", "Optimizer.zero_grad#SGD.zero_grad": "zero gradients",
+}  # fmt: skip
+"""Names of the groups that ``residuals`` reports; any other op belongs to ``loss``."""
+
+
+Interval = tuple[float, float]
+"""A time and half the width of its interval, microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Times of one group of ops in one traced step, in microseconds.
+
+    Attributes:
+        trace: date and model of the trace.
+        group: which ops.
+        ops: how many.
+        measured, predicted: summed kernel times.
+        absolute: sum over ops of the absolute difference.
+        inside: ops whose measured time lies within the predicted interval.
+    """
+
+    trace: str
+    group: str
+    ops: int
+    measured: float
+    predicted: float
+    absolute: float
+    inside: int
+
+    @property
+    def error(self) -> float:
+        """Signed error of the sum, as a share of the measured time."""
+        return self.predicted / self.measured - 1.0
+
+
+def residuals(
+    data_dir: str | Path,
+    *,
+    mode: str = "corrected",
+    software: str = "torch-1.10-cuda-11.3",
+    device: str = "v100",
+    learned: Mapping[str, Predictor] | None = None,
+) -> list[Residual]:
+    """Compare every traced op with its price; the last row of each trace is its total.
+
+    Args:
+        data_dir: the folder of reference measurements.
+        mode: as ``costmodels.pricing.price.price`` takes it.
+        software: as ``costmodels.pricing.price.price`` takes it.
+        device: name or path of the sheet.
+        learned: trained models to ask first, as ``costmodels.pricing.price.price`` takes them.
+
+    Raises:
+        IrgraphError: the trace is not there, or lists ops that the reference step has not.
+    """
+    rows = []
+    for (date, model), measured in _measured(Path(data_dir) / TRACE).items():
+        expected = predictions(model, mode, software, device, learned)
+        rows += _compare(f"{date} {model}", measured, expected)
+    return rows
+
+
+def predictions(
+    model: str,
+    mode: str,
+    software: str,
+    device: str,
+    learned: Mapping[str, Predictor] | None = None,
+) -> dict[str, list[Interval]]:
+    """Return predicted microseconds and spread of each occurrence of each traced op name."""
+    labelled = list(reference_ops(model, 2048))
+    graph = Graph(model, ops=tuple(op for _, ops in labelled for op in ops))
+    sheet = load_device(device)
+    priced = price(graph, sheet, mode=mode, software=software, pinned=True, learned=learned)
+    found: dict[str, list[Interval]] = defaultdict(list)
+    for label, ops in labelled:
+        kernels = [k for op in ops for k in priced.of(op)]
+        found[label].append((sum(k.time for k in kernels), sum(k.spread for k in kernels)))
+    return found
+
+
+def _measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
+    """Return, by date and model, the ops in order with their mean kernel time."""
+    if not path.exists():
+        raise fail(f"no traced kernels at {str(path)!r}", exit_code=2)
+    sums: dict[tuple[str, str], dict[int, tuple[str, list[float]]]] = defaultdict(dict)
+    counts: dict[tuple[str, str], int] = {}
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            key = (row["trace_date"], row["model"])
+            place = int(row["op_index_in_iteration"])
+            entry = sums[key].setdefault(place, (row["op"], []))
+            entry[1].append(float(row["kernel_time_us"]))
+            counts[key] = max(counts.get(key, 0), int(row["iteration"]) + 1)
+    return {
+        key: [(name, sum(times) / counts[key]) for _, (name, times) in sorted(ops.items())]
+        for key, ops in sums.items()
+        if key[1] in REFERENCES
+    }
+
+
+def _compare(
+    trace: str, measured: Iterable[tuple[str, float]], expected: dict[str, list[Interval]]
+) -> list[Residual]:
+    seen: dict[str, int] = defaultdict(int)
+    groups: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
+    for label, time in measured:
+        place = seen[label]
+        seen[label] += 1
+        if label not in expected:
+            raise fail(f"{trace} has an op {label!r} that the reference step has not")
+        # one trace copies its prediction to the host too: price it as the copy before
+        times = expected[label]
+        groups[GROUPS.get(label, "loss")].append((time, times[min(place, len(times) - 1)]))
+    rows = [_row(trace, group, pairs) for group, pairs in groups.items()]
+    rows.sort(key=lambda row: -row.absolute)
+    every = [pair for pairs in groups.values() for pair in pairs]
+    return [*rows, _row(trace, "total", every)]
+
+
+def _row(trace: str, group: str, pairs: Sequence[tuple[float, Interval]]) -> Residual:
+    errors = [(measured, time - measured, spread) for measured, (time, spread) in pairs]
+    total = sum(measured for measured, _, _ in errors)
+    return Residual(
+        trace,
+        group,
+        len(pairs),
+        total,
+        total + sum(error for _, error, _ in errors),
+        sum(abs(error) for _, error, _ in errors),
+        sum(abs(error) <= spread for _, error, spread in errors),
+    )

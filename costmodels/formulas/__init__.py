@@ -1,0 +1,1 @@
+"""Kernel formulas that several families share, and the machine that they are stated for."""

@@ -1,0 +1,166 @@
+"""Traffic of embedding-table lookups: the paper's heuristics, and a corrected count of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from costmodels.formulas.machine import SMALL, Machine
+from costmodels.formulas.scatter import UPDATE_SHARE
+from costmodels.lookups.cache import Reads, lru_misses
+from costmodels.lookups.popularity import UNIFORM, Distribution, rows_of
+
+SECTOR = 32
+"""Bytes that memory moves at once (paper, III-B-1a)."""
+
+TABLE_OFFSETS, OFFSETS = 32, 64
+"""Bytes of table offsets and of offsets that each row of the output reads (paper, III-B-1a)."""
+
+CACHE_SHARE = 0.9
+"""Share of the second-level cache that rows can hold (the paper's program)."""
+
+RESIDENT_THREADS = 2048
+"""Threads that a multiprocessor holds at once, on every card with a sheet but turing's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table's part of a batched lookup.
+
+    Attributes:
+        rows, width: of the table, in rows and elements.
+        bags, lookups: output rows, and indices over all of them.
+        size, index_size: bytes of an element and of an index.
+        indices: how often each row is looked up.
+    """
+
+    rows: int
+    width: int
+    bags: int
+    lookups: int
+    size: int = 4
+    index_size: int = 8
+    indices: Distribution = UNIFORM
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row in whole sectors."""
+        return sectors(self.size * self.width)
+
+    @property
+    def distinct(self) -> float:
+        """Rows that are expected to be looked up at least once."""
+        if not self.rows:
+            return 0.0
+        return float(rows_of(self.indices, self.rows).distinct(self.lookups))
+
+
+def sectors(nbytes: float) -> int:
+    """Return bytes rounded up to whole sectors."""
+    return math.ceil(nbytes / SECTOR) * SECTOR
+
+
+def paper_time(tables: Sequence[Table], machine: Machine, backward: bool) -> float:
+    """Return the paper's plain estimate in microseconds: every access goes to DRAM.
+
+    Each output row reads 32 + 64 bytes of offsets, its indices of 4 bytes, L rows of weights
+    (twice that backward) and moves one row of output, all of 4-byte elements in whole sectors.
+    """
+    total = 0
+    for table in tables:
+        index, weights, output = _row_traffic(table, backward)
+        total += table.bags * (TABLE_OFFSETS + OFFSETS + index + weights + output)
+    return machine.stream(total)
+
+
+def _row_traffic(table: Table, backward: bool) -> tuple[int, int, int]:
+    """Return bytes of indices, weights and output of one output row, as the paper counts them."""
+    each = table.lookups / max(table.bags, 1)
+    output = sectors(4 * table.width)
+    weights = sectors(8 * each * table.width) if backward else round(each * output)
+    return sectors(4 * each), weights, output
+
+
+def paper_hit_rate_time(tables: Sequence[Table], machine: Machine, backward: bool) -> float:
+    """Return the paper's enhanced estimate: a share p of the weights comes from the L2 cache."""
+    dram = cached = 0.0
+    for table in tables:
+        index, weights, output = _row_traffic(table, backward)
+        p = paper_hit_rate(table, machine)
+        dram += table.bags * (index + output + (1 - p) * weights)
+        cached += table.bags * (TABLE_OFFSETS + OFFSETS + p * weights)
+    return machine.stream(dram) + cached / machine.sheet.l2_bandwidth / 1e3
+
+
+def paper_hit_rate(table: Table, machine: Machine) -> float:
+    """Return p = C(X, L) / C(E, L), with X rows of the table in the cache (paper, III-B-1a)."""
+    each = round(table.lookups / max(table.bags, 1))
+    rows_per_block = max(256 // table.width, 1)
+    in_flight = max(math.ceil(rows_per_block * machine.sheet.sms / max(table.bags, 1)), 1)
+    held = min(int(machine.sheet.l2_bytes / (in_flight * 4 * table.width)), table.rows)
+    if held < each:
+        return 0.0
+    return math.prod((held - i) / (table.rows - i) for i in range(each))
+
+
+def misses(tables: Sequence[Table], machine: Machine) -> list[float]:
+    """Return how many lookups of each table go to DRAM, by Che's approximation for the L2 cache.
+
+    What earlier kernels left there is taken to be lost.
+    """
+    if any(not table.rows for table in tables):
+        return [0.0] * len(tables)
+    reads = [Reads(t.indices, t.rows, t.lookups, t.row) for t in tables]
+    capacity = CACHE_SHARE * machine.sheet.l2_bytes
+    return lru_misses(reads, capacity, tables_in_flight(tables, machine))
+
+
+def tables_in_flight(tables: Sequence[Table], machine: Machine) -> float:
+    """Return how many tables are read at once: resident output rows over rows of a table."""
+    lanes = max(min(fmean(t.width for t in tables) / 4, 32.0), 1.0)
+    rows = machine.sheet.sms * RESIDENT_THREADS / lanes
+    bags = max(fmean(t.bags for t in tables), 1.0)
+    return float(min(max(rows / bags, 1.0), len(tables)))
+
+
+def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> float:
+    """Return microseconds of a lookup: the longer of DRAM and cache traffic.
+
+    A row found in the cache is read while others wait for DRAM: taking the longer, as the paper's
+    program does, fits the traces better than its text's sum. ``extra`` are bytes that a variant
+    streams beside indices, rows and output.
+    """
+    dram, cached = extra, 0.0
+    for table, missed in zip(tables, misses(tables, machine), strict=True):
+        output = sectors(table.size * table.width) * table.bags
+        dram += table.lookups * table.index_size + output + missed * table.row
+        cached += table.bags * (TABLE_OFFSETS + OFFSETS) + (table.lookups - missed) * table.row
+    return max(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3) + SMALL
+
+
+def gather_time(table: Table, machine: Machine) -> float:
+    """Return microseconds to copy a row for each index, as ``index_select`` does.
+
+    There are no offsets; DRAM moves indices, rows and output, the cache the rows that repeat.
+    """
+    missed = misses([table], machine)[0]
+    dram = table.lookups * (table.index_size + table.row) + missed * table.row
+    cached = (table.lookups - missed) * table.row
+    return max(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3) + SMALL
+
+
+def update_traffic_time(tables: Sequence[Table], machine: Machine) -> float:
+    """Return microseconds to read gradients and to read, change and write back the rows.
+
+    A row's write waits for its read, so that cache and DRAM traffic add up (paper, III-B-1a).
+    """
+    dram = changed = cached = 0.0
+    for table, missed in zip(tables, misses(tables, machine), strict=True):
+        dram += table.lookups * table.index_size + table.row * table.bags
+        changed += 2 * missed * table.row
+        cached += table.bags * (TABLE_OFFSETS + OFFSETS)
+        cached += 2 * (table.lookups - missed) * table.row
+    streamed = machine.stream(dram) + machine.stream(changed, UPDATE_SHARE)
+    return streamed + cached / machine.sheet.l2_bandwidth / 1e3 + SMALL

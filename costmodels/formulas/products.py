@@ -1,0 +1,63 @@
+"""The kernels of one matrix product: tiled, small, or with a vector."""
+
+from __future__ import annotations
+
+from costmodels.formulas.machine import SMALL, Machine, work
+from costmodels.formulas.tiles import Product, tiled_time
+from irgraph.ir.cost import Kernel
+
+ERROR = 0.25
+"""90 % of the traced V100 products lie within this of the tile model."""
+
+TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
+VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
+SMALL_TILE = "rounds of one small tile a multiprocessor, from traced gemmSN kernels"
+
+VECTOR_SHARE = 0.62
+"""Share of DRAM bandwidth of products with a vector (traced gemv2T, gemvNSP, gemmk1: 0.5-0.7)."""
+
+SMALL_SIDE, MOST_SMALL, SMALL_ROUND = 16, 128, 1.3
+"""Batched products with a side this short, and none longer than that, run kernels of their own
+(gemmSN), one block each, which take this many microseconds a round."""
+
+
+def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the kernels of a product: one, and a second where a split vector is summed up."""
+    p = product
+    batch = f"{p.batch} x " if p.batch > 1 else ""
+    name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
+    sizes = {"batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth}
+    learned = machine.ask("gemm", name, dtype=p.dtype, layout=p.layout, **sizes)
+    if learned:
+        return (learned,)
+    if 1 in (p.rows, p.columns, p.depth):
+        return _vector(product, machine, name)
+    memory = machine.stream(p.traffic)
+    if _is_small(p):
+        rounds = -(-p.batch // machine.sheet.sms)
+        time, tile, formula = rounds * SMALL_ROUND, "small", SMALL_TILE
+    else:
+        time, tile = tiled_time(product, machine)
+        formula = TILED
+    units = machine.sheet.peak(p.dtype)[1]
+    time = max(time, memory) + SMALL
+    outside = units or machine.sheet.architecture not in ("volta", "ampere", "pascal")
+    error = 2 * ERROR if outside else ERROR
+    return (work("gemm", f"{name} {tile}", time, error, formula, outside=outside),)
+
+
+def _is_small(product: Product) -> bool:
+    """Return whether a batched product runs a kernel for small matrices."""
+    p = product
+    sides = (p.rows, p.columns, p.depth)
+    short = min(p.rows, p.columns) <= SMALL_SIDE and max(sides) <= MOST_SMALL
+    return p.batch > 1 and short and p.layout != "nt"
+
+
+def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:
+    time = machine.stream(product.traffic, VECTOR_SHARE) + SMALL
+    first = work("gemm", f"{name} vector", time, ERROR, VECTOR)
+    if product.rows == 1 and product.depth >= 1024 and product.columns > 1:
+        add_up = work("gemm", f"{name} add up the parts", SMALL + 1.5, 0.3, VECTOR)
+        return first, add_up
+    return (first,)

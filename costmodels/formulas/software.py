@@ -1,0 +1,53 @@
+"""What the ops of a software era launch: the facts that differ between releases, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from irgraph.diagnostics import fail, near
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """A release of PyTorch with the libraries it was built against.
+
+    Attributes:
+        name: as users give it.
+        bias_in_gemm: ``addmm`` adds a bias vector in the product's epilogue (cublasLt, since
+            PyTorch 1.12 with CUDA 11.4). Before, a kernel first copies the bias into every row of
+            the result: each ``aten::linear`` of the 2021 traces shows ``unrolled_elementwise``
+            before its ``sgemm``.
+        split_k_freely: cuBLAS 12 splits the summed dimension wherever that balances the
+            multiprocessors: its times grow with the work, not with the rounds. cuBLAS 11 repairs
+            only grids of at least one tile a multiprocessor whose summed side is the longest, and
+            splits with a second kernel where four fifths would idle (traced: 4 and 16 tiles
+            split, 32 and 64 did not).
+        loss_fills: the backward of a loss first fills its result with zeros, and the mean of a
+            loss is copied to its place (traces of 2021).
+    """
+
+    name: str
+    bias_in_gemm: bool
+    split_k_freely: bool
+    loss_fills: bool
+
+
+PROFILES = (
+    Software("torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False),
+    Software("torch-1.10-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=True),
+)
+"""Known releases, the newest first."""
+
+
+def software_profile(name: str) -> Software:
+    """Return a profile by name. Raises ``IrgraphError`` for an unknown one."""
+    names = [profile.name for profile in PROFILES]
+    for profile in PROFILES:
+        if profile.name == name:
+            return profile
+    known = ", ".join(names)
+    raise fail(
+        f"no software profile named {name!r}{near(name, names)}",
+        hint=f"known profiles: {known}",
+        exit_code=2,
+    )

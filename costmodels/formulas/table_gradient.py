@@ -1,0 +1,112 @@
+"""Gradients of one embedding table, dense or sparse, kernel by kernel as torch launches them."""
+
+from __future__ import annotations
+
+from costmodels.formulas.elements import ERROR as STREAM_ERROR
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.lookup import CACHE_SHARE, SECTOR, Table
+from costmodels.formulas.machine import SMALL, Machine, work
+from costmodels.formulas.scatter import SCATTER_ERROR, sort_kernel, tiny_kernels, update_time
+from costmodels.lookups.cache import Reads, lru_misses
+from costmodels.lookups.popularity import UNIFORM
+from irgraph.ir.cost import Kernel
+
+PARTIAL = 10
+"""Rows that one warp sums before the sums are summed (torch, EmbeddingBackwardKernel.cu)."""
+
+FEATURE_MOST, FEATURE_WIDTH = 3072, 32
+"""Most indices of the kernel that needs no sort, and columns of one of its blocks (torch,
+Embedding.cu, ``embedding_backward_feature_kernel``)."""
+
+SUMS = "rows of gradients, partial sums and distinct rows, moved once (EmbeddingBackwardKernel.cu)"
+FEATURE = (
+    "gradients and rows through the few multiprocessors that have a block (torch, Embedding.cu)"
+)
+ATOMIC = "a sector read and written for each element, in place (torch, EmbeddingBag.cu, max)"
+
+
+def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tuple[Kernel, ...]:
+    """Return the kernels of a table's dense gradient from that of its bags.
+
+    Zeros of the whole table; the indices copied, numbered and sorted; where equal ones begin and
+    how many sums they need (six kernels); the partial sums; and these summed into their rows.
+    ``weighted`` says that each index has a weight of its own.
+    """
+    name = f"{one.lookups}x{one.width}"
+    partial = one.distinct + (one.lookups - one.distinct) / PARTIAL
+    sums = partial * one.width * max(one.size, 4)
+    read = _bags_read(one, machine) + one.lookups * (2 * one.index_size + weighted * one.size)
+    return (
+        zeros(one, machine),
+        *tiny_kernels(2, one.lookups, machine),
+        sort_kernel(one.lookups, max(one.rows - 1, 1).bit_length(), machine),
+        *tiny_kernels(6, one.lookups, machine),
+        work("embedding", f"partial sums {name}", streaming(machine, read + sums),
+             SCATTER_ERROR, SUMS),
+        work("embedding", f"sums to rows {name}",
+             update_time(machine, sums, one.distinct * one.row / 2), SCATTER_ERROR, SUMS),
+    )  # fmt: skip
+
+
+def zeros(one: Table, machine: Machine) -> Kernel:
+    """Return the fill of a gradient as large as the table."""
+    name = f"fill {one.rows}x{one.width}"
+    nbytes = one.rows * one.width * one.size
+    return work("fill", name, streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)
+
+
+def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the dense gradient of at most ``FEATURE_MOST`` indices: one block for 32 columns.
+
+    Each block reads all gradients of its columns and reads and writes the rows they belong to, at
+    the bandwidth that one multiprocessor can have.
+    """
+    blocks = max(-(-one.width // FEATURE_WIDTH), 1)
+    moved = 3 * one.lookups * one.row
+    share = min(blocks / machine.sheet.sms, 1.0)
+    time = machine.stream(moved, share) + SMALL
+    name = f"gradient of {one.lookups} rows x{one.width}"
+    return zeros(one, machine), work("embedding", name, time, 0.5, FEATURE, outside=True)
+
+
+def max_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the dense gradient of bags that took the greatest of each column."""
+    elements = one.bags * one.width
+    places = min(2 * SECTOR * elements, 2 * one.rows * one.row)
+    time = update_time(machine, elements * (one.size + one.index_size), places / 2)
+    name = f"max gradient {one.bags}x{one.width}"
+    return zeros(one, machine), work("embedding", name, time, SCATTER_ERROR, ATOMIC)
+
+
+def sparse_gradient(one: Table, machine: Machine, factors: int = 0) -> tuple[Kernel, ...]:
+    """Return a row of gradient for each index, scaled in place by each of ``factors`` vectors.
+
+    Weights of the indices are such a factor, and so are the sizes of averaged bags, which two
+    small kernels invert and spread over the indices.
+    """
+    size = one.lookups * one.row
+    nbytes = size + one.lookups * one.index_size + _bags_read(one, machine)
+    rows = work("embedding", f"gradient rows {one.lookups}x{one.width}",
+                streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)  # fmt: skip
+    scaled = work("elementwise", f"scale {one.lookups}x{one.width}",
+                  streaming(machine, 2 * size, elements=one.lookups * one.width),
+                  STREAM_ERROR, ROOFLINE)  # fmt: skip
+    return (rows, *(kernel for _ in range(factors)
+                    for kernel in (*tiny_kernels(2, one.lookups, machine), scaled)))  # fmt: skip
+
+
+def weights_gradient(one: Table, machine: Machine) -> Kernel:
+    """Return the gradient of the indices' weights: each row of the table times its bag's."""
+    read = _bags_read(one, machine) + one.lookups * (2 * one.index_size + one.size)
+    reads = Reads(one.indices, one.rows, one.lookups, one.row)
+    missed = lru_misses([reads], CACHE_SHARE * machine.sheet.l2_bytes)[0] * one.row
+    name = f"weight gradients {one.lookups}x{one.width}"
+    return work("embedding", name, streaming(machine, read + missed), SCATTER_ERROR, SUMS)
+
+
+def _bags_read(one: Table, machine: Machine) -> float:
+    """Return the bytes that come from DRAM as indices read their bags' gradients in any order."""
+    if not one.bags:
+        return 0.0
+    bags = Reads(UNIFORM, one.bags, one.lookups, one.row)
+    return lru_misses([bags], CACHE_SHARE * machine.sheet.l2_bytes)[0] * one.row

@@ -1,0 +1,162 @@
+"""Matrix products as tiles on multiprocessors: a roofline with waves and quantisation.
+
+A library kernel computes the result in tiles, each by one block of threads on one
+multiprocessor; a multiprocessor works off its tiles one round after the other. Constants come from
+kernels of named tile size in the training split of NeuSight's measurements (V100, A100, P100) and
+from the 31 products in the traced V100 steps of DLRM at batch 2048.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from costmodels.formulas.machine import Machine
+from irgraph.ir.tensor import ITEMSIZE
+
+Menu = tuple[tuple[int, int, float], ...]
+"""Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
+
+TILES: dict[str, Menu] = {
+    "pascal": ((32, 128, 0.68), (128, 32, 0.60), (64, 64, 0.67)),
+    "volta": (
+        (128, 128, 0.98), (128, 64, 0.955), (128, 32, 0.87), (32, 128, 0.87),
+        (64, 32, 0.78), (32, 64, 0.78), (32, 32, 0.66),
+    ),
+    "ampere": (
+        (128, 128, 0.88), (128, 64, 0.83), (128, 32, 0.76), (32, 128, 0.76),
+        (64, 32, 0.68), (32, 64, 0.68), (32, 32, 0.61),
+    ),
+    "units": ((256, 128, 0.75), (128, 128, 0.72), (128, 64, 0.65), (64, 64, 0.55)),
+}  # fmt: skip
+"""Median share of the peak, padding counted, of kernels over 1 ms in the training split; V100's
+are scaled by 1.08, because that card ran 8 % below others of its kind. ``units`` are the matrix
+units, which nobody measured here."""
+
+NEWER = {
+    "turing": "volta", "ada": "ampere", "hopper": "ampere", "blackwell": "ampere",
+    "cdna2": "ampere", "cdna3": "ampere",
+}  # fmt: skip
+"""Architectures without measured tiles, and whose they take."""
+
+TRANSPOSED = ("tn", "tt")
+"""Layouts that read the second factor across its rows: their kernels reach less of the peak."""
+
+STRAIGHT_GAIN = 1.07
+"""How much more of the peak kernels reach that read both factors along their rows."""
+
+DEEP_TILES = ((128, 32), (32, 128))
+"""Tiles that cuBLAS 11 has for weight gradients (``nt``), by kernel names in the traces."""
+
+ROUND, BATCHED_ROUND = 0.5, 0.25
+"""Microseconds to start and drain a tile, of single products and of batched ones, where many tiles
+follow each other on a multiprocessor and hide it in part."""
+
+MEMORY_SHARE = 0.8
+"""Share of DRAM bandwidth that products reach which move more than they compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``batch`` products of rows x depth by depth x columns.
+
+    ``layout`` names the factors as cuBLAS sees them, column factor first: ``tn`` is a linear
+    layer's forward, ``nn`` its input gradient, ``nt`` its weight gradient.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    dtype: str
+    layout: str
+
+    @property
+    def traffic(self) -> int:
+        """Bytes of both factors and the result."""
+        sides = self.rows * self.depth + self.depth * self.columns + self.rows * self.columns
+        return self.batch * sides * ITEMSIZE[self.dtype]
+
+
+def menu(product: Product, machine: Machine) -> Menu:
+    """Return the tiles that the library has for a product, with the share of peak they reach."""
+    architecture = machine.sheet.architecture
+    kind = NEWER.get(architecture, architecture)
+    kind = kind if kind in BATCHED else "ampere"
+    units = machine.sheet.peak(product.dtype)[1]
+    tiles = TILES["units" if units else kind]
+    gain = 1.0 if product.layout in TRANSPOSED or units else STRAIGHT_GAIN
+    scaled = tuple((x, y, min(share * gain, 0.985)) for x, y, share in tiles)
+    one_menu = product.batch > 1 or (kind == "pascal" and product.layout not in TRANSPOSED)
+    if one_menu and not units:
+        return tuple((x, y, min(share * gain, 0.985)) for x, y, share in BATCHED[kind])
+    if product.layout == "nt" and not machine.software.split_k_freely:
+        deep = tuple(t for t in scaled if t[:2] in DEEP_TILES)
+        return deep or scaled
+    return scaled
+
+
+BATCHED: dict[str, Menu] = {
+    "pascal": ((128, 64, 0.85),),
+    "volta": ((64, 64, 0.87), (32, 128, 0.87)),
+    "ampere": ((128, 128, 0.885),),
+}
+"""Tiles of batched products, by kernel names in the training split (for at least 64 products) and
+in the traces."""
+
+ALONE = {(64, 64): 4}
+"""Blocks that a multiprocessor needs to be busy, of tiles with few threads: up to four 64x64 tiles
+take as long as four (V100's training split)."""
+
+
+def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
+    """Return microseconds on the fastest tile and split, and which these are."""
+    if 0 in (product.batch, product.rows, product.columns, product.depth):
+        return 0.0, "nothing to do"
+    best, chosen = math.inf, ""
+    for x, y, share in menu(product, machine):
+        grid = product.batch * -(-product.columns // x) * -(-product.rows // y)
+        for split in splits(product, grid, machine):
+            time = _rounds(product, machine, (x, y, share), grid, split)
+            if time < best:
+                best, chosen = time, f"{x}x{y}" + (f" split {split}" if split > 1 else "")
+    return best, chosen
+
+
+def splits(product: Product, grid: int, machine: Machine) -> tuple[int, ...]:
+    """Return into how many parts the library may split the summed dimension of a grid of tiles."""
+    sms = machine.sheet.sms
+    if product.batch > 1 or product.depth < 256:
+        return (1,)
+    if machine.software.split_k_freely:
+        return tuple(s for s in (1, 2, 3, 4, 8, 16) if s <= 4 or grid * 4 <= sms)
+    if product.depth < max(product.rows, product.columns):
+        return (1,)
+    if grid >= sms:
+        return (1, 2, 3, 4)
+    return (1, 2, 4, 8, 16) if grid * 5 <= sms else (1,)
+
+
+SPLIT_COST = 5.0
+"""Microseconds that a split adds: clearing semaphores, or the second kernel's start (3-4 us)."""
+
+
+def _rounds(
+    product: Product, machine: Machine, tile: tuple[int, int, float], grid: int, split: int
+) -> float:
+    """Return the rounds of the busiest multiprocessor and the write of the last one."""
+    x, y, share = tile
+    sheet, size = machine.sheet, ITEMSIZE[product.dtype]
+    depth = -(-product.depth // (8 * split)) * 8
+    peak = sheet.peak(product.dtype)[0] / sheet.sms * 1e3
+    compute = 2 * x * y * depth / (peak * share)
+    written = product.batch * product.rows * product.columns * size / grid
+    write = machine.stream(written * min(grid, sheet.sms))
+    start = BATCHED_ROUND if product.batch > 1 else ROUND
+    group = ALONE.get((x, y), 1)
+    rounds = -(-grid * split // (sheet.sms * group)) * group
+    time = max(rounds * (compute + start) + write, machine.stream(product.traffic, MEMORY_SHARE))
+    if split == 1:
+        return time
+    parts = product.rows * product.columns * size * split * 2
+    return time + SPLIT_COST + parts / sheet.l2_bandwidth / 1e3

@@ -1,0 +1,1 @@
+"""Host overhead tables that ship, one file each, and what makes them from published sources."""

@@ -1,0 +1,251 @@
+"""Make the host tables that ship from published measurements.
+
+``python -m costmodels.hosts.build DATA_DIR`` reads ``DATA_DIR/paper/overheads_*.csv`` (read off the
+notebooks and figures of owensgroup/ml_perf_model, BSD-3) and writes ``costmodels/hosts/*.json``.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
+from irgraph.overheads.names import LAUNCHES, today
+
+CPU_EVENT = 2.0
+"""Microseconds that the profiler spends on each host event (section III-C of the paper)."""
+
+GPU_EVENT = 4.0
+"""Microseconds that the profiler spends on each launch for its device event (section III-C)."""
+
+SNAPSHOTS = "overheads_t1_t5_dlrm_default_bs2048_2021-05.csv"
+BY_OP_2022 = "overheads_t1_t2_by_op_model_batch_2022-02.csv"
+FIGURE_7 = "overheads_t1_v100_hipc2022_fig7_digitized.csv"
+FIGURE_8 = "overheads_t2_t3_t5_v100_hipc2022_fig8_digitized.csv"
+
+ORIGIN = "owensgroup/ml_perf_model"
+LICENCE = "BSD-3-Clause"
+COMMAND = "python -m costmodels.hosts.build DATA_DIR"
+
+MODELS = ("DLRM_default", "DLRM_MLPerf", "DLRM_DDP")
+BATCHES = ("512", "1024", "2048", "4096")
+"""The workloads of Figures 7 and 8."""
+
+ARCHITECTURE = "volta"
+"""Of the V100 that all these hosts drove."""
+
+DATES = ("2021-05-04", "2021-05-14")
+
+Rows = Sequence[Mapping[str, str]]
+Times = dict[tuple[str, str], Stat]
+"""Statistics by kind (``t2``, ``t3``, ``t5``, ``whole``) and today's name of the operation."""
+
+
+def snapshot(rows: Rows, date: str) -> HostFile:
+    """Return one of the two tables of May 2021 as it was profiled: nothing is taken off.
+
+    Microseconds of DLRM_default at batch 2048 on a V100's host. The T3 of ``aten.to`` of the
+    earlier date contains waiting for the device; that of the later one does not.
+    """
+    rows = [row for row in rows if row["snapshot"] == date]
+    t1 = next(_stat(row, "mean_us", "") for row in rows if row["kind"] == "T1")
+    return HostFile(
+        FORMAT,
+        f"v100-{date}",
+        t1,
+        {kind: pooled(stats) for kind, stats in _driver(rows).items()},
+        _entries(_snapshot_times(rows), _launch_lists(rows)),
+        f"DLRM_default at batch 2048 as profiled on {date}, the profiler's cost included",
+        f"{ORIGIN}, overheads of {date}",
+        LICENCE,
+        COMMAND,
+        ARCHITECTURE,
+    )
+
+
+def hipc(snapshots: Rows, by_op: Rows, figure_7: Rows, figure_8: Rows) -> HostFile:
+    """Return the default table of V100 hosts: the experiments of the paper's Figures 7 and 8.
+
+    They are of the same time and machine as the paper's step times, come with the profiler's cost
+    taken off, and list the ten most expensive operations for each type. Other operations come
+    from older tables, T2 from February 2022 and what that lacks from May 2021; these are slower,
+    so their times are scaled by the median ratio, over the operations that both list, of the
+    figure's time to the older one's. Each figure says where it comes from.
+    """
+    later = [row for row in snapshots if row["snapshot"] == DATES[-1]]
+    older = _snapshot_times(later)
+    figure = _figure_times(figure_8, {name for kind, name in older if kind == "whole"})
+    times = _completed(figure, _t2_times(by_op), "2022-02")
+    times = _completed(times, older, DATES[-1], basis=figure)
+    t1 = pooled([_stat(row, "t1_mean_us", "Fig. 7") for row in figure_7], "Fig. 7, 12 workloads")
+    return HostFile(
+        FORMAT,
+        "v100",
+        msgspec.structs.replace(t1, count=len(figure_7)),
+        driver_times(snapshots),
+        _entries(times, _launch_lists(later)),
+        "Host of a Tesla V100, means over DLRM_default, DLRM_MLPerf and DLRM_DDP at batch 512-4096",
+        f"{ORIGIN}: HiPC 2022 Fig. 7 and 8 (digitised), completed from overheads of 2022-02 and "
+        f"{DATES[-1]}",
+        LICENCE,
+        COMMAND,
+        ARCHITECTURE,
+    )
+
+
+def driver_times(snapshots: Rows) -> dict[str, Stat]:
+    """Return T4 by kind of launch: as profiled in May 2021, less what profiling a launch costs.
+
+    The paper's text says 10 us for any runtime call, which is what the profiled calls take
+    (10.4 and 10.9 us for ``cudaLaunchKernel``; 16.7 and 17.1 us for ``cudaMemcpyAsync``); its
+    program takes off ``CPU_EVENT`` and ``GPU_EVENT`` from that 10, as the paper does from all
+    overheads. A step that nobody profiles does not pay those, so they come off the measured
+    values here. (Two other V100 hosts take 5.5 and 9.6 us for a profiled ``cudaLaunchKernel``.)
+    """
+    taken = CPU_EVENT + GPU_EVENT
+    source = f"profiled 2021-05, less {taken:g} us that profiling takes"
+    found = {}
+    for kind, stats in _driver(snapshots).items():
+        raw = pooled(stats, source)
+        found[kind] = msgspec.structs.replace(raw, mean=raw.mean - taken)
+    return found
+
+
+def _snapshot_times(rows: Rows) -> Times:
+    """Times of one snapshot. What T5 means there depends on the number of launches.
+
+    Without launches it is the whole operation; with two or more, the time between two; with one,
+    the profiling code filled in zeros, and it means nothing.
+    """
+    launches = _launch_lists(rows)
+    times: Times = {}
+    for row, name in _named(rows, "op_or_runtime_function"):
+        kind = row["kind"].lower()
+        if kind == "t5" and name not in launches:
+            kind = "whole"
+        if kind in ("t2", "t3", "whole") or (kind == "t5" and len(launches[name]) > 1):
+            times[kind, name] = _stat(row, "mean_us", row["snapshot"])
+    return times
+
+
+def _figure_times(rows: Rows, whole: set[str]) -> Times:
+    """Times of Figure 8, the workloads together; T5 is all of the operations in ``whole``."""
+    groups: dict[tuple[str, str], list[Stat]] = {}
+    for row, name in _named(rows, "op"):
+        kind = row["overhead_type"].lower()
+        key = ("whole" if kind == "t5" and name in whole else kind, name)
+        if row["model"] in MODELS:
+            groups.setdefault(key, []).append(_stat(row, "mean_us", ""))
+    return {key: _of_workloads(stats, "Fig. 8") for key, stats in groups.items()}
+
+
+def _t2_times(rows: Rows) -> Times:
+    """T2 of the tables of February 2022, over the workloads of the figures."""
+    groups: dict[tuple[str, str], list[Stat]] = {}
+    for row, name in _named(rows, "op"):
+        kept = row["model"] in MODELS and row["batch_size"] in BATCHES
+        if kept and row["overhead_type"] == "T2":
+            groups.setdefault(("t2", name), []).append(_stat(row, "mean_us", ""))
+    return {key: pooled(stats, "2022-02") for key, stats in groups.items()}
+
+
+def _completed(times: Times, older: Times, source: str, basis: Times | None = None) -> Times:
+    """Add what only the older table has, scaled to the level of ``basis`` (default ``times``)."""
+    basis = basis or times
+    whole = dict(times)
+    for kind in ("t2", "t3", "t5", "whole"):
+        both = [key for key in basis if key[0] == kind and key in older]
+        if not both:
+            continue
+        ratio = statistics.median(basis[key].mean / older[key].mean for key in both)
+        note = f"{source}, times {ratio:.3f}"
+        for key, stat in older.items():
+            if key[0] == kind and key not in whole:
+                whole[key] = Stat(stat.mean * ratio, stat.std * ratio, stat.count, note)
+    return whole
+
+
+def _of_workloads(stats: Sequence[Stat], source: str) -> Stat:
+    together = pooled(stats)
+    return Stat(together.mean, together.std, 0, f"{source}, {len(stats)} workloads")
+
+
+def _entries(times: Times, launches: Mapping[str, tuple[str, ...]]) -> dict[str, OpEntry]:
+    fields: dict[str, dict[str, Stat]] = {}
+    for (kind, name), stat in times.items():
+        fields.setdefault(name, {})[kind] = stat
+    return {
+        name: OpEntry(
+            t2=stats.get("t2"),
+            t3=stats.get("t3"),
+            t5=stats.get("t5"),
+            whole=stats.get("whole"),
+            launches=launches.get(name, ()),
+        )
+        for name, stats in sorted(fields.items())
+    }
+
+
+def _launch_lists(rows: Rows) -> dict[str, tuple[str, ...]]:
+    """Kinds of launch by operation; waiting for the device is no launch."""
+    lists = {}
+    for row, name in _named(rows, "op_or_runtime_function"):
+        if row["kind"] == "LAUNCHES":
+            functions = row["launch_sequence"].split("|")
+            lists[name] = tuple(LAUNCHES[f] for f in functions if f in LAUNCHES)
+    return lists
+
+
+def _driver(rows: Rows) -> dict[str, list[Stat]]:
+    found: dict[str, list[Stat]] = {}
+    for row in rows:
+        function = row["op_or_runtime_function"]
+        if row["kind"] == "T4" and function in LAUNCHES:
+            found.setdefault(LAUNCHES[function], []).append(_stat(row, "mean_us", row["snapshot"]))
+    return found
+
+
+def _named(rows: Rows, column: str) -> Iterator[tuple[Mapping[str, str], str]]:
+    for row in rows:
+        for name in today(row[column]):
+            yield row, name
+
+
+def _stat(row: Mapping[str, str], mean: str, source: str) -> Stat:
+    std = row.get(mean.replace("mean", "std")) or "0"
+    return Stat(float(row[mean]), float(std), int(row.get("sample_count") or 0), source)
+
+
+def tables(folder: Path) -> Iterable[HostFile]:
+    """Yield every table that ships, from the published measurements in ``folder``."""
+    snapshots, by_op, figure_7, figure_8 = (
+        _read(folder / "paper" / name) for name in (SNAPSHOTS, BY_OP_2022, FIGURE_7, FIGURE_8)
+    )
+    yield hipc(snapshots, by_op, figure_7, figure_8)
+    for date in DATES:
+        yield snapshot(snapshots, date)
+
+
+def _read(path: Path) -> Rows:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def encode(file: HostFile) -> bytes:
+    """Return a table as JSON, indented, figures to the last digit."""
+    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+
+
+def write(files: Iterable[HostFile]) -> None:
+    """Write tables to the folder of those that ship."""
+    for file in files:
+        (Path(__file__).parent / f"{file.name}.json").write_bytes(encode(file))
+
+
+if __name__ == "__main__":
+    write(tables(Path(sys.argv[1])))

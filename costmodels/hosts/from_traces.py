@@ -1,0 +1,55 @@
+"""Makes the host tables shipped from published traces: ``python -m costmodels.hosts.from_traces``.
+
+Times are as profiled: the profiler's cost on those machines is not known. All licences let derived
+figures be shared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from costmodels.hosts.build import write
+from irgraph.backend import architecture_of
+from irgraph.capture.kineto import read_kineto
+from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.overheads.extract import NO_COST, extract
+from irgraph.overheads.format import HostFile
+from irgraph.replay.replay import replayer
+
+TABLES = (
+    ("v100-32gb-torchrec-profiled", "dlrm_8xV100", "facebookresearch/param", "MIT",
+     "TorchRec DLRM on 8 V100-SXM2-32GB, 8 ranks, 1 step each"),
+    ("v100-16gb-torchrec-profiled", "dlrm_4xV100_overlap", "pytorch/torchrec", "BSD-3-Clause",
+     "TorchRec DLRM, pipelined, on 4 V100-SXM2-16GB, 4 ranks, 2 steps each"),
+    ("rtx2080ti-mlp-profiled", "mlp_RTX2080Ti", "facebookresearch/param", "MIT",
+     "an MLP of 21 layers on an RTX 2080 Ti, 38 steps"),
+    ("rtx2080ti-resnet18-profiled", "resnet18_RTX2080Ti", "facebookresearch/param", "MIT",
+     "ResNet-18 on an RTX 2080 Ti, 15 steps"),
+    ("v100-dgxs-resnet50-profiled", "resnet50_V100", "pytorch/kineto", "BSD-3-Clause",
+     "ResNet-50 on a V100-DGXS-32GB, 6 steps without loader processes and 6 with four"),
+)  # fmt: skip
+"""Name, folder, source, licence and description of each table."""
+
+
+def tables(folder: Path) -> Iterable[HostFile]:
+    """Yield every table, from the published traces in ``folder``."""
+    for name, place, source, licence, description in TABLES:
+        paths = sorted((folder / "traces" / place).glob("kineto*.json.gz"))
+        trees = [build_tree(read_kineto(path)) for path in paths]
+        samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
+        card = architecture_of(trees[0].trace.device_name)
+        table = extract(samples, name, cost=NO_COST, source=source, architecture=card)
+        yield msgspec.structs.replace(
+            table,
+            licence=licence,
+            description=f"{description}; as profiled",
+            made_by="python -m costmodels.hosts.from_traces",
+        )
+
+
+if __name__ == "__main__":
+    write(tables(Path(sys.argv[1])))

@@ -1,0 +1,25 @@
+"""Finding host tables: those that ship and those of installed packages."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from irgraph.plugins import plugins
+
+GROUP = "irgraph.hosts"
+"""Entry points of this group name packages whose folders hold more tables."""
+
+
+@cache
+def host_files() -> dict[str, Path]:
+    """Return the files of host tables by name, which is that of the file.
+
+    Raises ``IrgraphError`` where an installed table takes the name of another one.
+    """
+    found = {path.stem: path for path in Path(__file__).parent.glob("*.json")}
+    for plugin in plugins(GROUP):
+        added = {path.stem: path for path in plugin.files(".json")}
+        plugin.refuse_taken(added, found, "host table")
+        found |= added
+    return found

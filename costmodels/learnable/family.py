@@ -1,0 +1,72 @@
+"""What a family's file declares, as ``LEARNED``, so that a model of its kernels can be trained.
+
+Everything else finds it there: ``irgraph train`` and ``irgraph search`` read its measurements and
+fit it, ``irgraph models`` lists its weights, ``irgraph evaluate kernels`` scores them, and pricing
+asks it through ``Machine.ask``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from costmodels.learnable.hardware import Hardware
+from costmodels.learnable.inputs import Inputs, Sizes
+from costmodels.learnable.launch import Law, borrowed
+from costmodels.learnable.settings import Settings
+
+WEIGHTS = Path(__file__).parent.parent / "weights"
+"""The folder of the shipped weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A kernel that a trained model can price.
+
+    Attributes:
+        op: the measured op that runs the same kernel, one of the family's ``ops``.
+        sizes: the family's sizes by name.
+        doubt: half a 90 % interval of log errors to add, where the kernel differs from those
+            measured.
+    """
+
+    op: str
+    sizes: Mapping[str, float]
+    doubt: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedFamily:
+    """A family of kernels whose times can be learned from measurements.
+
+    Attributes:
+        name: of the model: of its weights file, of its measurements ``kernels/NAME.csv.gz``, and
+            what ``Machine.ask`` and ``irgraph train`` call it.
+        ops: measured ops, column ``op`` of the measurements.
+        sizes: columns of sizes.
+        inputs: from sizes and devices to what the network sees.
+        query: from the keywords of ``Machine.ask`` to a kernel that was measured, ``None`` where
+            the model does not apply. Only float32 kernels get here.
+        settings: how to train unless told otherwise. Choose them on training rows alone.
+        launches: how the host's launch is separated from measured times.
+        similar: the family whose launches ``launches`` builds on, if any.
+        measured_as: names of the sweeps that measure its ops, if they are not its own name.
+        folder: where its trained weights ``NAME.safetensors`` are kept.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    sizes: tuple[str, ...]
+    inputs: Callable[[Sizes, Hardware], Inputs]
+    query: Callable[[Mapping[str, float | str]], Query | None]
+    settings: Settings = field(default_factory=Settings)
+    launches: Law = borrowed
+    similar: str = ""
+    measured_as: tuple[str, ...] = ()
+    folder: Path = WEIGHTS
+
+    @property
+    def weights(self) -> Path:
+        """The file of the trained weights."""
+        return self.folder / f"{self.name}.safetensors"

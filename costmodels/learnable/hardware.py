@@ -1,0 +1,128 @@
+"""The properties of a device that learned models see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.devices.sheet import DeviceSheet, Figure
+
+Floats = NDArray[np.float32]
+"""One value a row, or one for all rows."""
+
+KNOWN = ("V100-PCIE-32GB", "A100-PCIE-40GB", "P100-PCIE-16GB", "T4")
+"""Devices that the shipped models were trained on, in the order of their indicator inputs."""
+
+THROTTLED = ("T4",)
+"""Devices whose times say more of their power limit than of their kind: nothing is concluded from
+them for devices that nobody has measured."""
+
+SIBLINGS = {
+    "V100-PCIE-16GB": "V100-PCIE-32GB",
+    "V100-SXM2-16GB": "V100-PCIE-32GB",
+    "V100-SXM2-32GB": "V100-PCIE-32GB",
+    "A100-SXM4-40GB": "A100-PCIE-40GB",
+}
+"""Variants with the same chip: the same kernels run at other clocks and bandwidths."""
+
+
+GENERATIONS = ("pascal", "volta", "turing", "ampere")
+"""Generations of cards that have kernels of their own; newer cards run the last one's."""
+
+L2_BYTES = 0.16
+"""Bytes a FLOP of the second-level cache where nobody measured it: the mean of P100, V100 and A100
+(0.17, 0.20, 0.12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Device properties, one value a row or one for all rows.
+
+    Attributes:
+        peak: float32 peak of the plain cores, GFLOP/s.
+        bandwidth: reachable DRAM bandwidth, GB/s.
+        sms: streaming multiprocessors.
+        l2: second-level cache, bytes.
+        l2_bandwidth: of the second-level cache, GB/s.
+        dual: 1 where integer and float32 instructions issue side by side, which all have since
+            Volta (NVIDIA, Tesla V100 architecture whitepaper, 2017), else 0.
+        generation: place of the kernels that the card runs in ``GENERATIONS``.
+        known: indicator of each device in ``KNOWN``, all zero for another device; each an array
+            like the others.
+    """
+
+    peak: Floats
+    bandwidth: Floats
+    sms: Floats
+    l2: Floats
+    l2_bandwidth: Floats
+    dual: Floats
+    generation: Floats
+    known: tuple[Floats, ...]
+
+    def rows(self, index: NDArray[np.intp]) -> Hardware:
+        """Return the properties of device ``index[i]`` in row ``i``."""
+        known = tuple(flag[index] for flag in self.known)
+        return Hardware(
+            self.peak[index],
+            self.bandwidth[index],
+            self.sms[index],
+            self.l2[index],
+            self.l2_bandwidth[index],
+            self.dual[index],
+            self.generation[index],
+            known,
+        )
+
+
+def hardware(*sheets: DeviceSheet, unseen: bool = False) -> Hardware:
+    """Return the properties of devices, one row a sheet; a single sheet serves all rows.
+
+    With ``unseen`` no device is recognised: models answer from the properties alone.
+    """
+
+    def column(values: list[float]) -> Floats:
+        return np.asarray(values, dtype=np.float32)
+
+    names = [SIBLINGS.get(sheet.name, sheet.name) for sheet in sheets]
+    known = tuple(column([float(n == k and not unseen) for n in names]) for k in KNOWN)
+    return Hardware(
+        column([sheet.peak("f32")[0] for sheet in sheets]),
+        column([sheet.bandwidth for sheet in sheets]),
+        column([float(sheet.sms) for sheet in sheets]),
+        column([float(sheet.l2_bytes) for sheet in sheets]),
+        column([sheet.l2_gbs.value or L2_BYTES * sheet.peak("f32")[0] for sheet in sheets]),
+        column([float(sheet.architecture != "pascal") for sheet in sheets]),
+        column([_generation(sheet) for sheet in sheets]),
+        known,
+    )
+
+
+def _generation(sheet: DeviceSheet) -> int:
+    """Return whose kernels a card runs; newer cards than the last run its."""
+    known = sheet.architecture in GENERATIONS
+    return GENERATIONS.index(sheet.architecture) if known else len(GENERATIONS) - 1
+
+
+def figures(sheet: DeviceSheet) -> dict[str, float]:
+    """Return the figures of a sheet that models rest on, to notice when they change."""
+    return {
+        "fp32_gflops": round(sheet.peak("f32")[0], 3),
+        "dram_gbs": round(sheet.bandwidth, 3),
+        "sms": sheet.sms,
+        "l2_bytes": sheet.l2_bytes,
+        "l2_gbs": round(sheet.l2_gbs.value or 0.0, 3),
+    }
+
+
+def datasheet_only(sheet: DeviceSheet) -> DeviceSheet:
+    """Return the sheet as it would be for a card that nobody has measured."""
+    figures = {
+        field.name: msgspec.structs.replace(value, measured=None)
+        for field in msgspec.structs.fields(DeviceSheet)
+        if isinstance(value := getattr(sheet, field.name), Figure) and value.datasheet is not None
+    }
+    return msgspec.structs.replace(sheet, **figures)

@@ -1,0 +1,113 @@
+"""Inputs of learned models: physical quantities from sizes and device properties.
+
+Every family yields a *base*, which is the roofline bound [Williams 2009] plus the time in which
+any kernel starts and ends, and inputs that do not depend on the unit of time: logarithms of
+sizes, FLOP and bytes, waves of tiles over the multiprocessors, and alignment. Models predict
+``log(time / base)``. All arrays are float32, one value a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.learnable.hardware import Floats, Hardware
+
+Sizes = Mapping[str, Floats]
+"""Columns of a family's sizes by name, and ``op``, the index of the op in the family's ``ops``."""
+
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 128), (128, 32), (32, 32))
+"""Rows and columns of the result that one thread block computes, of the kernels seen in training
+(``ampere_sgemm_128x64``, ``volta_sgemm_32x128``, ... by name)."""
+
+START = 2.7
+"""Microseconds in which a kernel starts and ends: what kernels that move next to nothing take in
+the V100 traces of DLRM of 2021. Part of the base, so a change asks for new training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a model sees of some kernels.
+
+    Attributes:
+        base: microseconds no kernel of these sizes can undercut by much: bound plus start.
+        columns: inputs that mean the same on every device, each an array like ``base``, or one
+            value for all rows.
+        personal: inputs that tell the devices of training apart, hidden for another device.
+        extent: logarithm (base 2) of the FLOP, or of the bytes where nothing is computed: no
+            input, but what says whether a kernel is larger than any in training.
+        known: indicators of the devices of training (``Hardware.known``), hidden like ``personal``.
+    """
+
+    base: Floats
+    columns: list[Floats]
+    personal: list[Floats]
+    extent: Floats
+    known: tuple[Floats, ...]
+
+    @property
+    def hidden(self) -> int:
+        """How many inputs, the last ones, are hidden for a device that training has not seen."""
+        return len(self.personal) + len(self.known)
+
+    def matrix(self) -> Floats:
+        """Return the inputs as one array, (inputs, rows)."""
+        columns = [*self.columns, *self.personal, *self.known]
+        found = np.empty((len(columns), *self.base.shape), np.float32)
+        for row, column in zip(found, columns, strict=True):
+            row[:] = column
+        return found
+
+    def where(self, keep: NDArray[np.bool_]) -> Inputs:
+        """Return the rows for which ``keep`` holds."""
+
+        def rows(columns: Sequence[Floats]) -> list[Floats]:
+            return [np.broadcast_to(c, self.base.shape)[keep] for c in columns]
+
+        (extent,) = rows([self.extent])
+        columns, personal, known = (rows(c) for c in (self.columns, self.personal, self.known))
+        return Inputs(self.base[keep], columns, personal, extent, tuple(known))
+
+
+def log2(values: NDArray[Any]) -> Floats:
+    """Return logarithms (base 2) as float32."""
+    return np.asarray(np.log2(values), np.float32)
+
+
+def settling(values: NDArray[Any]) -> Floats:
+    """Return a logarithm that grows with small values and settles at zero for large ones.
+
+    What limits a small kernel (few waves, its start, a warm cache) fades with size; inputs of this
+    form do not leave the range of training with it.
+    """
+    return log2(values / (1 + values))
+
+
+def roofline(flops: Floats, nbytes: Floats, device: Hardware) -> tuple[Floats, list[Floats]]:
+    """Return the base in microseconds, and inputs that say what bounds it, and how large it is."""
+    compute = flops / (device.peak * np.float32(1e3))
+    memory = nbytes / (device.bandwidth * np.float32(1e3))
+    bound = np.maximum(compute, memory)
+    small = [settling(bound / np.float32(START)), settling(nbytes / device.l2)]
+    return bound + np.float32(START), [log2(compute / memory), *small]
+
+
+def waves(rows: Floats, columns: Floats, batch: Floats, device: Hardware) -> list[Floats]:
+    """Return for each tile shape: waves, how full the last one is, and how full tiles are."""
+    found: list[Floats] = []
+    area = rows * columns * batch
+    for x, y in TILES:
+        grid = np.ceil(rows / np.float32(x)) * np.ceil(columns / np.float32(y)) * batch
+        rounds = grid / device.sms
+        filled = log2(np.ceil(rounds) / rounds)
+        found += [settling(rounds), filled, log2(grid * np.float32(x * y) / area)]
+    return found
+
+
+def multiples(values: Floats, *divisors: int) -> list[Floats]:
+    """Return whether each value is a multiple of each divisor, as 0 or 1."""
+    return [(values % np.float32(d) == 0).astype(np.float32) for d in divisors]

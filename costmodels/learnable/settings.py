@@ -1,0 +1,43 @@
+"""How a family's networks are built and trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Size of a network and of the ensemble that shares its training rows.
+
+    Attributes:
+        width: units of each hidden layer.
+        depth: hidden layers.
+        members: networks that differ in seed; their mean is the prediction.
+    """
+
+    width: int = 128
+    depth: int = 3
+    members: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to train.
+
+    Attributes:
+        seed: of initial weights, of the order of rows and of the choice of validation rows.
+        steps: updates of the weights.
+        batch: rows an update.
+        rate: highest learning rate; it rises linearly and falls as a cosine.
+        decay: AdamW's weight decay.
+        refit: whether to train again on all rows once the intervals are scaled.
+        architecture: of the networks.
+    """
+
+    seed: int = 0
+    steps: int = 6000
+    batch: int = 2048
+    rate: float = 2e-3
+    decay: float = 1e-4
+    refit: bool = True
+    architecture: Architecture = field(default_factory=Architecture)

@@ -1,0 +1,190 @@
+"""Models of one device, trained on its own measurements: corrections of the families' formulas.
+
+A family's formula prices an op; the model then says by what factor such ops differ from it on this
+device, and how sure that is. It sees the formula's time and the sizes, so that it grows with the
+formula beyond what was measured. Inference is numpy alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.formulas.machine import Corrector, Machine, traffic
+from costmodels.learned.files import Layers, load_network, save_network
+from costmodels.lookups.popularity import Zipf
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+Array = NDArray[np.float32]
+
+KIND, FORMAT = "irgraph-own", 1
+RANGES = ("mean", "scale", "low", "high")
+TENSORS = 3
+"""Operands whose sizes a model sees; of a list the first tensor."""
+SLACK = 0.25
+"""Octaves beyond what was measured that do not count as outside."""
+SIZES = 6 + 2 * (TENSORS + 1)
+"""Inputs beside the indicators of ops."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """A trained correction of one family on one device.
+
+    Attributes:
+        family: as ``irgraph measure`` names it.
+        device: name of the sheet whose formulas it corrects.
+        ops: what it knows, as ``op_key`` names them, in the order of their indicators.
+        layers: weights (members, out, in) and biases (members, out) of each layer.
+        mean, scale: of every input in training.
+        low, high: range of every input in training.
+        width: half a 90 % interval of log errors on rows kept aside.
+        made: what it was trained on, and its held-out errors, as plain values.
+    """
+
+    family: str
+    device: str
+    ops: tuple[str, ...]
+    layers: Layers
+    mean: Array
+    scale: Array
+    low: Array
+    high: Array
+    width: float
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    def correct(self, op: Op, kernels: tuple[Kernel, ...], machine: Machine) -> tuple[Kernel, ...]:
+        """Return an op's kernels, calibrated to this device."""
+        inputs = features(op, kernels, machine, self.ops)
+        seen = np.clip(inputs, self.low, self.high)
+        beyond = float(np.abs(inputs - seen)[:SIZES].max())
+        ratios = ratio(self.layers, ((seen - self.mean) / self.scale)[:, None])[:, 0]
+        factor = math.exp(float(ratios.mean()))
+        width = math.hypot(self.width, float(ratios.std())) * (1.0 + beyond)
+        by = f"corrected by an MLP over {self.made.get('rows', 0)} measurements of {self.device}"
+        return tuple(
+            replace(
+                kernel,
+                time=kernel.time * factor,
+                spread=kernel.time * factor * math.sinh(min(width, 5.0)),
+                by="learned",
+                outside=beyond > SLACK,
+                formula=f"{kernel.formula}; {by}",
+            )
+            for kernel in kernels
+        )
+
+
+def op_key(op: Op) -> str:
+    """Return what tells ops with other kernels apart: the name, and flags that choose a kernel."""
+    flags = ((name, op.attributes.get(name)) for name in ("mode", "sparse", "is_causal"))
+    return " ".join([op.name, *(f"{name}={value}" for name, value in flags if value)])
+
+
+def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[str] = ()) -> Array:
+    """Return what a model sees of a priced op: sizes as logarithms, then indicators of ``ops``."""
+    leading = [v[0] if isinstance(v, tuple) and v else v for v in op.operands]
+    tensors = [t for t in leading if isinstance(t, Tensor)][:TENSORS]
+    made = op.outputs[:1]
+    sizes = [s for t in (*tensors, *made) for s in _sides(t)]
+    sizes += [0.0] * (2 * (TENSORS + 1) - len(sizes))
+    kind = op_key(op)
+    whole = [
+        _log(sum(kernel.time for kernel in kernels)),
+        _log(traffic(*op.inputs)),
+        _log(traffic(*op.outputs)),
+        _log(len(op.inputs)),
+        float(tensors[0].itemsize if tensors else 0),
+        _exponent(op, tensors, machine),
+    ]
+    return np.asarray([*whole, *sizes, *(float(kind == known) for known in ops)], np.float32)
+
+
+def _sides(tensor: Tensor) -> tuple[float, float]:
+    last = int(tensor.shape[-1]) if tensor.rank else 1
+    return _log(tensor.numel / max(last, 1)), _log(last)
+
+
+def _log(value: float) -> float:
+    return math.log2(1.0 + value)
+
+
+def _exponent(op: Op, tensors: Sequence[Tensor], machine: Machine) -> float:
+    """Return the Zipf exponent by which a table's rows are looked up, 0 where evenly."""
+    indices = next((t for t in tensors if t.dtype in ("i64", "i32")), None)
+    if indices is None or not tensors[0].rank:
+        return 0.0
+    rows = op.attributes.get("num_weights", int(tensors[0].shape[0]))
+    law = machine.indices.of(indices, rows if isinstance(rows, int) else 0)
+    return law.exponent if isinstance(law, Zipf) else 0.0
+
+
+def ratio(layers: Layers, inputs: Array) -> Array:
+    """Return log(time / formula) by member and row, of scaled inputs (inputs, rows)."""
+    found = []
+    for member in range(len(layers[0][0])):
+        values = inputs
+        for weights, bias in layers[:-1]:
+            values = np.maximum(weights[member] @ values + bias[member][:, None], 0)
+        weights, bias = layers[-1]
+        found.append((weights[member] @ values + bias[member][:, None])[0])
+    return np.asarray(found, np.float32)
+
+
+def corrector(paths: Iterable[str], sheet: DeviceSheet) -> Corrector | None:
+    """Return what corrects prices by the models of files, or nothing without files.
+
+    Raises ``IrgraphError`` where a file is no such model, or one of another device.
+    """
+    by_op: dict[str, OwnModel] = {}
+    for path in paths:
+        model = load_own(path)
+        if model.device != sheet.name:
+            message = f"trained for {model.device}, not for {sheet.name}"
+            raise fail(message, Place(str(path)), exit_code=2)
+        by_op |= dict.fromkeys(model.ops, model)
+    if not by_op:
+        return None
+
+    def correct(op: Op, kernels: tuple[Kernel, ...], machine: Machine) -> tuple[Kernel, ...]:
+        model = by_op.get(op_key(op))
+        return kernels if model is None or not kernels else model.correct(op, kernels, machine)
+
+    return correct
+
+
+def save_own(model: OwnModel, path: str | Path) -> None:
+    """Write a model to a file; equal models give equal bytes."""
+    head = {
+        "format": FORMAT,
+        "family": model.family,
+        "device": model.device,
+        "ops": model.ops,
+        "width": model.width,
+        "made": dict(model.made),
+    }
+    tensors = {name: getattr(model, name) for name in RANGES}
+    save_network(path, KIND, head, model.layers, **tensors)
+
+
+def load_own(path: str | Path) -> OwnModel:
+    """Read a model's file. Raises ``IrgraphError`` where it is none."""
+    head, layers, tensors = load_network(path, KIND)
+    if head.get("format") != FORMAT:
+        hint = "irgraph train FAMILY --data FILE.jsonl makes one"
+        message = "not a model of a device's own measurements"
+        raise fail(message, Place(str(path)), hint=hint, exit_code=2)
+    family, device, ops = head["family"], head["device"], tuple(head["ops"])
+    mean, scale, low, high = (tensors[name] for name in RANGES)
+    width, made = float(head["width"]), head["made"]
+    return OwnModel(family, device, ops, layers, mean, scale, low, high, width, made)

@@ -1,0 +1,48 @@
+"""Networks as safetensors files: layers, other tensors, and a head of plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from costmodels.learnable.hardware import Floats
+from irgraph.diagnostics import Place, fail
+
+Layers: TypeAlias = tuple[tuple[Floats, Floats], ...]
+"""Weights (members, out, in) and biases (members, out) of each layer."""
+
+
+def save_network(
+    path: str | Path, kind: str, head: Mapping[str, Any], layers: Layers, **tensors: Floats
+) -> None:
+    """Write a network to a file, whole or not at all; equal networks give equal bytes."""
+    from safetensors.numpy import save as encode
+
+    from irgraph.files import write_atomic
+
+    for number, (weights, bias) in enumerate(layers):
+        tensors |= {f"layer{number}.weight": weights, f"layer{number}.bias": bias}
+    write_atomic(str(path), encode(tensors, {kind: json.dumps(head, sort_keys=True)}))
+
+
+def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, dict[str, Floats]]:
+    """Return the head (empty in a file of another kind), the layers and the other tensors.
+
+    Raises ``IrgraphError`` where the file cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), "numpy") as file:
+            head = json.loads((file.metadata() or {}).get(kind, "{}"))
+            tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
+    except (OSError, SafetensorError) as error:
+        raise fail(f"cannot read weights: {error}", Place(str(path)), exit_code=2) from None
+    depth = sum(name.endswith(".bias") for name in tensors)
+    layers = tuple(
+        (tensors.pop(f"layer{number}.weight"), tensors.pop(f"layer{number}.bias"))
+        for number in range(depth)
+    )
+    return head, layers, tensors

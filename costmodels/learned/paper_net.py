@@ -1,0 +1,65 @@
+"""Networks trained the paper's way, as safetensors files: one op on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodels.families import learned_families
+from costmodels.learnable.family import WEIGHTS, LearnedFamily
+from costmodels.learnable.hardware import Floats
+from costmodels.learnable.inputs import Sizes
+from costmodels.learned.files import Layers, load_network, save_network
+from costmodels.learned.infer import forward
+from irgraph.diagnostics import Place, fail
+
+KIND = "irgraph-paper"
+
+PAPER = WEIGHTS / "paper"
+"""The folder of the shipped ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperNet:
+    """A network from logarithms of sizes to the logarithm of the measured microseconds.
+
+    Attributes:
+        family, op, device: what it was trained for.
+        layers: weights (1, out, in) and biases (1, out) of each layer.
+        made: its place in Table II, its held-out errors and the command.
+    """
+
+    family: LearnedFamily
+    op: str
+    device: str
+    layers: Layers
+    made: Mapping[str, Any]
+
+    def predict(self, sizes: Sizes) -> Floats:
+        """Return microseconds as measured, the host's launch included."""
+        inputs = np.stack([np.log(sizes[name]) for name in self.family.sizes])
+        return np.asarray(np.exp(forward(self.layers, inputs.astype(np.float32))[0, 0]), np.float32)
+
+
+def save_paper(net: PaperNet, path: str | Path) -> None:
+    """Write a network to a file, whole or not at all."""
+    head = {"family": net.family.name, "op": net.op, "device": net.device, "made": dict(net.made)}
+    save_network(path, KIND, head, net.layers)
+
+
+def load_paper(path: str | Path) -> PaperNet:
+    """Read a network. Raises ``IrgraphError`` where the file holds none."""
+    head, layers, _ = load_network(path, KIND)
+    family = learned_families().get(head.get("family", ""))
+    if family is None:
+        raise fail("no network of `irgraph search`", Place(str(path)))
+    return PaperNet(family, head["op"], head["device"], layers, head["made"])
+
+
+def shipped_paper() -> tuple[PaperNet, ...]:
+    """Return the networks that are shipped, in order of their names."""
+    return tuple(load_paper(path) for path in sorted(PAPER.glob("*.safetensors")))

@@ -1,0 +1,1 @@
+"""How embedding tables are looked up: distributions of indices, and what a cache holds of them."""

@@ -1,0 +1,188 @@
+"""Pricing a graph: the device work of every op, from the outermost op that a family knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from costmodels.collectives.peers import peers_of
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.families import rules
+from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
+from costmodels.formulas.software import software_profile
+from costmodels.lookups.indices import Indices, indices_of
+from costmodels.pricing.context import fbgemm_lookups, sparse_values
+from costmodels.pricing.measured import is_measured, measured_kernels
+from irgraph.diagnostics import fail, near
+from irgraph.ir.cost import Kernel, Priced
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.measured import own_time
+from irgraph.ir.op import Op
+from irgraph.ir.ranks import is_collective
+from irgraph.ir.tensor import Tensor
+
+FREE_AUTOGRAD = (
+    "AccumulateGrad", "TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward",
+    "UnsafeViewBackward", "ReshapeAliasBackward", "ExpandBackward", "SqueezeBackward",
+    "UnsqueezeBackward", "CatBackward", "SplitBackward", "SelectBackward", "AliasBackward",
+    "DetachBackward", "AddBackward", "SubBackward", "ToCopyBackward", "UnbindBackward",
+    "CloneBackward",
+)  # fmt: skip
+"""Autograd nodes that may call nothing: they pass on a gradient, or a view of it."""
+
+FLOOR = "no model: its operands and results move once at DRAM bandwidth; a floor, not an estimate"
+
+
+def price(
+    graph: Graph,
+    sheet: DeviceSheet,
+    *,
+    mode: str = "corrected",
+    software: str = "torch-2",
+    pinned: bool | None = None,
+    learned: Mapping[str, Predictor] | None = None,
+    indices: Indices | None = None,
+    correct: Corrector | None = None,
+    measured: bool = False,
+) -> Priced:
+    """Return the graph with the kernels of its ops on a device.
+
+    Args:
+        graph: a captured or transformed step.
+        sheet: the device.
+        mode: one of ``costmodels.formulas.machine.MODES``.
+        software: name of a profile in ``costmodels.formulas.software``.
+        pinned: whether host tensors are in pinned memory; ``None`` takes the graph's setting
+            ``pinned``, or else pageable memory, which is torch's default.
+        learned: trained models by family name.
+        indices: how embedding tables are looked up; ``None`` takes the graph's own setting.
+        correct: models of the device itself (``costmodels.learned.correction``).
+        measured: whether measured times of ops (``costmodels.pricing.measured``) go before all
+            models; the caller knows that they come from this device.
+
+    Raises:
+        IrgraphError: ``mode`` or ``software`` is unknown, or the graph's setting of its ranks.
+    """
+    if mode not in MODES:
+        message = f"no pricing mode named {mode!r}{near(mode, MODES)}"
+        raise fail(message, hint=f"known modes: {', '.join(MODES)}", exit_code=2)
+    pins = graph.settings.get("pinned") is True if pinned is None else pinned
+    lookups = indices_of(graph) if indices is None else indices
+    profile = software_profile(software)
+    peers = peers_of(graph, sheet.name)
+    machine = Machine(sheet, profile, mode, pins, learned or {}, lookups, correct, peers)
+    pricer = _Pricer(machine, sparse_values(graph), fbgemm_lookups(graph), measured)
+    for op in graph.ops:
+        pricer.visit(op)
+    reasons = {id(op): peers.lacks(op) for op in pricer.unknown if is_collective(op)}
+    return Priced(
+        graph, sheet.name, pricer.kernels, tuple(pricer.unknown), reasons, lookups.summary()
+    )
+
+
+class _Pricer:
+    """Walks ops from the outermost in; equal calls are priced once."""
+
+    def __init__(
+        self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
+        measured: bool,
+    ) -> None:  # fmt: skip
+        self.machine = machine
+        self.sparse = sparse
+        self.lookups = lookups
+        self.measured = measured
+        self.kernels: dict[int, tuple[Kernel, ...]] = {}
+        self.unknown: list[Op] = []
+        self._seen: dict[object, tuple[Kernel, ...] | None] = {}
+
+    def visit(self, op: Op) -> None:
+        found = self._measured(op) if self.measured else self._known(op)
+        if found is not None:
+            self.kernels[id(op)] = found
+            return
+        for child in op.body:
+            self.visit(child)
+        if op.body:
+            return
+        if _launches_nothing(op):
+            self.kernels[id(op)] = ()
+        else:
+            self.unknown.append(op)
+            self.kernels[id(op)] = (self._guessed(op),)
+
+    def _measured(self, op: Op) -> tuple[Kernel, ...] | None:
+        """Return measured work where an op has any itself, else what models know of it."""
+        if not is_measured(op, _launches_nothing):
+            return self._known(op)
+        if own_time(op) is not None and not op.is_annotation:
+            return measured_kernels(op, self._known)
+        parts = any(own_time(inner) is not None for inner in op.walk())
+        return None if parts else self._known(op)
+
+    def _guessed(self, op: Op) -> Kernel:
+        """Return a floor for an op that no family knows: its bytes must move once."""
+        moved = traffic(*op.inputs, *op.outputs)
+        time = self.machine.stream(moved) + SMALL
+        return Kernel(
+            f"{op.name}, unknown", "unknown", time, time, "none", outside=True, formula=FLOOR
+        )
+
+    def _known(self, op: Op) -> tuple[Kernel, ...] | None:
+        op = self.lookups.get(id(op), op)
+        rule = rules().get(op.name)
+        if rule is None:
+            return None
+        if _on_host(op):
+            return ()
+        op = self._opened(op)
+        key = (_signature(op), self.machine.indices.key(op))
+        if key not in self._seen:
+            found = rule(op, self.machine)
+            if found and self.machine.correct is not None:
+                found = self.machine.correct(op, found, self.machine)
+            self._seen[key] = found
+        return self._seen[key]
+
+    def _opened(self, op: Op) -> Op:
+        """Replace sparse operands by their values: their own shapes do not give their sizes."""
+        if not any(isinstance(t, Tensor) and t.name in self.sparse for t in op.operands):
+            return op
+        opened = (self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands)
+        return replace(op, operands=tuple(opened))
+
+
+def _on_host(op: Op) -> bool:
+    """Return whether all tensors of an op are on the host, so that no device works."""
+    devices = {t.device for t in (*op.inputs, *op.outputs)}
+    return devices == {"cpu"}
+
+
+def _launches_nothing(op: Op) -> bool:
+    if op.is_annotation or is_view(op) or _on_host(op):
+        return True
+    return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
+
+
+def _signature(op: Op) -> tuple[object, ...]:
+    """Return what the time of a call depends on: not its names, modules or notes."""
+    names: dict[str, int] = {}
+    return (
+        op.name,
+        bool(op.body),
+        tuple(_sketch(v, op, names) for v in op.operands),
+        tuple(_sketch(v, op, names) for v in op.results),
+        tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
+    )
+
+
+def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
+    """Describe a value for ``_signature``; which operands are the same tensor matters."""
+    if isinstance(value, Tensor):
+        which = names.setdefault(value.buffer, len(names))
+        same = names.setdefault(value.name, len(names))
+        written = value.name in op.written
+        return (value.dtype, value.shape, value.strides, value.device, which, same, written)
+    if isinstance(value, tuple):
+        return tuple(_sketch(item, op, names) for item in value)
+    return value

@@ -1,0 +1,1 @@
+"""Training with JAX: recipes, scores, experiments, the paper's search, device corrections."""

@@ -1,0 +1,196 @@
+"""Training a model of one device on a file of ``irgraph measure``.
+
+Every measured call is captured on torch's meta device, so that the model learns about the very
+ops that predictions price. On GPUs it learns kernel times, on a CPU, which runs no kernels apart
+from the op, the op's time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.benchmarks.bench import Bench, Case
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.families import learned_families, sweeps
+from costmodels.formulas.machine import Machine
+from costmodels.formulas.software import software_profile
+from costmodels.learned.correction import OwnModel, features, op_key, ratio
+from costmodels.learned.files import Layers
+from costmodels.learned.predictors import SOFTWARE, predictors
+from costmodels.lookups.indices import Indices, parse_distribution
+from costmodels.measure.run import read_rows, torch_for
+from costmodels.pricing.price import price
+from costmodels.training.network import network, plain_layers
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+
+FEWEST = 20
+"""Rows that a model needs."""
+HELD = 5
+"""One row in so many is kept aside, by a hash of its case."""
+WIDTH, DEPTH, MEMBERS = 32, 2, 3
+CHUNK = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measured op: how formulas price it, on what machine, and microseconds measured."""
+
+    key: str
+    op: Op
+    kernels: tuple[Kernel, ...]
+    machine: Machine
+    time: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the row is kept aside."""
+        return hashlib.sha256(self.key.encode()).digest()[0] % HELD == 0
+
+
+def samples(
+    path: str | Path,
+    family: str,
+    sheet: DeviceSheet,
+    progress: Callable[[int], None] | None = None,
+) -> list[Sample]:
+    """Return a family's rows of a file of measurements as priced ops.
+
+    Of a call that makes the same op several times each takes its share. Rows without a time are
+    left out, and calls that launch work by different ops, or none.
+    """
+    head, rows = read_rows(path)
+    on_gpu = str(head.get("device", "")).startswith("cuda")
+    found = []
+    for row in rows:
+        timed = row.get("kernel_us" if on_gpu else "op_us")
+        if row["family"] == family and timed:
+            sample = _sample(row, sheet)
+            found += [sample] if sample is not None else []
+            if progress is not None:
+                progress(1)
+    return found
+
+
+def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
+    """Price the op of one row."""
+    from irgraph.capture.live import capture
+
+    case = Case(*(row[name] for name in ("family", "op", "dtype", "sizes", "indices")))
+    torch = torch_for("cpu")
+    make = sweeps()[case.family].ops[case.op]
+    graph = capture(make(Bench(torch, "meta", case)), name="case").graph
+    law = parse_distribution(case.indices or "uniform")
+    indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
+    priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
+    ops = [op for op in graph.walk() if priced.kernels.get(id(op))]
+    if len({(op_key(op), *(t.shape for t in op.inputs)) for op in ops}) != 1:
+        return None
+    machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
+    time = row["kernel_us"] or row["op_us"]  # a file of a CPU has no kernels
+    each = float(time) / len(ops)
+    return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, each)
+
+
+def train_own(
+    path: str | Path,
+    family: str,
+    sheet: DeviceSheet,
+    *,
+    seed: int = 0,
+    steps: int = 2000,
+    progress: Callable[[int], None] | None = None,
+) -> OwnModel:
+    """Train a correction of a family's formulas on a device's measurements.
+
+    Raises:
+        IrgraphError: the file holds too few usable rows of the family.
+    """
+    rows = samples(path, family, sheet)
+    if len(rows) < FEWEST:
+        message = f"{len(rows)} usable measurements of {family!r}: at least {FEWEST} are needed"
+        there = sorted({row["family"] for row in read_rows(path)[1]})
+        hint = f"the file has measurements of: {', '.join(there) or 'nothing'}"
+        learned = learned_families().get(family)
+        ours = [name for name in there if learned is not None and name in learned.measured_as]
+        hint += f"; with a file it is {' or '.join(ours)}" if ours else ""
+        raise fail(message, Place(str(path)), hint=hint, exit_code=2)
+    ops = tuple(sorted({op_key(row.op) for row in rows}))
+    inputs = np.stack([features(r.op, r.kernels, r.machine, ops) for r in rows], 1)
+    base = np.asarray([sum(k.time for k in row.kernels) for row in rows], np.float32)
+    times = np.asarray([row.time for row in rows], np.float32)
+    target = np.log(times / base)
+    held = np.asarray([row.held for row in rows])
+    if held.all() or not held.any():
+        held = np.arange(len(rows)) % HELD == 0
+    known = inputs[:, ~held]
+    mean, spread = known.mean(1), known.std(1)
+    scale = np.where(spread > 1e-3, spread, 1.0).astype(np.float32)
+    scaled = ((inputs - mean[:, None]) / scale[:, None]).astype(np.float32)
+    layers = _fit(scaled[:, ~held], target[~held], seed, steps, progress or (lambda _: None))
+    low, high = known.min(1), known.max(1)
+    seen = (np.clip(inputs, low[:, None], high[:, None]) - mean[:, None]) / scale[:, None]
+    errors = ratio(layers, seen[:, held].astype(np.float32)).mean(0) - target[held]
+    made = {
+        "rows": int((~held).sum()),
+        "held_out": int(held.sum()),
+        "formula_pct": _errors(-target[held]),
+        "model_pct": _errors(errors),
+        "data_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        "seed": seed,
+        "steps": steps,
+    }
+    width = float(np.quantile(np.abs(errors), 0.9))
+    return OwnModel(family, sheet.name, ops, layers, mean, scale, low, high, width, made)
+
+
+def _errors(logarithms: NDArray[np.float32]) -> dict[str, float]:
+    """Return mean, median and bias of relative errors in percent, of log(predicted / measured)."""
+    errors = 100 * np.expm1(logarithms.astype(np.float64))
+    sizes = np.abs(errors)
+    return {"mape": float(sizes.mean()), "median": float(np.median(sizes)),
+            "bias": float(errors.mean())}  # fmt: skip
+
+
+def _fit(
+    inputs: NDArray[np.float32],
+    target: NDArray[np.float32],
+    seed: int,
+    steps: int,
+    tell: Callable[[int], None],
+) -> Layers:
+    """Train an ensemble on all rows at once: mean absolute error of the logarithm, AdamW."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    module = network(WIDTH, DEPTH, 1)
+    rate = optax.warmup_cosine_decay_schedule(0.0, 5e-3, steps // 20, steps)
+    rule = optax.adamw(rate, weight_decay=1e-3)
+    data, wanted = jnp.asarray(inputs.T), jnp.asarray(target)
+
+    def loss(weights: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        return jnp.abs(module.apply(weights, data)[:, 0] - wanted).mean()
+
+    def step(state: Any, _: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        weights, memory = state
+        change, memory = rule.update(jax.grad(loss)(weights), memory, weights)
+        return (optax.apply_updates(weights, change), memory), None
+
+    keys = jax.random.split(jax.random.key(seed), MEMBERS)
+    weights = jax.vmap(lambda key: module.init(key, data[:1]))(keys)
+    state = (weights, jax.vmap(rule.init)(weights))
+    run = jax.jit(jax.vmap(lambda s: jax.lax.scan(step, s, None, length=CHUNK)[0]))
+    for _ in range(0, steps, CHUNK):
+        state = run(state)
+        jax.block_until_ready(state)
+        tell(CHUNK)
+    return plain_layers(state[0]["params"])

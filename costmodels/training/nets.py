@@ -1,0 +1,123 @@
+"""Plain networks that train side by side: one architecture, several learning rates and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.learnable.hardware import Floats
+from costmodels.learned.files import Layers
+from costmodels.training.network import network, plain_layers
+
+RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2)
+"""Learning rates of Table II; ten times as high for SGD."""
+DECAY, BATCH = 1e-4, 256
+"""Weight decay of the paper's program, and rows an update."""
+STRIDE = 100
+"""Updates that are compiled as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Natural logarithms of sizes (rows, sizes) and of times (rows,), and what each row is for."""
+
+    inputs: Floats
+    times: Floats
+    train: NDArray[np.bool_]
+    choose: NDArray[np.bool_]
+    held: NDArray[np.bool_]
+
+
+class Nets:
+    """The networks of one architecture; a net that is not kept is gone.
+
+    Args:
+        point: ``layers``, ``width`` and ``optimizer`` (``adam`` or ``sgd``).
+        seeds: initial weights for each learning rate.
+        rows: what to train on and to predict.
+    """
+
+    def __init__(self, point: Mapping[str, Any], seeds: int, rows: Rows) -> None:
+        import jax
+        import jax.numpy as jnp
+        import optax
+
+        adam = point["optimizer"] == "adam"
+        self._rates = np.repeat(np.asarray(RATES) * (1 if adam else 10), seeds)
+        self._module = network(point["width"], point["layers"], 1, from_zero=False)
+        rule = optax.chain(
+            optax.clip_by_global_norm(1.0),
+            optax.add_decayed_weights(DECAY),
+            optax.scale_by_adam() if adam else optax.identity(),
+        )
+        self._every = jnp.asarray(rows.inputs)
+        shown = jnp.asarray(rows.inputs[rows.train]), jnp.asarray(rows.times[rows.train])
+        starts = jax.random.split(jax.random.key(0), len(self._rates))
+        weights = jax.vmap(lambda key: self._module.init(key, self._every[:1]))(starts)
+        self._state = weights, jax.vmap(rule.init)(weights)
+        advance = _advance(self._module, rule, *shown)
+        self._run = jax.jit(jax.vmap(advance, (0, 0, None)), donate_argnums=0)
+        self._done = 0
+
+    def train(self, updates: int) -> None:
+        """Train every net on."""
+        import jax
+        import jax.numpy as jnp
+
+        rates = jnp.asarray(self._rates)
+        for start in range(self._done, self._done + updates, STRIDE):
+            count = min(STRIDE, self._done + updates - start)
+            keys = jax.random.split(jax.random.fold_in(jax.random.key(1), start), count)
+            self._state = self._run(self._state, rates, keys)
+        self._done += updates
+
+    def predict(self) -> Floats:
+        """Return logarithms of the times of all rows, (nets, rows)."""
+        import jax
+
+        told = jax.vmap(lambda w: self._module.apply(w, self._every)[:, 0])(self._state[0])
+        return np.asarray(told, np.float32)
+
+    def keep(self, chosen: Sequence[int] | NDArray[np.intp]) -> None:
+        """Go on with some nets, in this order."""
+        import jax
+
+        index = np.asarray(chosen)
+        self._rates = self._rates[index]
+        self._state = jax.tree.map(lambda leaf: leaf[index], self._state)
+
+    def layers(self, net: int) -> Layers:
+        """Return a net's weights (1, out, in) and biases (1, out)."""
+        import jax
+
+        alone = jax.tree.map(lambda leaf: leaf[net : net + 1], self._state[0])
+        return plain_layers(alone["params"])
+
+    def rate(self, net: int) -> float:
+        """Return a net's learning rate."""
+        return float(self._rates[net])
+
+
+def _advance(module: Any, rule: Any, inputs: Any, times: Any) -> Any:  # noqa: ANN401  (JAX)
+    """Return the function that trains one net: state, rate and a key an update to the new state."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(weights: Any, index: Any) -> Any:  # noqa: ANN401
+        return jnp.mean((module.apply(weights, inputs[index])[:, 0] - times[index]) ** 2)
+
+    def advance(state: Any, rate: Any, keys: Any) -> Any:  # noqa: ANN401
+        def step(now: Any, key: Any) -> Any:  # noqa: ANN401
+            index = jax.random.randint(key, (BATCH,), 0, len(times))
+            slope = jax.grad(loss)(now[0], index)
+            change, memory = rule.update(slope, now[1], now[0])
+            moved = jax.tree.map(lambda w, c: w - rate * c, now[0], change)
+            return (moved, memory), None
+
+        return jax.lax.scan(step, state, keys)[0]
+
+    return advance

@@ -1,0 +1,133 @@
+"""From a folder of measurements to a family's trained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.devices.library import load_device
+from costmodels.families import learned_families
+from costmodels.learnable.hardware import (
+    KNOWN,
+    THROTTLED,
+    Hardware,
+    datasheet_only,
+    figures,
+    hardware,
+)
+from costmodels.learnable.launch import Flags, Launches
+from costmodels.learnable.measurements import Measurements, read_measurements
+from costmodels.learnable.settings import Settings
+from costmodels.learned.weights import Weights
+from costmodels.training.score import LONG, judge, launch_columns
+from costmodels.training.train import Rows, fit
+
+
+def read(family: str, folder: str | Path) -> tuple[Measurements, Hardware]:
+    """Return a family's measurements and the device of each row."""
+    declared = learned_families()[family]
+    data = read_measurements(folder, family, declared.ops, declared.sizes)
+    return data, devices_of(data)
+
+
+def devices_of(data: Measurements, *, unseen: tuple[str, ...] = ()) -> Hardware:
+    """Return the device of each row; those in ``unseen`` by their datasheet alone."""
+    sheets = [load_device(name) for name in data.devices]
+    sheets = [datasheet_only(s) if s.name in unseen else s for s in sheets]
+    found = hardware(*sheets)
+    for column, name in zip(found.known, KNOWN, strict=True):
+        if name in unseen:
+            column[:] = 0
+    return found.rows(data.device)
+
+
+def launches(family: str, folder: str | Path) -> Launches:
+    """Return the host's share in a family's measurements, by op and device."""
+    declared = learned_families()[family]
+    similar = launches(declared.similar, folder) if declared.similar else {}
+    data, device = read(family, folder)
+    base = declared.inputs(data.sizes, device).base
+    return declared.launches(data, device, base, similar)
+
+
+def learn(
+    family: str,
+    folder: str | Path,
+    settings: Settings,
+    *,
+    keep: Callable[[Measurements], Flags] | None = None,
+    unseen: tuple[str, ...] = (),
+    progress: Callable[[int], None] | None = None,
+) -> Weights:
+    """Train a family on the training split and note its errors on the held-out one.
+
+    Args:
+        family: the name of a learned family.
+        folder: measurements, as ``read_measurements`` takes them.
+        settings: how to train.
+        keep: which rows may be trained on, besides those of the training split.
+        unseen: devices left out of training, and known by their datasheet alone after it.
+        progress: told of each stretch of steps done.
+    """
+    declared = learned_families()[family]
+    data, _ = read(family, folder)
+    device = devices_of(data, unseen=unseen)
+    found = launches(family, folder)
+    allowed = ~data.dev & (True if keep is None else keep(data))
+    for name in unseen:
+        allowed &= ~data.of(name)
+    inputs = declared.inputs(data.sizes, device)
+    before, hidden = launch_columns(data, found)
+    throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in THROTTLED])
+    rows = Rows(
+        inputs.where(allowed),
+        data.times[allowed],
+        before[allowed],
+        hidden[allowed],
+        data.op[allowed],
+        _shapes(data)[allowed],
+        ~throttled[allowed],
+    )
+    weights = fit(declared, rows, settings, progress)
+    made = {
+        "settings": asdict(settings),
+        "without": list(unseen),
+        "rows": int(allowed.sum()),
+        "devices": [name for name in data.devices if name not in unseen],
+        "data": {f"kernels/{family}.csv.gz": data.sha256},
+        "sheets": {name: figures(load_device(name)) for name in data.devices},
+        "versions": _versions(),
+    }
+    finished = replace(weights, launches=found, made=made)
+    held = held_out(finished, data, device)
+    return replace(finished, made={**made, "held_out_pct": held})
+
+
+def _shapes(data: Measurements) -> NDArray[np.int64]:
+    """Number the combinations of sizes in the order of their values."""
+    return np.unique(data.shapes(), axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def held_out(weights: Weights, data: Measurements, device: Hardware) -> dict[str, Any]:
+    """Return errors on held-out rows by op and device, all and those measured from 0.1 ms on."""
+    judged = judge(weights, data, device, weights.launches)
+    found: dict[str, Any] = {}
+    for number, op in enumerate(data.ops):
+        for name in data.devices:
+            rows = data.dev & data.of(name) & (data.op == number)
+            parts = {"all": rows, "long": rows & (data.times >= LONG)}
+            scored = {p: judged.score(r).as_percent() for p, r in parts.items() if r.any()}
+            if scored:
+                found[f"{op} {name}"] = scored
+    return found
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("jax", "flax", "optax", "numpy")}

@@ -1,0 +1,127 @@
+"""How good predictions of measured times are, the host's launch included on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.learnable.hardware import Floats, Hardware
+from costmodels.learnable.launch import NEAR_FLOOR, Launches
+from costmodels.learnable.measurements import Measurements
+from costmodels.learned.infer import Estimates, estimate
+from costmodels.learned.weights import Weights
+
+OFFSET = 4e-4
+"""Added to absolute errors before their logarithm, as the paper's program does."""
+LONG = 100.0
+"""Microseconds measured from which a figure says more of the kernel than of its launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Errors of many predictions, as fractions of what was measured.
+
+    Attributes:
+        count: how many.
+        gmae: geometric mean of absolute errors (the paper's Table IV).
+        mape, std: mean and standard deviation of absolute errors (the same table).
+        bias: mean of signed errors.
+        p90: 90 % of absolute errors are smaller.
+        coverage: share of measured times inside their 90 % interval; ``None`` without intervals.
+    """
+
+    count: int
+    gmae: float
+    mape: float
+    std: float
+    bias: float
+    p90: float
+    coverage: float | None
+
+    def as_percent(self) -> dict[str, Any]:
+        """Return the figures in percent, and the count."""
+        values = asdict(self)
+        count = values.pop("count")
+        percent = {n: None if x is None else round(100 * x, 3) for n, x in values.items()}
+        return {"count": count, **percent}
+
+
+def score(errors: Floats, inside: NDArray[np.bool_] | None) -> Score:
+    """Return the summary of at least one signed error, and of whether intervals held, if any."""
+    sizes = np.abs(errors).astype(np.float64)
+    return Score(
+        len(sizes),
+        float(np.exp(np.log(sizes + OFFSET).mean())),
+        float(sizes.mean()),
+        float(sizes.std()),
+        float(errors.mean(dtype=np.float64)),
+        float(np.quantile(sizes, 0.9)),
+        None if inside is None else float(inside.mean()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Predictions beside measurements, one value a row.
+
+    Attributes:
+        data: what was measured.
+        estimates: of the kernels.
+        predicted: microseconds of kernel and launch, as measured.
+        inside: whether the measured time lies in the 90 % interval.
+        launches: the host's share of what was measured.
+    """
+
+    data: Measurements
+    estimates: Estimates
+    predicted: Floats
+    inside: NDArray[np.bool_]
+    launches: Launches
+
+    @property
+    def errors(self) -> Floats:
+        """Signed errors of the measured time."""
+        return np.asarray(self.predicted / self.data.times - 1, np.float32)
+
+    def kernels(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the kernels' own times, and which of them outlast their launch."""
+        before, hidden = launch_columns(self.data, self.launches)
+        kernel = self.data.times - before
+        return np.maximum(kernel, 1e-3), kernel > NEAR_FLOOR * hidden
+
+    def score(self, keep: NDArray[np.bool_]) -> Score:
+        """Return the summary of some rows."""
+        return score(self.errors[keep], self.inside[keep])
+
+
+def judge(weights: Weights, data: Measurements, device: Hardware, launches: Launches) -> Judged:
+    """Predict measured times; ``device`` has one row a kernel.
+
+    The launch is added as ``costmodels.learnable.launch`` tells it apart. A kernel that ended
+    before its launch did was not timed: its interval is that of the floor, taken as 10 %.
+    """
+    found = estimate(weights, data.sizes, device)
+    before, hidden = launch_columns(data, launches)
+    floor = (before + hidden) * np.exp(found.floor)
+    predicted = np.maximum(before + found.time, floor)
+    least = np.maximum(before + found.time * np.exp(-found.width), floor * 0.9)
+    most = np.maximum(before + found.time * np.exp(found.width), floor * 1.1)
+    inside = (least <= data.times) & (data.times <= most)
+    return Judged(data, found, predicted, inside, launches)
+
+
+def launch_columns(data: Measurements, launches: Launches) -> tuple[Floats, Floats]:
+    """Return ``before`` and ``hidden`` of each row's op on its device, at its place in the run."""
+    before = np.full(len(data.times), np.nan, np.float32)
+    hidden = before.copy()
+    for i, op in enumerate(data.ops):
+        for j, name in enumerate(data.devices):
+            rows = (data.op == i) & (data.device == j)
+            found = launches.get((op, name))
+            if found is not None and rows.any():
+                before[rows] = found.before + found.drifted(data.place[rows])
+                hidden[rows] = found.hidden
+    return before, hidden

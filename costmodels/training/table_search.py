@@ -1,0 +1,204 @@
+"""The paper's own way: one MLP a device and kernel, log sizes in, log time out, found by search.
+
+Section III-B-2 and Table II: layers, width, optimizer and learning rate (times ten for SGD), mean
+squared error. Learning rates and seeds of one architecture train together under ``vmap``; the grid
+is halved by success (Optuna across architectures, in place across the rates of one) or run whole.
+Unlike the paper's program, the winner is chosen on rows kept aside from training, and its error is
+that of rows held out from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from costmodels.learnable.hardware import Floats
+from costmodels.learnable.measurements import Measurements
+from costmodels.learned.files import Layers
+from costmodels.training.nets import Nets, Rows
+from costmodels.training.score import OFFSET, Score, score
+
+TABLE: Mapping[str, tuple[Any, ...]] = {
+    "layers": (3, 4, 5, 6, 7),
+    "width": (128, 256, 512, 1024),
+    "optimizer": ("adam", "sgd"),
+}
+"""Table II, but for the learning rates, which train together."""
+KEPT = 0.1
+"""Share of training rows kept for choosing."""
+RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
+"""Updates after which only the best of each ``FACTOR`` architectures, and of each ``FACTOR``
+learning rates of one, go on; the last ends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The best model of a search.
+
+    Attributes:
+        parameters: its place in Table II.
+        chosen_gmae: its error on the rows that chose it, as a fraction.
+        held_out: its errors on held-out rows; no intervals.
+        finished, given_up: architectures trained to the end, and not.
+        seconds: that trials took, summed over processes.
+    """
+
+    parameters: Mapping[str, Any]
+    chosen_gmae: float
+    held_out: Score
+    finished: int
+    given_up: int
+    seconds: float
+
+
+def search(
+    data: Measurements,
+    journal: str | Path,
+    *,
+    seeds: int = 1,
+    whole: bool = False,
+    table: Mapping[str, tuple[Any, ...]] = TABLE,
+    rungs: tuple[int, ...] = RUNGS,
+    part: tuple[int, int] = (0, 1),
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Try the grid for one op on one device; ``winner`` tells what came of it.
+
+    Args:
+        data: rows of one op and one device.
+        journal: file that remembers trials; a search that was cut off continues with it.
+        seeds: initial weights tried for each learning rate.
+        whole: train every architecture and rate to the end, in place of halving.
+        table: the grid.
+        rungs: as ``RUNGS``.
+        part: which share of the grid to try, and of how many; processes may share a journal.
+        progress: told each architecture before it trains.
+    """
+    study, rows = _study(journal, whole, rungs), _rows(data)
+    trials = [trial for trial in study.trials if trial.state.name in ("COMPLETE", "PRUNED")]
+    done = [trial.user_attrs["point"] for trial in trials]
+    for point in grid(table)[part[0] :: part[1]]:
+        if point in done:
+            continue
+        if progress is not None:
+            progress(", ".join(f"{name} {value}" for name, value in point.items()))
+        _try(study, point, rows, seeds, rungs, whole)
+
+
+def grid(table: Mapping[str, tuple[Any, ...]] = TABLE) -> list[dict[str, Any]]:
+    """Return the architectures of a table."""
+    return [dict(zip(table, values, strict=True)) for values in product(*table.values())]
+
+
+def winner(journal: str | Path, *, whole: bool = False) -> Winner:
+    """Return the best model that a journal remembers."""
+    study = _study(journal, whole, RUNGS)
+    best = study.best_trial
+    states = [trial.state.name for trial in study.trials]
+    times = [trial.duration.total_seconds() for trial in study.trials if trial.duration]
+    return Winner(
+        {**best.user_attrs["point"], "rate": best.user_attrs["rate"]},
+        float(best.value),
+        Score(**best.user_attrs["held_out"]),
+        states.count("COMPLETE"),
+        states.count("PRUNED"),
+        sum(times),
+    )
+
+
+def _rows(data: Measurements) -> Rows:
+    choose = ~data.dev & (np.random.default_rng(0).random(len(data.times)) < KEPT)
+    inputs = np.log(data.shapes())
+    times = np.log(data.times).astype(np.float32)
+    return Rows(inputs, times, ~data.dev & ~choose, choose, data.dev)
+
+
+def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # noqa: ANN401
+    """Return the Optuna study of a journal, with what gives trials up."""
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=rungs[0], reduction_factor=FACTOR)
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(journal))),
+        study_name="whole" if whole else "halving",
+        pruner=optuna.pruners.NopPruner() if whole else halving,
+        load_if_exists=True,
+    )
+
+
+def _try(
+    study: Any,  # noqa: ANN401  (Optuna's study)
+    point: Mapping[str, Any],
+    rows: Rows,
+    seeds: int,
+    rungs: tuple[int, ...],
+    whole: bool,
+) -> None:
+    """Train an architecture until it ends or is given up."""
+    from optuna.trial import TrialState
+
+    trial = study.ask()
+    trial.set_user_attr("point", dict(point))
+    for end, stage in _course(point, seeds, rows, rungs, whole):
+        trial.report(stage.error, end)
+        if end < rungs[-1] and trial.should_prune():
+            study.tell(trial, state=TrialState.PRUNED)
+            return
+    trial.set_user_attr("rate", stage.rate)
+    trial.set_user_attr("held_out", asdict(stage.held_out))
+    study.tell(trial, stage.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The best net of an architecture so far: error that chooses, rate, held-out errors, layers."""
+
+    error: float
+    rate: float
+    held_out: Score
+    layers: Layers
+
+
+def train_winner(
+    data: Measurements,
+    best: Winner,
+    *,
+    seeds: int = 1,
+    whole: bool = False,
+    rungs: tuple[int, ...] = RUNGS,
+) -> Stage:
+    """Train the architecture that won once more, as it was trained; return its best net."""
+    *_, (_, stage) = _course(best.parameters, seeds, _rows(data), rungs, whole)
+    return stage
+
+
+def _course(
+    point: Mapping[str, Any], seeds: int, rows: Rows, rungs: tuple[int, ...], whole: bool
+) -> Iterator[tuple[int, Stage]]:
+    """Train an architecture; yield updates done and the best net of its rates and seeds."""
+    nets = Nets(point, seeds, rows)
+    for start, end in zip((0, *rungs), rungs, strict=False):
+        nets.train(end - start)
+        predicted = nets.predict()
+        errors = _gmae(predicted[:, rows.choose], rows.times[rows.choose])
+        order = np.argsort(errors)
+        best = int(order[0])
+        held = np.exp(predicted[best] - rows.times)[rows.held] - 1
+        told = score(held, np.zeros(len(held), bool))
+        yield end, Stage(float(errors[best]), nets.rate(best), told, nets.layers(best))
+        if not whole:
+            nets.keep(order[: -(-len(order) // FACTOR)])
+
+
+def _gmae(predicted: Floats, times: Floats) -> Floats:
+    """Return the error of each net; infinite where it has diverged."""
+    error = np.exp(np.log(np.abs(np.exp(predicted - times) - 1) + OFFSET).mean(1))
+    return np.where(np.isfinite(error), error, np.inf)

@@ -1,0 +1,175 @@
+"""Training of a family's ensemble with JAX, Flax and Optax; deterministic from a seed.
+
+Rows whose kernel outlasts the launch tell its time; the others tell only that it is shorter
+(censored regression), and how long the launch takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodels.learnable.family import LearnedFamily
+from costmodels.learnable.hardware import Floats
+from costmodels.learnable.inputs import Inputs
+from costmodels.learnable.launch import NEAR_FLOOR
+from costmodels.learnable.settings import Settings
+from costmodels.learned.files import Layers
+from costmodels.learned.infer import combine, forward
+from costmodels.learned.weights import Weights
+from costmodels.training.network import network, plain_layers
+
+OUTPUTS = 3
+"""Logarithms (base e) of: kernel time over base; scale of the error of the first; floor of the
+measured time over the usual floor of the op."""
+PRIOR = 0.05
+"""Weight of the base as an estimate of a censored kernel, beside one for an observed error."""
+UNSEEN = 0.15
+"""Share of rows whose personal inputs are hidden while training (set to their mean), so that the
+models also learn to answer for a device that they have not seen."""
+CHUNK = 250
+"""Updates between two reports of progress."""
+HELD = 0.1
+"""Share of training rows kept aside to scale the intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Training rows. Times in microseconds, one value a row.
+
+    Attributes:
+        inputs: base and columns.
+        times: as measured.
+        before, hidden: the launch of each row's op on its device.
+        op: index of each row's op in ``family.ops``.
+        shape: a number for each combination of sizes; what is kept aside is kept for all devices.
+        general: whether something may be concluded from the row for devices not measured.
+    """
+
+    inputs: Inputs
+    times: Floats
+    before: Floats
+    hidden: Floats
+    op: NDArray[np.intp]
+    shape: NDArray[np.int64]
+    general: NDArray[np.bool_]
+
+
+def fit(
+    family: LearnedFamily,
+    rows: Rows,
+    settings: Settings,
+    progress: Callable[[int], None] | None = None,
+) -> Weights:
+    """Train an ensemble on rows. ``progress`` is told of each stretch of steps done."""
+    raw = rows.inputs.matrix()
+    low, high, mean = raw.min(1), raw.max(1), raw.mean(1)
+    scale = np.where(raw.std(1) > 1e-3, raw.std(1), 1).astype(np.float32)
+    batch = _targets(rows, ((raw - mean[:, None]) / scale[:, None]).T)
+    draws = np.random.default_rng(settings.seed).random(int(rows.shape.max()) + 1)
+    held = draws[rows.shape] < HELD
+    fitted = {name: value[~held] for name, value in batch.items()}
+    tell = progress or (lambda _: None)
+    layers = _train(fitted, rows.inputs.hidden, settings, tell)
+    stretch = _stretch(layers, {name: value[held] for name, value in batch.items()})
+    if settings.refit:
+        layers = _train(batch, rows.inputs.hidden, settings, tell)
+    extent = _extent(rows, len(family.ops))
+    return Weights(family, layers, low, high, mean, scale, extent, stretch)
+
+
+def _extent(rows: Rows, ops: int) -> Floats:
+    """Return the least and the largest extent of each op, (2, ops); none fits an absent one."""
+    found = np.full((2, ops), np.inf, np.float32)
+    found[1] *= -1
+    np.minimum.at(found[0], rows.op, rows.inputs.extent)
+    np.maximum.at(found[1], rows.op, rows.inputs.extent)
+    return found
+
+
+def _targets(rows: Rows, inputs: Floats) -> dict[str, NDArray[Any]]:
+    """Return inputs, logarithms to hit, and which rows are timed, one array a name."""
+    kernel = rows.times - rows.before
+    timed = kernel > NEAR_FLOOR * rows.hidden
+    known = np.where(timed, kernel, rows.hidden)
+    floor = np.maximum(rows.before + rows.hidden, np.float32(1e-3))  # none: no launch was timed
+    return {
+        "inputs": inputs.astype(np.float32),
+        "ratio": np.log(known / rows.inputs.base),
+        "share": np.where(timed, kernel / rows.times, 0).astype(np.float32),
+        "floor": np.log(rows.times / floor),
+        "general": rows.general,
+    }
+
+
+def _loss(out: Any, rows: dict[str, Any]) -> Any:  # noqa: ANN401  (JAX arrays)
+    """Return the mean loss: relative error of the measured time, and Laplace likelihoods."""
+    import jax
+    import jax.numpy as jnp
+
+    ratio, log_scale, floor = out[..., 0], jnp.clip(out[..., 1] - 3.5, -7, 1), out[..., 2]
+    timed = rows["share"] > 0
+    error = jnp.abs(ratio - rows["ratio"])
+    over = jnp.maximum(ratio - rows["ratio"], 0) + PRIOR * jnp.abs(ratio)
+    doubt = jnp.where(timed, error, 0.25 * jnp.maximum(rows["ratio"], 0) + 0.05)
+    fixed = jax.lax.stop_gradient(doubt)
+    likelihood = fixed * jnp.exp(-log_scale) + log_scale
+    launch = jnp.where(timed, 0, jnp.abs(floor - rows["floor"]))
+    return jnp.mean(jnp.where(timed, error * rows["share"], over) + 0.02 * likelihood + launch)
+
+
+def _train(
+    rows: dict[str, NDArray[Any]], personal: int, settings: Settings, tell: Callable[[int], None]
+) -> Layers:
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    shape = settings.architecture
+    module = network(shape.width, shape.depth, OUTPUTS)
+    rate = optax.warmup_cosine_decay_schedule(
+        0.0, settings.rate, settings.steps // 20, settings.steps
+    )
+    rule = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(rate, weight_decay=settings.decay)
+    )
+    data = {name: jnp.asarray(value) for name, value in rows.items()}
+    count = len(rows["ratio"])
+
+    def step(state: Any, key: Any) -> Any:  # noqa: ANN401  (JAX arrays)
+        weights, memory = state
+        chosen, hide = jax.random.split(key)
+        index = jax.random.randint(chosen, (settings.batch,), 0, count)
+        drawn = {name: value[index] for name, value in data.items()}
+        hidden = jax.random.bernoulli(hide, UNSEEN, (settings.batch,)) & drawn["general"]
+        named = jnp.where(hidden[:, None], 0, drawn["inputs"][:, -personal:])
+        drawn["inputs"] = drawn["inputs"].at[:, -personal:].set(named)
+        slope = jax.grad(lambda w: _loss(module.apply(w, drawn["inputs"]), drawn))(weights)
+        change, memory = rule.update(slope, memory, weights)
+        return (optax.apply_updates(weights, change), memory), None
+
+    keys = jax.random.split(jax.random.key(settings.seed), shape.members)
+    weights = jax.vmap(lambda k: module.init(k, data["inputs"][:1]))(keys)
+    state = (weights, jax.vmap(rule.init)(weights))
+    run = jax.jit(jax.vmap(lambda s, k: jax.lax.scan(step, s, k)[0]))
+    for start in range(0, settings.steps, CHUNK):
+        now = min(CHUNK, settings.steps - start)
+        apart = jax.vmap(jax.random.fold_in, (0, None))(keys, start)
+        state = run(state, jax.vmap(lambda k, n=now: jax.random.split(k, n))(apart))
+        jax.block_until_ready(state)
+        tell(now)
+    return plain_layers(state[0]["params"])
+
+
+def _stretch(layers: Layers, held: dict[str, NDArray[Any]]) -> float:
+    """Return the factor on predicted scales within which 90 % of the kept rows' errors lie."""
+    ratio, scale, _ = combine(forward(layers, held["inputs"].T))
+    timed = held["share"] > 0
+    if not timed.any():
+        return 2.3
+    errors = np.abs(ratio - held["ratio"])[timed] / scale[timed]
+    return float(np.quantile(errors, 0.9))

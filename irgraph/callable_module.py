@@ -1,0 +1,40 @@
+"""Packages that can be called: ``irgraph.capture(...)`` beside ``import irgraph.capture.live``.
+
+A package and the function that is its main job would otherwise need two names, or one would hide
+the other. A module's class may be replaced by one with more behaviour (Python's data model,
+"Customizing module attribute access").
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class CallableModule(ModuleType):
+    """A package that calls a function of its own name, whose module ``home`` names."""
+
+    home: str
+
+    def function(self) -> Any:  # noqa: ANN401  (a function of any type)
+        """Return the function."""
+        return getattr(import_module(self.home), self.__name__.rpartition(".")[2])
+
+    def __call__(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  (as the function has)
+        """Call the function."""
+        return self.function()(*args, **options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The function's signature, for help and completion."""
+        return inspect.signature(self.function())
+
+
+def make_callable(name: str, home: str) -> None:
+    """Let a package call the function of its name that the module ``home`` has."""
+    module = sys.modules[name]
+    module.__class__ = CallableModule
+    module.home = home  # type: ignore[attr-defined]

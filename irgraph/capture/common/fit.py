@@ -1,0 +1,142 @@
+"""Finding the batch dimension: the same step at other batch sizes, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from irgraph.capture.common.calls import Item
+from irgraph.ir.dim import make
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.resize import fixed_sizes
+from irgraph.ir.tensor import Tensor
+
+
+class DifferentStructureError(ValueError):
+    """Two captures do not make the same calls; the message says where they part."""
+
+
+def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tuple[Graph, list[str]]:
+    """Return the graph captured at ``batch`` with every size that follows from it as a ``Dim``.
+
+    ``graphs`` holds captures of one step by batch size, two or more. A number becomes an
+    expression ``a*B+c`` where all captures agree on one; others stay plain and are listed.
+
+    Raises:
+        DifferentStructureError: the captures make different calls.
+    """
+    merge = _Merge(graphs, batch, name)
+    others = [graphs[size] for size in merge.sizes[1:]]
+    base = graphs[batch]
+    for other in others:
+        _same_length(base.ops, other.ops, "the step")
+    ops = tuple(merge.op(parts) for parts in zip(base.ops, *(g.ops for g in others), strict=True))
+    declared = [g.tensors for g in (base, *others)]
+    if len({len(tensors) for tensors in declared}) > 1:
+        raise DifferentStructureError("they use different tensors from before the step")
+    tensors = tuple(
+        replace(parts[0], tensor=merge.tensor([part.tensor for part in parts]))
+        for parts in zip(*declared, strict=True)
+    )
+    returned = merge.returned([graph.returned for graph in (base, *others)])
+    settings = {**base.settings, **fixed_sizes(name, sorted(merge.odd))}
+    dims = {**base.dims, name: batch}
+    found = replace(base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned)
+    return (found if merge.seen else base), sorted(merge.odd)
+
+
+def _same_length(a: Sequence[Item], b: Sequence[Item], where: str) -> None:
+    if len(a) != len(b):
+        raise DifferentStructureError(
+            f"{where} makes {len(a)} calls at one size, {len(b)} at another"
+        )
+
+
+class _Merge:
+    def __init__(self, graphs: Mapping[int, Graph], batch: int, name: str) -> None:
+        self.name = name
+        self.sizes = [batch, *(size for size in graphs if size != batch)]
+        self.odd: set[str] = set()
+        self.seen = False
+        self._tensors: dict[str, Tensor] = {}
+        self._where = ""
+
+    def op(self, parts: Sequence[Op]) -> Op:
+        first = parts[0]
+        for part in parts[1:]:
+            if part.name != first.name:
+                raise DifferentStructureError(f"{first.origin} is {first.name}, then {part.name}")
+            _same_length(first.body, part.body, first.name)
+            if list(part.attributes) != list(first.attributes):
+                raise DifferentStructureError(
+                    f"{first.name} has different arguments ({first.origin})"
+                )
+        self._where = f"{first.name} ({first.origin})"
+        operands = self.value([part.operands for part in parts])
+        results = self.value([part.results for part in parts])
+        attributes = {
+            key: self.value([part.attributes[key] for part in parts]) for key in first.attributes
+        }
+        body = tuple(self.op(children) for children in zip(*(p.body for p in parts), strict=True))
+        return replace(first, operands=operands, results=results, attributes=attributes, body=body)
+
+    def value(self, parts: Sequence[Item]) -> Item:
+        first = parts[0]
+        if len({type(part) for part in parts}) > 1:
+            raise DifferentStructureError(f"{self._where} has arguments of different kinds")
+        if isinstance(first, Tensor):
+            return self.tensor(parts)
+        if isinstance(first, tuple):
+            if len({len(part) for part in parts}) > 1:
+                raise DifferentStructureError(f"{self._where} has lists of different lengths")
+            return tuple(self.value(items) for items in zip(*parts, strict=True))
+        if type(first) is int:
+            return self.number(parts)
+        if any(part != first for part in parts):
+            self.odd.add(f"{self._where}: {first!r} depends on the batch size")
+        return first
+
+    def tensor(self, parts: Sequence[Tensor]) -> Tensor:
+        first = parts[0]
+        if first.name in self._tensors:
+            return self._tensors[first.name]
+        for part in parts[1:]:
+            if (part.name, part.rank, part.buffer) != (first.name, first.rank, first.buffer):
+                raise DifferentStructureError(f"%{first.name} is %{part.name} at another size")
+        strides = [part.strides for part in parts]
+        found = replace(
+            first,
+            shape=tuple(map(self.number, zip(*(part.shape for part in parts), strict=True))),
+            strides=None if any(s is None for s in strides) else self.strides(strides),
+            offset=self.number([part.offset for part in parts]),
+        )
+        self._tensors[first.name] = found
+        return found
+
+    def returned(self, parts: Sequence[tuple[Tensor, ...] | None]) -> tuple[Tensor, ...] | None:
+        """Return what the step returns at every batch size, if that is known."""
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        if len({len(part) for part in known}) > 1:
+            raise DifferentStructureError("it returns another number of tensors")
+        return tuple(map(self.tensor, zip(*known, strict=True)))
+
+    def strides(self, parts: Sequence[Item]) -> tuple[int, ...]:
+        return tuple(map(self.number, zip(*parts, strict=True)))
+
+    def number(self, parts: Sequence[int]) -> int:
+        """Return one number seen at every batch size: plain, or ``a*B+c`` where that fits all."""
+        first = parts[0]
+        if all(part == first for part in parts):
+            return first
+        slope, rest = divmod(parts[1] - first, self.sizes[1] - self.sizes[0])
+        constant = first - slope * self.sizes[0]
+        pairs = zip(self.sizes, parts, strict=True)
+        if rest or any(slope * size + constant != part for size, part in pairs):
+            self.odd.add(f"{self._where}: {first} is not linear in the batch size")
+            return first
+        self.seen = True
+        terms = (((self.name,), slope), ((), constant))
+        return make(terms, {self.name: self.sizes[0]})

@@ -1,0 +1,254 @@
+"""Which recorded descriptions mean the same tensor, and which tensors share memory.
+
+A recording's tensor and storage ids are used again after a free. So a name is opened at each
+definition and a buffer at each allocation; an id means whatever was bound to it last, as long as
+the description still fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from irgraph.capture.common.nodes import Recorded, TraceTensor
+from irgraph.ir.tensor import ITEMSIZE, tight
+
+
+@dataclass(slots=True, eq=False)
+class Handle:
+    """A tensor before it has a name.
+
+    Attributes:
+        dtype, shape, device: as the IR has them; strides are ``None`` where contiguous.
+        buffer: number of its allocation.
+        offset: bytes from the start of the buffer.
+        guessed: whether its memory is known only from a trace (it may be corrected once).
+        hint: a role and a label, if the front end knows them.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    buffer: int
+    offset: int
+    device: str
+    guessed: bool = False
+    hint: tuple[str, str] = ("", "")
+
+    @property
+    def geometry(self) -> tuple[object, ...]:
+        """What makes two views of one buffer the same bytes in the same order."""
+        return (self.buffer, self.offset, self.shape, self.strides, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A tensor as a running program shows it: ``impl`` and ``storage`` are addresses.
+
+    Storages are kept alive while they are recorded, so their addresses are not used again.
+    """
+
+    impl: int
+    storage: int
+    offset: int
+    device: str
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None
+    hint: tuple[str, str] = ("", "")
+
+
+class Identities:
+    """The tensors known so far, by everything a recording may call them."""
+
+    def __init__(self, shared_storage: Sequence[str] = ()) -> None:
+        self.buffers = 0
+        self.devices: dict[str, str] = {}
+        self._shared = tuple(shared_storage)
+        self._ids: dict[int, Handle] = {}
+        self._storages: dict[int, int] = {}
+        self._allocated: dict[int, tuple[str, int]] = {}
+        self._homes: dict[int, str] = {}
+        self._addresses: dict[int, int] = {}
+        self._impls: dict[int, Handle] = {}
+        self._geometries: dict[tuple[object, ...], Handle] = {}
+
+    def device(self, name: str) -> str:
+        """Return the IR's name of a torch device: ``cpu``, or ``gpu0`` and on as they appear."""
+        if name in self.devices:
+            return self.devices[name]
+        if not name:
+            return "gpu0" if self.devices else "cpu"
+        kind, _, number = name.partition(":")
+        if kind == "cpu":
+            return "cpu"
+        alike = [known for known in self.devices if known.partition(":")[0] == kind]
+        if alike and (not number or alike == [kind]):
+            found = self.devices[alike[0]]  # "cuda" means the one card in use
+        else:
+            found = f"gpu{len(set(self.devices.values()))}"
+        self.devices[name] = found
+        return found
+
+    def find(self, tensor: TraceTensor) -> Handle | None:
+        """Return the known tensor that a trace describes, or ``None``."""
+        handle = self._ids.get(tensor.id)
+        if handle is not None and self._fits(tensor, handle):
+            return handle
+        buffer = self._memory_of(tensor)
+        if buffer is None or self._unknown_storage(tensor):
+            return None
+        offset = tensor.offset * ITEMSIZE[tensor.dtype]
+        return self._geometries.get(
+            (buffer, offset, tensor.shape, tight(tensor.shape, tensor.strides), tensor.dtype)
+        )
+
+    def use(self, tensor: TraceTensor) -> Handle:
+        """Return the tensor that a trace describes; one never seen exists since before."""
+        handle = self.find(tensor)
+        if handle is None:
+            if not self._may_view(tensor):
+                self._storages.pop(tensor.storage, None)
+            handle = self._open(tensor, self._buffer_of(tensor), tensor.strides)
+        self.bind(tensor, handle)
+        return handle
+
+    def _may_view(self, tensor: TraceTensor) -> bool:
+        """Tell whether a tensor never seen may lie in the memory that its storage id means.
+
+        Else the id was used again: a lone host scalar (a number of the program's), another
+        element type, or more than was allocated.
+        """
+        if tensor.device.startswith("cpu") and not tensor.shape:
+            return False
+        dtype, elements = self._allocated.get(self._memory_of(tensor) or 0, ("", 0))
+        last = tensor.offset + (math.prod(tensor.shape) if tensor.strides is None else 1)
+        return dtype == tensor.dtype and last <= elements
+
+    def define(
+        self,
+        tensor: TraceTensor,
+        inputs: Sequence[TraceTensor],
+        strides: tuple[int, ...] | None = None,
+    ) -> Handle:
+        """Open a new tensor for a result: in an input's buffer if they share a storage."""
+        shared = not self._unknown_storage(tensor) and any(
+            source.storage == tensor.storage for source in inputs
+        )
+        if not shared:
+            self._storages.pop(tensor.storage, None)
+        handle = self._open(tensor, self._buffer_of(tensor), tensor.strides or strides)
+        self.bind(tensor, handle)
+        return handle
+
+    def bind(self, tensor: Recorded, handle: Handle | None) -> None:
+        """Let a trace's ids mean this tensor from now on."""
+        if isinstance(tensor, TraceTensor) and handle is not None:
+            self._ids[tensor.id] = handle
+            if not self._unknown_storage(tensor):
+                self._storages[tensor.storage] = handle.buffer
+
+    def use_exact(self, exact: Exact, described: Recorded) -> Handle:
+        """Return the tensor that a program showed; ``described`` is the trace's word for it."""
+        handle = self.known(exact)
+        if handle is None:
+            handle = self._adopt(exact, described) or self._open_exact(exact)
+        self._impls[exact.impl] = handle
+        self.bind(described, handle)
+        return handle
+
+    def define_exact(self, exact: Exact, described: Recorded) -> Handle:
+        """Open a new tensor for a result that a program showed."""
+        handle = self._open_exact(exact)
+        self._impls[exact.impl] = handle
+        self.bind(described, handle)
+        return handle
+
+    def touched(self, exact: Exact) -> bool:
+        """Tell whether the memory of a tensor that a program showed is known."""
+        return exact.storage in self._addresses
+
+    def known(self, exact: Exact) -> Handle | None:
+        """Return the tensor that a program showed, if it is known."""
+        buffer = self._addresses.get(exact.storage)
+        if buffer is None:
+            return None
+        geometry = (buffer, exact.offset, exact.shape, exact.strides, exact.dtype)
+        handle = self._impls.get(exact.impl)
+        if handle is not None and handle.geometry == geometry:
+            return handle
+        return self._geometries.get(geometry)
+
+    def _adopt(self, exact: Exact, described: Recorded) -> Handle | None:
+        """Give a tensor that only the trace knew so far its true memory."""
+        if not isinstance(described, TraceTensor) or exact.storage in self._addresses:
+            return None
+        handle = self._ids.get(described.id)
+        if handle is None or not handle.guessed or not self._fits(described, handle):
+            return None
+        handle.guessed = False
+        self._addresses[exact.storage] = handle.buffer
+        return handle
+
+    def _open_exact(self, exact: Exact) -> Handle:
+        if exact.storage not in self._addresses:
+            self.buffers += 1
+            self._addresses[exact.storage] = self.buffers
+        handle = Handle(
+            exact.dtype,
+            exact.shape,
+            exact.strides,
+            self._addresses[exact.storage],
+            exact.offset,
+            self.device(exact.device),
+            hint=exact.hint,
+        )
+        self._geometries[handle.geometry] = handle
+        self._homes.setdefault(handle.buffer, handle.device)
+        return handle
+
+    def _open(self, tensor: TraceTensor, buffer: int, strides: tuple[int, ...] | None) -> Handle:
+        handle = Handle(
+            tensor.dtype,
+            tensor.shape,
+            tight(tensor.shape, strides),
+            buffer,
+            tensor.offset * ITEMSIZE[tensor.dtype],
+            self.device(tensor.device),
+            guessed=True,
+        )
+        self._geometries[handle.geometry] = handle
+        self._homes.setdefault(handle.buffer, handle.device)
+        size = tensor.offset + math.prod(tensor.shape)
+        self._allocated.setdefault(buffer, (tensor.dtype, size))
+        return handle
+
+    def _buffer_of(self, tensor: TraceTensor) -> int:
+        known = None if self._unknown_storage(tensor) else self._memory_of(tensor)
+        if known is not None:
+            return known
+        self.buffers += 1
+        return self.buffers
+
+    def _memory_of(self, tensor: TraceTensor) -> int | None:
+        """Return the buffer that a storage id means: on another device it was used again."""
+        buffer = self._storages.get(tensor.storage)
+        if buffer is None or self._homes.get(buffer) != self.device(tensor.device):
+            return None
+        return buffer
+
+    def _unknown_storage(self, tensor: TraceTensor) -> bool:
+        """Tell whether a storage id says nothing: none at all, nothing in it, or all alike."""
+        return not tensor.storage or 0 in tensor.shape or tensor.device.startswith(self._shared)
+
+    def _fits(self, tensor: TraceTensor, handle: Handle) -> bool:
+        if handle.dtype != tensor.dtype or handle.shape != tensor.shape:
+            return False
+        if handle.offset != tensor.offset * ITEMSIZE[tensor.dtype]:
+            return False
+        if tensor.strides is not None and handle.strides != tight(tensor.shape, tensor.strides):
+            return False
+        if self._unknown_storage(tensor):
+            return True
+        return self._memory_of(tensor) == handle.buffer

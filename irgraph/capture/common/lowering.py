@@ -1,0 +1,196 @@
+"""From a tree of recorded nodes to calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.capture.common.calls import Call, fill, handles_in, known_schema
+from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE
+from irgraph.capture.common.nodes import Node, TraceTensor, saved_copies
+from irgraph.capture.common.resolve import Record, Resolver, set_results, tensors_in
+from irgraph.ir.op import is_call_name
+from irgraph.ir.schema import Schema
+
+OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
+MODULE = "irgraph.module#"
+"""Prefix of the ranges by which a live capture marks the calls of a submodule."""
+
+MODULES = (MODULE, "module::")
+"""Prefixes of annotations that hold the path of a module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a call inherits from the ranges around it."""
+
+    thread: str = "main"
+    module: str = ""
+    phase: str = "forward"
+
+
+@dataclass(slots=True)
+class Lowering:
+    """One recording on its way to calls.
+
+    Attributes:
+        source: word for origins, such as ``et.json``.
+        resolver: knows the recording's tensors.
+        records: by node id, what the program itself showed of that device call.
+        threads: the IR's thread names by the recording's number.
+        renumber: whether origins count calls, where the recording's ids differ from run to run.
+        schemas: recorded schemas that the shipped list lacks.
+        links: origins of a backward call and of its forward call.
+    """
+
+    source: str
+    resolver: Resolver
+    records: Mapping[int, Record] = field(default_factory=dict)
+    threads: dict[int, str] = field(default_factory=dict)
+    renumber: bool = False
+    schemas: dict[str, None] = field(default_factory=dict)
+    links: list[tuple[str, str]] = field(default_factory=list)
+    _forward: dict[int, Call] = field(default_factory=dict)
+    _module: str = ""
+    _count: int = 0
+
+    def calls(self, nodes: Sequence[Node], around: Around | None = None) -> list[Call]:
+        """Return the calls that recorded nodes stand for, in launch order."""
+        around = around or Around()
+        return [call for node in nodes for call in self._node(node, around)]
+
+    def _node(self, node: Node, around: Around) -> list[Call]:
+        if node.name.startswith(BOOKKEEPING):
+            return self.calls(node.children, around)
+        if node.name.startswith(EVALUATE) or node.backward:
+            return self._autograd(node)
+        if _is_casting(node):
+            return self.calls(node.children, around)
+        if node.name.startswith(MODULES):
+            return self.calls(node.children, replace(around, module=_path(node.name)))
+        around = self._on_thread(node, around)
+        found = known_schema(node.schema) if node.schema else None
+        if found is None:
+            if node.schema:
+                self.resolver.counts["calls whose schema cannot be read: taken for labels"] += 1
+            return [self._unschemed(node, around)]
+        schema, shipped = found
+        if len(node.inputs) != len(schema.arguments):
+            self.resolver.counts["calls have more or fewer arguments than their schema"] += 1
+        if not shipped:
+            self.schemas[node.schema] = None
+        saved = self.calls(saved_copies(node), around)
+        call = self._start(node, schema.name, around)
+        if node.sequence >= 0:
+            self._forward[node.sequence] = call
+        if schema.composite and node.children and node.id not in self.records:
+            return [self._composite(node, schema, call, around)]
+        return [*saved, self._device(node, schema, call)]
+
+    def _on_thread(self, node: Node, around: Around) -> Around:
+        if around.thread == "backward":
+            return around
+        thread = self.threads.setdefault(node.thread, f"thread{len(self.threads) + 1}")
+        if thread == "backward":
+            return Around(thread, around.module, "backward")
+        return replace(around, thread=thread)
+
+    def _start(self, node: Node, name: str, around: Around) -> Call:
+        self._count += 1
+        number = self._count if self.renumber else node.id
+        call = Call(name, origin=f"{self.source}#{number}")
+        call.thread, call.module, call.phase = around.thread, around.module, around.phase
+        return call
+
+    def _unschemed(self, node: Node, around: Around) -> Call:
+        """Lower a range that is no operator: a label, or a kernel that was called by its name."""
+        if node.name.startswith(OPTIMIZER):
+            around = replace(around, phase="optimizer")
+        call = self._start(node, label(node.name), around)
+        if node.name.startswith("triton") and not node.children:
+            tensors = [value for value in node.inputs if isinstance(value, TraceTensor)]
+            call.operands = [self.resolver.used(tensor) for tensor in tensors]
+            self.resolver.counts["compiled kernels without a schema: kept as opaque ops"] += 1
+        call.body = self.calls(node.children, around)
+        return call
+
+    def _autograd(self, node: Node) -> list[Call]:
+        """Collapse the engine's wrapper and the autograd node in it into one scope."""
+        inner = node if node.backward else next((c for c in node.children if c.backward), None)
+        if inner is None:
+            return self.calls(node.children, Around("backward", "", "backward"))
+        forward = self._forward.get(inner.sequence)
+        # a gradient is accumulated right behind the node that made it
+        self._module = forward.module if forward is not None else self._module
+        around = Around("backward", self._module, "backward")
+        call = self._start(inner, autograd_name(inner.name), around)
+        if forward is not None:
+            self.links.append((call.origin, forward.origin))
+        early = [self.resolver.find(value) for value in inner.inputs]
+        call.body = self.calls(inner.children, around)
+        if inner is not node:
+            call.body += self.calls([c for c in node.children if c is not inner], around)
+        inside = {id(handle) for c in call.walk() for handle in handles_in(c.results)}
+        late = [self.resolver.find(value) for value in inner.inputs]
+        found = [a or b for a, b in zip(early, late, strict=True)]
+        call.operands = [h for h in found if h is not None and id(h) not in inside]
+        return [call]
+
+    def _composite(self, node: Node, schema: Schema, call: Call, around: Around) -> Call:
+        """Lower an operator made of others; its tensors are those its body names."""
+        resolver = self.resolver
+        early = {id(value): resolver.find(value) for value in tensors_in(node.inputs)}
+        call.body = self.calls(node.children, around)
+        inputs = resolver.composite_inputs(node, early)
+        fill(call, schema, inputs, resolver.identities.device)
+        known = {id(h) for inner in call.body for c in inner.walk() for h in handles_in(c.results)}
+        known.update(id(handle) for handle in handles_in(inputs))
+        outputs = resolver.composite_outputs(node, known)
+        if outputs is None:
+            call.body = []
+            resolver.counts["calls whose body does not show their result: body left out"] += 1
+            outputs = resolver.opened(node)
+        set_results(call, schema, inputs, outputs)
+        return call
+
+    def _device(self, node: Node, schema: Schema, call: Call) -> Call:
+        """Lower a call that reaches the device; what it called in turn is its own affair."""
+        resolver = self.resolver
+        record = self.records.get(node.id)
+        if record is None:
+            inputs = [resolver.used(value) for value in node.inputs]
+            outputs = resolver.results(node, schema, inputs)
+        else:
+            schema, _ = known_schema(record.schema) or (schema, True)
+            inputs = resolver.exact_inputs(record, node)
+            outputs = resolver.exact_outputs(record, node)
+        fill(call, schema, inputs, resolver.identities.device)
+        set_results(call, schema, inputs, outputs)
+        return call
+
+
+def _is_casting(node: Node) -> bool:
+    """Tell whether a call is autocast's: it casts operands and calls the same operator on them."""
+    if not node.schema or not node.children or node.children[-1].schema != node.schema:
+        return False
+    return all(child.name == "aten::to" for child in node.children[:-1])
+
+
+def _path(name: str) -> str:
+    return next(name[len(prefix) :] for prefix in MODULES if name.startswith(prefix))
+
+
+def autograd_name(name: str) -> str:
+    """Return the IR's name of an autograd node: ``autograd.AddmmBackward0``."""
+    return "autograd." + name.removeprefix(EVALUATE).removeprefix("torch::autograd::")
+
+
+def label(name: str) -> str:
+    """Return an annotation's words, marked where they could be taken for a call's name."""
+    return f"label {name}" if is_call_name(name) or name.startswith("autograd.") else name
+
+
+def thread_names(nodes: Sequence[Node], main: int) -> dict[int, str]:
+    """Return the threads' names: ``main``, and ``backward`` for those that ran autograd nodes."""
+    names = {node.thread: "backward" for node in nodes if node.backward and node.thread != main}
+    return {main: "main", **names}

@@ -1,0 +1,222 @@
+"""The calls of a recording, one node each, whatever the recording's version."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from irgraph.capture.common.damage import LARGEST, DamagedError, shown, whole
+from irgraph.ir.tensor import ITEMSIZE
+
+Recorded: TypeAlias = Any
+"""A recorded value: a ``TraceTensor`` or ``Exact``, a literal, ``None``, or a list of them."""
+
+Json: TypeAlias = Any
+"""A decoded piece of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceTensor:
+    """A tensor as an execution trace describes it; both ids are used again after a free.
+
+    Attributes:
+        id: of the tensor object.
+        storage: id of its memory; 0 where it has none.
+        offset: elements from the start of the storage.
+        device: torch's name, such as ``cuda:0``; ``""`` where the trace does not say.
+        shape, strides: in elements; strides are ``None`` where the trace does not say, and
+            all 0 for a sparse tensor.
+        dtype: the IR's name of the element type.
+    """
+
+    id: int
+    storage: int
+    offset: int
+    device: str
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One recorded range: an operator, an autograd node or an annotation.
+
+    An exception (checkpointing stops early by one) leaves ranges without their caller.
+
+    Attributes:
+        id: number in the recording, in order of starts.
+        name: as recorded, such as ``aten::linear``.
+        schema: torch's schema string, ``""`` where it is no operator.
+        inputs, outputs: values in the schema's order; tensors as ``TraceTensor``.
+        sequence: autograd sequence number, -1 if none.
+        forward: id of the range on the forward thread that a backward node belongs to.
+        thread: the recording's thread number.
+        backward: whether it is an autograd node.
+        parent: id of the range that called it, 0 if none, ``LOST`` if the recording lacks it.
+        children: what it called, in order of starts.
+        record: number that a Kineto trace of the same run gives to the call, 0 if unknown.
+    """
+
+    id: int
+    name: str
+    schema: str = ""
+    inputs: list[Recorded] = field(default_factory=list)
+    outputs: list[Recorded] = field(default_factory=list)
+    sequence: int = -1
+    forward: int = 0
+    thread: int = 0
+    backward: bool = False
+    parent: int = 0
+    children: list[Node] = field(default_factory=list)
+    record: int = 0
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it, outer before inner."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed(node.children))
+
+
+def saved_copies(node: Node) -> list[Node]:
+    """Return the copies that autograd takes of what an in-place call is about to overwrite.
+
+    The call's backward reads them; nothing else that a call does inside is read elsewhere.
+    """
+    writes = node.name.endswith("_") and not node.name.endswith("__")
+    return [child for child in node.children if writes and child.name == "aten::clone"]
+
+
+DTYPES = {
+    "float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16",
+    "long int": "i64", "long": "i64", "long long": "i64", "int": "i32", "short": "i16",
+    "short int": "i16", "signed char": "i8", "unsigned char": "u8", "bool": "bool",
+    "c10::complex<float>": "c64", "c10::complex<double>": "c128",
+    "c10::Float8_e4m3fn": "f8e4m3", "c10::Float8_e5m2": "f8e5m2",
+}  # fmt: skip
+"""The IR's element types by the C++ names that traces use."""
+
+BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
+"""What stands for an unknown element type, by its bytes."""
+
+UNDEFINED = "nullptr"
+
+LOST = -1
+"""Stands for the id of a caller that was not recorded."""
+
+
+DEVICE = re.compile(r"([a-z]\w*(:\d{1,4})?)?", re.ASCII)
+"""torch's name of a device, or none."""
+
+_LISTS = ("GenericList[", "Tuple[", "List[")
+_DEEPEST = 8  # levels of lists in a value
+
+
+def values(
+    raw: Sequence[Json],
+    shapes: Sequence[Json],
+    types: Sequence[Json],
+    strides: Sequence[Json],
+    repairs: Counter[str],
+) -> list[Recorded]:
+    """Return recorded values with every tensor described in full and nothing for ``<None>``.
+
+    ``repairs`` counts by a sentence what contradicts itself and can be read all the same.
+
+    Raises:
+        DamagedError: a value makes no sense.
+    """
+    if not len(raw) == len(shapes) == len(types):
+        found = f"{len(raw)} values, {len(shapes)} shapes and {len(types)} types"
+        raise DamagedError(f"it has {found}")
+    return [
+        _value(value, shapes[i], types[i], _at(strides, i, None), repairs)
+        for i, value in enumerate(raw)
+    ]
+
+
+def _value(
+    value: Json, shape: Json, kind: str, strides: Json, repairs: Counter[str], depth: int = 0
+) -> Recorded:
+    if depth > _DEEPEST:
+        raise DamagedError("a value is nested too deeply")
+    if kind.startswith("Tensor("):
+        return _tensor(value, shape, kind[7:-1], strides, repairs)
+    if kind.startswith(_LISTS) and isinstance(value, list):
+        kinds = _split(kind[kind.index("[") + 1 : -1])
+        if len(kinds) < len(value):
+            kinds = kinds + kinds[-1:] * (len(value) - len(kinds))
+        return [
+            _value(item, _at(shape, i, []), kinds[i], _at(strides, i, None), repairs, depth + 1)
+            for i, item in enumerate(value)
+        ]
+    if isinstance(value, (list, dict)):
+        raise DamagedError(f"{shown(value)} is no value of type {shown(kind)}")
+    if type(value) is int and not -LARGEST <= value <= LARGEST:
+        raise DamagedError(f"the number {value} does not fit into 64 bits")
+    return None if value == "<None>" else value
+
+
+def _at(items: Json, i: int, default: Json) -> Json:
+    return items[i] if isinstance(items, list) and i < len(items) else default
+
+
+def _split(kinds: str) -> list[str]:
+    """Split a list of types at commas outside brackets."""
+    if "[" not in kinds and "<" not in kinds:
+        return kinds.split(",")
+    parts, depth, start = [], 0, 0
+    for i, char in enumerate(kinds):
+        depth += (char in "[<(") - (char in "]>)")
+        if char == "," and depth == 0:
+            parts.append(kinds[start:i])
+            start = i + 1
+    return [*parts, kinds[start:]]
+
+
+def _tensor(
+    value: Json, shape: Json, dtype: str, strides: Json, repairs: Counter[str]
+) -> TraceTensor | None:
+    if dtype.startswith(UNDEFINED):
+        return None
+    if not isinstance(value, list) or len(value) < 6:
+        raise DamagedError(f"a tensor is {shown(value)}, not a list of six")
+    identity, storage, offset, numel, itemsize = (
+        whole(item, f"tensor's {word}", 0)
+        for item, word in zip(value, ("id", "storage", "offset", "size", "itemsize"), strict=False)
+    )
+    device = value[5]
+    if not isinstance(device, str) or not DEVICE.fullmatch(device):
+        raise DamagedError(f"its tensor's device is {shown(device)}")
+    known = DTYPES.get(dtype) or BY_SIZE.get(itemsize, "u8")
+    sizes = _sizes(shape, "shape")
+    if not device:  # a sparse tensor: it has no memory of its own
+        return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
+    elements = math.prod(sizes)
+    if elements != numel:
+        repairs["tensors have another number of elements than their shape gives: shape taken"] += 1
+    if dtype in DTYPES and ITEMSIZE[known] != itemsize:
+        repairs["tensors have elements of another size than their type: type taken"] += 1
+    whole((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
+    steps = _sizes(strides, "strides") if strides else ()
+    return TraceTensor(
+        identity, storage, offset, device, sizes, known, steps if len(steps) == len(sizes) else None
+    )
+
+
+def _sizes(sizes: Json, what: str) -> tuple[int, ...]:
+    if not isinstance(sizes, list):
+        raise DamagedError(f"its tensor's {what} is {shown(sizes)}, not a list")
+    return tuple(whole(size, f"tensor's {what}", 0) for size in sizes)
+
+
+def unknown_types(kinds: Iterable[str]) -> list[str]:
+    """Return the element types among recorded types that the IR does not have."""
+    found = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
+    return sorted(name for name in found if name not in DTYPES)

@@ -1,0 +1,60 @@
+"""What a front end returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import Diagnostic, Place, fail
+from irgraph.ir.graph import Graph
+from irgraph.ir.verify import OPERANDS, describe, verify
+
+MOST = 10
+"""Findings that are shown of a graph that is not sound."""
+
+DEFECT = 70
+"""Exit code of what is no fault of the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A captured step and what to know about it.
+
+    Attributes:
+        graph: the step.
+        notes: what was assumed, left out or repaired, one sentence each.
+        differing: ops whose form on the accelerator differs from what was captured, one line each.
+        links: pairs of origins, a backward op's and that of the forward op it belongs to.
+        health: what was repaired in the Kineto trace that was read with it, as lines of text.
+    """
+
+    graph: Graph
+    notes: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
+    health: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """Return 3 where a trace had to be repaired, 0 where it was clean."""
+        return 3 if self.health else 0
+
+
+def sound(graph: Graph, source: str, *, program: bool = False) -> Graph:
+    """Return a graph that obeys every rule, or raise an error with what it breaks.
+
+    A trace may be damaged (exit code 4); of a ``program`` that ran, it is a defect of irgraph
+    (exit code 70). Where a recorded call does not fit its schema, the graph is marked so that none
+    is held to it.
+    """
+    findings = verify(graph)
+    if findings:
+        graph = replace(graph, settings={**graph.settings, OPERANDS: "as recorded"})
+        findings = verify(graph)
+    if not findings:
+        return graph
+    notes = [Diagnostic(describe(graph, f), severity="note") for f in findings[:MOST]]
+    count = f"{len(findings)} rule is" if len(findings) == 1 else f"{len(findings)} rules are"
+    message = f"the {'step' if program else 'trace'} gives no sound model: {count} broken"
+    hint = "this is a defect of irgraph, not of the program: please report it" if program else ""
+    code = DEFECT if program else 4
+    raise fail(message, Place(source) if source else None, hint=hint, notes=notes, exit_code=code)

@@ -1,0 +1,32 @@
+"""A named dimension of a program: graphs at other sizes, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from irgraph.capture.common.fit import DifferentStructureError, with_batch
+from irgraph.capture.common.symbolic import other_sizes
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.graph import Graph
+
+
+def with_named_dim(
+    graph: Graph, name: str, size: int, at: Callable[[int], Graph]
+) -> tuple[Graph, list[str]]:
+    """Return a graph with the sizes that follow from a dimension as expressions in it.
+
+    ``at`` gives the graph at another size; where that fails, or makes other calls, sizes stay
+    plain and the note that is returned says why. A size of 1 stays plain: axes of one element are
+    treated apart.
+    """
+    if size == 1:
+        return graph, [f"sizes do not follow from {name}: it is 1"]
+    try:
+        others = {other: at(other) for other in other_sizes(size) if other != size}
+        word = name if name.isascii() and name.isidentifier() else "B"
+        return with_batch({size: graph, **others}, size, word)
+    except DifferentStructureError as error:
+        reason = str(error)
+    except IrgraphError as error:
+        reason = error.diagnostics[0].message
+    return graph, [f"sizes do not follow from {name}: at others, {reason}"]

@@ -1,0 +1,136 @@
+"""A file to be lowered: opened once, recognised by its first bytes, read by one front end."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import zlib
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Self
+
+from irgraph.diagnostics import Place, fail
+from irgraph.files import unpack
+
+GZIP, ZIP, BOM = b"\x1f\x8b", b"PK\x03\x04", b"\xef\xbb\xbf"
+
+LOOKED_AT = 1 << 16
+"""Bytes from the start of a file by which its kind is recognised."""
+
+
+class Source:
+    """A file, or ``-`` for standard input, or a folder; it stands for its path.
+
+    It is opened once, at its first use, so that a pipe can be recognised and then read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def opened(cls, path: str | Path | Source) -> AbstractContextManager[Source]:
+        """Return a context that holds a source for a path; a source stays open behind it."""
+        return nullcontext(path) if isinstance(path, Source) else cls(path)
+
+    def __str__(self) -> str:
+        """Return the path as the user gave it."""
+        return str(self.path)
+
+    def __fspath__(self) -> str:
+        """Return the path as the user gave it."""
+        return str(self.path)
+
+    def __enter__(self) -> Self:
+        """Return the source, which is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file where it was opened here."""
+        if "_file" in self.__dict__ and str(self) != "-":
+            self._file.close()
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return "stdin" if str(self) == "-" else str(self)
+
+    @cached_property
+    def _file(self) -> IO[bytes]:
+        try:
+            file = sys.stdin.buffer if str(self) == "-" else self.path.open("rb")
+            return file if file.seekable() else io.BytesIO(file.read())
+        except OSError as error:
+            raise fail(error.strerror or str(error), Place(str(self))) from None
+
+    def open(self) -> IO[bytes]:
+        """Return the file at its beginning; whoever asks next gets the same one.
+
+        Raises ``IrgraphError`` where it cannot be read.
+        """
+        self._file.seek(0)
+        return self._file
+
+    def read(self) -> bytes:
+        """Return the whole content, unpacked where it is gzipped.
+
+        Raises ``IrgraphError`` where it cannot be read or unpacked.
+        """
+        return unpack(self.open().read(), self.name)
+
+    @cached_property
+    def start(self) -> bytes:
+        """The first bytes of the content, unpacked where it is gzipped; none of a folder."""
+        if self.path.is_dir():
+            return b""
+        data = self.open().read(LOOKED_AT)
+        if data.startswith(GZIP):
+            try:
+                data = zlib.decompressobj(31).decompress(data, LOOKED_AT)
+            except zlib.error:
+                return data
+        return data.removeprefix(BOM)
+
+    @property
+    def text(self) -> bytes:
+        """The first bytes of a text, without white space in front of it."""
+        return self.start.lstrip()
+
+
+def is_execution_trace(start: bytes) -> bool:
+    """Tell the beginning of an execution trace by its first keys."""
+    first = re.search(rb'"(nodes|traceEvents|op_schema|schemaVersion)"', start)
+    key = first[1] if first else b""
+    version = re.search(rb'"schema"\s*:\s*"\d', start)
+    if start[:1] != b"{" or key == b"traceEvents":
+        return False
+    return version is not None or key in (b"nodes", b"op_schema")
+
+
+def is_kineto_trace(start: bytes) -> bool:
+    """Tell the beginning of a Kineto trace by its first keys; a bare list of events is one, too."""
+    if start[:1] == b"[":
+        return b'"ph"' in start
+    keys = b'"traceEvents"' in start or b'"schemaVersion"' in start
+    return start[:1] == b"{" and keys and not is_execution_trace(start)
+
+
+def no_trace(start: bytes, wanted: str, source: str) -> None:
+    """Raise an error that says what a file is where it cannot be a trace.
+
+    ``start`` holds its first bytes, ``wanted`` is what it should be, such as ``a Kineto trace``.
+    """
+    start = start.lstrip()
+    if not start:
+        hint = "was the profiler stopped in order?"
+        raise fail("the file is empty", Place(source), hint=hint)
+    if start[:1] in b"{[":
+        return
+    hint = ""
+    if start[:1] == b"<":
+        kind = "HTML or XML"
+        hint = "a download may have saved an error page instead of the file"
+    else:
+        kind = "binary data" if b"\x00" in start[:512] else "not JSON"
+    raise fail(f"this is {kind}, not {wanted}", Place(source), hint=hint)

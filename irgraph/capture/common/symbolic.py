@@ -1,0 +1,62 @@
+"""The batch dimension of a captured step: captures at other sizes, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from irgraph.capture.common.fit import DifferentStructureError, with_batch
+from irgraph.capture.common.result import Capture
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.graph import Graph
+from irgraph.ir.resize import with_dims
+
+ONE_DIFFERS = (
+    "at batch size 1 torch makes other calls than at {size}: the graph shows those of {size}"
+)
+
+
+def other_sizes(batch: int) -> tuple[int, ...]:
+    """Return more batch sizes to compare with: smaller ones where there is room.
+
+    Size 1 is never among them, since torch treats axes of one element apart.
+    """
+    if batch == 1:
+        return (2, 4, 6)
+    return (batch // 2, batch // 4) if batch >= 16 else (2 * batch, 3 * batch)
+
+
+def with_symbolic_batch(
+    captured: Capture, batch: int, at: Callable[[int], Capture], sizes: Sequence[int]
+) -> Capture:
+    """Return a capture with the sizes that follow from its batch size as expressions in ``B``.
+
+    ``at`` captures the step at another size; where that fails, or gives other calls, the sizes
+    stay plain and a note says so. A batch of 1 is fitted at the other sizes and then set.
+    """
+    try:
+        graphs = {size: at(size).graph for size in sizes if size != batch}
+        if batch != 1:
+            graph, odd = with_batch({batch: captured.graph, **graphs}, batch)
+        else:
+            graph, odd = _fitted_without(captured.graph, graphs)
+    except DifferentStructureError as error:
+        return _plain(captured, f"the calls depend on it: {error}")
+    except IrgraphError as error:
+        return _plain(captured, f"other sizes fail: {error.diagnostics[0].message}")
+    return replace(captured, graph=graph, notes=(*captured.notes, *odd))
+
+
+def _fitted_without(one: Graph, graphs: dict[int, Graph]) -> tuple[Graph, list[str]]:
+    """Fit the captures at sizes above 1 and return the result at size 1."""
+    size = min(graphs)
+    graph, odd = with_batch(graphs, size)
+    if not graph.dims.keys() - one.dims.keys():
+        return one, odd
+    if [op.name for op in graph.walk()] != [op.name for op in one.walk()]:
+        odd = [*odd, ONE_DIFFERS.format(size=size)]
+    return with_dims(graph, {"B": 1}), odd
+
+
+def _plain(captured: Capture, reason: str) -> Capture:
+    return replace(captured, notes=(*captured.notes, f"no batch dimension: {reason}"))

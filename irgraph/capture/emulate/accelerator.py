@@ -1,0 +1,140 @@
+"""What a captured step would do on an accelerator and the capture does in another form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from irgraph.capture.common.calls import Call, Item, handles_in
+from irgraph.capture.common.identity import Handle, Identities
+from irgraph.ir.tensor import DeviceRef
+
+INDEXING = ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_")
+
+CPU_NOTES = (
+    "captured on the CPU: tensors stand for the accelerator's, and copies between host and "
+    "device are missing",
+    "captured on the CPU: backward ran on the calling thread; it is shown on thread backward",
+)
+"""What a program that ran on the CPU cannot show."""
+
+
+def as_accelerator(calls: list[Call], identities: Identities) -> list[str]:
+    """Change calls to the form they have on an accelerator; return a sentence for each change."""
+    notes = []
+    if _in_place_index_backward(calls):
+        notes.append("IndexBackward0 adds in place on a device; the capture showed a copy")
+    if _copy_host_indices(calls, identities):
+        notes.append("copies of host indices to the device, which indexing makes, were added")
+    if _take_sparse_gradients(calls):
+        notes.append("AccumulateGrad takes sparse gradients over; the capture showed a clone")
+    return notes
+
+
+def _in_place_index_backward(calls: Sequence[Call]) -> bool:
+    """Undo what a dispatch mode changes: torch then gives up writing into the fresh zeros."""
+    changed: dict[int, Handle] = {}
+    for scope in _walk(calls):
+        if scope.name == "autograd.IndexBackward0":
+            for call in scope.body:
+                changed.update(_made_in_place(call, calls))
+    if changed:
+        _substitute(calls, lambda handle: changed.get(id(handle), handle))
+    return bool(changed)
+
+
+def _made_in_place(call: Call, calls: Sequence[Call]) -> dict[int, Handle]:
+    """Let an ``index_put`` write its operand; return its result's id and that operand."""
+    if call.name != "aten.index_put" or len(call.results) != 1:
+        return {}
+    zeros, result = call.operands[0], call.results[0]
+    _move(calls, result.buffer, zeros.buffer)
+    call.name = "aten._index_put_impl_"
+    call.results, call.written = [], [zeros]
+    call.attributes["unsafe"] = True
+    return {id(result): zeros}
+
+
+def _take_sparse_gradients(calls: Sequence[Call]) -> bool:
+    """Undo another change by the mode: it holds on to gradients, so torch would clone them."""
+    found = False
+    for scope in _walk(calls):
+        if scope.name == "autograd.AccumulateGrad":
+            parts = {call.name: call.results[0] for call in scope.body if call.results}
+            for call in scope.body:
+                found = _taken(call, parts) or found
+    return found
+
+
+def _taken(call: Call, parts: Mapping[str, Handle]) -> bool:
+    """Let a clone of a sparse tensor be a new one over the same indices and values."""
+    if call.name != "aten.clone" or not {"aten._indices", "aten._values"} <= parts.keys():
+        return False
+    call.name = "aten._sparse_coo_tensor_unsafe"
+    call.operands = [parts["aten._indices"], parts["aten._values"]]
+    call.attributes = {"size": call.results[0].shape}
+    return True
+
+
+def _copy_host_indices(calls: list[Call], identities: Identities) -> bool:
+    """Put before each indexing of a device tensor the copies that its host indices need."""
+    added = False
+    for siblings in [calls, *(call.body for call in _walk(calls))]:
+        for call in list(siblings):
+            if call.name in INDEXING and call.operands[0].device != "cpu":
+                added = _copy_indices(call, siblings, identities) or added
+    return added
+
+
+def _copy_indices(call: Call, siblings: list[Call], identities: Identities) -> bool:
+    indices = call.operands[1] if len(call.operands) > 1 else ()
+    copies: dict[int, Handle] = {}
+    for index in handles_in(indices):
+        if index.device == "cpu":
+            copy, copies[id(index)] = _copy(index, call, identities)
+            place = next(i for i, other in enumerate(siblings) if other is call)
+            siblings.insert(place, copy)
+    if copies:
+        moved = tuple(copies.get(id(index), index) for index in indices)
+        call.operands = [call.operands[0], moved, *call.operands[2:]]
+    return bool(copies)
+
+
+def _copy(index: Handle, call: Call, identities: Identities) -> tuple[Call, Handle]:
+    """Return the call that copies an index tensor beside ``call``'s tensor, and the copy."""
+    device = call.operands[0].device
+    identities.buffers += 1
+    copy = Handle(index.dtype, index.shape, None, identities.buffers, 0, device)
+
+    def made(name: str, body: list[Call]) -> Call:
+        attributes: dict[str, Item] = {"device": DeviceRef(device)}
+        return Call(
+            name, [index], [copy], attributes, body=body,
+            thread=call.thread, module=call.module, phase=call.phase, origin=call.origin,
+        )  # fmt: skip
+
+    return made("aten.to", [made("aten._to_copy", [])]), copy
+
+
+def _walk(calls: Sequence[Call]) -> Iterator[Call]:
+    for call in calls:
+        yield from call.walk()
+
+
+def _move(calls: Sequence[Call], old: int, new: int) -> None:
+    for call in _walk(calls):
+        for handle in handles_in([*call.operands, *call.results, *call.attributes.values()]):
+            if handle.buffer == old:
+                handle.buffer = new
+
+
+def _substitute(calls: Sequence[Call], change: Callable[[Handle], Handle]) -> None:
+    def value(item: Item) -> Item:
+        if isinstance(item, Handle):
+            return change(item)
+        return tuple(map(value, item)) if isinstance(item, (list, tuple)) else item
+
+    for call in _walk(calls):
+        call.operands = [value(item) for item in call.operands]
+        call.results = [value(item) for item in call.results]
+        call.attributes = {key: value(item) for key, item in call.attributes.items()}
+        call.written = [change(handle) for handle in call.written]

@@ -1,0 +1,112 @@
+"""What torch must believe so that a program on the meta device behaves as on an accelerator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from unittest import mock
+
+from irgraph.capture.emulate.autocast import autocast_on_meta
+from irgraph.capture.emulate.fused_attention import fused_on_meta
+
+Torch: TypeAlias = Any
+"""An object of torch's: a tensor or what a call takes and gives."""
+
+
+@dataclass(slots=True)
+class StandIn:
+    """What was done so that the meta device stands for an accelerator.
+
+    Attributes:
+        told: sentences about it, in order.
+        pinned: by address, the memory that the program asked to be pinned.
+    """
+
+    told: dict[str, None] = field(default_factory=dict)
+    pinned: dict[int, Torch] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def standing_in(device: str) -> Iterator[StandIn]:
+    """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
+
+    Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
+    kernels, autocast casts, and host memory can be pinned.
+    """
+    import torch
+
+    stand_in = StandIn()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(optimizers_on_meta())
+        if device == "meta":
+            stack.enter_context(autocast_on_meta())
+            stack.enter_context(fused_on_meta(stand_in.told))
+            if not torch.accelerator.is_available():
+                stack.enter_context(_pinned_memory(stand_in.pinned))
+            stack.enter_context(_fused_dropout())
+        yield stand_in
+
+
+@contextlib.contextmanager
+def optimizers_on_meta() -> Iterator[None]:
+    """Let optimizers choose, while it lasts, for meta tensors as they do for an accelerator's.
+
+    Unless told otherwise they update all parameters by one call on a device that is known to
+    have such kernels.
+    """
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils
+
+    with contextlib.ExitStack() as stack:
+        for kind in ("foreach", "fused"):
+            name = f"_get_{kind}_kernels_supported_devices"
+            devices = [*getattr(_foreach_utils, name)(), "meta"]
+            for module in (optimizer, _foreach_utils):
+                answer = mock.Mock(return_value=devices)
+                stack.enter_context(mock.patch.object(module, name, answer))
+        yield
+
+
+@contextlib.contextmanager
+def _fused_dropout() -> Iterator[None]:
+    """Let dropout of meta tensors run the one kernel that CUDA devices have for it."""
+    import torch
+    from torch.library import Library
+
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def kernel(tensor: Torch, p: float, train: bool) -> Torch:
+        if train and 0 < p < 1 and tensor.numel():
+            return torch.native_dropout(tensor, p, train)[0]
+        return torch.ops.aten.dropout.default._op_dk(composite, tensor, p, train)
+
+    library = Library("aten", "IMPL")
+    library.impl("dropout", kernel, "AutogradMeta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+@contextlib.contextmanager
+def _pinned_memory(pinned: dict[int, Torch]) -> Iterator[None]:
+    """Keep account of memory to be pinned where there is no accelerator to pin it for."""
+    import torch
+
+    def pin(tensor: Torch, device: Torch = None) -> Torch:
+        if is_pinned(tensor):
+            return tensor
+        copy = tensor.clone(memory_format=torch.contiguous_format)
+        pinned[copy.untyped_storage()._cdata] = copy
+        return copy
+
+    def is_pinned(tensor: Torch, device: Torch = None) -> bool:
+        return tensor.device.type == "cpu" and tensor.untyped_storage()._cdata in pinned
+
+    with (
+        mock.patch.object(torch.Tensor, "pin_memory", pin),
+        mock.patch.object(torch.Tensor, "is_pinned", is_pinned),
+    ):
+        yield

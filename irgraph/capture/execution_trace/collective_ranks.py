@@ -1,0 +1,31 @@
+"""How many ranks take part in a recorded step's collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from irgraph.capture.common.nodes import Node
+
+GROUP = ("start", "stride", "size")
+"""Numbers that end the arguments of ``record_param_comms`` since torch 2.1: ranks of the group."""
+
+
+def recorded_ranks(forest: Iterable[Node]) -> Mapping[str, int]:
+    """Return the setting ``ranks`` if all collectives below these nodes are of one size of group.
+
+    Torch notes the size beside each collective (``RECORD_PARAM_COMMS``).
+    """
+    sizes = {
+        node.inputs[-1]
+        for tree in forest
+        for node in tree.walk()
+        if node.name == "record_param_comms" and _has_group(node)
+    }
+    known = [size for size in sizes if isinstance(size, int) and size > 0]
+    return {"ranks": known[0]} if len(known) == len(sizes) == 1 else {}
+
+
+def _has_group(node: Node) -> bool:
+    """Tell whether a note names a group: it has a first rank; notes of waiting have -1 there."""
+    last = [value for value in node.inputs[-len(GROUP) :] if isinstance(value, int)]
+    return len(last) == len(GROUP) and last[0] >= 0

@@ -1,0 +1,128 @@
+"""Lower a PyTorch execution trace, of any schema version, to a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from irgraph.capture.common.assemble import Assembler
+from irgraph.capture.common.forest import last_complete, lost, main_thread, roots, steps, too_deep
+from irgraph.capture.common.identity import Identities
+from irgraph.capture.common.lowering import Lowering, thread_names
+from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.resolve import Resolver, tensors_in
+from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.source import Source
+from irgraph.capture.emulate.accelerator import CPU_NOTES
+from irgraph.capture.emulate.forms import accelerator_forms
+from irgraph.capture.execution_trace.collective_ranks import recorded_ranks
+from irgraph.capture.execution_trace.reader import (
+    Trace,
+    decode_execution_trace,
+    read_execution_trace,
+)
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.graph import Device, Graph
+
+__all__ = ["Trace", "lower_execution_trace", "read_execution_trace"]
+
+
+def lower_execution_trace(
+    trace: str | Path | Source | bytes | Trace,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    sheet: str = "v100",
+) -> Capture:
+    """Lower an execution trace, or one step of it, to a graph.
+
+    Args:
+        trace: a file, plain or gzipped (``-`` is standard input), its bytes, or what
+            ``read_execution_trace`` returned; its nodes are used up.
+        name: the graph's name; by default the file's.
+        step: number of the ``ProfilerStep`` to take; by default the last complete one. A trace
+            without steps is taken whole.
+        sheet: name of the device sheet that the trace's devices stand for.
+
+    Of a step that ran on the CPU alone, the CPU stands for the device, as in a capture.
+
+    Raises:
+        IrgraphError: the file holds no execution trace, or not that step, or what it says makes
+            no sound graph (exit code 4).
+    """
+    if isinstance(trace, bytes):
+        trace = decode_execution_trace(trace, name or "trace")
+    elif not isinstance(trace, Trace):
+        trace = read_execution_trace(trace)
+    notes = list(trace.warnings)
+    main = main_thread(trace.nodes)
+    forest = roots(trace.nodes)
+    if not forest or too_deep(trace.nodes) is not None:
+        reason = "nests its calls too deeply" if forest else "holds no operation"
+        raise fail(f"the execution trace {reason}", Place(trace.source))
+    chosen = _choose(trace, forest, step, notes)
+    file = Path(trace.source).name
+    identities = Identities()
+    resolver = Resolver(identities)
+    on_host = not _names_a_device(trace.nodes)
+    if on_host:
+        identities.devices["cpu"] = "gpu0"
+        notes += CPU_NOTES
+    lowering = Lowering(file, resolver, threads=thread_names(trace.nodes, main))
+    assembler = Assembler(lowering.calls(chosen))
+    notes += [*resolver.notes(), *_doubts(assembler), *lost(trace.nodes)]
+    devices = sorted({*identities.devices.values(), "gpu0"} - {"cpu"})
+    graph = Graph(
+        name or file.removesuffix(".gz").removesuffix(".json"),
+        settings={
+            "source": file,
+            "trace_version": trace.schema,
+            **({"captured_on": "cpu"} if on_host else {}),
+            **recorded_ranks(chosen),
+        },
+        schemas=tuple(lowering.schemas),
+        devices=tuple(Device(device, sheet) for device in devices),
+        tensors=assembler.tensors,
+        ops=assembler.ops,
+    )
+    differing = accelerator_forms(graph) if on_host else ()
+    return Capture(sound(graph, trace.source), tuple(notes), differing, tuple(lowering.links))
+
+
+def _names_a_device(nodes: Sequence[Node]) -> bool:
+    """Tell whether any tensor of a recording lies elsewhere than on the CPU."""
+    tensors = (t for node in nodes for t in tensors_in([*node.inputs, *node.outputs]))
+    return any(t.device and not t.device.startswith("cpu") for t in tensors)
+
+
+def _choose(
+    trace: Trace, forest: Sequence[Node], step: int | None, notes: list[str]
+) -> Sequence[Node]:
+    """Return the nodes of one step and say which; a trace without steps is one step."""
+    found = steps(forest)
+    if not found:
+        if step is not None:
+            raise fail(f"no step {step}: the trace marks no steps", Place(trace.source))
+        return forest
+    if step is not None and step not in found:
+        known = ", ".join(map(str, found))
+        raise fail(f"no step {step}: the trace has steps {known}", Place(trace.source))
+    number = last_complete(found) if step is None else step
+    if len(found) > 1:
+        reason = "the last complete one" if step is None else "as asked"
+        notes.append(f"took step {number} of {', '.join(map(str, found))}: {reason}")
+    if not found[number].children:
+        raise fail(f"step {number} holds no operation", Place(trace.source))
+    return found[number].children
+
+
+def _doubts(assembler: Assembler) -> list[str]:
+    scalars = [h for h in assembler.handles if h.device == "cpu" and not h.shape]
+    doubts = []
+    if scalars:
+        doubts.append(
+            f"{len(scalars)} host scalars are inputs: the trace does not give their value"
+        )
+    if assembler.lost:
+        doubts.append(f"{assembler.lost} tensors are used before the call that makes them")
+    return doubts

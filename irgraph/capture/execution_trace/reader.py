@@ -1,0 +1,247 @@
+"""PyTorch execution traces of any schema version, decoded by the fields that are present."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from irgraph.capture.common.damage import DamagedError, as_utf8, quoted, shown, unmangled, whole
+from irgraph.capture.common.forest import attach, too_deep
+from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
+from irgraph.capture.common.source import Source, no_trace
+from irgraph.diagnostics import IrgraphError, Place, fail, place_at
+from irgraph.files import unpack
+
+KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
+"""Schema versions that were seen; others are read the same way, with a warning."""
+
+
+class _Side(msgspec.Struct):
+    """Inputs or outputs of a node since version 1.0.3."""
+
+    values: list[Any] = []
+    shapes: list[Any] = []
+    types: list[str] = []
+    strides: list[Any] = []
+
+
+class _Attribute(msgspec.Struct):
+    name: str
+    value: Any = None
+
+
+class _Node(msgspec.Struct):
+    """A node of any version: flat fields up to 1.0.2, attributes since."""
+
+    id: int
+    name: str
+    inputs: _Side | list[Any] = []
+    outputs: _Side | list[Any] = []
+    attrs: list[_Attribute] = []
+    parent: int | None = None
+    ctrl_deps: int | None = None
+    input_shapes: list[Any] = []
+    input_types: list[str] = []
+    output_shapes: list[Any] = []
+    output_types: list[str] = []
+    fw_parent: int = 0
+    seq_id: int = -1
+    scope: int = 0
+    tid: int = 0
+    op_schema: str = ""
+    rf_id: int = 0
+
+
+class _File(msgspec.Struct):
+    nodes: list[_Node] | None = None
+    schema: str = ""
+    pid: int = 0
+    traceEvents: msgspec.Raw = msgspec.Raw()  # noqa: N815  (the name in Kineto traces)
+
+
+class Trace(msgspec.Struct):
+    """A decoded execution trace.
+
+    Attributes:
+        source: the file, for messages.
+        schema: its version, as it says.
+        nodes: all nodes in order of starts, children attached.
+        warnings: one sentence for each oddity.
+        process: number of the recorded process, 0 where the file does not say.
+    """
+
+    source: str
+    schema: str
+    nodes: list[Node]
+    warnings: list[str]
+    process: int = 0
+
+
+def read_execution_trace(path: str | Path | Source, source: str = "") -> Trace:
+    """Read a PyTorch execution trace, plain or gzipped, of any schema version.
+
+    Args:
+        path: a file, ``-`` for standard input.
+        source: what messages call it; by default its name.
+
+    Raises:
+        IrgraphError: the file cannot be read, or holds no execution trace (exit code 4).
+    """
+    with Source.opened(path) as file:
+        return decode_execution_trace(file.read(), source or file.name)
+
+
+def decode_execution_trace(data: bytes, source: str) -> Trace:
+    """Decode the bytes of an execution trace; ``source`` names them in messages.
+
+    What can be repaired is, and ``warnings`` say so.
+
+    Raises:
+        IrgraphError: they hold no execution trace, or one that makes no sense (exit code 4).
+    """
+    data = unpack(data, source)
+    no_trace(data[:4096], "an execution trace", source)
+    data, repaired = as_utf8(unmangled(data))
+    file, names = _decoded(data, source)
+    if bytes(file.traceEvents):
+        raise _is_kineto(source)
+    if file.nodes is None:
+        raise fail("no execution trace: the file has no list of nodes", Place(source))
+    if not file.nodes:
+        raise fail("the execution trace is empty: it has no nodes", Place(source))
+    repairs: Counter[str] = Counter()
+    raw = _distinct(file.nodes, source, repairs)
+    nodes = sorted((_node(node, source, repairs) for node in raw), key=lambda node: node.id)
+    attach(nodes, repairs)
+    deep = too_deep(nodes)
+    if deep is not None:
+        raise _error(deep, "too many calls lie around it", source)
+    counted = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
+    warnings = [*_warnings(file), *repaired, *names, *counted]
+    return Trace(source, file.schema, nodes, warnings, file.pid)
+
+
+def _decoded(data: bytes, source: str) -> tuple[_File, list[str]]:
+    """Decode JSON, or else JSON with its names escaped, and return a note of those."""
+    try:
+        return _decode(data, source), []
+    except IrgraphError:
+        mended, names = quoted(data)
+        if not names:
+            raise
+    return _decode(mended, source), names
+
+
+def _decode(data: bytes, source: str) -> _File:
+    try:
+        return msgspec.json.decode(data, type=_File)
+    except msgspec.ValidationError as error:
+        if data[:1] == b"[" and b'"ph"' in data[:10_000]:
+            raise _is_kineto(source) from None
+        raise fail(f"not an execution trace: {_plain(error)}", Place(source)) from None
+    except msgspec.DecodeError as error:
+        raise _broken_json(data, source, error) from None
+    except RecursionError:
+        raise fail("broken JSON: it is nested too deeply", Place(source)) from None
+
+
+def _is_kineto(source: str) -> IrgraphError:
+    return fail(
+        "this is a Kineto trace, not an execution trace",
+        Place(source),
+        hint="a Kineto trace has times but no tensors; record the same step with "
+        "torch.profiler.ExecutionTraceObserver and pass that file",
+    )
+
+
+def _plain(error: Exception) -> str:
+    return str(error).replace("`", "").replace("Object ", "an object ").replace("Expected", "want")
+
+
+def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
+    found = re.search(r"byte (\d+)", str(error))
+    offset = int(found.group(1)) if found else len(data)
+    place = place_at(data[:offset].decode("utf-8", "replace"), source, offset)
+    message = str(error).partition(" (byte")[0].removeprefix("JSON is malformed: ")
+    if "truncated" in message:
+        message = "the file ends in the midst of its JSON: it is cut off"
+    # the line itself may be the whole file, so only its number is shown
+    return fail(f"broken JSON: {message}", Place(source, "", place.line, place.column))
+
+
+def _warnings(file: _File) -> list[str]:
+    warnings = []
+    if file.schema.partition("-")[0] not in KNOWN_SCHEMAS:
+        shown = repr(file.schema) if file.schema else "(none)"
+        warnings.append(f"unknown execution trace version {shown}: read by the fields it has")
+    kinds = {kind for node in file.nodes or () for kind in _kinds(node)}
+    warnings += [
+        f"element type {kind!r} is unknown: taken for an integer of its size"
+        for kind in unknown_types(kinds)
+    ]
+    return warnings
+
+
+def _kinds(node: _Node) -> Iterator[str]:
+    for side, flat in ((node.inputs, node.input_types), (node.outputs, node.output_types)):
+        yield from side.types if isinstance(side, _Side) else flat
+
+
+def _distinct(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_Node]:
+    """Return nodes without those that are there twice."""
+    found: dict[int, _Node] = {}
+    for node in nodes:
+        if found.setdefault(node.id, node) != node:
+            raise _error(node, f"{shown(found[node.id].name)} has the same id", source)
+    if len(found) < len(nodes):
+        repairs["nodes are there twice: taken once"] = len(nodes) - len(found)
+    return list(found.values())
+
+
+def _error(node: _Node | Node, reason: str, source: str) -> IrgraphError:
+    return fail(f"node {node.id} ({shown(node.name)}): {reason}", Place(source))
+
+
+def _node(raw: _Node, source: str, repairs: Counter[str]) -> Node:
+    try:
+        return _checked(raw, repairs)
+    except DamagedError as error:
+        raise _error(raw, str(error), source) from None
+
+
+def _checked(raw: _Node, repairs: Counter[str]) -> Node:
+    attributes = {attribute.name: attribute.value for attribute in raw.attrs}
+    parent = raw.parent if raw.parent is not None else raw.ctrl_deps
+    schema = attributes.get("op_schema", raw.op_schema)
+    if not isinstance(schema, str):
+        raise DamagedError(f"its op_schema is {shown(schema)}, not a text")
+
+    def number(name: str) -> int:
+        return whole(attributes.get(name, getattr(raw, name)), name)
+
+    return Node(
+        whole(raw.id, "id", 0),
+        raw.name,
+        schema,
+        _side(raw.inputs, raw.input_shapes, raw.input_types, repairs),
+        _side(raw.outputs, raw.output_shapes, raw.output_types, repairs),
+        number("seq_id"),
+        number("fw_parent"),
+        number("tid"),
+        number("scope") == 1,
+        parent or 0,
+        record=number("rf_id"),
+    )
+
+
+def _side(
+    side: _Side | list[Json], shapes: list[Json], types: list[str], repairs: Counter[str]
+) -> list[Recorded]:
+    if isinstance(side, _Side):
+        return values(side.values, side.shapes, side.types, side.strides, repairs)
+    return values(side, shapes, types, [], repairs)

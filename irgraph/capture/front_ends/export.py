@@ -1,0 +1,41 @@
+"""Programs of torch.export."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.source import ZIP, Source
+from irgraph.capture.lower import FrontEnd
+
+MARKS = ("/archive_format", "serialized_exported_program.json")
+"""Ends of names that an archive of ``torch.export.save`` holds; the latter before torch 2.8."""
+
+FIRST = b"/data/"
+"""What the name of its first member holds, if the archive is cut short."""
+
+
+def recognises(source: Source) -> bool:
+    """Tell an archive of ``torch.export.save`` by what it holds."""
+    if not source.start.startswith(ZIP):
+        return False
+    try:
+        with zipfile.ZipFile(source.open()) as archive:
+            return any(name.endswith(MARKS) for name in archive.namelist())
+    except zipfile.BadZipFile:
+        return any(mark in source.start[:512] for mark in (FIRST, MARKS[1].encode()))
+
+
+def lower(
+    source: Source, *, name: str | None = None, dims: Mapping[str, int] | None = None
+) -> Capture:
+    """Lower the forward pass; ``dims`` are the sizes of its dynamic dimensions, by name."""
+    from irgraph.capture.export import lower_export
+
+    return lower_export(source, dims=dims, name=name)
+
+
+FRONT_END = FrontEnd(
+    "an exported program", recognises, lower, reason="it is one forward pass that nobody measured"
+)

@@ -1,0 +1,61 @@
+"""ONNX models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.source import LOOKED_AT, Source
+from irgraph.capture.lower import FrontEnd
+
+VARINT, BYTES = 0, 2
+"""How protobuf writes numbers, and texts or messages."""
+
+FIELDS = {
+    1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, 8: BYTES, 14: BYTES,
+    20: BYTES, 25: BYTES, 26: BYTES,
+}  # fmt: skip
+"""The fields of a ``ModelProto`` by number."""
+
+GRAPH, OPSETS = 7, 8
+
+
+def recognises(source: Source) -> bool:
+    """Tell a ``ModelProto`` by its fields: a graph, and none that it does not have."""
+    data, at, seen = source.start, 0, set()
+    try:
+        while at < len(data):
+            tag, at = _varint(data, at)
+            if FIELDS.get(tag >> 3) != tag & 7:
+                return False
+            seen.add(tag >> 3)
+            value, at = _varint(data, at)
+            at += value if tag & 7 == BYTES else 0
+    except IndexError:  # the first bytes end within a number
+        at = len(data) + 1
+    cut = at > len(data)
+    return (GRAPH in seen or OPSETS in seen) and (not cut or len(data) >= LOOKED_AT)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of seven bits a byte, -1 for none, and the place behind it."""
+    value = 0
+    for length in range(10):
+        value |= (data[at + length] & 0x7F) << 7 * length
+        if data[at + length] < 0x80:
+            return value, at + length + 1
+    return -1, len(data)
+
+
+def lower(
+    source: Source, *, name: str | None = None, dims: Mapping[str, int] | None = None
+) -> Capture:
+    """Lower the forward pass; ``dims`` are the sizes of its open dimensions, by name."""
+    from irgraph.capture.onnx import lower_onnx
+
+    return lower_onnx(source, dims=dims, name=name)
+
+
+FRONT_END = FrontEnd(
+    "an ONNX model", recognises, lower, reason="it is one forward pass that nobody measured"
+)

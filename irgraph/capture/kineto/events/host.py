@@ -1,0 +1,266 @@
+"""What the host did in a step: its outermost calls in order, and the launches and waits in each."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+import msgspec
+import numpy as np
+
+from irgraph.capture.common.nodes import DTYPES
+from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.syncs import recorded_syncs
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.reading.trace import Integers, Kind
+
+LOADER = "enumerate(DataLoader)"
+_HELD = 50_000
+"""Nanoseconds from which on a launch that ends behind the start of its own work is taken to have
+waited for it, as copies of pageable memory do; others return within this."""
+
+_LONG, _PROMPT = 1_000_000, 100_000
+"""Nanoseconds: a gap between calls this long may hide a wait; it ends this soon behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A runtime call that starts device work or waits for it.
+
+    Attributes:
+        row: of the call.
+        function: its name.
+        start, end: nanoseconds.
+        work: rows of the device events it started.
+        awaits: row of the device event whose end let it return, -1 if it did not wait.
+        syncs: whether it waits for the device whatever it has to do.
+    """
+
+    row: int
+    function: str
+    start: int
+    end: int
+    work: tuple[int, ...] = ()
+    awaits: int = -1
+    syncs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An outermost call of the host, or a mark between calls.
+
+    Attributes:
+        row: of the event, -1 for a mark.
+        name: of the operator, runtime function or mark.
+        key: name and operand shapes.
+        thread: number of the host thread.
+        start, end: nanoseconds.
+        calls: launches and waits in order.
+        kind: ``op``, ``call`` (outside operators), ``loader`` (kept whole) or ``mark``.
+        events: host events recorded inside, itself included: each cost the profiler some time.
+    """
+
+    row: int
+    name: str
+    key: tuple[str, str]
+    thread: int
+    start: int
+    end: int
+    calls: tuple[Call, ...] = ()
+    kind: str = "op"
+    events: int = 1
+
+
+@dataclass(slots=True)
+class HostView:
+    """Outermost calls of a trace, made once for all steps."""
+
+    tree: Tree
+    items: list[Item] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _waits: Waits | None = None
+
+    def of_step(self, step: Step) -> list[Item]:
+        """Return the calls of a step in order of time, between marks for its start and end."""
+        first = bisect_right(self._starts, step.start - 1)
+        last = bisect_right(self._starts, step.end - 1)
+        main = self.tree.main
+        begin = Item(-1, "step", ("step", ""), main, step.start, step.start, kind="mark")
+        end = Item(-1, "step end", ("step end", ""), main, step.end, step.end, kind="mark")
+        return [begin, *self.items[first:last], end]
+
+    def polled(self, begin: int, end: int) -> int:
+        """Return the device event that the host waited for between two calls, -1 for none.
+
+        Some libraries wait without a runtime call, by asking again and again. A long gap is such a
+        wait where it ends right behind work that the device had been given before.
+        """
+        if end - begin < _LONG or self._waits is None:
+            return -1
+        row = self._waits.of_sync(begin, end)
+        return row if row >= 0 and end - int(self.tree.trace.end[row]) <= _PROMPT else -1
+
+
+def host_view(tree: Tree) -> HostView:
+    """Return the outermost calls of the program's thread and of autograd's."""
+    trace = tree.trace
+    started = _started(tree)
+    waits = Waits(tree)
+    calls = _calls(tree, started, waits)
+    thread, kind = trace.columns["thread"], trace.columns["kind"]
+    loaders = _loaders(tree, calls)
+    hidden = _inside(tree, loaders)
+    is_top = (tree.top == np.arange(len(trace))) & (kind == Kind.OP)
+    stray = (kind == Kind.RUNTIME) & (tree.op < 0)
+    outermost = is_top | stray
+    outermost[list(loaders)] = True
+    outermost[list(hidden)] = False
+    rows = np.flatnonzero(outermost & np.isin(thread, [tree.main, *tree.backward]))
+    rows = rows[np.argsort(trace.columns["start"][rows], kind="stable")]
+    items = list(_items(tree, rows, calls, loaders))
+    return HostView(tree, items, [item.start for item in items], waits)
+
+
+def _items(
+    tree: Tree, rows: Integers, calls: Mapping[int, list[Call]], loaders: Container[int]
+) -> Iterator[Item]:
+    trace = tree.trace
+    is_op = trace.columns["kind"] == Kind.OP
+    names, shapes, threads, starts = (
+        trace.columns[column] for column in ("name", "shape", "thread", "start")
+    )
+    columns = (names, shapes, threads, starts, tree.end, is_op, _events_below(tree))
+    selected = (column[rows].tolist() for column in columns)
+    for row, name, shape, thread, start, end, op, events in zip(
+        rows.tolist(), *selected, strict=True
+    ):
+        text = trace.names[name]
+        key = (text, operand_shapes(*trace.shapes[shape]))
+        kind = "loader" if row in loaders else "op" if op else "call"
+        yield Item(row, text, key, thread, start, end, tuple(calls.get(row, ())), kind, events)
+
+
+@cache
+def operand_shapes(dims: bytes, types: bytes) -> str:
+    """Return operand shapes as host tables spell them: ``f32[2048,512] f32[512,512]``."""
+    try:
+        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return dims.decode("utf-8", "replace")
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return ""
+    found = []
+    for shape, kind in zip(shapes, kinds, strict=False):
+        if kind in DTYPES and isinstance(shape, list):
+            found.append(f"{DTYPES[kind]}[{','.join(map(str, shape))}]")
+        elif kind == "TensorList" and isinstance(shape, list):
+            found.append("list" + "".join(str(part).replace(" ", "") for part in shape))
+    return " ".join(found)
+
+
+def _started(tree: Tree) -> dict[int, list[int]]:
+    """Return the device events by the row of the call that started them."""
+    found: dict[int, list[int]] = defaultdict(list)
+    rows = np.flatnonzero(tree.trace.on_device & (tree.launch >= 0))
+    for row, launch in zip(rows.tolist(), tree.launch[rows].tolist(), strict=True):
+        found[launch].append(row)
+    return found
+
+
+def _calls(tree: Tree, started: Mapping[int, list[int]], waits: Waits) -> dict[int, list[Call]]:
+    """Return launches and waits by the outermost operator around them, else by themselves."""
+    trace = tree.trace
+    found: dict[int, list[Call]] = defaultdict(list)
+    names = trace.columns["name"]
+    waiting = np.fromiter(map(is_sync, trace.names), bool, len(trace.names))[names]
+    chosen = waiting.copy()
+    chosen[list(started)] = True
+    rows = np.flatnonzero(chosen & (trace.columns["kind"] == Kind.RUNTIME))
+    columns = (names, trace.columns["start"], tree.end, waiting, tree.top)
+    selected = (column[rows].tolist() for column in columns)
+    for row, name, start, end, syncs, top in zip(rows.tolist(), *selected, strict=True):
+        work = tuple(started.get(row, ()))
+        awaits = waits.of_call(row, start, end) if syncs else _own(tree, work, start, end)
+        call = Call(row, trace.names[name], start, end, work, awaits, syncs)
+        found[top if top >= 0 else row].append(call)
+    return found
+
+
+def is_sync(function: str) -> bool:
+    """Tell a runtime function that waits for the device: every vendor says Synchronize."""
+    return "ynchronize" in function
+
+
+def _own(tree: Tree, work: tuple[int, ...], start: int, end: int) -> int:
+    """Return the work that its own launch waited for, -1 if it returned before."""
+    starts = tree.trace.columns["start"]
+    held = [row for row in work if end >= int(starts[row])]
+    return held[-1] if held and end - start > _HELD else -1
+
+
+class Waits:
+    """Finds what a synchronising call waited for: the work that ended last before it returned."""
+
+    def __init__(self, tree: Tree) -> None:
+        trace = tree.trace
+        rows = np.flatnonzero(trace.on_device)
+        self.rows = rows[np.argsort(trace.end[rows], kind="stable")]
+        self.ends = trace.end[self.rows]
+        launch = tree.launch[self.rows]
+        begun = np.where(launch >= 0, trace.columns["start"][launch], -1)
+        self.launched = begun
+        self.recorded = recorded_syncs(tree).host
+
+    def of_call(self, row: int, start: int, end: int) -> int:
+        """Return the device event awaited by a runtime call: as recorded, else as inferred."""
+        found = self.recorded.get(row)
+        return self.of_sync(start, end) if found is None else found
+
+    def of_sync(self, start: int, end: int) -> int:
+        """Return the device event awaited by a call, -1 where none ran while it waited."""
+        at = int(np.searchsorted(self.ends, end, side="right")) - 1
+        while at >= 0 and self.ends[at] > start:
+            if self.launched[at] <= start:
+                return int(self.rows[at])
+            at -= 1
+        return -1
+
+
+def _events_below(tree: Tree) -> Integers:
+    """Return how many host events lie at or below each one."""
+    counts = [1] * len(tree.trace)
+    rows = np.flatnonzero(tree.parent >= 0)[::-1]
+    for row, parent in zip(rows.tolist(), tree.parent[rows].tolist(), strict=True):
+        counts[parent] += counts[row]
+    return np.array(counts, "i8")
+
+
+def _loaders(tree: Tree, calls: Mapping[int, list[Call]]) -> set[int]:
+    """Return the outermost ranges of the data loader that touch no device."""
+    trace = tree.trace
+    names = {i for i, name in enumerate(trace.names) if name.startswith(LOADER)}
+    rows = [r for r in trace.rows(Kind.ANNOTATION) if int(trace.columns["name"][r]) in names]
+    busy = {ancestor for row in calls for ancestor in ancestors(tree, row)}
+    return {row for row in rows if row not in busy}
+
+
+def ancestors(tree: Tree, row: int) -> Iterator[int]:
+    """Yield the rows around a host event, innermost first."""
+    row = int(tree.parent[row])
+    while row >= 0:
+        yield row
+        row = int(tree.parent[row])
+
+
+def _inside(tree: Tree, outer: set[int]) -> set[int]:
+    """Return all rows below some host events."""
+    below: set[int] = set()
+    if outer:
+        for row in np.flatnonzero(tree.parent >= 0).tolist():
+            up = int(tree.parent[row])
+            if up in outer or up in below:
+                below.add(row)
+    return below

@@ -1,0 +1,109 @@
+"""What the profiler's own records of synchronisation say: who waited for which work.
+
+CUPTI records a wait of the host for a stream, an event or the whole device, and of a stream for an
+event; an event stands for the work of its stream that was launched before it was recorded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.reading.trace import Integers, Kind
+
+Stream: TypeAlias = tuple[int, int]
+"""Device and stream."""
+
+ByStream: TypeAlias = Mapping[Stream, tuple[list[int], list[int]]]
+"""By stream, when its work was launched, and the rows of that work."""
+
+
+@dataclass(slots=True)
+class Syncs:
+    """Recorded waits.
+
+    Attributes:
+        host: by the row of a runtime call, the device event that it waited for, -1 for none.
+        streams: by stream, when it was made to wait (the start of the call) and for which event.
+    """
+
+    host: dict[int, int] = field(default_factory=dict)
+    streams: dict[Stream, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+
+
+def launched_by_stream(tree: Tree, rows: Integers) -> ByStream:
+    """Return launch times and rows by stream, in order of launch; orphans are left out."""
+    found: dict[Stream, list[tuple[int, int]]] = defaultdict(list)
+    columns = tree.trace.columns
+    launched = rows[tree.launch[rows] >= 0]
+    begun = columns["start"][tree.launch[launched]]
+    selected = (columns["device"][launched], columns["stream"][launched], begun, launched)
+    for device, stream, start, row in zip(*(c.tolist() for c in selected), strict=True):
+        found[device, stream].append((start, row))
+    return {s: ([t for t, _ in sorted(p)], [r for _, r in sorted(p)]) for s, p in found.items()}
+
+
+def recorded_syncs(tree: Tree) -> Syncs:
+    """Return the waits that a trace has records of; none where the profiler kept none."""
+    trace = tree.trace
+    found = Syncs()
+    records = np.flatnonzero((trace.columns["kind"] == Kind.SYNC) & (tree.launch >= 0))
+    if not len(records):
+        return found
+    work = launched_by_stream(tree, np.flatnonzero(trace.on_device))
+    calls = _calls(tree)
+    for row in records.tolist():
+        _take(found, tree, row, work, calls)
+    for waits in found.streams.values():
+        waits.sort()
+    return found
+
+
+def _calls(tree: Tree) -> dict[int, int]:
+    """Return when runtime calls began, by correlation."""
+    columns = tree.trace.columns
+    rows = np.flatnonzero((columns["kind"] == Kind.RUNTIME) & (columns["correlation"] >= 0))
+    pairs = (columns["correlation"][rows].tolist(), columns["start"][rows].tolist())
+    return dict(zip(*pairs, strict=True))
+
+
+def _take(found: Syncs, tree: Tree, row: int, work: ByStream, calls: Mapping[int, int]) -> None:
+    """Add one record; what it waited for may have been launched before the recording began."""
+    columns = tree.trace.columns
+    call = int(tree.launch[row])
+    start, name = int(columns["start"][call]), tree.trace.text(row)
+    device, stream = int(columns["device"][row]), int(columns["stream"][row])
+    recorded = calls.get(int(columns["wait_record"][row]))
+    event = (device, int(columns["wait_stream"][row]))
+    if "Wait Event" in name:
+        awaited = _last(work, event, recorded)
+        if awaited >= 0:
+            found.streams[device, stream].append((start, awaited))
+    elif "Event" in name:
+        if recorded is not None and event in work:
+            found.host[call] = _running(tree, [_last(work, event, recorded)], start)
+    elif "Stream" in name:
+        found.host[call] = _running(tree, [_last(work, (device, stream), start)], start)
+    elif "Context" in name:
+        every = [_last(work, key, start) for key in work if key[0] == device]
+        found.host[call] = _running(tree, every, start)
+
+
+def _last(work: ByStream, stream: Stream, before: int | None) -> int:
+    """Return the last work of a stream that was launched before a time, -1 for none."""
+    launches, rows = work.get(stream, ([], []))
+    at = bisect_left(launches, before) - 1 if before is not None else -1
+    return rows[at] if at >= 0 else -1
+
+
+def _running(tree: Tree, rows: list[int], start: int) -> int:
+    """Return the one of some work that ended last, -1 if all was done before a call began."""
+    ends = [(int(tree.trace.end[row]), row) for row in rows if row >= 0]
+    end, row = max(ends, default=(start, -1))
+    return row if end > start else -1

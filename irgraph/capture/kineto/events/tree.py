@@ -1,0 +1,301 @@
+"""Who called what: parents, top-level operators, phases, steps, and the launch of each kernel."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from irgraph.capture.kineto.events.steps import Step, find_steps
+from irgraph.capture.kineto.reading.clean import MICROSECOND, launch_rows
+from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
+
+PHASES = ("forward", "backward", "optimizer")
+EVALUATE = "autograd::engine::evaluate_function: "
+_OPTIMIZER = "Optimizer."
+_MODULE = re.compile(r"(?:nn\.Module: |module::|irgraph\.module#)(.+)")
+_BATCH = 1 << 17
+"""Events that are Python objects at once: columns are a tenth of that size."""
+
+_HOST = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)
+
+
+@dataclass(slots=True)
+class Tree:
+    """The event tree of a trace; every array has one element for each event, -1 for none.
+
+    Attributes:
+        trace: what it was made from.
+        parent: row of the innermost host event around each host event.
+        end: nanoseconds; children are cut at the end of their parent.
+        op: row of the innermost operator at or around it; for device events, around its launch.
+        top: row of the outermost operator, likewise: the one that pays host overheads.
+        launch: row of the runtime call that started a device event.
+        phase: position in ``PHASES``.
+        step: position in ``steps``.
+        module: position in ``modules``.
+        steps: the steps, in order of time.
+        modules: module paths.
+        main, backward: numbers of the threads that run the program and autograd's engine.
+        forward_of: by row of a backward operator, the forward operator it belongs to.
+    """
+
+    trace: KinetoTrace
+    parent: Integers
+    end: Integers
+    op: Integers
+    top: Integers
+    launch: Integers
+    phase: Array
+    step: Integers
+    module: Array
+    steps: list[Step]
+    modules: list[str]
+    main: int
+    backward: frozenset[int]
+    forward_of: dict[int, int] = field(default_factory=dict)
+
+    def top_ops(self) -> Integers:
+        """Return the rows of top-level operators in order of time."""
+        rows: Integers = np.flatnonzero(self.top == np.arange(len(self.top)))
+        operators: Integers = rows[self.trace.columns["kind"][rows] == Kind.OP]
+        return operators
+
+    def children(self) -> dict[int, list[int]]:
+        """Return the rows directly below each host event, in order of time."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for row in np.flatnonzero(self.parent >= 0).tolist():
+            found[int(self.parent[row])].append(row)
+        return found
+
+    def is_backward_thread(self, row: int) -> bool:
+        """Tell whether a host event ran on a thread of autograd's engine."""
+        return int(self.trace.columns["thread"][row]) in self.backward
+
+
+def build_tree(trace: KinetoTrace) -> Tree:
+    """Return the event tree of a trace; partial overlaps are counted in its health report."""
+    count = len(trace)
+    parent = np.full(count, -1, "i4")
+    end = trace.end
+    kind = trace.columns["kind"]
+    host = np.flatnonzero(np.isin(kind, _HOST))
+    threads = trace.columns["thread"][host]
+    overlaps = 0
+    for thread in np.unique(threads).tolist():
+        overlaps += _nest(trace, host[threads == thread], parent, end)
+    trace.health.add("K11", overlaps, "taken as neighbours")
+    main, backward = _threads(trace)
+    others = len(np.unique(threads)) - 1 - len(backward)
+    trace.health.add("K24", others)
+    op, top = _operators(trace, parent)
+    launch = launch_rows(trace)
+    launched = launch >= 0
+    op[launched], top[launched] = op[launch[launched]], top[launch[launched]]
+    tree = Tree(
+        trace, parent, end, op, top, launch,
+        np.zeros(count, "i1"), np.full(count, -1, "i4"), np.zeros(count, "i4"),
+        find_steps(trace, main), [""], main, backward,
+    )  # fmt: skip
+    tree.forward_of = forward_operators(tree)
+    _scopes(tree, host)
+    _assign_steps(tree)
+    return tree
+
+
+def _nest(trace: KinetoTrace, rows: Integers, parent: Integers, end: Integers) -> int:
+    """Fill in the parents on one thread; return how many events overlap in part."""
+    stack: list[tuple[int, int]] = []
+    overlaps = 0
+    for at in range(0, len(rows), _BATCH):
+        batch = rows[at : at + _BATCH]
+        runtime = trace.columns["kind"][batch] == Kind.RUNTIME
+        found, cut, over = _nested(
+            batch.tolist(),
+            trace.columns["start"][batch].tolist(),
+            end[batch].tolist(),
+            runtime.tolist(),
+            stack,
+        )
+        parent[batch], end[batch] = found, cut
+        overlaps += over
+    return overlaps
+
+
+def _nested(
+    rows: list[int],
+    starts: list[int],
+    ends: list[int],
+    runtime: list[bool],
+    stack: list[tuple[int, int]],
+) -> tuple[list[int], list[int], int]:
+    """Return parents, ends cut at that of the parent, and how many events overlap in part.
+
+    ``stack`` holds the open events, row and end, and is left as the next batch needs it.
+    """
+    found, overlaps = [-1] * len(rows), 0
+    for i, start in enumerate(starts):
+        end = ends[i]
+        least = MICROSECOND if runtime[i] else 0
+        while stack and (stack[-1][1] < start or (stack[-1][1] == start and end - start > least)):
+            stack.pop()
+        while stack and not runtime[i] and end > stack[-1][1] + MICROSECOND:
+            overlaps += stack[-1][1] > start
+            stack.pop()
+        if stack:
+            found[i], outer = stack[-1]
+            # runtime calls are timed by another clock: they belong to where they start
+            overlaps += end > outer + MICROSECOND
+            ends[i] = min(end, outer)
+        stack.append((rows[i], ends[i]))
+    return found, ends, overlaps
+
+
+def _threads(trace: KinetoTrace) -> tuple[int, frozenset[int]]:
+    """Return the program's thread and those of autograd's engine."""
+    kind, thread = trace.columns["kind"], trace.columns["thread"]
+    engine = [i for i, name in enumerate(trace.names) if name.startswith(EVALUATE)]
+    nodes = np.isin(trace.columns["name"], engine) & (kind == Kind.OP)
+    old = (kind == Kind.OP) & (trace.columns["forward"] > 0)
+    on_engine = set(np.unique(thread[nodes | old]).tolist())
+    steps = [thread[row] for row in trace.steps().values()]
+    host = thread[np.isin(kind, (Kind.OP, Kind.ANNOTATION))]
+    forward = host[~np.isin(host, list(on_engine))]
+    if steps:
+        main = int(np.bincount(steps).argmax())
+    elif len(forward) or len(host):
+        main = int(np.bincount(forward if len(forward) else host).argmax())
+    else:
+        main = -1
+    return main, frozenset(on_engine - {main})
+
+
+def nearest(parent: Integers, chosen: Array) -> Integers:
+    """Return for each event itself or the innermost event around it that is chosen, -1 if none."""
+    found = np.where(chosen, np.arange(len(parent), dtype=parent.dtype), parent)
+    open_ = np.flatnonzero((found >= 0) & ~chosen[found])
+    while len(open_):
+        found[open_] = parent[found[open_]]
+        up = found[open_]
+        open_ = open_[(up >= 0) & ~chosen[up]]
+    return found
+
+
+def _operators(trace: KinetoTrace, parent: Integers) -> tuple[Integers, Integers]:
+    """Return the innermost and the outermost operator at or around each host event."""
+    op = nearest(parent, trace.columns["kind"] == Kind.OP)
+    above = np.where(op >= 0, parent[op], -1)
+    outermost = (op >= 0) & (np.where(above >= 0, op[above], -1) < 0)
+    return op, nearest(parent, outermost & (op == np.arange(len(op))))
+
+
+def forward_operators(tree: Tree) -> dict[int, int]:
+    """Return by backward operator the forward one: by sequence number, else by flow events.
+
+    Several forward operators carry one number, as views take none of their own: the last of them
+    made the autograd node.
+    """
+    trace = tree.trace
+    sequence, forward = trace.columns["sequence"], trace.columns["forward"]
+    operators = np.flatnonzero((trace.columns["kind"] == Kind.OP) & (sequence >= 0))
+    backward = np.isin(trace.columns["thread"][operators], list(tree.backward))
+    backward |= forward[operators] > 0
+    last: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for row, is_backward in zip(operators.tolist(), backward.tolist(), strict=True):
+        number = int(sequence[row])
+        if not is_backward:
+            last[number] = row
+        elif number in last:
+            found[row] = last[number]
+    for row, origin in trace.forward_links.items():
+        found.setdefault(row, origin)
+    return found
+
+
+def _scopes(tree: Tree, host: Integers) -> None:
+    """Fill in phases and modules: from the ranges around, for backward from the forward op."""
+    trace = tree.trace
+    thread, kind, name = (trace.columns[key] for key in ("thread", "kind", "name"))
+    optimizer = [i for i, text in enumerate(trace.names) if text.startswith(_OPTIMIZER)]
+    stepping = (kind == Kind.ANNOTATION) & np.isin(name, optimizer)
+    on_host = np.zeros(len(trace), bool)
+    on_host[host] = True
+    tree.phase[nearest(tree.parent, stepping & on_host) >= 0] = 2
+    tree.phase[on_host & np.isin(thread, list(tree.backward))] = 1
+    _modules(tree, on_host)
+    launched = np.flatnonzero(tree.launch >= 0)
+    for values in (tree.phase, tree.module):
+        values[launched] = values[tree.launch[launched]]
+
+
+def _modules(tree: Tree, on_host: Array) -> None:
+    """Fill in modules: those named by ranges and operators, and those of forward operators."""
+    trace = tree.trace
+    numbers: dict[str, int] = {"": 0}
+    labels = [m.group(1) if (m := _MODULE.match(text)) else "" for text in trace.names]
+    of_name, of_column = (
+        np.array([numbers.setdefault(path, len(numbers)) for path in paths] or [0], "i4")
+        for paths in (labels, trace.modules)
+    )
+    own = of_name[trace.columns["name"]]
+    own = np.where(own > 0, own, of_column[trace.columns["module"]])
+    own[~on_host] = 0
+    tree.modules = list(numbers)
+    if len(numbers) == 1:
+        return
+    tree.module = _inherited(tree, own, own > 0)
+    rows = np.array(list(tree.forward_of), "i8")
+    own[rows] = tree.module[np.array(list(tree.forward_of.values()), "i8")]
+    named = own > 0
+    named[rows] = True
+    tree.module = _inherited(tree, own, named)
+
+
+def _inherited(tree: Tree, values: Array, chosen: Array) -> Array:
+    at = nearest(tree.parent, chosen)
+    return np.where(at >= 0, values[at], 0)
+
+
+def _assign_steps(tree: Tree) -> None:
+    """Put every host event into the step in which it starts, device events to their launch."""
+    if not tree.steps:
+        return
+    begins = np.array([step.start for step in tree.steps], "i8")
+    ends = np.array([step.end for step in tree.steps], "i8")
+    start = tree.trace.columns["start"]
+    at = np.searchsorted(begins, start, side="right") - 1
+    inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
+    tree.step = np.where(inside, at, -1).astype("i4")
+    launched = tree.trace.on_device & (tree.launch >= 0)
+    tree.step[launched] = tree.step[tree.launch[launched]]
+    _say_missing_steps(tree)
+
+
+def _found(numbers: Sequence[int]) -> str:
+    """Name the steps that are there: all of a few, else their count and range."""
+    if len(numbers) <= 10:
+        return f"found {', '.join(map(str, numbers))}"
+    return f"found {len(numbers)} between {numbers[0]} and {numbers[-1]}"
+
+
+def _say_missing_steps(tree: Tree) -> None:
+    """Count marked steps that are gone: numbers left out, or a step's work outside all steps."""
+    if not tree.steps or tree.steps[0].marked != "ProfilerStep":
+        return
+    numbers = [step.number for step in tree.steps]
+    missing = numbers[-1] - numbers[0] + 1 - len(numbers)
+    if missing > 0:
+        tree.trace.health.add("K30", missing, _found(numbers))
+        return
+    steps = tree.step[tree.top_ops()]
+    inside = np.bincount(steps[steps >= 0], minlength=len(numbers))
+    outside = int((steps < 0).sum())
+    launched = int((tree.step[tree.trace.on_device & (tree.launch >= 0)] < 0).sum())
+    usual = float(np.median(inside))
+    if launched or (usual and outside > 0.02 * usual):
+        detail = f"{outside} outermost calls and {launched} launches lie outside all steps"
+        tree.trace.health.add("K30", 1, detail)

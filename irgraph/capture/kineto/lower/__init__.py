@@ -1,0 +1,1 @@
+"""Models from Kineto traces: alone, or joined with an execution trace."""

@@ -1,0 +1,270 @@
+"""A Kineto trace with operand shapes, lowered by itself: what ran, where, when and how long."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from irgraph.capture.common.assemble import Assembler
+from irgraph.capture.common.calls import Call, Item
+from irgraph.capture.common.forest import EVALUATE
+from irgraph.capture.common.identity import Handle
+from irgraph.capture.common.lowering import autograd_name, label
+from irgraph.capture.common.nodes import DTYPES
+from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.source import Source
+from irgraph.capture.emulate.accelerator import CPU_NOTES
+from irgraph.capture.kineto.events.host import ancestors
+from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.tree import PHASES, Tree, build_tree
+from irgraph.capture.kineto.lower.measured import (
+    NO_DEVICE,
+    Measured,
+    Recorded,
+    annotated,
+    launched,
+    lost_calls,
+    with_card,
+)
+from irgraph.capture.kineto.reading.ingest import read_kineto
+from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.graph import Device, Graph
+from irgraph.ir.schema import schemas_of
+from irgraph.ir.verify import OPERANDS
+
+_STEP = "ProfilerStep#"
+_LIST = "TensorList"
+_MODULES = ("nn.Module: ", "module::", "irgraph.module#")
+
+UNKNOWN = (
+    "a Kineto trace does not tell tensors apart: all operands share one buffer that every op may "
+    "write; results and attributes are unknown. Measured times, streams and launches can be read; "
+    "ops cannot be moved, fused, resized or run, and models price them roughly. An execution trace "
+    "of the same step (lower it with --kineto) gives the rest"
+)
+
+
+def lower_kineto(
+    path: str | Path | Source,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    sheet: str = "v100",
+) -> Capture:
+    """Lower one step of a Kineto trace: ops with operand shapes, streams and measured times.
+
+    Args:
+        path: the trace.
+        name: the graph's name; by default the file's.
+        step: number of the step; by default the last complete one that has operators and device
+            work, or else operators alone.
+        sheet: name of the device sheet that the trace's devices stand for.
+
+    Raises:
+        IrgraphError: the file cannot be used, has no such step, no operators in it or no operand
+            shapes (exit code 4).
+    """
+    tree = build_tree(read_kineto(path))
+    trace, source = tree.trace, Place(str(path))
+    operators = trace.columns["kind"] == Kind.OP
+    if not (trace.columns["shape"][operators] > 0).any():
+        raise fail(
+            "this Kineto trace has no operand shapes, so it makes no model by itself",
+            source,
+            hint="record with record_shapes=True, or lower the execution trace with --kineto",
+        )
+    chosen = _step(tree, step, str(path))
+    lowering = _Lowering(tree, Path(path).name, "gpu0")
+    assembler = Assembler(lowering.calls(_roots(tree, chosen)))
+    graph = Graph(
+        name or Path(path).name.removesuffix(".gz").removesuffix(".json"),
+        settings={"source": Path(path).name, OPERANDS: "by shape"},
+        devices=(Device("gpu0", sheet),),
+        tensors=assembler.tensors,
+        ops=assembler.ops,
+    )
+    notes = [_which(tree, chosen, step), UNKNOWN]
+    if not trace.on_device.any():
+        notes += [NO_DEVICE, CPU_NOTES[0]]
+    recorded, missed = _recorded(tree, lowering.rows, chosen)
+    notes += [f"{count} {what}" for what, count in sorted(lowering.counts.items())]
+    if missed:
+        notes.append(f"{missed} device events of the step belong to no op of the model")
+    graph = sound(with_card(annotated(graph, recorded), tree), str(path))
+    return Capture(graph, tuple(notes), health=trace.health.repairs())
+
+
+def _step(tree: Tree, number: int | None, source: str) -> Step:
+    """Return the step asked for, or the last complete one with operators, at best with work."""
+    chosen = [step for step in tree.steps if step.number == number]
+    if number is None:
+        working = np.unique(tree.step[tree.trace.on_device])
+        idle = [at not in working for at in range(len(tree.steps))]
+        order = sorted(zip(idle, tree.steps, strict=True), key=lambda pair: (pair[0], -pair[1].end))
+        chosen = [step for _, step in order if step.complete]
+    found = next((step for step in chosen if _has_operators(tree, step)), None)
+    if found is not None:
+        return found
+    has = ", ".join(str(step.number) for step in tree.steps) or "none"
+    if number is not None and not chosen:
+        raise fail(f"no step {number}: the trace has steps {has}", Place(source))
+    which = "no complete step" if number is None else f"step {number}"
+    verb = "has an operator" if number is None else "has no operator"
+    raise fail(
+        f"{which} {verb} on the thread that runs the steps, so there is no model to make: the "
+        f"trace has steps {has}",
+        Place(source),
+        hint="call the model and prof.step() in one thread, or lower the step's execution trace",
+    )
+
+
+def _has_operators(tree: Tree, step: Step) -> bool:
+    return bool((tree.trace.columns["kind"][_inside(tree, step)] == Kind.OP).any())
+
+
+def _which(tree: Tree, chosen: Step, asked: int | None) -> str:
+    reason = "as asked" if asked is not None else "the last complete one"
+    if asked is None and any(s.complete and s.start > chosen.start for s in tree.steps):
+        work = " and device work" if tree.trace.on_device.any() else ""
+        reason += f" with operators{work}"
+    known = ", ".join(str(step.number) for step in tree.steps)
+    return f"took step {chosen.number} of {known}, marked by {chosen.marked}: {reason}"
+
+
+def _inside(tree: Tree, step: Step) -> Integers:
+    """Return the operators and annotations of a step on the program's thread and autograd's."""
+    trace = tree.trace
+    kind, start = trace.columns["kind"], trace.columns["start"]
+    inside = (start >= step.start) & (start < step.end) & np.isin(kind, (Kind.OP, Kind.ANNOTATION))
+    rows: Integers = np.flatnonzero(inside)
+    return rows[np.isin(trace.columns["thread"][rows], [tree.main, *tree.backward])]
+
+
+def _roots(tree: Tree, step: Step) -> list[int]:
+    """Return the outermost host events of a step on the program's thread and autograd's."""
+    rows = _inside(tree, step).tolist()
+    held = {row for row in rows if not tree.trace.text(row).startswith(_STEP)}
+    return [r for r in rows if r in held and not held.intersection(ancestors(tree, r))]
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """A tree of events on its way to calls; ``rows`` are the events of calls by their origin."""
+
+    tree: Tree
+    source: str
+    device: str
+    rows: dict[int, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    below: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.below = self.tree.children()
+
+    def calls(self, rows: Sequence[int]) -> list[Call]:
+        """Return the calls that events stand for, in order of their starts."""
+        return [call for row in rows for call in self._event(row)]
+
+    def _event(self, row: int) -> list[Call]:
+        trace = self.tree.trace
+        kind, name = trace.columns["kind"][row], trace.text(row)
+        inside = self.below.get(row, [])
+        if kind not in (Kind.OP, Kind.ANNOTATION) or name.startswith((*_MODULES, _STEP)):
+            return self.calls(inside)
+        if name.startswith(EVALUATE):
+            return self._autograd(row, inside)
+        if kind == Kind.ANNOTATION:
+            call = self._start(row, label(name))
+            call.body = self.calls(inside)
+        elif "::" in name and not name.startswith("torch::autograd::"):
+            call = self._operator(row, name, inside)
+        elif self.tree.is_backward_thread(row):
+            call = self._start(row, autograd_name(name))
+            call.body = self.calls(inside)
+        else:
+            call = self._start(row, label(name))
+            call.body = self.calls(inside)
+        return [call]
+
+    def _autograd(self, row: int, inside: Sequence[int]) -> list[Call]:
+        """Collapse the engine's wrapper and the autograd node in it into one scope."""
+        call = self._start(row, autograd_name(self.tree.trace.text(row)))
+        for child in inside:
+            found = self._event(child)
+            same = len(found) == 1 and found[0].name == call.name
+            call.body += found[0].body if same else found
+            if same:
+                self.rows[child] = self.rows[row]
+        return [call]
+
+    def _operator(self, row: int, name: str, inside: Sequence[int]) -> Call:
+        call = self._start(row, name.replace("::", "."))
+        schemas = schemas_of(call.name)
+        composite = any(schema.composite for schema in schemas)
+        call.body = self.calls(inside) if composite or not schemas else []
+        call.operands = self._operands(row)
+        if not call.body:
+            call.written = [h for h in call.operands if isinstance(h, Handle)]
+            call.written += [h for part in call.operands if isinstance(part, tuple) for h in part]
+        return call
+
+    def _start(self, row: int, name: str) -> Call:
+        tree = self.tree
+        number = len(self.rows) + 1
+        call = Call(name, origin=f"{self.source}#{number}")
+        self.rows[row] = number
+        call.thread = "backward" if tree.is_backward_thread(row) else "main"
+        call.phase = PHASES[int(tree.phase[row])]
+        call.module = tree.modules[int(tree.module[row])]
+        return call
+
+    def _operands(self, row: int) -> list[Item]:
+        """Return the leading tensors of a call, each its own: which is which is not recorded."""
+        found: list[Item] = []
+        for shape, kind in _arguments(self.tree.trace, row):
+            if kind == _LIST and shape and all(isinstance(part, list) for part in shape):
+                self.counts["lists of tensors, whose element type is not recorded: f32"] += 1
+                found.append(tuple(self._tensor(part, "float") for part in shape))
+            elif kind in DTYPES:
+                found.append(self._tensor(shape, kind))
+            else:
+                break
+        return found
+
+    def _tensor(self, shape: Sequence[int], kind: str) -> Handle:
+        sizes = tuple(size if isinstance(size, int) else 1 for size in shape)
+        return Handle(DTYPES[kind], sizes, None, 1, 0, self.device, hint=("state", ""))
+
+
+def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
+    dims, types = trace.shapes[int(trace.columns["shape"][row])]
+    try:
+        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if isinstance(shapes, list) and isinstance(kinds, list):
+        yield from ((s, k) for s, k in zip(shapes, kinds, strict=False) if isinstance(s, list))
+
+
+def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[Recorded, int]:
+    """Return what was measured of the calls, and device events of the step without one."""
+    trace = tree.trace
+    start = trace.columns["start"]
+    found: dict[int, list[int]] = defaultdict(list)
+    missed = 0
+    for row, launch, call in launched(tree, rows):
+        if not step.start <= start[launch] < step.end:
+            continue
+        if call < 0:
+            missed += 1
+        else:
+            found[rows[call]].append(row)
+    measured = {number: Measured.of(trace, [events]) for number, events in found.items()}
+    return Recorded(measured, set(rows.values()), lost_calls(tree, rows)), missed

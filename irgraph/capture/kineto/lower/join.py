@@ -1,0 +1,320 @@
+"""Execution trace and Kineto trace joined: which recorded call is which timed event."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE, main_thread
+from irgraph.capture.common.nodes import Node
+from irgraph.capture.execution_trace import Trace
+from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.diagnostics import Place, fail
+
+CLASSES = ("aten", "autograd", "annotations", "others")
+LEAST = 0.8
+"""Share of the execution trace's calls below which two traces are taken for strangers."""
+
+_GRAM = 6
+"""Consecutive names that mark a place in a sequence of calls."""
+
+_MARGIN = 1_000_000
+"""Nanoseconds before the first joined call in which its annotations may begin."""
+
+
+@dataclass(slots=True)
+class Join:
+    """What belongs together.
+
+    Attributes:
+        rows: by id of a node of the execution trace, the row of its event.
+        every: by id, the rows of its events in all iterations that were found.
+        rates: by class of calls, how many were joined and how many there are.
+        by: ``ids`` or ``order``.
+        window: nanoseconds between which the joined calls lie.
+        warnings: what makes the pair doubtful.
+    """
+
+    rows: dict[int, int] = field(default_factory=dict)
+    every: dict[int, list[int]] = field(default_factory=dict)
+    rates: dict[str, tuple[int, int]] = field(default_factory=dict)
+    by: str = "order"
+    window: tuple[int, int] = (0, 0)
+    warnings: list[str] = field(default_factory=list)
+
+    def rate(self, kind: str = "") -> float:
+        """Return the share of calls that were joined, of one class or of all."""
+        pairs = [self.rates[kind]] if kind else list(self.rates.values())
+        total = sum(count for _, count in pairs)
+        return sum(joined for joined, _ in pairs) / total if total else 1.0
+
+    def lines(self) -> list[str]:
+        """Return the rates as text, one class a line."""
+        found = [
+            f"joined {joined} of {total} {kind} calls ({joined / total:.1%}) by {self.by}"
+            for kind, (joined, total) in self.rates.items()
+            if total
+        ]
+        return [*found, *self.warnings]
+
+
+def join(recording: Trace, tree: Tree, *, least: float = LEAST) -> Join:
+    """Return which call of an execution trace is which event of a Kineto trace.
+
+    Ids are used where they agree with the names; else each thread's calls are aligned in order,
+    outermost calls first, then those inside each pair. Every iteration of the Kineto trace that
+    the calls fit is found; ``rows`` are of the last.
+
+    Raises:
+        IrgraphError: fewer than ``least`` of the calls can be joined: the traces are of different
+            models or steps (exit code 4).
+    """
+    nodes = [n for n in recording.nodes if not n.name.startswith(BOOKKEEPING)]
+    found = _by_ids(nodes, tree) or _by_order(nodes, tree)
+    labels = _annotations(tree)
+    if found.by == "order":
+        _align_labels(nodes, tree, found, labels)
+    found.rates = _rates(nodes, found.rows, labels)
+    found.warnings += _doubts(recording, tree)
+    if found.rate() < least:
+        raise fail(
+            f"this Kineto trace does not belong to the execution trace: only "
+            f"{found.rate():.0%} of the calls could be joined",
+            Place(tree.trace.source),
+            hint=_reason(nodes, tree, found),
+        )
+    return found
+
+
+def kind_of(name: str, labels: frozenset[str] = frozenset()) -> str:
+    """Return the class of a call by its recorded name; ``labels`` are those of annotations."""
+    if name in labels or name.startswith(("## ", "Optimizer.", "nccl:")):
+        return "annotations"
+    if name.startswith("aten::"):
+        return "aten"
+    if name.startswith((EVALUATE, "torch::autograd::")) or name.rstrip("0123456789").endswith(
+        "Backward"
+    ):
+        return "autograd"
+    return "others"
+
+
+def _rates(
+    nodes: Sequence[Node], rows: Mapping[int, int], labels: frozenset[str]
+) -> dict[str, tuple[int, int]]:
+    total = Counter(kind_of(node.name, labels) for node in nodes)
+    joined = Counter(kind_of(node.name, labels) for node in nodes if node.id in rows)
+    return {kind: (joined[kind], total[kind]) for kind in CLASSES}
+
+
+def _by_ids(nodes: Sequence[Node], tree: Tree) -> Join | None:
+    """Join by record function ids, where nearly all of them name the same call on both sides."""
+    trace = tree.trace
+    for key in ("record", "external"):
+        ids = trace.columns[key]
+        rows = {int(ids[row]): row for row in trace.rows(Kind.OP, Kind.ANNOTATION) if ids[row] > 0}
+        pairs = {
+            node.id: rows[node.record]
+            for node in nodes
+            if node.record in rows and trace.text(rows[node.record]) == node.name
+        }
+        if nodes and len(pairs) >= 0.95 * len(nodes):
+            starts = [int(trace.columns["start"][row]) for row in pairs.values()]
+            window = (min(starts), max(int(tree.end[row]) for row in pairs.values()))
+            return Join(pairs, {k: [row] for k, row in pairs.items()}, {}, "ids", window)
+    return None
+
+
+def _by_order(nodes: Sequence[Node], tree: Tree) -> Join:
+    """Join each thread's calls in order, in every iteration that they fit."""
+    threads = _threads(nodes)
+    below = _operators_below(tree)
+    labels = _annotations(tree)
+    found = Join()
+    if not threads:
+        return found
+    main, rest = threads[0], threads[1:]
+    tops = _outermost_rows(tree, {tree.main})
+    calls = list(_operators(main, labels))
+    for first, last in _windows([n.name for n in calls], [tree.trace.text(r) for r in tops]):
+        rows: dict[int, int] = {}
+        _align(calls, tops[first:last], tree, below, labels, rows)
+        if not rows:
+            continue
+        window = _extent(tree, rows)
+        others = _outermost_rows(tree, set(tree.backward), window)
+        for thread in rest:
+            _align(list(_operators(thread, labels)), others, tree, below, labels, rows)
+        for node, row in rows.items():
+            found.every.setdefault(node, []).append(row)
+        # a later iteration counts more: the first ones warm up
+        if len(rows) >= len(found.rows):
+            found.rows, found.window = rows, window
+    return found
+
+
+def _threads(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Return the outermost nodes of each thread, the program's thread first."""
+    inside = {id(child) for node in nodes for child in node.children}
+    roots = [node for node in nodes if id(node) not in inside]
+    main = main_thread(nodes)
+    sizes = Counter(n.thread for root in roots for n in root.walk())
+    order = sorted(sizes, key=lambda thread: (thread != main, -sizes[thread]))
+    return [[root for root in roots if root.thread == thread] for thread in order]
+
+
+def _annotations(tree: Tree) -> frozenset[str]:
+    trace = tree.trace
+    return frozenset(trace.text(row) for row in trace.rows(Kind.ANNOTATION))
+
+
+def _operators(nodes: Sequence[Node], labels: frozenset[str]) -> Iterator[Node]:
+    """Yield the outermost operators among nodes: annotations are looked through."""
+    for node in nodes:
+        if node.name in labels or node.name.startswith(BOOKKEEPING):
+            yield from _operators(node.children, labels)
+        else:
+            yield node
+
+
+def _operators_below(tree: Tree) -> dict[int, list[int]]:
+    """Return the operators right below each operator, annotations looked through."""
+    kind = tree.trace.columns["kind"]
+    found: dict[int, list[int]] = {}
+    for row in np.flatnonzero((kind == Kind.OP) & (tree.parent >= 0)).tolist():
+        above = int(tree.op[tree.parent[row]])
+        if above >= 0:
+            found.setdefault(above, []).append(row)
+    return found
+
+
+def _outermost_rows(
+    tree: Tree, threads: set[int], window: tuple[int, int] | None = None
+) -> list[int]:
+    rows = tree.top_ops()
+    rows = rows[np.isin(tree.trace.columns["thread"][rows], list(threads))]
+    if window is not None:
+        start = tree.trace.columns["start"][rows]
+        rows = rows[(start >= window[0]) & (start < window[1])]
+    found: list[int] = rows.tolist()
+    return found
+
+
+def _windows(calls: Sequence[str], events: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the stretches of a long sequence of names that a short one fits, in order.
+
+    Runs of equal names vote for the offset between the sequences.
+    """
+    if len(events) <= 1.5 * len(calls) or len(calls) < _GRAM:
+        return [(0, len(events))]
+    places: dict[tuple[str, ...], list[int]] = {}
+    for at in range(len(events) - _GRAM + 1):
+        places.setdefault(tuple(events[at : at + _GRAM]), []).append(at)
+    votes: Counter[int] = Counter()
+    for at in range(len(calls) - _GRAM + 1):
+        votes.update(place - at for place in places.get(tuple(calls[at : at + _GRAM]), ()))
+    best = max(votes.values(), default=0)
+    offsets = sorted(offset for offset, count in votes.items() if count >= 0.5 * best)
+    return [
+        (max(0, offset), min(len(events), offset + len(calls)))
+        for offset in _apart(offsets, votes, len(calls) // 2)
+    ]
+
+
+def _apart(offsets: Sequence[int], votes: Mapping[int, int], least: int) -> list[int]:
+    """Return the most voted for of offsets that lie closer together than ``least``."""
+    kept: list[int] = []
+    for offset in offsets:
+        if kept and offset - kept[-1] < least:
+            if votes[offset] > votes[kept[-1]]:
+                kept[-1] = offset
+        else:
+            kept.append(offset)
+    return kept
+
+
+def _align(
+    nodes: Sequence[Node],
+    rows: Sequence[int],
+    tree: Tree,
+    below: Mapping[int, list[int]],
+    labels: frozenset[str],
+    found: dict[int, int],
+) -> None:
+    """Pair calls with events of the same name in order, then what lies inside each pair."""
+    names = [node.name for node in nodes]
+    texts = [tree.trace.text(row) for row in rows]
+    if names == texts:
+        pairs = list(zip(nodes, rows, strict=True))
+    else:
+        matcher = SequenceMatcher(None, names, texts, autojunk=False)
+        pairs = [
+            (nodes[block.a + i], rows[block.b + i])
+            for block in matcher.get_matching_blocks()
+            for i in range(block.size)
+        ]
+    for node, row in pairs:
+        found[node.id] = row
+        if node.children:
+            inner = list(_operators(node.children, labels))
+            _align(inner, below.get(row, ()), tree, below, labels, found)
+
+
+def _align_labels(nodes: Sequence[Node], tree: Tree, found: Join, labels: frozenset[str]) -> None:
+    """Pair annotations by name and order within the joined stretch."""
+    trace = tree.trace
+    begin, end = found.window
+    marks = [node for node in nodes if node.name in labels]
+    rows = [
+        row
+        for row in trace.rows(Kind.ANNOTATION)
+        if begin - _MARGIN <= trace.columns["start"][row] < end
+    ]
+    names, texts = [node.name for node in marks], [trace.text(row) for row in rows]
+    for block in SequenceMatcher(None, names, texts, autojunk=False).get_matching_blocks():
+        for i in range(block.size):
+            found.rows[marks[block.a + i].id] = rows[block.b + i]
+
+
+def _extent(tree: Tree, rows: Mapping[int, int]) -> tuple[int, int]:
+    starts = [int(tree.trace.columns["start"][row]) for row in rows.values()]
+    ends = [int(tree.end[row]) for row in rows.values()]
+    return min(starts), max(ends)
+
+
+def _doubts(recording: Trace, tree: Tree) -> list[str]:
+    """Return warnings where the metadata show two processes."""
+    host = {tree.main, *tree.backward} - {-1}
+    processes = {tree.trace.threads[thread][0] for thread in host}
+    if recording.process and processes and recording.process not in processes:
+        seen = ", ".join(sorted(map(str, processes)))
+        return [
+            f"warning: the execution trace is of process {recording.process}, the Kineto trace of "
+            f"{seen}: another rank or run?"
+        ]
+    return []
+
+
+def _reason(nodes: Sequence[Node], tree: Tree, found: Join) -> str:
+    """Return the likeliest cause of a failed join."""
+    names = Counter(node.name for node in nodes)
+    events = {tree.trace.text(row) for row in tree.trace.rows(Kind.OP, Kind.ANNOTATION)}
+    missing = [name for name, _ in names.most_common() if name not in events]
+    best = f"best candidate: {_step_name(tree.steps, found.window)} with {found.rate():.0%}"
+    if len(missing) > 0.2 * len(names) or found.rate() < 0.5:
+        shown = f": the Kineto trace never calls {', '.join(missing[:3])}" if missing else ""
+        return f"another model or version{shown}; {best}"
+    return f"the same operators in another order or number, so perhaps another step; {best}"
+
+
+def _step_name(steps: Sequence[Step], window: tuple[int, int]) -> str:
+    for step in steps:
+        if step.start <= window[0] < step.end:
+            return f"step {step.number}"
+    return "the whole trace"

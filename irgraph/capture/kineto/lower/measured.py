@@ -1,0 +1,190 @@
+"""A lowered execution trace with the times, streams and threads that a Kineto trace measured."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.source import Source
+from irgraph.capture.execution_trace import lower_execution_trace, read_execution_trace
+from irgraph.capture.kineto.events.host import ancestors
+from irgraph.capture.kineto.events.tree import Tree, build_tree
+from irgraph.capture.kineto.lower.join import Join, join
+from irgraph.capture.kineto.reading.ingest import read_kineto
+from irgraph.capture.kineto.reading.trace import Kind, KinetoTrace
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph, Stream
+from irgraph.ir.measured import CARD
+from irgraph.ir.op import Note, Op
+from irgraph.ir.quantity import Quantity
+
+_NINETY = 1.645
+"""Standard deviations in half of a 90 % interval."""
+
+NO_DEVICE = "the Kineto trace has no device events, so no device time is measured"
+
+IDLE: dict[str, Note] = {"time": Quantity(0.0, "us"), "by": "measured", "kernels": 0}
+"""Notes of an op that was recorded and launched nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of one op.
+
+    Attributes:
+        times: microseconds of device work in each iteration that was recorded.
+        kernels: device events in the last of them.
+        stream: the stream that most of it ran on.
+    """
+
+    times: tuple[float, ...]
+    kernels: int
+    stream: int
+
+    @classmethod
+    def of(cls, trace: KinetoTrace, calls: Sequence[Sequence[int]]) -> Measured:
+        """Return what the device events of each call of an op say, the last call last."""
+        duration, stream = trace.columns["duration"], trace.columns["stream"]
+        times = tuple(float(duration[list(rows)].sum()) / 1000 for rows in calls)
+        streams: Counter[int] = Counter()
+        for row in calls[-1]:
+            streams[int(stream[row])] += int(duration[row]) + 1
+        return cls(times, len(calls[-1]), streams.most_common(1)[0][0])
+
+    def notes(self) -> dict[str, Note]:
+        """Return the notes of an op: median time with its interval, and provenance."""
+        spread = _NINETY * float(np.std(self.times)) if len(self.times) > 1 else 0.0
+        time = Quantity(round(float(np.median(self.times)), 3), "us", round(spread, 3))
+        return {"time": time, "by": "measured", "kernels": self.kernels}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a trace tells of a model's ops, by the number in their origin.
+
+    Attributes:
+        measured: what was measured of those with device work.
+        seen: all calls that the trace has.
+        lost: calls that launched work of which the trace has no event.
+    """
+
+    measured: Mapping[int, Measured]
+    seen: Collection[int]
+    lost: Collection[int]
+
+    def idle(self, op: Op) -> bool:
+        """Tell whether an op was recorded, and neither it nor any below it launched anything."""
+        if _number(op) not in self.seen:
+            return False
+        numbers = map(_number, op.walk())
+        return all(n not in self.measured and n not in self.lost for n in numbers)
+
+
+def lower_with_times(
+    recording: str | Path | Source,
+    kineto: str | Path | Source,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+) -> tuple[Capture, Join]:
+    """Lower an execution trace with measured times from the Kineto trace that belongs to it.
+
+    Every op that launched device work gets notes: its time, ``by = measured``, its kernels; and
+    the stream it ran on, where that is not the one with most of the work.
+
+    Raises:
+        IrgraphError: a file cannot be used, or they do not belong together (exit code 4).
+    """
+    trace = read_execution_trace(recording)
+    tree = build_tree(read_kineto(kineto))
+    joined = join(trace, tree)
+    captured = lower_execution_trace(trace, name=name, step=step)
+    graph, missed = with_times(captured.graph, tree, joined)
+    graph = with_card(graph, tree)
+    notes = [*captured.notes, *joined.lines()]
+    if not tree.trace.on_device.any():
+        notes.append(NO_DEVICE)
+    if missed:
+        notes.append(f"{missed} device events of the joined step belong to no op of the model")
+    health = tree.trace.health.repairs()
+    return replace(captured, graph=graph, notes=tuple(notes), health=health), joined
+
+
+def with_times(graph: Graph, tree: Tree, joined: Join) -> tuple[Graph, int]:
+    """Return a graph with measured notes, and how many device events found no op."""
+    nodes = {number for op in graph.walk() if (number := _number(op)) >= 0}
+    owner = {row: node for node, rows in joined.every.items() for row in rows if node in nodes}
+    owner.update({row: node for node, row in joined.rows.items() if node in nodes})
+    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    missed = 0
+    for row, launch, call in launched(tree, owner):
+        if call >= 0:
+            found[owner[call]][call].append(row)
+        elif joined.window[0] <= tree.trace.columns["start"][launch] < joined.window[1]:
+            missed += 1
+    measured = {n: Measured.of(tree.trace, list(calls.values())) for n, calls in found.items()}
+    recorded = Recorded(measured, set(owner.values()), lost_calls(tree, owner))
+    return annotated(graph, recorded), missed
+
+
+def launched(tree: Tree, owner: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Yield device events that have a launch, the launch, and the innermost call in ``owner``."""
+    for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
+        launch = int(tree.launch[row])
+        yield row, launch, _call(tree, launch, owner)
+
+
+def lost_calls(tree: Tree, owner: Mapping[int, int]) -> set[int]:
+    """Return the numbers of calls with a launch, as others are named, that started no event."""
+    trace = tree.trace
+    launches = np.unique(tree.launch[trace.on_device & (tree.launch >= 0)])
+    names = np.unique(trace.columns["name"][launches])
+    runtime = trace.columns["kind"] == Kind.RUNTIME
+    rows = np.flatnonzero(runtime & np.isin(trace.columns["name"], names))
+    calls = (_call(tree, row, owner) for row in np.setdiff1d(rows, launches).tolist())
+    return {owner[call] for call in calls if call >= 0}
+
+
+def _call(tree: Tree, row: int, owner: Mapping[int, int]) -> int:
+    return next((up for up in ancestors(tree, row) if up in owner), -1)
+
+
+def with_card(graph: Graph, tree: Tree) -> Graph:
+    """Return a graph that says which card its measured times come from, if the trace does."""
+    card = tree.trace.device_name
+    return replace(graph, settings={**graph.settings, CARD: card}) if card else graph
+
+
+def annotated(graph: Graph, recorded: Recorded) -> Graph:
+    """Return a graph with what was measured, and the streams that it ran on."""
+    measured = recorded.measured
+    if not measured:
+        return graph
+    ((default, _),) = Counter(m.stream for m in measured.values()).most_common(1)
+    ops = tuple(_noted(op, recorded, default) for op in graph.ops)
+    used = sorted({m.stream for m in measured.values()} - {default})
+    streams = tuple(Stream(f"stream{number}", graph.device) for number in used)
+    return replace(graph, ops=ops, streams=(*graph.streams, *streams))
+
+
+def _number(op: Op) -> int:
+    """Return the number of the recorded call that an op was lowered from, -1 if none."""
+    number = op.origin.rpartition("#")[2]
+    return int(number) if number.isdecimal() else -1
+
+
+def _noted(op: Op, recorded: Recorded, default: int, idle: bool = False) -> Op:
+    idle = idle or recorded.idle(op)
+    body = tuple(_noted(child, recorded, default, idle) for child in op.body)
+    found = recorded.measured.get(_number(op))
+    if found is not None:
+        stream = op.stream if found.stream == default else f"stream{found.stream}"
+        return replace(op, body=body, stream=stream, notes={**op.notes, **found.notes()})
+    if idle and not (op.body or op.is_annotation or is_view(op)):
+        return replace(op, notes={**op.notes, **IDLE})
+    return replace(op, body=body) if body else op

@@ -1,0 +1,1 @@
+"""From the bytes of a Kineto trace to clean columns of events."""

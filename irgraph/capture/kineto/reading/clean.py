@@ -1,0 +1,246 @@
+"""What is set right once all events are in columns: order, times, copies, clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from irgraph.capture.kineto.reading.trace import DEVICE_WORK, Array, Integers, Kind, KinetoTrace
+
+MICROSECOND = 1000
+"""In nanoseconds: the resolution of older traces, and what rounding may do to an event."""
+
+_HOUR = 3600 * 10**9
+_DAY = 24 * _HOUR
+
+
+def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) -> None:
+    """Repair a trace in place; every repair is counted in its health report."""
+    _times(trace)
+    _order(trace)
+    _copies(trace)
+    _early(trace)
+    _overlaps(trace)
+    _correlations(trace)
+    _say_what_is_missing(trace)
+    trace.forward_links = _links(trace, flows)
+
+
+def _keep(trace: KinetoTrace, rows: Array) -> None:
+    count = int(rows.sum()) if rows.dtype == bool else len(rows)
+    for key, values in trace.columns.items():
+        same = values.strides == (0,) and len(values)
+        trace.columns[key] = np.broadcast_to(values[0], count) if same else values[rows]
+
+
+def leave_out_later_work(trace: KinetoTrace, end: int) -> None:
+    """Drop device work that starts behind the steps that are read and was not launched in them."""
+    later = (trace.columns["start"] >= end) & (trace.columns["kind"] != Kind.RUNTIME)
+    _keep(trace, ~(later & (launch_rows(trace) < 0)))
+
+
+def _times(trace: KinetoTrace) -> None:
+    """Drop events far from all others; clamp negative durations; fill in missing kernel times."""
+    start, duration = trace.columns["start"], trace.columns["duration"]
+    usual = (start >= 0) & (start < start.min(initial=0, where=start >= 0) + 7 * _DAY)
+    far = ~usual | (duration > _DAY)
+    if far.any():
+        trace.health.add("K09", int(far.sum()), "times far from all others: dropped")
+        _keep(trace, ~far)
+        start, duration = trace.columns["start"], trace.columns["duration"]
+    if len(start):
+        _outlying(trace)
+    start, duration = trace.columns["start"], trace.columns["duration"]
+    negative = duration < 0
+    if negative.any():
+        trace.health.add("K09", int(negative.sum()), "negative durations")
+        duration[negative] = 0
+    kernels = trace.columns["kind"] == Kind.KERNEL
+    _fill_in(trace, kernels & negative)
+    trace.health.add("K10", int((duration == 0).sum()))
+
+
+def _outlying(trace: KinetoTrace) -> None:
+    """Drop what lies further from the bulk of the trace than the bulk is long."""
+    start = trace.columns["start"]
+    low, high = np.quantile(start, (0.02, 0.98))
+    reach = 20 * (high - low) + 10**9
+    far = (start < low - reach) | (start > high + reach)
+    end = start + trace.columns["duration"]
+    long = end > high + 2 * reach
+    if (far | long).any():
+        count = int((far | long).sum())
+        trace.health.add("K09", count, "times far from all others: dropped")
+        _keep(trace, ~(far | long))
+
+
+def _fill_in(trace: KinetoTrace, missing: Array) -> None:
+    """Give kernels without a time the median of the same kernel."""
+    name, duration = trace.columns["name"], trace.columns["duration"]
+    for row in np.flatnonzero(missing).tolist():
+        same = (name == name[row]) & ~missing
+        if same.any():
+            duration[row] = int(np.median(duration[same]))
+
+
+def _order(trace: KinetoTrace) -> None:
+    """Sort by start, outer events before inner ones; move time 0 to the first event."""
+    start = trace.columns["start"]
+    if len(start):
+        first = int(start.min())
+        trace.base += first
+        trace.columns["start"] = start - first
+    kind = trace.columns["kind"]
+    # runtime calls lie inside operators that start and end in the same microsecond
+    rank = np.ones(len(Kind), "i8")
+    rank[[Kind.ANNOTATION, Kind.RUNTIME]] = 0, 2
+    inner = rank[kind] - 4 * trace.columns["duration"]
+    _keep(trace, np.lexsort((inner, trace.columns["start"])))
+
+
+def _copies(trace: KinetoTrace) -> None:
+    """Drop events that repeat another one in every property."""
+    if not len(trace):
+        return
+    kept = ("kind", "name", "thread", "start", "duration", "correlation", "external", "stream")
+    table = [trace.columns[key] for key in kept]
+    same = np.ones(len(trace) - 1, bool)
+    for values in table:
+        same &= values[1:] == values[:-1]
+    # ids tell real repetitions from copies: without any, two equal events may be two calls
+    same &= (table[5][1:] >= 0) | (table[6][1:] >= 0) | (table[0][1:] == Kind.ANNOTATION)
+    if same.any():
+        trace.health.add("K16", int(same.sum()))
+        _keep(trace, np.concatenate([[True], ~same]))
+
+
+def _early(trace: KinetoTrace) -> None:
+    """Shift a device clock that runs ahead of the host's; set single early events right."""
+    launch = launch_rows(trace)
+    work = np.flatnonzero(trace.on_device & (launch >= 0))
+    start = trace.columns["start"]
+    if not (start[launch[work]] - start[work] > 2 * MICROSECOND).any():
+        return
+    for device in np.unique(trace.columns["device"][work]).tolist():
+        _device_early(trace, device, launch)
+    _order(trace)
+
+
+def _device_early(trace: KinetoTrace, device: int, launch: Integers) -> None:
+    """Set one device's early events right; a consistent lead is that of its clock."""
+    on_device = trace.on_device & (trace.columns["device"] == device)
+    rows = np.flatnonzero(on_device & (launch >= 0))
+    start = trace.columns["start"]
+    lead = start[launch[rows]] - start[rows]
+    early = lead > 2 * MICROSECOND
+    if not early.any():
+        return
+    # host and device clocks part by up to a millisecond; single records can be off by any amount
+    usual = float(np.median(lead[early]))
+    consistent = early & (lead <= 4 * usual)
+    if consistent.sum() >= max(3, 0.01 * len(rows)):
+        offset = int(lead[consistent].max())
+        start[on_device] += offset
+        detail = f"the clock of device {device} runs {offset / 1000:,.0f} us ahead: shifted"
+        trace.health.add("K13", int(consistent.sum()), detail)
+        early &= ~consistent
+    late = rows[early]
+    start[late] = np.maximum(start[late], start[launch[late]])
+    detail = f"by up to {lead.max() / 1000:,.0f} us: moved to their launch"
+    trace.health.add("K13", len(late), detail)
+
+
+def launch_rows(trace: KinetoTrace) -> Integers:
+    """Return for each event the row of the runtime call with its correlation, -1 if none."""
+    correlation, kind = trace.columns["correlation"], trace.columns["kind"]
+    calls = np.flatnonzero((kind == Kind.RUNTIME) & (correlation >= 0))
+    found = np.full(len(trace), -1, "i4")
+    if not len(calls):
+        return found
+    order = calls[np.argsort(correlation[calls], kind="stable")]
+    wanted = np.flatnonzero((kind != Kind.RUNTIME) & (correlation >= 0))
+    at = np.searchsorted(correlation[order], correlation[wanted])
+    at[at == len(order)] = 0
+    match = correlation[order[at]] == correlation[wanted]
+    found[wanted[match]] = order[at[match]]
+    return found
+
+
+def _overlaps(trace: KinetoTrace) -> None:
+    """Count kernels that overlap on one stream; they are taken to run beside each other."""
+    start, end = trace.columns["start"], trace.end
+    device, stream = trace.columns["device"], trace.columns["stream"]
+    rows = np.flatnonzero(trace.on_device)
+    rows = rows[np.lexsort((start[rows], stream[rows], device[rows]))]
+    if len(rows) < 2:
+        return
+    a, b = rows[:-1], rows[1:]
+    same = (stream[a] == stream[b]) & (device[a] == device[b]) & (stream[a] >= 0)
+    over = same & (end[a] - start[b] > MICROSECOND)
+    trace.health.add("K12", int(over.sum()), "taken to run beside each other")
+
+
+def _correlations(trace: KinetoTrace) -> None:
+    """Count launches of many kernels, calls that share an id, and device events without launch."""
+    correlation, kind = trace.columns["correlation"], trace.columns["kind"]
+    calls = np.sort(correlation[(kind == Kind.RUNTIME) & (correlation > 0)])
+    trace.health.add("K29", int((calls[1:] == calls[:-1]).sum()))
+    device = trace.on_device
+    launches = launch_rows(trace)
+    used = launches[device & (launches >= 0)]
+    counts = np.bincount(used)
+    trace.health.add("K15", int((counts > 1).sum()), f"up to {counts.max(initial=0)} events each")
+    orphans = device & (launches < 0)
+    if {"K31", "K32"} & set(trace.health.counts):
+        # work of the steps before those that are read
+        orphans &= correlation > correlation[kind == Kind.RUNTIME].max(initial=0)
+    trace.health.add("K14", int(orphans.sum()), _orphan_causes(trace, orphans))
+
+
+def _orphan_causes(trace: KinetoTrace, orphans: Array) -> str:
+    correlation = trace.columns["correlation"]
+    calls = trace.columns["kind"] == Kind.RUNTIME
+    known = correlation[calls & (correlation > 0)]
+    first = int(known.min()) if len(known) else 1 << 62
+    without = orphans & (correlation < 0)
+    before = orphans & ~without & (correlation < first)
+    rest = int(orphans.sum() - without.sum() - before.sum())
+    parts = {
+        "without correlation": int(without.sum()),
+        "launched before the recording": int(before.sum()),
+        "whose launch is not in the trace": rest,
+    }
+    return ", ".join(f"{count} {why}" for why, count in parts.items() if count)
+
+
+def _say_what_is_missing(trace: KinetoTrace) -> None:
+    kind = trace.columns["kind"]
+    operators = kind == Kind.OP
+    if not np.isin(kind, DEVICE_WORK).any():
+        trace.health.add("K27")
+    elif not (kind == Kind.SYNC).any():
+        trace.health.add("K19")
+    if not trace.steps():
+        trace.health.add("K06", detail="steps are looked for in what repeats")
+    if operators.any() and not (trace.columns["shape"][operators] > 0).any():
+        trace.health.add("K20", int(operators.sum()))
+
+
+def _links(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]]) -> dict[int, int]:
+    """Return by row of a backward operator that of its forward operator, from flow events."""
+    if not flows:
+        return {}
+    rows = {}
+    operators = np.flatnonzero(trace.columns["kind"] == Kind.OP)
+    thread, start = trace.columns["thread"], trace.columns["start"]
+    places = zip(thread[operators].tolist(), start[operators].tolist(), strict=True)
+    for row, (t, at) in zip(operators.tolist(), places, strict=True):
+        rows[t, at] = row
+    begins = {n: rows.get((t, at)) for n, begin, t, at in flows if begin}
+    found = {}
+    for number, begin, t, at in flows:
+        target, origin = rows.get((t, at)), begins.get(number)
+        if not begin and target is not None and origin is not None:
+            found[target] = origin
+    return found

@@ -1,0 +1,131 @@
+"""The bytes of a trace: plain, gzip or zip, told by content, read in blocks."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from irgraph.capture.common.source import BOM, GZIP, ZIP, Source, is_execution_trace, no_trace
+from irgraph.capture.kineto.reading.health import Health
+from irgraph.diagnostics import IrgraphError, Place, fail
+
+BLOCK = 1 << 20
+"""Bytes read at once; a few times this is all the text that is held."""
+
+
+def blocks(
+    path: str | Path | Source, health: Health, *, any_trace: bool = False
+) -> Iterator[bytes]:
+    """Yield a file's text in blocks, unpacked; the first one is never empty.
+
+    A damaged archive ends early and says so in ``health``. With ``any_trace`` an execution trace
+    is as welcome as a Kineto trace.
+
+    Raises:
+        IrgraphError: the file cannot be read, is empty, or is no JSON (exit code 4).
+    """
+    with Source.opened(path) as source:
+        start = source.open().read(4)
+        parts = _unpacked(source.open(), start, str(path), health)
+        yield from _checked(parts, health.source, any_trace)
+
+
+def _unpacked(file: IO[bytes], start: bytes, name: str, health: Health) -> Iterator[bytes]:
+    if start.startswith(ZIP):
+        health.add("K03", detail="a zip archive")
+        yield from _zip_member(file, health)
+    elif start.startswith(GZIP):
+        if not name.endswith((".gz", ".tgz", "-")):
+            health.add("K03", detail="gzip data under a name without .gz")
+        yield from _gunzip(file, health)
+    else:
+        if name.endswith((".gz", ".zip")):
+            health.add("K03", detail="plain text under the name of an archive")
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
+    """Yield what a gzip file holds, up to where it is damaged; members may follow each other."""
+    started = False
+    try:
+        for block in _inflated(file, health):
+            started = True
+            yield block
+    except zlib.error as error:
+        if not started:
+            place = Place(health.source)
+            raise fail(f"the gzip data is damaged from the start: {error}", place) from None
+        health.add("K01", detail=f"the gzip data is damaged: {error}")
+
+
+def _inflated(file: IO[bytes], health: Health) -> Iterator[bytes]:
+    engine = zlib.decompressobj(31)
+    data = file.read(BLOCK >> 3)
+    while data:
+        if engine.eof:
+            engine = zlib.decompressobj(31)
+        block = engine.decompress(data, BLOCK)
+        if block:
+            yield block
+        data = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0") or file.read(BLOCK >> 3)
+    if not engine.eof:
+        health.add("K01", detail="the gzip data ends early")
+
+
+def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if ".json" in name]
+            if not names:
+                raise fail("the zip archive holds no .json file", Place(health.source))
+            with archive.open(names[0]) as member:
+                start = member.read(4)
+                member.seek(0)
+                yield from _unpacked(member, start, names[0], health)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise fail(f"the zip archive is damaged: {error}", Place(health.source)) from None
+
+
+def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[bytes]:
+    first = b""
+    for part in parts:
+        first += part
+        if len(first) >= 4096:
+            break
+    if is_tar(first):
+        raise fail("this is a tar archive", Place(source), hint="unpack it and name one trace")
+    first = first.removeprefix(BOM)
+    no_trace(first[:4096], "a Kineto trace", source)
+    if not any_trace and is_execution_trace(first[:4096].lstrip()):
+        raise execution_trace_error(source)
+    yield first
+    yield from parts
+
+
+def is_tar(data: bytes) -> bool:
+    """Tell a tar archive by its header."""
+    return data[257:262] == b"ustar" or (
+        len(data) >= 512 and b"\0" in data[:100] and _is_tar_header(data[:512])
+    )
+
+
+def _is_tar_header(block: bytes) -> bool:
+    try:
+        tarfile.TarInfo.frombuf(block, "utf-8", "replace")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def execution_trace_error(source: str) -> IrgraphError:
+    """Return the error for an execution trace given in place of a Kineto trace."""
+    return fail(
+        "this is an execution trace (nodes without times), not a Kineto trace",
+        Place(source),
+        hint="irgraph lower reads it; give the file that torch.profiler exported here",
+    )

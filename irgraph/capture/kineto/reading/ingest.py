@@ -1,0 +1,251 @@
+"""Read a Kineto trace, whatever its age and state of repair."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from irgraph.capture.common.source import Source
+from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
+from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
+from irgraph.capture.kineto.reading.container import blocks
+from irgraph.capture.kineto.reading.health import Health
+from irgraph.capture.kineto.reading.pieces import Pieces
+from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
+from irgraph.capture.kineto.reading.trace import ABSENT, COLUMNS, Array, Kind, KinetoTrace
+from irgraph.diagnostics import Place, fail
+
+_LABELS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "## ", "[param|", "[pytorch|")
+_MICROSECONDS_SINCE_1970 = 10**17
+"""Whole times above this count nanoseconds since 1970, those below microseconds."""
+
+_DAY = 24 * 3600 * 10**6
+"""In microseconds: what lies further back than this belongs to no trace."""
+
+
+def read_kineto(
+    path: str | Path | Source,
+    *,
+    strict: bool = False,
+    selection: Selection = EVERYTHING,
+    progress: Callable[[int], None] | None = None,
+) -> KinetoTrace:
+    """Read a trace from a file: JSON, gzip or zip, recognised by content; ``-`` is standard input.
+
+    Args:
+        path: the file.
+        strict: refuse a trace that needs a repair.
+        selection: the steps and categories to read, and the memory to keep to.
+        progress: called now and then with the number of events read so far.
+
+    Raises:
+        IrgraphError: the file holds no usable Kineto trace, or needs repairs and ``strict``
+            is set (exit code 4).
+    """
+    health = Health(str(path))
+    pieces = Pieces(health)
+    window = choose_window(path, selection, health)
+    collector = Collector(health, selection.skip, window)
+    with _no_collections():
+        for events in pieces.read(blocks(path, health)):
+            collector.add(events)
+            if progress is not None:
+                progress(pieces.events)
+        collector.finish()
+    if not collector.parts:
+        raise fail(
+            "the trace holds no complete event",
+            Place(str(path)),
+            hint="was anything run while the profiler was on?",
+        )
+    trace = _assemble(collector, health, {**_object(pieces.header), **_trailer(pieces.trailer)})
+    if window is not None:
+        leave_out_later_work(trace, _end_of(window, collector, trace))
+    clean(trace, collector.flows)
+    if strict and health.repaired:
+        raise fail("the trace needs repairs:\n" + "\n".join(health.lines()), Place(str(path)))
+    return trace
+
+
+def _end_of(window: Window, collector: Collector, trace: KinetoTrace) -> int:
+    """Return the end of a window in nanoseconds from the start of the trace."""
+    unit = 1000 if collector.nanoseconds else 1
+    return window.end // unit - trace.base
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Spare the garbage collector the many small objects of decoding: they form no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> KinetoTrace:
+    columns = {}
+    base = _base(collector)
+    nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(collector, base, health)
+    columns["start"] = _scaled(collector, "start", base, nanoseconds)
+    columns["duration"] = _scaled(collector, "duration", 0, nanoseconds)
+    sizes = [len(part["name"]) for part in collector.parts]
+    for key in ("category", *COLUMNS):
+        if key not in columns and key != "kind":
+            columns[key] = _joined(collector, key, sizes)
+    collector.flows = [
+        (number, begins, thread, (at - base) * (1 if nanoseconds else 1000))
+        for number, begins, thread, at in collector.flows
+    ]
+    columns["kind"] = _kinds(columns, collector, health)
+    trace = KinetoTrace(
+        health.source,
+        columns,
+        list(collector.names.table),
+        [_thread(*place) for place in collector.threads.table],
+        [pair or (b"", b"") for pair in collector.shapes.table],
+        list(collector.modules.table),
+        list(collector.collectives.table),
+        base * (1 if nanoseconds else 1000),
+        header,
+        {_thread(*place): name for place, name in collector.thread_names.items()},
+        health,
+    )
+    _same_thread(trace)
+    health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))
+    return trace
+
+
+def _joined(collector: Collector, key: str, sizes: Sequence[int]) -> Array:
+    """Return a column of all parts, no wider than it must be; absent ones take no memory."""
+    absent = np.array(ABSENT.get(key, -1), COLUMNS.get(key, "i4"))
+    parts = [part.pop(key, None) for part in collector.parts]
+    if all(part is None for part in parts):
+        return np.broadcast_to(absent, sum(sizes))
+    known = [part for part in parts if part is not None]
+    narrow = all(part.min() >= -(1 << 31) and part.max() < 1 << 31 for part in known)
+    kind = np.dtype("i4") if narrow and absent.dtype == np.int64 else absent.dtype
+    found = np.full(sum(sizes), absent, kind)
+    at = 0
+    for part, size in zip(parts, sizes, strict=True):
+        if part is not None:
+            found[at : at + size] = part
+        at += size
+    return found
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _base(collector: Collector) -> int:
+    """Return a start time from which all others are counted: the first of the trace."""
+    medians = [
+        int(np.median(part["start"])) // scale
+        for part, scale in zip(collector.parts, collector.scales, strict=True)
+    ]
+    middle = sorted(medians)[len(medians) // 2]
+    starts = (
+        part["start"] // scale
+        for part, scale in zip(collector.parts, collector.scales, strict=True)
+    )
+    window = _DAY * (1000 if middle > _MICROSECONDS_SINCE_1970 else 1)
+    lowest = [int(s[s >= middle - window].min(initial=middle)) for s in starts]
+    return min(lowest)
+
+
+def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> bool:
+    """Decide the unit by magnitude, else by the shortest events; say so where it is unusual."""
+    if base > _MICROSECONDS_SINCE_1970:
+        health.add("K07", detail="nanoseconds since 1970, by magnitude")
+        return True
+    if 0 < collector.decimals < collector.whole:
+        health.add("K09", collector.decimals, "times with decimals among whole ones")
+    elif collector.decimals:
+        health.add("K08", detail="microseconds with decimals")
+    if collector.decimals:
+        return False
+    durations = np.concatenate([part["duration"] for part in collector.parts])
+    positive = durations[durations > 0]
+    if base < 10**15 and len(positive) > 50 and np.quantile(positive, 0.02) >= 200:
+        health.add("K07", detail="nanoseconds, as no event is shorter than 200")
+        return True
+    return False
+
+
+def _scaled(collector: Collector, key: str, base: int, nanoseconds: bool) -> Array:
+    """Return a column of times in nanoseconds from ``base``."""
+    found = []
+    for part, scale in zip(collector.parts, collector.scales, strict=True):
+        values = part.pop(key)
+        unit = 1 if nanoseconds else 1000
+        limit = (1 << 62) // 1000
+        offset = np.clip(values - base * scale, -limit, limit)
+        found.append(offset * unit // scale)
+    return np.concatenate(found)
+
+
+def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> Array:
+    """Return kinds by category; unknown categories go by the ids their events have."""
+    categories = list(collector.categories.table)
+    table = np.array([CATEGORIES.get(c.lower(), 255) for c in categories], "u1")
+    kinds = table[columns.pop("category")]
+    old = [c for c in categories if c != c.lower() and c.lower() in CATEGORIES and c != "Trace"]
+    health.add("K18", len(old), ", ".join(sorted(old)))
+    unknown = kinds == 255
+    if unknown.any():
+        names = [c for c in categories if c.lower() not in CATEGORIES]
+        health.add("K17", int(unknown.sum()), ", ".join(sorted(names)[:6]))
+        launched = columns["correlation"] >= 0
+        kinds[unknown & launched & (columns["stream"] >= 0)] = Kind.KERNEL
+        kinds[unknown & launched & (columns["stream"] < 0)] = Kind.RUNTIME
+        kinds[unknown & ~launched] = Kind.OTHER
+    labels = [i for i, name in enumerate(collector.names.table) if name.startswith(_LABELS)]
+    kinds[(kinds == Kind.OP) & np.isin(columns["name"], labels)] = Kind.ANNOTATION
+    buffers = collector.names.table.get("Activity Buffer Request", -1)
+    kinds[(columns["name"] == buffers) & (buffers >= 0)] = Kind.OVERHEAD
+    health.add("K25", int((kinds == Kind.OVERHEAD).sum()))
+    return kinds
+
+
+def _thread(process: int | str | None, thread: int | str | None) -> tuple[int | str, int | str]:
+    """Return a thread's name with numbers that were written as text as numbers."""
+    return _plain(process), _plain(thread)
+
+
+def _plain(value: int | str | None) -> int | str:
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        return int(value)
+    return -1 if value is None else value
+
+
+def _same_thread(trace: KinetoTrace) -> None:
+    """Give threads that differ in spelling alone one number."""
+    first: dict[tuple[int | str, int | str], int] = {}
+    table = np.array([first.setdefault(t, i) for i, t in enumerate(trace.threads)], "i4")
+    trace.columns["thread"] = table[trace.columns["thread"]]
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _trailer(text: bytes) -> dict[str, Any]:
+    rest = text.strip().removeprefix(b",")
+    return _object(b"{" + rest) if rest.startswith((b'"', b"\n", b" ", b"\r")) else {}

@@ -1,0 +1,243 @@
+"""Which part of a trace is read: all of it, the steps asked for, or those that fit the memory."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from irgraph.capture.common.source import Source
+from irgraph.capture.kineto.reading.container import BLOCK, blocks
+from irgraph.capture.kineto.reading.decoders import Raw
+from irgraph.capture.kineto.reading.health import Health
+from irgraph.capture.kineto.reading.pieces import Pieces
+from irgraph.diagnostics import Place, fail
+
+with contextlib.suppress(ImportError):
+    import resource
+
+BYTES_AN_EVENT = 450
+"""Memory for a complete event, from reading to replay; 310 to 410 were measured."""
+
+_STEP = "ProfilerStep#"
+_SHORTEST = 150
+"""Bytes of text that an event has at least, on average."""
+
+_COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
+_SAMPLE = 8
+"""Blocks from which the size of an event is estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to read of a trace.
+
+    Attributes:
+        steps: first and last number of the profiler steps to read; ``None`` for all.
+        skip: categories to leave out, in small letters.
+        memory: bytes that may be used; ``None`` for no limit. Of a larger trace the last steps
+            that fit are read.
+    """
+
+    steps: tuple[int, int] | None = None
+    skip: frozenset[str] = frozenset()
+    memory: int | None = None
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The stretch of time that is read, in thousandths of the unit of the file's times."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a first reading finds.
+
+    Attributes:
+        events: complete events.
+        steps: by number, start and end of the profiler steps, in thousandths of the file's unit.
+    """
+
+    events: int
+    steps: dict[int, tuple[int, int]]
+
+
+def choose_window(path: str | Path | Source, selection: Selection, health: Health) -> Window | None:
+    """Return the stretch of a trace to read, ``None`` for all of it; what is left out is said.
+
+    Raises:
+        IrgraphError: the steps asked for are not there (exit code 2), or the trace is too large
+            for the memory and has no steps to choose from (exit code 4).
+    """
+    too_large = _too_large(path, selection)
+    if selection.steps is None and not too_large:
+        return None
+    if str(path) == "-":
+        message = "steps are found by reading a trace twice, which standard input cannot be"
+        raise fail(message, Place(str(path)), hint="write it to a file", exit_code=2)
+    survey = _survey(path, selection.skip)
+    chosen = sorted(survey.steps)
+    if selection.steps is not None:
+        chosen = _asked(path, survey, selection.steps)
+        health.add("K32", len(survey.steps) - len(chosen), _range(chosen, survey))
+    if too_large:
+        kept = _fitting(path, survey, chosen, selection.memory or 0)
+        health.add("K31", len(chosen) - len(kept), _range(kept, survey))
+        chosen = kept
+    stretches = [survey.steps[number] for number in chosen]
+    return Window(min(start for start, _ in stretches), max(end for _, end in stretches))
+
+
+def _range(chosen: list[int], survey: Survey) -> str:
+    every = sorted(survey.steps)
+    return f"steps {chosen[0]}:{chosen[-1]} of {every[0]}:{every[-1]} are read"
+
+
+def _asked(path: str | Path | Source, survey: Survey, steps: tuple[int, int]) -> list[int]:
+    chosen = [number for number in sorted(survey.steps) if steps[0] <= number <= steps[1]]
+    if not chosen:
+        known = sorted(survey.steps)
+        has = f"steps {known[0]} to {known[-1]}" if known else "no marked steps"
+        message = f"no steps {steps[0]} to {steps[1]}: the trace has {has}"
+        raise fail(message, Place(str(path)), exit_code=2)
+    return chosen
+
+
+def _fitting(
+    path: str | Path | Source, survey: Survey, chosen: list[int], memory: int
+) -> list[int]:
+    """Return the last steps that the memory suffices for."""
+    a_step = survey.events * BYTES_AN_EVENT / max(1, len(survey.steps))
+    count = int(memory / a_step)
+    if chosen and count >= 1:
+        return chosen[-count:]
+    needed = survey.events * BYTES_AN_EVENT
+    what = "one step" if chosen else "it has no marked steps to choose from, and all"
+    raise fail(
+        f"the trace is too large: {what} of its {survey.events:,} events would take about "
+        f"{memory_text(a_step if chosen else needed)}, of {memory_text(memory)}",
+        Place(str(path)),
+        hint="leave categories out (--skip-cat python_function) or allow more (--memory)",
+    )
+
+
+def memory_text(count: float) -> str:
+    """Return bytes as text, never rounded to zero: ``1.5 GB``, ``420 MB``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{count / factor:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def _too_large(path: str | Path | Source, selection: Selection) -> bool:
+    if selection.memory is None or str(path) == "-" or not Path(path).is_file():
+        return False
+    if _text_size(Path(path)) / _SHORTEST * BYTES_AN_EVENT < selection.memory:
+        return False
+    return estimated_events(path) * BYTES_AN_EVENT > selection.memory
+
+
+def estimated_events(path: str | Path | Source) -> int:
+    """Return about how many complete events a trace holds, from samples of its text."""
+    counted = text = 0
+    for sample in _samples(Path(path)):
+        counted += len(_COMPLETE.findall(sample))
+        text += len(sample)
+    return int(counted * max(1.0, _text_size(Path(path)) / text)) if text else 0
+
+
+def _samples(path: Path) -> Iterator[bytes]:
+    """Yield stretches of a trace's text: all over a plain file, from the start of an archive."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        packed = file.read(2) in (b"\x1f\x8b", b"PK")
+        for number in range(0 if packed or size < _SAMPLE * BLOCK else _SAMPLE):
+            file.seek(size * number // _SAMPLE)
+            yield file.read(BLOCK)
+    if packed or size < _SAMPLE * BLOCK:
+        yield from islice(blocks(path, Health(str(path))), _SAMPLE)
+
+
+def _text_size(path: Path) -> float:
+    """Return about how many bytes of text a file holds, unpacked."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(BLOCK)
+    if start.startswith(b"\x1f\x8b"):
+        try:
+            text = zlib.decompressobj(31).decompress(start)
+        except zlib.error:
+            return size
+        return size * len(text) / len(start)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return max((info.file_size for info in archive.infolist()), default=size)
+    return size
+
+
+def _survey(path: str | Path | Source, skip: frozenset[str]) -> Survey:
+    """Read a trace for its steps alone."""
+    # its findings are those of the second reading
+    pieces = Pieces(Health(str(path)))
+    found = Survey(0, {})
+    for events in pieces.read(blocks(path, pieces.health)):
+        complete = [event for event in events if event.ph == "X"]
+        found.events += len(complete) - sum(e.cat.lower() in skip for e in complete if skip)
+        for event in complete:
+            if event.name.startswith(_STEP) and not event.cat.startswith("gpu"):
+                _take(found, event.name.removeprefix(_STEP), event.ts, event.dur)
+    return found
+
+
+def _take(found: Survey, number: str, start: int | Raw, length: int | Raw) -> None:
+    try:
+        begin, time = (_thousandths(value) for value in (start, length))
+        found.steps[int(number)] = (begin, begin + time)
+    except ValueError:
+        return
+
+
+def _thousandths(value: int | Raw) -> int:
+    if isinstance(value, int):
+        return value * 1000
+    head, _, tail = bytes(value).decode().strip('"').partition(".")
+    return int(head) * 1000 + int((tail + "000")[:3])
+
+
+def memory_limit() -> int | None:
+    """Return the bytes of memory that this process may use, ``None`` where that is unknown.
+
+    The least of its own limits (``ulimit -v``), its control group's, and what is free.
+    """
+    found = []
+    if "resource" in globals():
+        kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+        limits = [resource.getrlimit(kind)[0] for kind in kinds]
+        found = [limit for limit in limits if limit != resource.RLIM_INFINITY]
+    group = _first_number(Path("/sys/fs/cgroup/memory.max"), "")
+    free = _first_number(Path("/proc/meminfo"), "MemAvailable:")
+    found += [limit for limit in (group, free and free * 1024) if limit]
+    return min(found) if found else None
+
+
+def _first_number(path: Path, key: str) -> int | None:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        words = line.removeprefix(key).split()
+        if line.startswith(key) and words and words[0].isdecimal():
+            return int(words[0])
+    return None

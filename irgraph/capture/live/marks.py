@@ -1,0 +1,65 @@
+"""Joins what the dispatch mode recorded with the nodes of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from irgraph.capture.common.nodes import LOST, Node, saved_copies
+from irgraph.capture.live.recorder import MARK, CallRecord, Recording
+
+MODE = "PythonDispatchMode"
+
+
+def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
+    """Return each device call's record by the id of its node, which then stands for all below it.
+
+    Only the copies that its backward reads stay.
+    The mode shows as ``op > PythonDispatchMode > irgraph#7 > op``.
+    """
+    by_id = {node.id: node for node in nodes}
+    records: dict[int, CallRecord] = {}
+    for node in nodes:
+        if node.name.startswith(MARK):
+            record = recording.calls[int(node.name[len(MARK) :])]
+            owner = _owner(node, by_id, record)
+            if owner is not None:
+                records[owner.id] = record
+                owner.children = saved_copies(owner)
+    return records
+
+
+def _owner(mark: Node, by_id: Mapping[int, Node], record: CallRecord) -> Node | None:
+    """Return the operator whose call a mark stands in, or ``None`` for a call of the mode's own."""
+    mode = by_id.get(mark.parent)
+    if mode is None or mode.name != MODE:
+        return None
+    if mode.parent == LOST:
+        mode.name, mode.schema = record.name, record.schema
+        return mode
+    above = by_id.get(mode.parent)
+    while above is not None and not above.schema and record.name.endswith("::" + above.name):
+        above = by_id.get(above.parent)
+    return above if above is not None and above.name == record.name else None
+
+
+def unmarked(nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes with the marks taken away that the mode leaves at every level.
+
+    A label of the program's own shows as ``PythonDispatchMode("label") > ...``, around what the
+    label is around.
+    """
+    return [kept for node in nodes for kept in _unmarked(node)]
+
+
+def _unmarked(node: Node) -> list[Node]:
+    if node.name.startswith(MARK):
+        return []
+    node.children = unmarked(node.children)
+    if node.name != MODE:
+        return [node]
+    if node.inputs and isinstance(node.inputs[0], str) and not node.inputs[0].startswith("<"):
+        node.name = node.inputs[0]
+        node.inputs = []
+        node.children = [child for child in node.children if child.name != node.name]
+        return [node]
+    return node.children

@@ -1,0 +1,274 @@
+"""Watches a running step: every device call with the true identity of its tensors.
+
+An execution trace gives the nesting of calls, but on torch's meta device all its storages look
+alike. A dispatch mode sees the tensors themselves; it wraps each call in a numbered range, so
+that the two can be joined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from irgraph.capture.common.identity import Exact
+from irgraph.capture.common.lowering import MODULE
+from irgraph.capture.common.nodes import BY_SIZE
+from irgraph.capture.emulate.fallbacks import Torch, on_device, run
+from irgraph.capture.live.vmap import refuse_old_vmap
+from irgraph.ir.tensor import ITEMSIZE, DType, tight
+
+if TYPE_CHECKING:
+    import torch
+
+MARK = "irgraph#"
+"""Prefix of the numbered range around each recorded call."""
+
+COPIES = ("aten::_to_copy", "aten::copy_")
+"""Calls that copy between host and device."""
+
+Hints = Mapping[int, tuple[str, str]]
+"""Role and label of a tensor by the address of its storage."""
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """One device call: its schema, arguments in schema order, results."""
+
+    schema: str
+    name: str
+    inputs: list[Any]
+    outputs: list[Any]
+
+
+@dataclass(slots=True)
+class Recording:
+    """What the dispatch mode saw, by the number of its range.
+
+    Attributes:
+        calls: every device call.
+        alive: storages that calls touched, kept so that no address is used again.
+        repaired: calls that the device cannot run and that got a made-up result.
+        copies: of each copy from the host to the device, whether its memory is pinned and
+            whether the host asked not to wait.
+        returned: the tensors that the step returned.
+        kept: tensors in other objects that its caller can see.
+    """
+
+    calls: dict[int, CallRecord] = field(default_factory=dict)
+    alive: dict[int, Any] = field(default_factory=dict)
+    repaired: list[str] = field(default_factory=list)
+    copies: list[tuple[bool, bool]] = field(default_factory=list)
+    returned: list[Exact] = field(default_factory=list)
+    kept: list[Exact] = field(default_factory=list)
+
+    def note_results(self, returned: Sequence[Torch], kept: Sequence[Torch]) -> None:
+        """Describe the tensors that are left when the step has run."""
+        self.returned = [_exact(tensor, self, {}) for tensor in returned]
+        self.kept = [_exact(tensor, self, {}) for tensor in kept]
+
+
+def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
+    """Return a dispatch mode that records; without a recording it only repairs calls."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        """Records each call that reaches the device."""
+
+        def __torch_dispatch__(
+            self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
+        ) -> Torch:
+            kwargs = kwargs or {}
+            refuse_old_vmap()
+            if _is_composite(func):
+                return _decomposed(self, func, args, kwargs)
+            if recording is None or func.namespace == "profiler":
+                return run(func, args, kwargs, [])
+            return _record(recording, hints, func, args, kwargs)
+
+    return Watch()
+
+
+def _is_composite(func: Torch) -> bool:
+    import torch
+
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(known(func.name(), "CompositeImplicitAutograd"))
+
+
+def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+    """Run a composite call, which reaches a mode whole only under inference mode."""
+    import torch
+
+    own = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "AutogradMeta")
+    with mode:
+        if own and on_device(args, "meta"):
+            key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradMeta)
+            return func.redispatch(key, *args, **kwargs)
+        # torch's own kernel: ``decompose`` would prefer tracing forms, such as copies in dropout
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        return func._op_dk(composite, *args, **kwargs)
+
+
+def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+    from torch.autograd.profiler import record_function
+
+    number = len(recording.calls) + 1
+    given = _in_schema_order(func._schema, args, kwargs)
+    inputs = _describe(given, recording, hints)
+    call = CallRecord(str(func._schema), func._schema.name, inputs, [])
+    recording.calls[number] = call
+    with record_function(f"{MARK}{number}"):
+        result = run(func, args, kwargs, recording.repaired)
+    many = len(func._schema.returns) != 1
+    results = list(result or ()) if many else [result]
+    call.outputs = _describe(results, recording, hints)
+    if call.name in COPIES:
+        _note_copy(recording, func._schema, given, result)
+    return result
+
+
+def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:
+    source = given[1] if schema.name == "aten::copy_" else given[0]
+    if source.device.type == "cpu" and result.device.type != "cpu":
+        names = [argument.name for argument in schema.arguments]
+        asked = given[names.index("non_blocking")]
+        recording.copies.append((bool(source.is_pinned()), bool(asked)))
+
+
+def _in_schema_order(schema: Torch, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    given = list(args)
+    for argument in schema.arguments[len(args) :]:
+        given.append(kwargs.get(argument.name, _Absent))
+    return [
+        argument.default_value if value is _Absent else value
+        for value, argument in zip(given, schema.arguments, strict=True)
+    ]
+
+
+class _Absent:
+    """Stands for an argument that was not given."""
+
+
+def _describe(values: Sequence[Any], recording: Recording, hints: Hints) -> list[Any]:
+    import torch
+
+    def describe(value: Torch) -> Torch:
+        if isinstance(value, torch.Tensor):
+            return _exact(value, recording, hints)
+        if isinstance(value, (list, tuple)):
+            return [describe(item) for item in value]
+        return _literal(value)
+
+    return [describe(value) for value in values]
+
+
+def _literal(value: Torch) -> Torch:
+    import torch
+
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.dtype):
+        return DType(_element(value))
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    return str(value).removeprefix("torch.")
+
+
+def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
+    storage = _storage(tensor)
+    address = int(storage._cdata) if storage is not None else int(tensor._cdata)
+    recording.alive.setdefault(address, storage if storage is not None else tensor)
+    dtype = _element(tensor.dtype)
+    shape = tuple(map(int, tensor.shape))
+    dense = storage is not None and not tensor.is_sparse
+    return Exact(
+        int(tensor._cdata),
+        address if dense else -address,
+        int(tensor.storage_offset()) * ITEMSIZE[dtype] if dense else 0,
+        str(tensor.device),
+        shape,
+        dtype,
+        tight(shape, tuple(map(int, tensor.stride()))) if dense else (0,) * len(shape),
+        _hint(tensor, address, hints),
+    )
+
+
+def _storage(tensor: torch.Tensor) -> Torch:
+    """Return a tensor's memory; a sparse tensor's is that of its values."""
+    with contextlib.suppress(NotImplementedError, RuntimeError):
+        return tensor._values().untyped_storage() if tensor.is_sparse else tensor.untyped_storage()
+    return None
+
+
+def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
+    if address in hints:
+        return hints[address]
+    return ("param", "") if tensor.requires_grad and tensor.is_leaf else ("", "")
+
+
+def _element(dtype: Torch) -> str:
+    """Return the IR's word for an element type; one that it lacks is known by its size."""
+    return _dtypes().get(dtype) or BY_SIZE.get(dtype.itemsize, "u8")
+
+
+def _dtypes() -> Mapping[Any, str]:
+    import torch
+
+    if not _DTYPES:
+        words = {
+            "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
+            "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
+            "bool": "bool", "c64": "complex64", "c128": "complex128",
+            "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+        }  # fmt: skip
+        _DTYPES.update({getattr(torch, word): ours for ours, word in words.items()})
+    return _DTYPES
+
+
+_DTYPES: dict[Any, str] = {}
+
+
+@contextlib.contextmanager
+def module_ranges(model: Torch) -> Iterator[None]:
+    """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
+    from torch.autograd.profiler import record_function
+
+    open_ranges: list[Any] = []
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(*_: Torch) -> None:
+            mark = record_function(MODULE + path)
+            mark.__enter__()
+            open_ranges.append(mark)
+
+        return hook
+
+    def leave(*_: Torch) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    hooks = []
+    for path, module in model.named_modules() if model is not None else ():
+        if path:
+            hooks.append(module.register_forward_pre_hook(enter(path)))
+            hooks.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
+    """Return the roles and labels of a model's parameters, gradients and buffers."""
+    found: dict[int, tuple[str, str]] = {}
+    if model is None:
+        return found
+    for name, buffer in model.named_buffers():
+        found[buffer.untyped_storage()._cdata] = ("state", name)
+    for name, parameter in model.named_parameters():
+        found[parameter.untyped_storage()._cdata] = ("param", name)
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            found[parameter.grad.untyped_storage()._cdata] = ("state", f"{name}.grad")
+    return found

@@ -1,0 +1,153 @@
+"""``FILE.py:NAME``: the function of a user's file that makes a step."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CoroutineType, GeneratorType, ModuleType
+from typing import Any
+
+from irgraph.capture.live.vmap import VMAP
+from irgraph.diagnostics import IrgraphError, Place, fail, near
+
+USAGE = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
+
+_NO_CUDA = "use the device that the function is given: with meta no accelerator is needed"
+_NO_VALUES = "tensors on meta have no values: make data on the host and copy it with .to(device)"
+_NO_SIZE = (
+    "what it returns depends on values, which meta tensors have not: capture with --device cpu"
+)
+
+HINTS: Mapping[str, str] = {
+    "Torch not compiled with CUDA": _NO_CUDA,
+    "NVIDIA driver": _NO_CUDA,
+    "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
+    "register_meta function": _NO_SIZE,
+    "with Meta tensors": _NO_SIZE,
+    "meta device": _NO_VALUES,
+    "meta tensor": _NO_VALUES,
+    VMAP: "write its calls out, as make_fx of torch.fx.experimental.proxy_tensor does for a batch",
+    "unsupported autocast device_type": "autocast for meta works within a capture with device meta",
+}
+"""Hints by words of torch's error messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function of (batch, device) that returns a step, and what else it is called with."""
+
+    path: str
+    name: str
+    make: Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def step(self, batch: int, device: str) -> Callable[[], object]:
+        """Return the step at a batch size, or raise the error of the user's function."""
+        try:
+            step: object = self.make(batch, device, **self.options)
+        except (Exception, SystemExit) as error:
+            raise user_error(f"{self.name} failed", error, self.path) from error
+        refuse_unrun(step, self.name, self.path)
+        if not callable(step):
+            raise fail(
+                f"{self.name} returned {type(step).__name__}, not a step that can be called",
+                Place(self.path),
+                hint="return a function without arguments that makes one step",
+            )
+        return step
+
+
+def load_target(text: str) -> Target:
+    """Return the function that ``FILE.py:NAME`` or ``FILE.py:NAME(key=value)`` names.
+
+    Raises:
+        IrgraphError: there is no such file or function, or the file cannot be run.
+    """
+    path, colon, call = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise fail(f"{text!r} names no function", hint=USAGE, exit_code=2)
+    name, options = _options(call)
+    if not Path(path).is_file():
+        raise fail("no such file", Place(path), hint=USAGE, exit_code=2)
+    module = _load(path)
+    make = getattr(module, name, None)
+    if make is None:
+        known = [word for word, value in vars(module).items() if callable(value)]
+        raise fail(f"it has no {name!r}{near(name, known)}", Place(path), exit_code=2)
+    if not callable(make):
+        raise fail(f"{name} is {type(make).__name__}, not a function", Place(path), exit_code=2)
+    return Target(path, name, make, options)
+
+
+def refuse_unrun(value: object, name: str, path: str) -> None:
+    """Raise ``IrgraphError`` if a call gave a coroutine or a generator: nothing of it has run."""
+    for kind, what in ((CoroutineType, "an async function"), (GeneratorType, "a generator")):
+        if isinstance(value, kind):
+            value.close()
+            hint = "write it with a plain def that does the work and neither awaits nor yields"
+            message = f"{name} is {what}: calling it runs nothing"
+            raise fail(message, Place(path) if path else None, hint=hint)
+
+
+def _options(call: str) -> tuple[str, dict[str, Any]]:
+    name, parenthesis, _ = call.partition("(")
+    if not parenthesis:
+        return name, {}
+    try:
+        tree = ast.parse(call, mode="eval").body
+        if not isinstance(tree, ast.Call) or tree.args:
+            raise ValueError
+        return name, {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords}
+    except (SyntaxError, ValueError):
+        raise fail(
+            f"cannot read the options of {call!r}",
+            hint="write literals by name, such as default(lookups=10, sparse=True)",
+            exit_code=2,
+        ) from None
+
+
+def _load(path: str) -> ModuleType:
+    name = f"irgraph_target_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise fail("it cannot be loaded as a Python file", Place(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    folder = str(Path(path).resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        place = Place(path, _text(path), error.lineno or 0, error.offset or 1)
+        raise fail(f"not valid Python: {error.msg}", place) from None
+    except (Exception, SystemExit) as error:
+        raise user_error("the file failed while it was loaded", error, path) from error
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
+    """Return an error about what the user's code raised, at its line in the user's file."""
+    message = f"{doing}: {type(error).__name__}: {_first_line(error)}"
+    hint = next((hint for words, hint in HINTS.items() if words in str(error)), "")
+    where = Path(path).resolve() if path else None
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if where is not None and Path(frame.filename).resolve() == where:
+            place = Place(path, _text(path), frame.lineno or 0, 1, 200)
+            return fail(message, place, hint=hint)
+    return fail(message, Place(path) if path else None, hint=hint)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else "(no message)"
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,98 @@
+"""Lowers a file by the front end that recognises its content.
+
+A front end is one file of the folder ``front_ends``, or of a package that an installed
+distribution names in the entry point group ``irgraph.front_ends``. The file defines
+``FRONT_END``, a ``FrontEnd``; nothing else has to know of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.source import Source
+from irgraph.diagnostics import IrgraphError, Place, fail
+
+GROUP = "irgraph.front_ends"
+"""Entry points of this group name packages that hold more front ends."""
+
+MODEL = b'model "'
+"""How a model's text begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """One kind of file that can be lowered.
+
+    Attributes:
+        name: the kind with its article, as messages call it: ``an ONNX model``.
+        recognises: tells whether a file is of this kind, by its content; the suffix of its name
+            says nothing. No two front ends recognise one file.
+        lower: returns the step of a file; its keyword arguments beside ``name``, the name of the
+            graph, are the options that it takes.
+        reason: why it takes no other options, for the message.
+    """
+
+    name: str
+    recognises: Callable[[Source], bool]
+    lower: Callable[..., Capture]
+    reason: str = "it needs none"
+
+
+@cache
+def front_ends() -> tuple[FrontEnd, ...]:
+    """Return all front ends: the shipped ones, then those of installed packages."""
+    packages = ["irgraph.capture.front_ends", *(p.module for p in entry_points(group=GROUP))]
+    return tuple(found for package in packages for found in _of_package(package))
+
+
+def _of_package(name: str) -> Iterator[FrontEnd]:
+    folders = import_module(name).__path__
+    for file in pkgutil.iter_modules(folders, f"{name}."):
+        found = getattr(import_module(file.name), "FRONT_END", None)
+        if not isinstance(found, FrontEnd):
+            raise TypeError(f"{file.name} is in a folder of front ends and defines no FRONT_END")
+        yield found
+
+
+def lower_file(path: str | Path, *, name: str | None = None, **options: Any) -> Capture:  # noqa: ANN401
+    """Lower a file, whatever it is called: a trace, a model of another tool, a recording's folder.
+
+    Args:
+        path: the file or folder; ``-`` is standard input.
+        name: the graph's name; by default the file's.
+        options: options of the front end that recognises the file; one that is ``None`` or empty
+            is not given.
+
+    Raises:
+        IrgraphError: no front end recognises the file, it cannot be used, or an option does not
+            suit what it holds (exit code 2).
+    """
+    with Source(path) as source:
+        found = next((f for f in front_ends() if f.recognises(source)), None)
+        if found is None:
+            raise _unrecognised(source)
+        given = {option: value for option, value in options.items() if value not in (None, {})}
+        for option in given.keys() - inspect.signature(found.lower).parameters.keys():
+            message = f"{found.name} takes no {option.removesuffix('s')}: {found.reason}"
+            raise fail(message, Place(source.name), exit_code=2)
+        return found.lower(source, name=name, **given)
+
+
+def _unrecognised(source: Source) -> IrgraphError:
+    place = Place(source.name)
+    if source.start.startswith(MODEL):
+        return fail("this is a model already", place, hint=f"irgraph show {source}")
+    if not source.text:
+        return fail("the file is empty", place)
+    known = ", ".join(front_end.name for front_end in front_ends())
+    hint = f"it may be damaged or an error page; known are {known}"
+    return fail("no front end recognises this file", place, hint=hint)

@@ -1,0 +1,214 @@
+"""Record a user's step: its traces, and what it takes without a profiler."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from irgraph.capture.live.target import Target, load_target, user_error
+from irgraph.capture.recording.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
+from irgraph.diagnostics import Place, fail
+from irgraph.files import check_writable
+
+_BLOCK, _TAIL = 1 << 20, 64
+"""Bytes to read at once of a file whose last ones are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded.
+
+    Attributes:
+        target, batch, device: what was run, and where.
+        step_time_us: median time of a step without a profiler, microseconds.
+        profiled_us: the same with it.
+        times_us: every step without a profiler.
+        torch: version.
+        device_name: of the accelerator, ``""`` on the CPU.
+    """
+
+    target: str
+    batch: int
+    device: str
+    step_time_us: float
+    profiled_us: float
+    times_us: tuple[float, ...]
+    torch: str
+    device_name: str = ""
+
+
+def record(
+    target: str,
+    folder: str | Path,
+    *,
+    batch: int,
+    device: str = "cpu",
+    steps: int = 5,
+    runs: int = 20,
+) -> Recording:
+    """Run the step that ``FILE.py:NAME`` makes, and write its traces and figures to a folder.
+
+    Three warm-up steps come first, then ``runs`` steps without a profiler, one under the execution
+    trace observer, and ``steps`` under the profiler, with shapes.
+
+    Raises:
+        IrgraphError: torch or the device is missing, the target failed, or the folder cannot be
+            written.
+    """
+    place = Path(folder)
+    need_torch(device)
+    found = load_target(target)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
+    for name in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
+        check_writable(place / name)
+    step = _guarded(found, found.step(batch, device))
+    wait = _waiting(device)
+    for _ in range(3):
+        step()
+    times = tuple(_timed(step, wait) for _ in range(runs))
+    with _whole(place) as unfinished:
+        _observe(step, unfinished / EXECUTION_TRACE)
+        profiled = _profile(step, wait, unfinished / KINETO_TRACE, steps, device)
+        result = Recording(
+            f"{Path(found.path).name}:{found.name}", batch, device,
+            round(statistics.median(times), 3), round(profiled, 3), times, *_versions(device),
+        )  # fmt: skip
+        text = json.dumps(asdict(result), indent=1) + "\n"
+        (unfinished / FIGURES).write_text(text, encoding="utf-8")
+    return result
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """Yield a folder to write to, whose files replace those of ``folder`` once all are whole.
+
+    Torch writes its traces itself and does not say where that failed: each has to end as it should.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=".irgraph-", dir=folder) as name:
+            unfinished = Path(name)
+            yield unfinished
+            _move(unfinished, folder)
+    except OSError as error:
+        name = Path(error.filename).name if error.filename else ""
+        raise fail(error.strerror or str(error), Place(str(folder / name))) from None
+
+
+def _move(unfinished: Path, folder: Path) -> None:
+    files = (EXECUTION_TRACE, KINETO_TRACE, FIGURES)
+    cut = next((file for file in files if not _ends(unfinished / file)), "")
+    if cut:
+        raise fail("could not be written whole: is the disk full?", Place(str(folder / cut)))
+    for file in files:
+        (unfinished / file).replace(folder / file)
+
+
+def _ends(path: Path) -> bool:
+    """Tell whether a JSON file, gzipped or not, ends as an object does."""
+    end = b""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                end = (end + block)[-_TAIL:]
+    except (OSError, EOFError, zlib.error):
+        return False
+    return end.rstrip().endswith(b"}")
+
+
+def need_torch(device: str) -> None:
+    """Raise ``IrgraphError`` where torch or the device is missing."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
+    if find_spec("torch") is None:
+        raise fail("recording needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
+    import torch
+
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise fail("there is no CUDA device here", hint="record with --device cpu", exit_code=2)
+
+
+def _guarded(target: Target, step: Callable[[], object]) -> Callable[[], object]:
+    def run() -> object:
+        try:
+            return step()
+        except Exception as error:
+            raise user_error(f"{target.name} failed", error, target.path) from error
+
+    return run
+
+
+def _waiting(device: str) -> Callable[[], object]:
+    """Return what waits for all work of a device."""
+    import torch
+
+    wait: Callable[[], object] = torch.cuda.synchronize
+    return wait if device.startswith("cuda") else lambda: None
+
+
+def _timed(step: Callable[[], object], wait: Callable[[], object]) -> float:
+    """Return microseconds of a step, its device work included."""
+    wait()
+    begin = time.perf_counter()
+    step()
+    wait()
+    return round((time.perf_counter() - begin) * 1e6, 3)
+
+
+def _observe(step: Callable[[], object], path: Path) -> None:
+    from torch.profiler import ExecutionTraceObserver
+
+    observer = ExecutionTraceObserver().register_callback(str(path))
+    observer.start()
+    try:
+        step()
+    finally:
+        observer.stop()
+        observer.unregister_callback()
+
+
+def _profile(
+    step: Callable[[], object],
+    wait: Callable[[], object],
+    path: Path,
+    steps: int,
+    device: str,
+) -> float:
+    """Write the Kineto trace of some steps; return their median time in microseconds."""
+    from torch.profiler import ProfilerActivity, profile, schedule
+
+    kinds = [ProfilerActivity.CPU]
+    if device.startswith("cuda"):
+        kinds.append(ProfilerActivity.CUDA)
+    times = []
+
+    def export(profiler: Any) -> None:  # noqa: ANN401
+        profiler.export_chrome_trace(str(path))
+
+    plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
+    with profile(
+        activities=kinds, record_shapes=True, schedule=plan, on_trace_ready=export
+    ) as profiler:
+        for _ in range(steps + 1):
+            times.append(_timed(step, wait))
+            profiler.step()
+    return statistics.median(times[1:])
+
+
+def _versions(device: str) -> tuple[str, str]:
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else ""
+    return str(torch.__version__), str(name)

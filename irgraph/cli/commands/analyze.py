@@ -1,0 +1,114 @@
+"""``irgraph analyze``: where the time of recorded steps goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import JsonOption, write_json
+from irgraph.cli.traces import (
+    HealthOption,
+    MemoryOption,
+    SkipOption,
+    StepsOption,
+    StrictOption,
+    TracesArgument,
+    print_rows,
+    read_trees,
+    repaired,
+    selection,
+)
+
+if TYPE_CHECKING:
+    from irgraph.analyze import Analysis
+
+PANEL = "traces"
+
+VIEWS = {
+    "op": "device work by operator",
+    "family": "device work by kernel family",
+    "kernel": "dominating kernels",
+    "module": "device work by module",
+    "phase": "device work by phase",
+}
+
+
+def analyze(
+    traces: TracesArgument,
+    longest: Annotated[int, typer.Option(min=1, help="Rows of each breakdown.")] = 12,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw breakdown and utilisation here.")
+    ] = None,
+    steps: StepsOption = None,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
+    strict: StrictOption = False,
+    health: HealthOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
+    from irgraph.analyze import analyze as run
+    from irgraph.report.plots import check_plot
+
+    check_plot(plot)
+    part = selection(steps, skip, memory)
+    trees = read_trees(traces, strict=strict, health=health, part=part)
+    result = run(trees)
+    if plot is not None:
+        from irgraph.analyze.plots import draw
+
+        draw(result, plot)
+    if json:
+        reports = [tree.trace.health.rows() for tree in trees]
+        write_json({**result.as_json(), "health": reports})
+    else:
+        _show(result, longest)
+    raise typer.Exit(repaired(trees))
+
+
+def _show(result: Analysis, longest: int) -> None:
+    print_rows("steps", [_step(row) for row in (s.row() for s in result.steps)])
+    for by, title in VIEWS.items():
+        rows = result.breakdowns[by]
+        if by == "module" and set(rows) <= {"(no module)"}:
+            continue
+        total = sum(us for us, _ in rows.values()) or 1.0
+        shown = [
+            {by: key[:90], "us a step": f"{us:.1f}", "share": f"{us / total:.1%}",
+             "events a step": f"{count:.1f}"}
+            for key, (us, count) in list(rows.items())[:longest]
+        ]  # fmt: skip
+        print_rows(title, shown)
+    idle = sum(result.idle.values()) or 1.0
+    on_device = any(step.on_device for step in result.steps)
+    title = "device idle, by what the host did" if on_device else "time of the host"
+    causes = [
+        {"the host meanwhile": cause, "us a step": f"{us:.1f}", "share": f"{us / idle:.1%}"}
+        for cause, us in result.idle.items()
+        if us > 0
+    ]
+    print_rows(title, causes)
+    print_rows("collectives over ranks", result.collectives[:longest])
+    if not on_device:
+        return
+    shown = [{"device events": key, "count": str(count)} for key, count in result.orphans.items()]
+    print_rows("attribution", shown)
+
+
+def _step(row: dict[str, Any]) -> dict[str, Any]:
+    def ms(key: str) -> str:
+        return "-" if row[key] is None else f"{row[key] / 1000:.3f}"
+
+    return {
+        "rank": row["rank"],
+        "step": row["step"],
+        "step ms": ms("step_us"),
+        "GPU active ms": ms("gpu_active_us"),
+        "GPU idle ms": ms("gpu_idle_us"),
+        "utilization": "-" if row["utilization"] is None else f"{row['utilization']:.1%}",
+        "compute ms": ms("compute_us"),
+        "communication ms": ms("communication_us"),
+        "exposed ms": ms("exposed_communication_us"),
+        "note": f"{row['left_out']}: left out" if row["left_out"] else "",
+    }

@@ -1,0 +1,54 @@
+"""``irgraph anonymise``: traces and models without names, paths and hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import read_model, say, working
+
+PANEL = "traces"
+
+
+def anonymise(
+    traces: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Kineto traces, execution traces, models (.ir)."),
+    ],
+    folder: Annotated[
+        str, typer.Option("-o", "--output", metavar="FOLDER", help="Where the copies go.")
+    ],
+    key: Annotated[
+        str,
+        typer.Option(
+            "--hash",
+            metavar="KEY",
+            help="Hash names of kernels and operators outside public libraries, too; equal keys "
+            "give equal hashes, so choose one that nobody guesses.",
+        ),
+    ] = "",
+) -> None:
+    """Take names, paths, hosts and call stacks out of traces and models; times and shapes stay."""
+    from irgraph.anonymise.traces import anonymise as run
+
+    models = [path for path in traces if path.endswith((".ir", ".ir.gz"))]
+    others = [path for path in traces if path not in models]
+    with working("anonymising"):
+        written = run(others, folder, key=key)
+    for number, path in enumerate(models, 1):
+        written.append(_model(path, folder, number, key))
+    for source, target in zip([*others, *models], written, strict=True):
+        say(f"{source} -> {target}")
+
+
+def _model(path: str, folder: str, number: int, key: str) -> Path:
+    from irgraph.anonymise.models import anonymous
+    from irgraph.anonymise.traces import Anonymiser
+    from irgraph.files import write_atomic
+    from irgraph.text import print_graph
+
+    target = Path(folder) / f"model{number}.ir"
+    write_atomic(str(target), print_graph(anonymous(read_model(path), Anonymiser(key))))
+    return target

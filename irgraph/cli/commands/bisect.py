@@ -1,0 +1,80 @@
+"""``irgraph bisect``: which step of a pipeline breaks something."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import (
+    DeviceOption,
+    DimOption,
+    FabricOption,
+    HostOption,
+    ModelArgument,
+    OutputOption,
+    PassPathOption,
+    RanksOption,
+    say,
+    write_result,
+)
+from irgraph.cli.pipeline import PassOption, PipelineCommand, ScriptOption, TextOption, begun
+
+PANEL = "transform"
+COMMAND = PipelineCommand
+
+
+def bisect(
+    ctx: typer.Context,
+    model: ModelArgument,
+    pass_: PassOption = None,
+    text: TextOption = None,
+    script: ScriptOption = None,
+    pass_path: PassPathOption = None,
+    dim: DimOption = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIGURE=BOUND", help="Broken is a prediction above it: step.time=9ms."
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Broken is what computes something else, run by torch.")
+    ] = False,
+    device: DeviceOption = "v100",
+    host: HostOption = "v100",
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Find the step of a pipeline that breaks a model: its soundness, a limit, or its results.
+
+    Exits with 1 where a step breaks it; ``-o`` writes the model that this step was given.
+    """
+    from irgraph.diagnostics import fail
+    from irgraph.manage.bisect import bisect as search
+    from irgraph.manage.bisect import unsound
+    from irgraph.manage.predicates import above, computes_other
+    from irgraph.manage.run import find_target
+    from irgraph.predict.options import PredictOptions
+    from irgraph.text import print_graph
+
+    if limit and check:
+        raise fail("give --limit or --check, not both", exit_code=2)
+    graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
+    if not pipeline:
+        raise fail("nothing to bisect: give --pass, -e or -s", exit_code=2)
+    options = PredictOptions(device=device, host=host)
+    broken = above(limit, options) if limit else unsound
+    if check:
+        broken = computes_other(graph)
+    folders, pricer = tuple(pass_path or ()), find_target(device, options)
+    found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
+    if found.stage is None:
+        say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")
+        raise typer.Exit
+    verb = "fails" if found.after is None else "breaks it"
+    say(f"{found.stage} {verb} (asked {found.asked} times):\n{found.reason}")
+    if output is not None:
+        write_result(print_graph(found.before), output)
+    raise typer.Exit(1)

@@ -1,0 +1,37 @@
+"""``irgraph calibrate-profiler``: what the profiler itself costs on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import JsonOption, say, working, write_json
+
+PANEL = "traces"
+
+
+def calibrate_profiler(
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
+    json: JsonOption = False,
+) -> None:
+    """Measure what the profiler adds to each event, for `irgraph overheads --profiler`."""
+    from irgraph.capture.recording.calibrate import calibrate_profiler as run
+
+    with working("calibrating"):
+        host, launch = run(device)
+    if json:
+        device_us = None if launch is None else round(launch, 3)
+        write_json({"host_us": round(host, 3), "device_us": device_us})
+        return
+    if launch is None:
+        from irgraph.overheads.extract import PAPER_COST
+
+        say(f"{host:.2f} us a host event; launches: not measured, as a CPU makes none")
+        say(
+            f"use it as: irgraph overheads TRACE --profiler {host:.2f},{PAPER_COST.device:g} (the "
+            f"paper's {PAPER_COST.device:g} us for a launch), or measure with --device cuda"
+        )
+        return
+    say(f"{host:.2f} us a host event, {launch:.2f} us more a launch")
+    say(f"use it as: irgraph overheads TRACE --profiler {host:.2f},{launch:.2f}")

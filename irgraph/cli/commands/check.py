@@ -1,0 +1,117 @@
+"""``irgraph check``: run two models on the same values and compare what leaves the step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import JsonOption, ModelArgument, console, finite, read_model, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from irgraph.execute import Comparison
+
+PANEL = "transform"
+
+SHOWN = 12
+"""Tensors that differ that the table shows unless all are asked for, the worst first."""
+
+SizesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; 8 if not given)."
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="For the values that both start from.")]
+
+
+def check(
+    before: ModelArgument,
+    after: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare with it.")],
+    dim: SizesOption = None,
+    seed: SeedOption = 0,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, help="Cut tables to this where memory is short.")
+    ] = 1000,
+    limit: Annotated[
+        float, typer.Option("--limit", min=0, callback=finite, help="GiB that one model may take.")
+    ] = 2.0,
+    narrow: Annotated[
+        bool, typer.Option("--narrow", help="Compute f16, bf16 … as such, not as f32.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Run two models with torch on the same values; compare every tensor that leaves the step."""
+    from irgraph.execute import compare
+
+    result = compare(
+        read_model(before),
+        read_model(after),
+        seed=seed,
+        dims=sizes(dim),
+        rows=rows,
+        limit=int(limit * 2**30),
+        widen=not narrow,
+    )
+    if json:
+        write_json(as_json(result))
+    else:
+        typer.echo(str(result))
+        if every or not all(one.same for one in result.compared):
+            console().print(table(result, every=every))
+    if not result.same:
+        raise typer.Exit(1)
+
+
+def sizes(given: list[str] | None) -> dict[str, int]:
+    """Return the sizes that ``--dim`` options give."""
+    from irgraph.diagnostics import fail
+
+    found = {}
+    for item in given or ():
+        name, _, size = item.partition("=")
+        if not size.isdecimal() or int(size) < 1:
+            message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
+            raise fail(message, exit_code=2)
+        found[name] = int(size)
+    return found
+
+
+def as_json(result: Comparison) -> dict[str, Any]:
+    """Return a comparison as plain values."""
+    return {
+        "same": result.same,
+        "exact": result.exact,
+        "precision": dict(zip(("type", "tolerance"), result.precision, strict=True)),
+        "compared": [{**asdict(one), "same": one.same} for one in result.compared],
+        "only_before": [list(pair) for pair in result.only_before],
+        "only_after": [list(pair) for pair in result.only_after],
+        "lost": result.lost,
+        "notes": list(result.notes),
+    }
+
+
+def table(result: Comparison, *, every: bool = False) -> Table:
+    """Return the tensors that differ, the worst first, with their figures; or every tensor."""
+    from rich.table import Table
+
+    columns = ("tensor", "kind", "type", "difference", "of its change", "allowed", "")
+    made = Table(*columns, title="what leaves the step", title_justify="left")
+    worst = sorted(result.compared, key=lambda one: (one.same, -one.relative))
+    differing = [one for one in worst if not one.same]
+    for one in worst if every else differing[:SHOWN]:
+        label = f"%{one.name}" + (f' "{one.label}"' if one.label else "")
+        figures = (f"{one.absolute:.3g}", f"{one.relative:.3g}", f"{one.allowed:.3g}")
+        made.add_row(label, one.kind, one.type, *figures, "same" if one.same else "differs")
+    counts = ((len(differing) - SHOWN, "differ"), (len(worst) - len(differing), "are the same"))
+    left = ", ".join(f"{count} more {what}" for count, what in counts if count > 0)
+    if left and not every:
+        made.caption = f"{left} (--all shows them)"
+        made.caption_justify = "left"
+    return made

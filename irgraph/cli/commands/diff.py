@@ -1,0 +1,125 @@
+"""``irgraph diff``: what changed between two models, and what it is worth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.commands.predict import ModeOption, PinnedOption, SoftwareOption
+from irgraph.cli.common import (
+    DimOption,
+    FabricOption,
+    FormulasOption,
+    HostOption,
+    JsonOption,
+    ModelArgument,
+    RanksOption,
+    console,
+    read_model,
+    with_dim_options,
+    with_rank_options,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from irgraph.report.structure import Change
+
+PANEL = "predict"
+
+NO_DEVICE = "none"
+
+MeasuredOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="A step time you measured, such as 12.3ms; give both."),
+]
+
+
+def diff(
+    before: ModelArgument,
+    after: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare with it.")],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME|FILE|none",
+            help="A device sheet (by default as of predict); none: structure alone.",
+        ),
+    ] = None,
+    host: HostOption = "v100",
+    dim: DimOption = None,
+    mode: ModeOption = "corrected",
+    software: SoftwareOption = "torch-2",
+    pinned: PinnedOption = None,
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
+    formulas: FormulasOption = False,
+    measured_before: MeasuredOption = None,
+    measured_after: MeasuredOption = None,
+    timeline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write both for Perfetto, side by side.")
+    ] = None,
+    each: Annotated[bool, typer.Option("--each", help="A row for each op, not for alike.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare two models: ops added, removed, moved and retyped, and what each is worth."""
+    from irgraph.report.structure import structural_diff
+
+    measured = _measured(measured_before, measured_after)
+    first, second = (
+        with_rank_options(with_dim_options(read_model(path), dim), ranks, fabric)
+        for path in (before, after)
+    )
+    if device == NO_DEVICE:
+        _refuse(timeline)
+        _show(structural_diff(first, second), {}, each, json)
+        return
+    from irgraph.predict.difference import diff as subtract
+
+    found = subtract(
+        first, second, device=device, host=host, mode=mode, software=software, pinned=pinned,
+        measured=not formulas, step_times=measured,
+    )  # fmt: skip
+    if timeline is not None:
+        from irgraph.schedule.perfetto import write_side_by_side
+
+        sides = {"before": found.before.timeline, "after": found.after.timeline}
+        write_side_by_side(sides, timeline)
+    _show(found.changes, found.summary(), each, json)
+
+
+def _refuse(timeline: str | None) -> None:
+    from irgraph.diagnostics import fail
+
+    if timeline is not None:
+        raise fail("--timeline needs a device: without one nothing has a time", exit_code=2)
+
+
+def _measured(before: str | None, after: str | None) -> tuple[float, float] | None:
+    """Return the measured step times, microseconds; one without the other is refused."""
+    from irgraph.diagnostics import fail
+    from irgraph.predict.limits import parse_time
+
+    if before is None and after is None:
+        return None
+    if before is None or after is None:
+        lacking = "--measured-before" if before is None else "--measured-after"
+        raise fail(f"a measured pair is two times: give {lacking} as well", exit_code=2)
+    return parse_time(before, "--measured-before"), parse_time(after, "--measured-after")
+
+
+def _show(changes: list[Change], figures: dict[str, Any], each: bool, as_json: bool) -> None:
+    """Print the figures, where a device gave any, and the changes of the structure."""
+    from irgraph.predict.tables import difference_tables
+    from irgraph.report.structure import Group, grouped
+    from irgraph.report.structure_table import structure_table
+
+    groups = [Group(c.kind, c.op.name, [c]) for c in changes] if each else grouped(changes)
+    if as_json:
+        write_json({**figures, "changes": [group.row() for group in groups]})
+        return
+    out = console()
+    if figures:
+        for table in difference_tables(figures):
+            out.print(table)
+    out.print(structure_table(groups, timed=bool(figures)))

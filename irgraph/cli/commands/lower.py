@@ -1,0 +1,67 @@
+"""``irgraph lower``: turn a trace, an ONNX model or an exported program into a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import OutputOption, tell, working, write_result
+
+PANEL = "models"
+
+
+def lower(
+    trace: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A PyTorch execution trace, a Kineto trace with shapes (.json[.gz]), a folder of "
+            "`irgraph record`, an ONNX model (.onnx) or an exported program (.pt2).",
+        ),
+    ],
+    step: Annotated[
+        int | None, typer.Option(help="Which step of several; the last complete one by default.")
+    ] = None,
+    kineto: Annotated[
+        str | None,
+        typer.Option(metavar="TRACE", help="Kineto trace of the same step, for measured times."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model; the file's by default.")
+    ] = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option("--dim", metavar="NAME=SIZE", help="Size of an open dimension of a program."),
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Lower an execution trace, of any schema version, to a model; or a program's forward pass.
+
+    With --kineto, its ops carry the times, streams and kernels that were measured. A Kineto trace
+    by itself gives those, too, but not which tensor is which: nothing in it can be rewritten.
+    Exit code 3: the Kineto trace had to be repaired, as it says.
+    """
+    from irgraph.capture.lower import lower_file
+    from irgraph.text import print_graph
+
+    sizes = _sizes(dim)
+    with working(f"lowering {trace}"):
+        captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes)
+    tell(captured)
+    write_result(print_graph(captured.graph), output)
+    raise typer.Exit(captured.exit_code)
+
+
+def _sizes(dims: list[str] | None) -> dict[str, int]:
+    """Return the sizes that ``--dim`` options give."""
+    from irgraph.diagnostics import fail
+
+    found: dict[str, int] = {}
+    for item in dims or ():
+        name, _, size = item.rpartition("=")
+        if not name or not size.isdecimal() or int(size) < 1:
+            message = f"--dim: give NAME=SIZE with a whole number of at least 1, not {item!r}"
+            raise fail(message, exit_code=2)
+        found[name] = int(size)
+    return found

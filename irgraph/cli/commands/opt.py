@@ -1,0 +1,278 @@
+"""``irgraph opt``: transform a model with passes and scripts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from irgraph.cli.common import (
+    DimOption,
+    FabricOption,
+    HostOption,
+    ModelArgument,
+    OutputOption,
+    PassPathOption,
+    RanksOption,
+    say,
+    with_dim_options,
+    with_rank_options,
+    write_result,
+)
+from irgraph.cli.pipeline import (
+    PassOption,
+    PipelineCommand,
+    ScriptOption,
+    TextOption,
+    print_table,
+    steps_of,
+)
+
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.language.expressions.evaluate import Target
+    from irgraph.manage.run import Outcome, Stage, Step
+    from irgraph.manage.watch import Tabular, Watcher
+
+PANEL = "transform"
+COMMAND = PipelineCommand
+
+DEFECT = "irgraph-defect.ir"
+"""Where a reproducer goes if irgraph itself is at fault and no file was named."""
+
+PricedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE",
+        help="The device that op.time is for; show what each step gains on it.",
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No report.")]
+PrintAfterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="=PASS|changed|failed",
+        help="Print the model after every step, or after these, to stderr.",
+    ),
+]
+DiffOption = Annotated[bool, typer.Option("--diff", help="Show what each step changed.")]
+TimesOption = Annotated[bool, typer.Option("--time-passes", help="Show how long each step took.")]
+StatsOption = Annotated[
+    bool, typer.Option("--stats", help="Show what each statement tried and matched.")
+]
+StopOption = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Leave out all steps behind the first N.")
+]
+NoVerifyOption = Annotated[
+    bool, typer.Option("--no-verify", help="Do not hold results against the IR's rules.")
+]
+ReproducerOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
+]
+CheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="Run both models with torch; where results differ, write nothing, exit with 1.",
+    ),
+]
+
+
+def opt(
+    ctx: typer.Context,
+    model: ModelArgument,
+    pass_: PassOption = None,
+    text: TextOption = None,
+    script: ScriptOption = None,
+    pass_path: PassPathOption = None,
+    dim: DimOption = None,
+    device: PricedOption = None,
+    host: HostOption = "v100",
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
+    output: OutputOption = None,
+    quiet: QuietOption = False,
+    print_after: PrintAfterOption = None,
+    diff: DiffOption = False,
+    time_passes: TimesOption = False,
+    stats: StatsOption = False,
+    stop_after: StopOption = None,
+    no_verify: NoVerifyOption = False,
+    reproducer: ReproducerOption = None,
+    check: CheckOption = False,
+) -> None:
+    """Apply passes and scripts in the order given; print the new model, report what changed.
+
+    A reproducer that an earlier failure left is run again by its own script.
+    """
+    from irgraph.manage.run import stages
+    from irgraph.text import print_graph
+
+    steps = steps_of(ctx, pass_, text, script)
+    graph, recorded = _read(model, verified=not no_verify)
+    graph = with_rank_options(with_dim_options(graph, dim), ranks, fabric)
+    pipeline = stages(steps or recorded)
+    _tell_hidden(pipeline, pass_path or ())
+    priced = _Priced(device, host, ranks, fabric)
+    tables = _tables(stats, time_passes, priced)
+    shown = _shown(pipeline, print_after, diff, stop_after)
+    kept = _Kept(reproducer, tuple(pass_path or ()), verified=not no_verify)
+    outcome = _run(graph, pipeline, priced, [*tables, *shown], kept)
+    if not quiet:
+        for line in outcome.report_lines():
+            say(line)
+        _say_memory(graph, outcome.graph)
+    for stage in outcome.skipped:
+        say(f"left out: {stage}")
+    for table in tables:
+        print_table(table.title, table.rows(), sys.stderr, table.caption)
+        for line in table.remarks():
+            say(line)
+    if check:
+        _check(graph, outcome.graph)
+    write_result(print_graph(outcome.graph), output)
+
+
+def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
+    """Say which pass is meant where several folders hold one of that name."""
+    from irgraph.manage.run import find_pass, shadowed_passes
+
+    hidden = shadowed_passes(folders) if folders else {}
+    for name in sorted({stage.name for stage in pipeline} & hidden.keys()):
+        others = ", ".join(map(str, hidden[name]))
+        say(f"note: {name} is that of {find_pass(name, folders).source}; it hides {others}")
+
+
+class _Priced(NamedTuple):
+    """The device that a command line names, if any, and the host beside it."""
+
+    device: str | None
+    host: str
+    ranks: str | None
+    fabric: str | None
+
+    def target(self) -> Target | None:
+        return None if self.device is None else self.find(self.device)
+
+    def find(self, device: str) -> Target:
+        from irgraph.manage.run import find_target
+        from irgraph.predict.options import PredictOptions
+
+        return find_target(device, PredictOptions(host=self.host))
+
+    def __str__(self) -> str:
+        names = ("device", "host", "ranks", "fabric") if self.device is not None else ()
+        given = ((name, getattr(self, name)) for name in names)
+        return "".join(f" --{name} {value}" for name, value in given if value is not None)
+
+
+class _Kept(NamedTuple):
+    """Where a reproducer goes, and what else a pipeline runs with."""
+
+    reproducer: str | None
+    folders: tuple[str, ...]
+    verified: bool
+
+
+def _run(
+    graph: Graph,
+    pipeline: Sequence[Stage],
+    priced: _Priced,
+    watchers: Sequence[Watcher],
+    kept: _Kept,
+) -> Outcome:
+    """Run a pipeline; where it fails, say how to run what failed again."""
+    from irgraph.manage.reproducer import Reproducer
+    from irgraph.manage.run import run_stages
+
+    path, folders = kept.reproducer or DEFECT, kept.folders
+    written = Reproducer(path, folders, defects=kept.reproducer is None)
+    try:
+        return run_stages(
+            graph,
+            pipeline,
+            pass_path=folders,
+            pricer=priced.target(),
+            targets=priced.find,
+            watchers=[*watchers, written],
+            verified=kept.verified,
+        )
+    finally:
+        if written.written:
+            say(f"note: irgraph opt {path}{priced} runs what failed again")
+
+
+def _tables(stats: bool, times: bool, priced: _Priced) -> list[Tabular]:
+    """Return what collects the tables that options ask for."""
+    from irgraph.manage import gains, watch
+
+    target = priced.target()
+    found: list[Tabular] = [watch.Statistics()] if stats else []
+    found += [watch.Timing()] if times else []
+    found += [gains.Gains(target)] if target is not None else []
+    return found
+
+
+def _shown(
+    pipeline: Sequence[Stage], print_after: str | None, diff: bool, stop_after: int | None
+) -> list[Watcher]:
+    """Return the watchers that options ask for."""
+    from irgraph.manage import watch
+
+    if print_after is not None:
+        _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
+    found: list[Watcher] = [watch.PrintAfter(print_after, say)] if print_after else []
+    found += [watch.PrintDiff(say)] if diff else []
+    found += [watch.StopAfter(stop_after)] if stop_after is not None else []
+    return found
+
+
+def _say_memory(before: Graph, after: Graph) -> None:
+    """Say how the peak memory of the step changed, if it did."""
+    from irgraph.predict.tables import bytes_text
+    from irgraph.schedule.memory import peak_memory
+
+    first, last = peak_memory(before).peak, peak_memory(after).peak
+    if first != last:
+        change = f"{last / first - 1:+.1%}" if first else "from nothing"
+        told = f"{bytes_text(first)} before, {bytes_text(last)} after ({change})"
+        say(f"peak memory of tensors: {told}")
+
+
+def _check(before: Graph, after: Graph) -> None:
+    """Execute both models and say how the results compare; where they differ, end with 1."""
+    from irgraph.execute import compare
+
+    result = compare(before, after)
+    for line in result.lines():
+        say(line)
+    if not result.same:
+        say("the new model is not written: it computes something else")
+        raise typer.Exit(1)
+
+
+def _check_name(given: str, known: set[str]) -> None:
+    from irgraph.diagnostics import fail, near
+
+    if given not in known:
+        message = f"--print-after: no step is called {given!r}{near(given, known)}"
+        raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
+
+
+def _read(path: str, *, verified: bool) -> tuple[Graph, list[Step]]:
+    """Return a model and, where it is a reproducer, the steps that it holds."""
+    from irgraph import api
+    from irgraph.files import read_text
+    from irgraph.manage.reproducer import model_text, recorded_script
+    from irgraph.manage.run import Step
+
+    text = read_text(path)
+    graph = api.read_graph_text(model_text(text), path)
+    if verified:
+        graph = api.verified(graph, text)
+    script = recorded_script(text)
+    return graph, [Step("text", script)] if script else []

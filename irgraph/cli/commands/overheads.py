@@ -1,0 +1,200 @@
+"""``irgraph overheads``: host tables from traces, joined and compared."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import JsonOption, OutputOption, say, write_json, write_result
+from irgraph.cli.traces import (
+    HealthOption,
+    MemoryOption,
+    OutliersOption,
+    SkipOption,
+    StepsOption,
+    StrictOption,
+    print_rows,
+    read_trees,
+    repaired,
+    selection,
+)
+
+if TYPE_CHECKING:
+    from irgraph.capture.kineto.reading.selection import Selection
+    from irgraph.overheads.extract import ProfilerCost
+    from irgraph.overheads.format import HostFile, Stat
+    from irgraph.overheads.samples import Samples
+
+PANEL = "traces"
+
+
+def overheads(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="TRACE|TABLE...", help="Kineto traces or host tables; joined."),
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the table.")] = None,
+    outliers: OutliersOption = "all",
+    profiler: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST,DEVICE",
+            help="Microseconds the profiler adds to a host event and to a launch; 0,0 for none.",
+        ),
+    ] = "2,4",
+    compare: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Put another table beside it.")
+    ] = None,
+    longest: Annotated[int, typer.Option(min=1, help="Operations to list.")] = 20,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Draw the most costly overheads here.")
+    ] = None,
+    output: OutputOption = None,
+    steps: StepsOption = None,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
+    strict: StrictOption = False,
+    health: HealthOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Extract the host overheads T1-T5 of traces; join them, save them, compare them."""
+    import msgspec
+
+    from irgraph.overheads.table import load_host
+    from irgraph.report.plots import check_plot
+
+    check_plot(plot)
+    part = selection(steps, skip, memory)
+    file, code = _table(sources, name, outliers, _cost(profiler), strict, health, part)
+    other = load_host(compare).file if compare is not None else None
+    if plot is not None:
+        from irgraph.analyze.plots import draw_overheads
+
+        draw_overheads(file, plot)
+    if output is not None:
+        text = msgspec.json.format(msgspec.json.encode(file), indent=1).decode() + "\n"
+        write_result(text, output)
+    if json:
+        write_json(msgspec.to_builtins(file))
+    elif output != "-":
+        _show(file, other, longest)
+    raise typer.Exit(code)
+
+
+def _cost(text: str) -> ProfilerCost:
+    from irgraph.diagnostics import fail
+    from irgraph.overheads.extract import ProfilerCost
+
+    try:
+        host, device = (float(part) for part in text.split(","))
+    except ValueError:
+        host = device = math.nan
+    if not (0 <= host < math.inf and 0 <= device < math.inf):
+        message = f"--profiler: give two numbers of at least 0 such as 2,4, not {text!r}"
+        raise fail(message, exit_code=2)
+    return ProfilerCost(host, device)
+
+
+def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
+    """Say how many samples the profiler's cost leaves nothing of."""
+    from irgraph.overheads.extract import clipped
+
+    found = clipped(samples, cost)
+    if not found:
+        return
+    counts = ", ".join(f"{short} of {count} of {kind}" for kind, (short, count) in found.items())
+    say(
+        f"note: samples shorter than the profiler's cost, taken for 0: {counts}; where they "
+        "are many, that cost is not this machine's: see `irgraph calibrate-profiler`"
+    )
+
+
+def _table(
+    sources: list[str],
+    name: str | None,
+    outliers: str,
+    cost: ProfilerCost,
+    strict: bool,
+    health: bool,
+    part: Selection,
+) -> tuple[HostFile, int]:
+    """Return the table of all sources together, and the exit code for what was read."""
+    from irgraph.backend import architecture_of
+    from irgraph.overheads.extract import extract, merge
+    from irgraph.overheads.rules import find_rule
+    from irgraph.overheads.table import load_host
+
+    rule = find_rule(outliers)
+    title = name or Path(sources[0]).name.partition(".")[0]
+    tables = [source for source in sources if is_table(source)]
+    files = [load_host(source).file for source in tables]
+    traces = [source for source in sources if source not in tables]
+    code = 0
+    if traces:
+        from irgraph.replay.replay import replayer
+
+        trees = read_trees(traces, strict=strict, health=health, part=part)
+        pairs = zip(traces, trees, strict=True)
+        samples = [replayer(tree).samples().sound(trace) for trace, tree in pairs]
+        _say_clipped(samples, cost)
+        names = ", ".join(Path(trace).name for trace in traces)
+        cards = {architecture_of(tree.trace.device_name) for tree in trees}
+        card = cards.pop() if len(cards) == 1 else ""
+        files.append(extract(samples, title, rule=rule, cost=cost, source=names, architecture=card))
+        code = repaired(trees)
+    return (files[0] if len(files) == 1 else merge(files, title)), code
+
+
+def is_table(path: str) -> bool:
+    """Tell a host table, shipped or a file, from a trace by its first bytes."""
+    from irgraph.overheads.table import list_hosts
+
+    if path in list_hosts():
+        return True
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(4096)
+    except OSError:
+        return False
+    return b'"format"' in start and b'"T1"' in start
+
+
+def _show(file: HostFile, other: HostFile | None, longest: int) -> None:
+    rows = [_row("T1", "", file.t1, other.t1 if other else None)]
+    for function, stat in file.t4.items():
+        rows.append(_row("T4", function, stat, other.t4.get(function) if other else None))
+    costs = [
+        (stat.mean * stat.count, kind, op, stat)
+        for op, entry in file.ops.items()
+        for kind in ("t2", "t3", "t5", "whole")
+        if (stat := getattr(entry, kind)) is not None
+    ]
+    costs.sort(key=lambda cost: -cost[0])
+    for _, kind, op, stat in costs[:longest]:
+        entry = other.ops.get(op) if other else None
+        beside = getattr(entry, kind) if entry is not None else None
+        rows.append(_row(kind.replace("t", "T"), op, stat, beside))
+    if other is None:
+        rows = [{k: v for k, v in row.items() if k != "other us"} for row in rows]
+    print_rows(f"host overheads: {file.name}", rows)
+    say(f"{len(file.ops)} operations; listed by their share of all host time")
+
+
+def _row(kind: str, name: str, stat: Stat, other: Stat | None) -> dict[str, Any]:
+    return {
+        "": kind,
+        "operation": name,
+        "mean us": f"{stat.mean:.2f}",
+        "std": f"{stat.std:.2f}",
+        "count": str(stat.count),
+        **{name: _quantile(stat, name) for name in ("p50", "p95")},
+        "other us": f"{other.mean:.2f}" if other else "",
+    }
+
+
+def _quantile(stat: Stat, name: str) -> str:
+    """Return a quantile, or a dash where the table does not know it."""
+    return f"{stat.quantiles[name]:.1f}" if name in stat.quantiles else "-"

@@ -1,0 +1,113 @@
+"""``irgraph passes``: the library of transformations."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import JsonOption, PassPathOption, console, say, write_json
+
+PANEL = "transform"
+
+FIRST = "the first folder that holds a name counts, those of --pass-path before the library"
+"""Why one file of a pass hides another."""
+
+
+def passes(
+    name: Annotated[
+        str | None, typer.Argument(help="Show the parameters and source of this pass.")
+    ] = None,
+    space: Annotated[
+        str | None,
+        typer.Option(
+            "--space", metavar="MODEL", help="List the legal parameter values on this model."
+        ),
+    ] = None,
+    pass_path: PassPathOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the passes, or show one: its parameters, where it lies, and its source."""
+    from irgraph.diagnostics import fail
+    from irgraph.manage.run import describe_passes
+
+    folders = tuple(pass_path or ())
+    if space is not None:
+        if name is None:
+            raise fail("--space: name the pass", exit_code=2)
+        _space(name, space, folders, json)
+        return
+    if name is not None:
+        _show(name, folders, json)
+        return
+    rows = describe_passes(folders)
+    if json:
+        write_json(rows)
+        return
+    from rich.table import Table
+
+    table = Table("pass", "parameters", "what it does", title="passes", title_justify="left")
+    for row in rows:
+        table.add_row(row["name"], row["parameters"], row["description"])
+    console().print(table)
+    for row in rows:
+        if row["hides"]:
+            say(f"note: {row['name']} is that of {row['source']}; it hides {row['hides']}: {FIRST}")
+
+
+def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:
+    """Print the instances of a pass that change a model, each in another way."""
+    from irgraph.cli.common import read_model, working
+    from irgraph.manage.run import find_pass
+    from irgraph.manage.space import space
+
+    find_pass(name, folders)
+    graph = read_model(model)
+    with working(f"trying {name}"):
+        found = space(name, graph, pass_path=folders)
+    calls = [str(instance) for instance in found.instances]
+    if as_json:
+        write_json(calls)
+        return
+    sys.stdout.write("".join(f"{call}\n" for call in calls))
+    if not calls:
+        say(f"{name} changes nothing in {model}")
+
+
+def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:
+    """Print one pass."""
+    from irgraph.language import load_pass
+    from irgraph.manage.run import find_pass, shadowed_passes
+
+    file = find_pass(name, folders)
+    declared = load_pass(name, folders)
+    hidden = [str(path) for path in shadowed_passes(folders).get(name, ())]
+    parameters = [
+        {
+            "name": parameter.name,
+            "type": parameter.type,
+            "default": None if parameter.default is None else str(parameter.default),
+        }
+        for parameter in declared.parameters
+    ]
+    if as_json:
+        write_json(
+            {
+                "name": name,
+                "description": declared.description,
+                "parameters": parameters,
+                "source": file.source,
+                "hides": hidden,
+                "text": file.text,
+            }
+        )
+        return
+    sys.stdout.write(f"# {declared.description}\n# from {file.source}\n")
+    for parameter in parameters:
+        default = parameter["default"]
+        said = "must be given" if default is None else f"{default} by default"
+        sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {said}\n")
+    for path in hidden:
+        sys.stdout.write(f"# hides {path}: {FIRST}\n")
+    sys.stdout.write(file.text)

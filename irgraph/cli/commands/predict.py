@@ -1,0 +1,203 @@
+"""``irgraph predict``: what a step would take on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import (
+    CardOption,
+    DimOption,
+    FabricOption,
+    FormulasOption,
+    HostOption,
+    JsonOption,
+    ModelArgument,
+    RanksOption,
+    console,
+    read_model,
+    say,
+    tell,
+    with_dim_options,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.replay.recorded import RecordedStep
+    from irgraph.schedule.timeline import Timeline
+
+PANEL = "predict"
+
+ModeOption = Annotated[
+    str, typer.Option("--mode", help="Kernel formulas: corrected, or paper (as published).")
+]
+SoftwareOption = Annotated[
+    str, typer.Option("--software", metavar="NAME", help="Which kernels the ops launch.")
+]
+PinnedOption = Annotated[
+    bool | None,
+    typer.Option("--pinned/--pageable", help="Where host tensors lie; the model says by default."),
+]
+
+IndicesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[TABLE=]SPEC",
+        help="How embedding tables are looked up: uniform, zipf:1.05, a .json file (repeatable).",
+    ),
+]
+
+WeightsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="A model trained on the device's own measurements (repeatable).",
+    ),
+]
+
+
+AccountingOption = Annotated[
+    str, typer.Option(help="Rules of the schedule: blocking, paper, code-2021 …")
+]
+KnownOption = Annotated[
+    str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
+]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIGURE=BOUND",
+        help="Exit with 1 above it: error=10%, step.time=9ms, memory.peak=16GiB.",
+    ),
+]
+TimelineOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
+]
+RecordedOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRACE", help="A Kineto trace of the step: beside it in figures and timeline."
+    ),
+]
+
+
+def predict(
+    model: ModelArgument,
+    device: CardOption = None,
+    host: HostOption = "v100",
+    dim: DimOption = None,
+    mode: ModeOption = "corrected",
+    software: SoftwareOption = "torch-2",
+    accounting: AccountingOption = "blocking",
+    pinned: PinnedOption = None,
+    indices: IndicesOption = None,
+    weights: WeightsOption = None,
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
+    formulas: FormulasOption = False,
+    measured: KnownOption = None,
+    limit: LimitOption = None,
+    timeline: TimelineOption = None,
+    recorded: RecordedOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Predict step time, device activity and critical path of a model."""
+    from irgraph.predict.limits import broken_limits, parse_time
+    from irgraph.predict.prediction import predict as run
+
+    graph, known = _model(model, device)
+    _check_ops(graph, model)
+    known = parse_time(measured, "--measured") if measured is not None else known
+    beside = recorded_step(recorded) if recorded is not None else None
+    if beside is not None and known is None:
+        known = beside.step.time
+    prediction = run(
+        with_dim_options(graph, dim),
+        device=device,
+        host=host,
+        mode=mode,
+        software=software,
+        accounting=accounting,
+        pinned=pinned,
+        indices=indices or (),
+        weights=weights or (),
+        measured=not formulas,
+        ranks=ranks,
+        fabric=fabric,
+    )
+    summary = prediction.summary()
+    broken = broken_limits(limit or [], summary, known)
+    if timeline is not None:
+        _write_timeline(timeline, prediction.timeline, beside)
+    _show(summary, known, broken, json)
+    raise typer.Exit(1 if broken else 0)
+
+
+def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
+    """Return a model, or a recording's folder lowered, with its time (us) if of that device."""
+    if not Path(path).is_dir():
+        return read_model(path), None
+    from irgraph.capture.lower import lower_file
+    from irgraph.capture.recording.folder import figures
+
+    captured = lower_file(path)
+    tell(captured)
+    found = figures(path)
+    if device is not None or not found.on_accelerator:
+        where = "a device of its own" if found.on_accelerator else "the CPU"
+        say(
+            f"note: recorded on {where}, so its step time, {found.step_time_us / 1e3:.3f} ms, is "
+            "not put beside the prediction (--measured does so)"
+        )
+        return captured.graph, None
+    return captured.graph, found.step_time_us
+
+
+def _check_ops(graph: Graph, path: str) -> None:
+    """Refuse a model without any op: 0 us would be said of a step that nobody knows."""
+    if any(not op.is_annotation for op in graph.walk()):
+        return
+    from irgraph.diagnostics import Place, fail
+
+    raise fail("the model has no op, so there is no step to predict", Place(path))
+
+
+def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:
+    """Write a timeline for Perfetto, beside the recorded step where there is one."""
+    from irgraph.schedule.perfetto import write_side_by_side, write_timeline
+
+    if beside is None:
+        write_timeline(predicted, path)
+    else:
+        write_side_by_side({"measured": beside, "predicted": predicted}, path)
+
+
+def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_json: bool) -> None:
+    """Print figures and the limits that they break."""
+    from irgraph.predict.tables import prediction_tables
+
+    if as_json:
+        write_json({**summary, "measured_us": known, "broken_limits": broken})
+    else:
+        out = console()
+        for table in prediction_tables(summary, known):
+            out.print(table)
+    for line in broken:
+        say(line)
+
+
+def recorded_step(path: str) -> RecordedStep:
+    """Return the last complete step of a trace that is not far longer than the others."""
+    from irgraph.cli.traces import read_trees
+    from irgraph.diagnostics import Place, fail
+    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.replay import usual_steps
+
+    (tree,) = read_trees([path], strict=False, health=False)
+    steps = usual_steps(tree)
+    if not steps:
+        raise fail("the trace has no complete step to compare with", Place(path))
+    return RecordedStep(tree, steps[-1])

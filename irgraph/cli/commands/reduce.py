@@ -1,0 +1,71 @@
+"""``irgraph reduce``: a smaller model that a pipeline fails on in the same way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import (
+    DeviceOption,
+    DimOption,
+    FabricOption,
+    HostOption,
+    ModelArgument,
+    OutputOption,
+    PassPathOption,
+    RanksOption,
+    say,
+    working,
+    write_result,
+)
+from irgraph.cli.pipeline import PassOption, PipelineCommand, ScriptOption, TextOption, begun
+
+PANEL = "transform"
+COMMAND = PipelineCommand
+
+
+def reduce(
+    ctx: typer.Context,
+    model: ModelArgument,
+    pass_: PassOption = None,
+    text: TextOption = None,
+    script: ScriptOption = None,
+    pass_path: PassPathOption = None,
+    dim: DimOption = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIGURE=BOUND", help="Stay above it after the steps: step.time=9ms."),
+    ] = None,
+    device: DeviceOption = "v100",
+    host: HostOption = "v100",
+    ranks: RanksOption = None,
+    fabric: FabricOption = None,
+    most: Annotated[int, typer.Option(min=1, help="Smaller models to try.")] = 2000,
+    output: OutputOption = None,
+) -> None:
+    """Shrink a model as long as a pipeline fails on it with the same message."""
+    from irgraph.diagnostics import fail
+    from irgraph.manage.predicates import above
+    from irgraph.manage.reduce import fails_alike, stays_broken
+    from irgraph.manage.reduce import reduce as shrink
+    from irgraph.manage.run import find_target
+    from irgraph.predict.options import PredictOptions
+    from irgraph.text import print_graph
+
+    folders = tuple(pass_path or ())
+    graph, pipeline = begun(ctx, model, dim, (pass_, text, script), (ranks, fabric))
+    options = PredictOptions(device=device, host=host)
+    pricer = find_target(device, options)
+    found = (
+        stays_broken(graph, pipeline, above(limit, options), folders, pricer)
+        if limit
+        else fails_alike(graph, pipeline, folders, pricer)
+    )
+    if found is None:
+        what = "stay below the limit" if limit else "do not fail"
+        raise fail(f"nothing to reduce: the steps {what} on this model", exit_code=2)
+    with working(f"reducing {model}"):
+        result = shrink(graph, found, most=most)
+    say(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
+    write_result(print_graph(result.graph), output)

@@ -1,0 +1,44 @@
+"""``irgraph verify``: the rules of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from irgraph.cli.common import ModelArgument, say
+
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.ir.verify import Finding
+
+PANEL = "models"
+
+
+def verify(model: ModelArgument) -> None:
+    """Check a model against every rule of the IR; all findings are listed."""
+    from irgraph.api import read_graph
+    from irgraph.ir.verify import describe
+    from irgraph.ir.verify import verify as find
+
+    graph = read_graph(model)
+    findings = [*find(graph), *_unknown_sheets(graph)]
+    for finding in findings:
+        say(describe(graph, finding))
+    count = sum(1 for _ in graph.walk())
+    say(f"{model}: {count} ops, {len(findings) or 'no'} finding{'s' * (len(findings) != 1)}")
+    raise typer.Exit(1 if findings else 0)
+
+
+def _unknown_sheets(graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each device that stands for a card which nobody knows."""
+    from irgraph.backend import backend
+    from irgraph.diagnostics import IrgraphError
+    from irgraph.ir.verify import Finding
+
+    for device in graph.devices:
+        try:
+            backend().device(device.sheet)
+        except IrgraphError as error:
+            yield Finding("devices", f"@{device.name}: {error.diagnostics[0].message}")

@@ -1,0 +1,83 @@
+"""Finds the commands: one for each file of the folders of commands, without importing them.
+
+``irgraph --help`` shows some thirty commands and runs none, so a file is read as text; it is
+imported when its command runs. A file ``NAME.py`` holds
+
+- ``PANEL = "..."``, the group that the help lists it in, one of ``PANELS``;
+- ``def NAME(...) -> None``, whose docstring begins with the line that the help shows;
+- ``COMMAND = ...`` if the command needs a class of its own.
+
+Files whose names begin with an underscore are no commands.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from irgraph.backend import backend_name
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+PACKAGES = ("irgraph.cli.commands", f"{backend_name()}.commands")
+"""Folders of commands: irgraph's own, and those that the cost models add."""
+
+PANELS = ("models", "transform", "predict", "traces", "cost models", "evaluate")
+"""The groups of commands, in the order in which the help lists them."""
+
+_PANEL = re.compile(r'^PANEL = "(.+)"$', re.MULTILINE)
+_SUMMARY = r'^def {name}\(.*?\) -> None:\n    """(.+?)(?:"""|\n)'
+
+
+class Entry(NamedTuple):
+    """A command as the help lists it.
+
+    Attributes:
+        name: as it is typed, with dashes.
+        panel: the group that it is listed in.
+        summary: the first line of its docstring.
+        module: what to import to run it.
+    """
+
+    name: str
+    panel: str
+    summary: str
+    module: str
+
+    def load(self) -> ModuleType:
+        """Return the module of the command."""
+        return import_module(self.module)
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Return all commands by name, panel by panel, alphabetically in each.
+
+    Raises ``ValueError`` for a file that lacks what a command needs, and names what that is.
+    """
+    found = [_entry(path, package) for package in PACKAGES for path in _files(package)]
+    found.sort(key=lambda entry: (PANELS.index(entry.panel), entry.name))
+    return {entry.name: entry for entry in found}
+
+
+def _files(package: str) -> list[Path]:
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec is not None else None
+    paths = (path for folder in folders or () for path in Path(folder).glob("*.py"))
+    return [path for path in paths if not path.name.startswith("_")]
+
+
+def _entry(path: Path, package: str) -> Entry:
+    text = path.read_text(encoding="utf-8")
+    panel = _PANEL.search(text)
+    if panel is None or panel[1] not in PANELS:
+        raise ValueError(f'{path}: a command needs PANEL = "...", one of {", ".join(PANELS)}')
+    summary = re.search(_SUMMARY.format(name=path.stem), text, re.MULTILINE | re.DOTALL)
+    if summary is None:
+        raise ValueError(f"{path}: a command needs def {path.stem}(...) -> None with a docstring")
+    return Entry(path.stem.replace("_", "-"), panel[1], summary[1], f"{package}.{path.stem}")

@@ -1,0 +1,1 @@
+"""Checks of a script before anything runs."""

@@ -1,0 +1,126 @@
+"""What a statement's check knows: names so far, the model's schemas, and what was wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.diagnostics import Diagnostic, Place, near
+from irgraph.language.checking.patterns import RESERVED, check_pattern
+from irgraph.language.clauses import Anchor, Parameter, Swap
+from irgraph.language.expressions.kinds import (
+    ANY,
+    CALLED,
+    EXAMPLES,
+    OPEN,
+    PARAMETER_TYPES,
+    Kinds,
+    unbound,
+)
+from irgraph.language.expressions.nodes import Expression, Literal, Name, Splat
+from irgraph.language.patterns.nodes import Bound, Found, Module, Selection, Series, nested
+
+
+@dataclass
+class Checker:
+    """What is known where a statement stands; it notes what is wrong.
+
+    Attributes:
+        passes: the parameters of every pass that may be applied.
+        dims: the model's dimensions; ``None`` where there is no model.
+        schemas: those that the model declares.
+        problems: what was found wrong so far.
+        names: kinds of the values that have names.
+        handles: places of the names that stand for ops.
+    """
+
+    passes: Mapping[str, Sequence[Parameter]] = field(default_factory=dict)
+    dims: Sequence[str] | None = None
+    schemas: Sequence[str] = ()
+    problems: list[Diagnostic] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    handles: dict[str, Place] = field(default_factory=dict)
+
+    def inner(self) -> Checker:
+        """Return the checker of a block, whose names end with it."""
+        return replace(self, names=dict(self.names), handles=dict(self.handles))
+
+    def note(self, message: str, place: Place, hint: str = "") -> None:
+        """Note a problem."""
+        self.problems.append(Diagnostic(message, place, hint=hint))
+
+    def define(self, name: str, kind: str, place: Place) -> None:
+        """Give a value a name, which must be free."""
+        if name in RESERVED:
+            self.note(f"{name!r} is reserved in conditions", place)
+        if name in self.names:
+            self.note(f"{name!r} is defined twice: choose another name", place)
+        self.names[name] = kind
+
+    def name_ops(self, name: str, place: Place) -> None:
+        """Give ops a name, if there is one, which must be free."""
+        if name in self.handles:
+            first = Diagnostic("first here", self.handles[name], severity="note")
+            self.problems.append(Diagnostic(f"{name!r} is named twice", place, (first,)))
+        if name:
+            self.handles[name] = place
+
+    @property
+    def kinds(self) -> Kinds:
+        """The kinds of expressions outside of patterns."""
+        return Kinds(self.names, {}, self.problems)
+
+    def selection(self, selection: Selection) -> Kinds:
+        """Check a selection; return the kinds of expressions over what it binds."""
+        pattern, names, uses = selection.pattern, dict(self.names), Counter[str]()
+        if isinstance(pattern, Series):
+            check_pattern(pattern, self.schemas, self.problems)
+            names |= {op.label: "op" for outer in pattern.ops for op in nested(outer) if op.label}
+            uses.update(h.name for h in pattern.walk() if isinstance(h, (Bound, Splat)))
+        if not isinstance(pattern, Series) or len(pattern.ops) == 1:
+            names["op"] = "op"
+        kinds = Kinds(names, uses, self.problems)
+        if isinstance(pattern, Found) and pattern.name not in self.handles:
+            alike = near(pattern.name, self.handles)
+            message = f"{pattern.name!r} names no ops that were found or made before{alike}"
+            hint = f"name ops with find {pattern.name} = ...; an op's name has a dot"
+            self.note(message, pattern.place, "" if alike else hint)
+        if isinstance(pattern, Module) and pattern.named:
+            hint = 'write its path as in module "bot_mlp"'
+            path = Name(pattern.path, place=pattern.place)
+            kinds.need("text", path, "the path of a module", hint)
+        if selection.where is not None:
+            kinds.truth(selection.where)
+        return kinds
+
+    def anchor(self, anchor: Anchor) -> Kinds:
+        """Check a place beside ops; return the kinds of expressions over what it binds."""
+        kinds = self.selection(anchor.selection)
+        if anchor.nth and anchor.selection.many:
+            self.note(f"'{anchor.nth}' picks one match: drop 'many'", anchor.place)
+        return kinds
+
+    def swaps(self, swaps: Sequence[Swap], kinds: Kinds) -> None:
+        """Check that a pattern binds what is swapped."""
+        for swap in swaps:
+            for name in (swap.new, swap.old):
+                if name not in kinds.variables:
+                    self.note(*unbound(name, kinds.variables, swap.place))
+
+    def argument(self, parameter: Parameter, value: Expression) -> None:
+        """Check that a pass's argument, or a parameter's default, is of its type."""
+        name, declared = parameter.name, parameter.type
+        wanted = PARAMETER_TYPES.get(declared, ANY)
+        if isinstance(value, Name) and not self.names and wanted in EXAMPLES:
+            hint = f"{name!r} must be of type {declared}, as in {EXAMPLES[wanted]}"
+            self.note(f"{value} is not defined", value.place, hint)
+            return
+        if declared == "int" and isinstance(value, Literal) and isinstance(value.value, float):
+            self.note(f"{name!r} must be a whole number, not {value}", value.place)
+            return
+        kind = self.kinds.of(value)
+        fits = kind == wanted or (kind, wanted) == ("number", "fraction")
+        if not fits and kind not in OPEN and wanted != ANY:
+            message = f"{name!r} must be of type {declared}, not {CALLED[kind]}"
+            self.note(message, value.place, f"write one as in {EXAMPLES[wanted]}")

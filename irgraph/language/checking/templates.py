@@ -1,0 +1,150 @@
+"""Checks templates against the schemas of the ops that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from irgraph.diagnostics import Place, near
+from irgraph.ir.schema import Argument, Schema, known_ops
+from irgraph.language.checking.checker import Checker
+from irgraph.language.checking.patterns import schema_hint
+from irgraph.language.clauses import Swap
+from irgraph.language.expressions.kinds import Kinds, unbound
+from irgraph.language.expressions.nodes import Expression, ListOf, Splat, Variable
+from irgraph.language.expressions.values import counted
+from irgraph.language.patterns.nodes import (
+    Bound,
+    Given,
+    NewOp,
+    Part,
+    Parts,
+    Rest,
+    Selection,
+    Template,
+    opened,
+)
+from irgraph.language.templates.fill import schemas_for
+
+
+def check_op(
+    check: Checker, new: NewOp, kinds: Kinds, taken: Collection[str], made: Collection[str]
+) -> None:
+    """Check a new op: its schema, and that the pattern binds what it uses.
+
+    ``taken`` are the names that its operands may bear, ``made`` those that its results may.
+    """
+    for parts, names in ((new.parts, taken), (new.results, made)):
+        for part in opened(parts):
+            if isinstance(part, (Bound, Splat)) and part.name not in names:
+                check.note(*unbound(part.name, made, part.place))
+    _check_schema(check, new)
+    for part in opened(new.parts):
+        if not isinstance(part, Given):
+            continue
+        items = part.value.items if isinstance(part.value, ListOf) else (part.value,)
+        for item in items:
+            kinds.of(Variable(item.name, place=item.place) if isinstance(item, Splat) else item)
+
+
+def check_sequence(check: Checker, template: Template, kinds: Kinds) -> set[str]:
+    """Check the ops of a template, whose results later ones may use; return all names."""
+    known = set(kinds.variables)
+    for new in template.ops:
+        for part in (p for p in opened(new.parts) if isinstance(p, Splat)):
+            message = "'*' collects all matches of a group: only 'fuse' forms groups"
+            check.note(message, part.place)
+        results = {p.name for p in opened(new.results) if isinstance(p, Bound)}
+        inside = replace(kinds, variables=dict.fromkeys(known, 1))
+        check_op(check, new, inside, known, known | results)
+        known |= results
+    return known
+
+
+def check_used(
+    check: Checker,
+    selection: Selection,
+    template: Template,
+    bound: Mapping[str, int],
+    others: Sequence[Expression | None] = (),
+    swaps: Sequence[Swap] = (),
+) -> None:
+    """Note what a pattern names and nothing uses: it is a slip, or would be lost unnoticed."""
+    used = {name for name, times in bound.items() if times > 1}
+    used.update(name for swap in swaps for name in (swap.new, swap.old))
+    for node in (selection.where, *others, template):
+        inside = node.walk() if node is not None else ()
+        used.update(n.name for n in inside if isinstance(n, (Variable, Splat, Bound)))
+    for name in bound:
+        if name not in used:
+            message = f"%{name} is bound but never used; write _ if its value does not matter"
+            check.note(message, selection.place)
+
+
+def _check_schema(check: Checker, new: NewOp) -> None:
+    found = schemas_for(new.op, check.schemas)
+    if not found:
+        hint = 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
+        check.note(f"unknown op {new.op}{near(new.op, known_ops())}", new.place, hint)
+        return
+    problems = [_misfit(new, schema) for schema in found]
+    if all(problems):
+        message, place = problems[0] or ("", new.place)
+        check.note(f"{new.op}: {message}", place, schema_hint(found))
+
+
+Misfit = tuple[str, Place] | None
+
+
+def _misfit(new: NewOp, schema: Schema) -> Misfit:
+    """Return why a template does not fit a schema, and where; nothing if it does."""
+    fixed = [part for part in new.parts if not isinstance(part, (Given, Rest))]
+    named = {part.name: part for part in new.parts if isinstance(part, Given)}
+    count = len(schema.arguments)
+    if len(fixed) > count:
+        return f"it takes {counted(count, 'argument')}, not {len(fixed)}", fixed[count].place
+    for part, argument in zip(fixed, schema.arguments, strict=False):
+        wrong = _wrong(part, argument)
+        if wrong:
+            return wrong, part.place
+    arguments = [argument.name for argument in schema.arguments]
+    for name, given in named.items():
+        if name not in arguments:
+            return f"it has no argument {name!r}{near(name, arguments)}", given.place
+        if arguments.index(name) < len(fixed):
+            return f"{name!r} is given twice", given.place
+    if not any(isinstance(part, Rest) for part in new.parts):
+        for argument in schema.arguments[len(fixed) :]:
+            if argument.default is None and argument.name not in named:
+                return f"it needs an argument {argument.name!r}", new.place
+    return _wrong_results(new, schema)
+
+
+def _wrong(part: Part, argument: Argument) -> str:
+    is_list = isinstance(part, Parts)
+    if argument.is_tensor and argument.is_list and isinstance(part, Splat):
+        return f"{argument.name!r} is a list: write [{part}]"
+    if isinstance(part, Splat) or (is_list and argument.is_tensor and not argument.is_list):
+        return f"{argument.name!r} is a single tensor, not a list"
+    items = part.items if isinstance(part, Parts) else (part,)
+    written = any(getattr(item, "written", False) for item in items)
+    if written and not argument.written:
+        return f"it does not write {argument.name!r} in place: drop the '!'"
+    if argument.written and not written and items:
+        return f"it writes {argument.name!r} in place: mark it with '!'"
+    return ""
+
+
+def _wrong_results(new: NewOp, schema: Schema) -> Misfit:
+    returns = schema.fresh_returns
+    if any(isinstance(part, Rest) for part in new.results):
+        return "'...' is not allowed among the results of a new op", new.place
+    if len(new.results) > len(returns):
+        place = new.results[len(returns)].place
+        return f"it has {counted(len(returns), 'result')}, not {len(new.results)}", place
+    for part, given in zip(new.results, returns, strict=False):
+        if given.is_list and not isinstance(part, Parts):
+            return f"its result is a list: write [{part}]", part.place
+        if not given.is_list and not isinstance(part, Bound):
+            return "its result is a single tensor, not a list", part.place
+    return None

@@ -1,0 +1,87 @@
+"""What several statements are made of, beside patterns, templates and expressions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from irgraph.language.expressions.nodes import Expression, Node
+from irgraph.language.patterns.nodes import Selection
+from irgraph.text.printer import quote
+
+INDENT = "  "
+
+
+@dataclass(frozen=True)
+class Swap(Node):
+    """``%x for %y``: who used ``old`` uses ``new``."""
+
+    new: str
+    old: str
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return f"%{self.new} for %{self.old}"
+
+
+@dataclass(frozen=True)
+class Anchor(Node):
+    """``before first aten.cat``: where something goes."""
+
+    side: str
+    nth: str = field(default="", kw_only=True)
+    selection: Selection
+
+    def __str__(self) -> str:
+        """Return the clause's text."""
+        return words(self.side, self.nth, self.selection)
+
+
+@dataclass(frozen=True)
+class Parameter(Node):
+    """``least: int = 2``; without a default the caller must give it."""
+
+    name: str
+    type: str
+    default: Expression | None = None
+
+    def __str__(self) -> str:
+        """Return the parameter's text."""
+        return words(f"{self.name}: {self.type}", clause("=", self.default))
+
+
+@dataclass(frozen=True)
+class Call(Node):
+    """A pass's name with arguments: ``fuse-embedding(least = 4)``."""
+
+    name: str
+    arguments: tuple[tuple[str, Expression], ...] = ()
+
+    def __str__(self) -> str:
+        """Return the call's text."""
+        arguments = ", ".join(f"{name} = {value}" for name, value in self.arguments)
+        return f"{self.name}({arguments})" if arguments else self.name
+
+
+def words(*parts: object) -> str:
+    """Return the texts of what is there, with blanks between."""
+    return " ".join(str(part) for part in parts if part is not None and part != "")
+
+
+def clause(word: str, value: object) -> str:
+    """Return a clause, or nothing where its value is missing; several values behind commas."""
+    if isinstance(value, tuple):
+        value = ", ".join(map(str, value))
+    return f"{word} {value}" if value is not None and value != "" else ""
+
+
+def assuming(reason: str) -> str:
+    """Return the clause that gives the reason of an assumption, if there is one."""
+    return clause("assuming", quote(reason) if reason else "")
+
+
+def block(statements: Sequence[Node]) -> str:
+    """Return statements in braces, one a line."""
+    lines = "".join(textwrap.indent(f"{statement}\n", INDENT) for statement in statements)
+    return f"{{\n{lines}}}"

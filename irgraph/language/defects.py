@@ -1,0 +1,38 @@
+"""Names the file of a statement that fails where it is read, checked or run."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from irgraph.diagnostics import IrgraphError
+
+
+class StatementError(Exception):
+    """A statement's file is at fault, not the script: the message names the file."""
+
+
+@contextmanager
+def blame(module: str, doing: str) -> Iterator[None]:
+    """Let a failure name the statement whose module this is.
+
+    ``doing`` completes the message, as in ``cannot be run``. Errors of the script pass as they
+    are, and so do those of statements in its block.
+    """
+    try:
+        yield
+    except (IrgraphError, StatementError):
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        line = f"{Path(last.filename).name}, line {last.lineno}: {last.line}"
+        raise StatementError(f"{called(module)} {doing}: {what} ({line})") from error
+
+
+def called(module: str) -> str:
+    """Return how messages call the statement of a module: its name and its file."""
+    name = module.rpartition(".")[2]
+    return f"the statement {name!r} ({module.replace('.', '/')}.py)"

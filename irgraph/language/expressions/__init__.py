@@ -1,0 +1,1 @@
+"""Expressions: their nodes, kinds, units and values."""

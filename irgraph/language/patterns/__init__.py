@@ -1,0 +1,1 @@
+"""Patterns: their nodes, and how they are matched against a graph."""

@@ -1,0 +1,135 @@
+"""A graph's ops by name, by what they define and by what they use, for quick matching."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import leaving
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor, overlap
+from irgraph.language.patterns.arguments import Passed, arguments
+from irgraph.language.patterns.nodes import glob, is_glob
+from irgraph.language.patterns.short_forms import called
+
+
+class Index:
+    """Positions of all ops, outer before inner: what lies below op ``i`` is ``i+1 .. end[i]-1``."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.ops: list[Op] = []
+        self.end: list[int] = []
+        self.parent: list[int] = []
+        self.by_name: dict[str, list[int]] = {}
+        self.definers: dict[str, list[int]] = {}
+        self.users: dict[str, list[int]] = {}
+        self.writes: dict[str, list[tuple[int, Tensor]]] = {}
+        for op in graph.ops:
+            self._add(op, -1)
+        self.position = {id(op): i for i, op in enumerate(self.ops)}
+
+    def _add(self, op: Op, parent: int) -> None:
+        here = len(self.ops)
+        self.ops.append(op)
+        self.end.append(here + 1)
+        self.parent.append(parent)
+        for name in called(op):
+            self.by_name.setdefault(name, []).append(here)
+        for tensor in op.outputs:
+            self.definers.setdefault(tensor.name, []).append(here)
+        for tensor in op.inputs:
+            users = self.users.get(tensor.name)
+            if users is None:
+                users = self.users[tensor.name] = []
+            if not users or users[-1] != here:
+                users.append(here)
+            if tensor.name in op.written and not op.body:
+                self.writes.setdefault(tensor.buffer, []).append((here, tensor))
+        for child in op.body:
+            self._add(child, here)
+        self.end[here] = len(self.ops)
+
+    def named(self, name: str, after: int = 0) -> Iterator[int]:
+        """Yield the ops whose name matches a name or glob, from a position on."""
+        if not is_glob(name):
+            found: Sequence[int] = self.by_name.get(name, ())
+        else:
+            regex = glob(name)
+            lists = [ops for known, ops in self.by_name.items() if regex.fullmatch(known)]
+            found = sorted({i for ops in lists for i in ops})
+        yield from found[bisect_left(found, after) :]
+
+    def users_of(self, name: str, after: int = 0) -> Iterator[int]:
+        """Yield the ops that have a tensor among their operands, from a position on."""
+        found = self.users.get(name, [])
+        yield from found[bisect_left(found, after) :]
+
+    def arguments(self, here: int) -> Sequence[Passed]:
+        """Return the arguments of an op in schema order."""
+        return arguments(self.ops[here], self.graph.schemas)
+
+    def results(self, here: int) -> Sequence[Value]:
+        """Return an op's results; an autograd scope without any hands on what leaves it.
+
+        That is what it defines and others use; else what it writes in place; else, as where
+        ``AccumulateGrad`` keeps the gradient as it is, its operands.
+        """
+        op = self.ops[here]
+        if op.results or not op.is_autograd:
+            return op.results
+        inside = self.ops[here + 1 : self.end[here]]
+        made = {t.name: t for inner in inside for t in inner.outputs}
+        leaving = [t for t in made.values() if self._used_after(t, self.end[here])]
+        if leaving:
+            return leaving
+        touched = [(t, inner) for inner in inside for t in inner.inputs if t.name not in made]
+        written = {t.name: t for t, inner in touched if t.name in inner.written}
+        return list(written.values()) or op.operands
+
+    def _used_after(self, tensor: Tensor, position: int) -> bool:
+        users = self.users.get(tensor.name, [])
+        return users != [] and users[-1] >= position
+
+    def inside(self, here: int, outer: int) -> bool:
+        """Tell whether an op is another one or lies below it."""
+        return outer <= here < self.end[outer]
+
+    def scopes(self, here: int) -> Iterator[int]:
+        """Yield an op and the ops around it, inner first."""
+        while here >= 0:
+            yield here
+            here = self.parent[here]
+
+    def around(self, op: Op) -> str:
+        """Return the name of the op that called an op, ``""`` at the top level."""
+        parent = self.parent[self.position[id(op)]]
+        return "" if parent < 0 else self.ops[parent].name
+
+    @cached_property
+    def leaving(self) -> Mapping[str, str]:
+        """The kind of every tensor that leaves the step, by its name."""
+        return leaving(self.graph)
+
+    @cached_property
+    def lasting(self) -> frozenset[str]:
+        """The buffers that exist before the step, or that the step returns tensors in."""
+        returned = (tensor.buffer for tensor in self.graph.returned or ())
+        return frozenset([*self.graph.lasting, *returned])
+
+    @cached_property
+    def last_touch(self) -> Mapping[str, int]:
+        """The position of the last op that uses or makes a tensor in a buffer."""
+        found: dict[str, int] = {}
+        for here, op in enumerate(self.ops):
+            if not op.body:
+                found.update((t.buffer, here) for t in (*op.inputs, *op.outputs))
+        return found
+
+    def writers_between(self, tensor: Tensor, start: int, end: int) -> Iterator[int]:
+        """Yield the ops from ``start`` to before ``end`` that write bytes of a tensor in place."""
+        for here, other in self.writes.get(tensor.buffer, ()):
+            if start <= here < end and overlap(tensor, other):
+                yield here

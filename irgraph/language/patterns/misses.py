@@ -1,0 +1,34 @@
+"""Remembers how near a pattern that matches nothing came, and why it failed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Reason: TypeAlias = str | Callable[[], str]
+"""Why something failed: a text, or a function that returns it, as few reasons are ever shown."""
+
+
+def text_of(reason: Reason) -> str:
+    """Return the text of a reason."""
+    return reason if isinstance(reason, str) else reason()
+
+
+class Misses:
+    """Keeps the nearest miss of one statement, and how many ops it looked at."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+        self.depth = -1.0
+        self.position = -1
+        self.reason = ""
+
+    def note(self, depth: float, position: int, reason: Reason) -> None:
+        """Take a failed try: how much of the pattern had matched, at which op, and why not more.
+
+        The first of equally near ones is kept.
+        """
+        if depth > self.depth:
+            self.depth = depth
+            self.position = position
+            self.reason = text_of(reason)

@@ -1,0 +1,166 @@
+"""From a selection to its matches in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from irgraph.diagnostics import fail
+from irgraph.ir.op import Op, Value
+from irgraph.language.expressions.evaluate import Datum, Pricer, Scope, holds
+from irgraph.language.patterns.index import Index
+from irgraph.language.patterns.liveness import is_dead, is_idle, is_unread
+from irgraph.language.patterns.match import Match, Matcher, Pair
+from irgraph.language.patterns.misses import Misses, Reason
+from irgraph.language.patterns.nodes import Found, Module, OpPattern, Selection, Series
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The matches of a selection, in launch order, and how near others came.
+
+    ``total`` counts all matches where the selection asked for the first one only.
+    """
+
+    index: Index
+    matches: tuple[Match, ...]
+    misses: Misses
+    total: int
+
+    def op(self, here: int) -> Op:
+        """Return the op at a position."""
+        return self.index.ops[here]
+
+    def members(self, match: Match) -> list[Op]:
+        """Return the ops of a match, in launch order."""
+        return [self.index.ops[here] for here in match.ops]
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What ``find`` or ``as`` named: ops, and the place where it was said."""
+
+    ops: tuple[Op, ...]
+    selection: Selection | None = None
+    names: Mapping[str, object] = field(default_factory=dict)
+
+
+def select(
+    selection: Selection,
+    index: Index,
+    scope: Scope,
+    handles: Mapping[str, Handle],
+    all_: bool = False,
+) -> Selected:
+    """Return what a selection matches; all matches with ``many`` or ``all_``, else the first."""
+    misses = Misses()
+    facts = index_facts(index, scope.pricer)
+
+    def accept(match: Match) -> Reason:
+        outside = _outside(selection, index, match)
+        return outside or holds(selection.where, match_scope(scope, index, match, facts))
+
+    if isinstance(selection.pattern, Series):
+        found = Matcher(index, selection.pattern.ops, misses).matches(accept)
+    else:
+        found = _ops(selection, index, handles, accept, misses)
+    matches = tuple(found)
+    shown = matches if selection.many or all_ else matches[:1]
+    return Selected(index, shown, misses, len(matches))
+
+
+Facts = Mapping[str, Callable[[Op], Value]]
+
+
+def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = None) -> Scope:
+    """Return what the names of an expression mean for one match."""
+    labels: dict[str, Datum] = {
+        pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
+    }
+    names = {**scope.names, "op": index.ops[match.root], **labels}
+    asked = facts or index_facts(index, scope.pricer)
+    return Scope(names, match.values, scope.known, scope.pricer, asked)
+
+
+def index_facts(index: Index, pricer: Pricer | None) -> Facts:
+    """Return what can be asked of a graph about an op; ``time`` where a device is chosen."""
+    facts: dict[str, Callable[[Op], Value]] = {
+        "scope": index.around,
+        "idle": partial(is_idle, index),
+        "unread": partial(is_unread, index),
+        "dead": partial(is_dead, index),
+    }
+    if pricer is not None:
+        facts["time"] = partial(pricer.time, index.graph)
+    return facts
+
+
+def _outside(selection: Selection, index: Index, match: Match) -> str:
+    """Tell whether a match lies outside what ``within`` names."""
+    if not selection.within:
+        return ""
+    for here in match.ops:
+        op = index.ops[here]
+        if selection.phase and op.phase != selection.within:
+            return f"its phase is {op.phase}, not {selection.within}"
+        if not selection.phase and not _lies_in(selection.within, here, index):
+            return f"it is not within {selection.within!r}"
+    return ""
+
+
+def _lies_in(path: str, here: int, index: Index) -> bool:
+    """Tell whether an op was called by a module or stands below a label."""
+    if is_below(index.ops[here].module, path):
+        return True
+    return any(index.ops[i].name == path for i in index.scopes(index.parent[here]))
+
+
+def is_below(module: str, path: str) -> bool:
+    """Tell whether a module is one of a given path or lies below it."""
+    return module == path or module.startswith(f"{path}.")
+
+
+def _ops(
+    selection: Selection,
+    index: Index,
+    handles: Mapping[str, Handle],
+    accept: Callable[[Match], Reason],
+    misses: Misses,
+) -> Iterator[Match]:
+    """Yield whole ops: those of a module, or those that a name stands for."""
+    pattern = selection.pattern
+    if isinstance(pattern, Module):
+        phase = selection.within if selection.phase else "forward"
+        positions = list(_module(pattern.path, phase, index))
+    else:
+        assert isinstance(pattern, Found)
+        positions = _handled(pattern, index, handles)
+    for here in positions:
+        match = Match().with_op(Pair(OpPattern(index.ops[here].name), here))
+        misses.tried += 1
+        reason = accept(match)
+        if reason:
+            misses.note(1, here, reason)
+        else:
+            yield match
+
+
+def _module(path: str, phase: str, index: Index) -> Iterator[int]:
+    """Yield the outermost ops of one phase that a module called."""
+    end = 0
+    for here, op in enumerate(index.ops):
+        if here >= end and op.phase == phase and is_below(op.module, path):
+            yield here
+            end = index.end[here]
+
+
+def _handled(pattern: Found, index: Index, handles: Mapping[str, Handle]) -> list[int]:
+    handle = handles[pattern.name]
+    gone = [op for op in handle.ops if id(op) not in index.position]
+    if gone:
+        raise fail(
+            f"{pattern.name!r} names {gone[0].name}, which an earlier statement removed",
+            pattern.place,
+        )
+    return sorted(index.position[id(op)] for op in handle.ops)

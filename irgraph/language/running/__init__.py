@@ -1,0 +1,1 @@
+"""What a running script knows and reports."""

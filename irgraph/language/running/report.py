@@ -1,0 +1,170 @@
+"""What a run of a script did, statement by statement."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from irgraph.diagnostics import Diagnostic, Place
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.language.expressions.nodes import Node
+from irgraph.language.expressions.values import counted
+
+INDENT = "  "
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one statement did.
+
+    Attributes:
+        statement: the statement; ``str`` gives its text.
+        caller: the pass it belongs to, ``""`` for the script itself.
+        matched: matches of its pattern.
+        first: whether it is about the first of several matches only.
+        groups: groups that those formed.
+        replaced: ops that went.
+        made: ops that came.
+        moved: ops that moved, or run on another stream now.
+        legal: why each change was legal, a sentence each.
+        refused: changes that were not made, each with why and the places that matter.
+        warnings: what the user should know, such as the nearest miss where nothing matched.
+        assumptions: reasons given for dependences that were assumed away.
+        done: what was done, where it is no matter of matches.
+        tried: ops that its pattern was held against.
+        seconds: how long it took.
+        spare: whether it matched nothing, and another statement of its pass served instead.
+    """
+
+    statement: Node
+    caller: str = ""
+    matched: int = 0
+    first: bool = False
+    groups: int = 0
+    replaced: int = 0
+    made: int = 0
+    moved: int = 0
+    legal: tuple[str, ...] = ()
+    refused: tuple[Diagnostic, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    done: str = ""
+    tried: int = 0
+    seconds: float = 0.0
+    spare: bool = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether it changed the graph."""
+        return bool(self.replaced or self.made or self.moved)
+
+    def calmed(self) -> Entry:
+        """Return the entry with its warnings as mere notes, untold where it matched nothing."""
+        notes = tuple(replace(w, severity="note") for w in self.warnings)
+        return replace(self, warnings=notes, spare=bool(notes) and not self.matched)
+
+    @property
+    def place(self) -> Place:
+        """Where the statement stands."""
+        return self.statement.place
+
+    @property
+    def verb(self) -> str:
+        """The statement's first word."""
+        return str(self.statement).partition(" ")[0]
+
+    def __str__(self) -> str:
+        """Return the entry as lines of text."""
+        where = f"{self.caller}: " if self.caller else ""
+        if self.caller and self.warnings and not self.matched:
+            told = "; ".join(map(_line, self.warnings))
+            return f"{where}{self.verb} at {self.place}: {told}"
+        lines = [f"{where}{self.verb} at {self.place}: {self._done()}"]
+        for reason, times in Counter(self.legal).items():
+            lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))
+        lines += [f"  assumed: {reason}" for reason in self.assumptions]
+        for diagnostic in (*self.refused, *self.warnings):
+            lines.append(textwrap.indent(_brief(diagnostic), INDENT))
+        return "\n".join(lines)
+
+    def _done(self) -> str:
+        first = "the first of " if self.first else ""
+        matches = f"{first}{counted(self.matched, 'match', 'es')}"
+        if self.done:
+            return f"{matches}: {self.done}" if first else self.done
+        groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
+        if not self.changed:
+            return f"{matches}, nothing changed"
+        if not self.replaced:
+            return f"{matches}{groups}, {counted(self.made, 'op')} added"
+        became = f"became {self.made}" if self.made else "removed"
+        return f"{matches}{groups}, {counted(self.replaced, 'op')} {became}"
+
+
+def _brief(diagnostic: Diagnostic) -> str:
+    """Return a note as a line; warnings and errors in full."""
+    return str(diagnostic) if diagnostic.severity != "note" else f"note: {_line(diagnostic)}"
+
+
+def _line(diagnostic: Diagnostic) -> str:
+    """Return a diagnostic as one line, without its excerpt."""
+    notes = (f"{note.message} ({note.place})" for note in diagnostic.notes)
+    return "; ".join([diagnostic.message, *notes])
+
+
+@dataclass(frozen=True)
+class Report:
+    """Entries in the order in which statements ran; names that the script gives and never uses."""
+
+    entries: tuple[Entry, ...] = ()
+    unused: tuple[Diagnostic, ...] = ()
+
+    @property
+    def replaced(self) -> int:
+        """Ops that went."""
+        return sum(entry.replaced for entry in self.entries)
+
+    @property
+    def made(self) -> int:
+        """Ops that came."""
+        return sum(entry.made for entry in self.entries)
+
+    @property
+    def refused(self) -> tuple[Diagnostic, ...]:
+        """All changes that were not made, with why."""
+        return tuple(diagnostic for entry in self.entries for diagnostic in entry.refused)
+
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """All warnings; a note that an alternative was not needed is none."""
+        found = [diagnostic for entry in self.entries for diagnostic in entry.warnings]
+        return tuple(d for d in (*self.unused, *found) if d.severity == "warning")
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """All that the result rests on without proof."""
+        return tuple(reason for entry in self.entries for reason in entry.assumptions)
+
+    def __str__(self) -> str:
+        """Return the report as text without spare alternatives, the number of assumptions last."""
+        lines = [*map(str, self.unused), *(str(entry) for entry in self.entries if not entry.spare)]
+        if self.assumptions:
+            lines.append(f"the result rests on {counted(len(self.assumptions), 'assumption')}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The graph after a run, and what was done."""
+
+    graph: Graph
+    report: Report = field(default_factory=Report)
+
+
+def op_place(op: Op, graph: Graph) -> Place:
+    """Return the place of an op in the text that its graph was read from, else its origin."""
+    if op.line:
+        return Place(graph.source or graph.name, "", op.line)
+    return Place(op.origin or graph.source or graph.name)

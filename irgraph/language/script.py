@@ -1,0 +1,39 @@
+"""Scripts and passes as objects; ``str`` gives the text of a script again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from irgraph.language.clauses import INDENT, Parameter, block
+from irgraph.language.expressions.nodes import Node
+from irgraph.language.statement import Statement
+from irgraph.text.printer import quote
+
+
+@dataclass(frozen=True)
+class Pass(Node):
+    """A named, described, parameterised block of statements."""
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...] = ()
+    body: tuple[Statement, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the pass's text."""
+        parameters = ", ".join(map(str, self.parameters))
+        head = f"pass {self.name}{f'({parameters})' if parameters else ''}"
+        return f"{head}\n{INDENT}{quote(self.description)}\n{block(self.body)}"
+
+
+@dataclass(frozen=True)
+class Script(Node):
+    """Passes and the statements that run, in order."""
+
+    passes: tuple[Pass, ...] = ()
+    body: tuple[Statement, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the script's text, with a final newline."""
+        items = [*map(str, self.passes), *(["\n".join(map(str, self.body))] if self.body else [])]
+        return "\n\n".join(items) + "\n"

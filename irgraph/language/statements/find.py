@@ -1,0 +1,35 @@
+"""``find`` names ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from irgraph.language.checking.checker import Checker
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame
+from irgraph.language.statement import Statement
+
+
+@dataclass(frozen=True)
+class Find(Statement):
+    """``find name = selection``."""
+
+    name: str
+    selection: Selection
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        return f"find {self.name} = {self.selection}"
+
+    def check(self, check: Checker) -> None:
+        """Check the selection, and that the name is free."""
+        check.selection(self.selection)
+        check.name_ops(self.name, self.place)
+
+    def run(self, frame: Frame) -> Entry:
+        """Give the ops that match their name."""
+        selected = frame.select(self.selection)
+        ops = (op for match in selected.matches for op in selected.members(match))
+        frame.name_ops(self.name, ops)
+        return frame.entry_of(self, selected, self.selection)

@@ -1,0 +1,104 @@
+"""``insert`` puts new ops beside what matches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import Diagnostic, near
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.language.checking.checker import Checker
+from irgraph.language.checking.templates import check_sequence, check_used
+from irgraph.language.clauses import Anchor, Swap, clause, words
+from irgraph.language.expressions.values import counted, spell
+from irgraph.language.patterns.nodes import Bound, Template, opened
+from irgraph.language.patterns.select import match_scope
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.statement import Statement
+from irgraph.language.templates.make import make_ops, names_of
+from irgraph.verbs.insert import Insertion, check_insertion, insert
+
+COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
+"""Libraries whose ops talk to other processes."""
+
+
+@dataclass(frozen=True)
+class Insert(Statement):
+    """``insert template after selection using %z for %y as name``."""
+
+    template: Template
+    anchor: Anchor
+    swaps: tuple[Swap, ...] = ()
+    named: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        tail = words(clause("using", self.swaps), clause("as", self.named))
+        return words("insert", self.template, self.anchor, tail)
+
+    def check(self, check: Checker) -> None:
+        """Check the anchor, and the template against what it binds."""
+        kinds = check.anchor(self.anchor)
+        bound = kinds.variables
+        known = check_sequence(check, self.template, kinds)
+        for part in (p for new in self.template.ops for p in opened(new.results)):
+            if isinstance(part, Bound) and part.name in bound:
+                message = f"%{part.name} is already defined; choose another name for the new tensor"
+                check.note(message, part.place)
+        for swap in self.swaps:
+            for name in (swap.new, swap.old):
+                if name not in known:
+                    check.note(f"nothing binds %{name}{near(name, known)}", swap.place)
+        check_used(check, self.anchor.selection, self.template, bound, swaps=self.swaps)
+        check.name_ops(self.named, self.place)
+
+    def run(self, frame: Frame) -> Entry:
+        """Put the template's ops beside each match of the anchor."""
+        state, anchor, was = frame.state, self.anchor, frame.state.graph
+        selected = frame.select(anchor.selection, all_=bool(anchor.nth))
+        chosen = {"first": slice(1), "last": slice(-1, None)}.get(anchor.nth, slice(None))
+        scope, taken = frame.scope, names_of(was)
+        refusals = Refusals(frame, self.place, anchor.selection.many)
+        found: list[Insertion] = []
+        for match in selected.matches[chosen]:
+            with refusals.attempt(f"nothing is inserted beside {call_of(selected.op(match.root))}"):
+                known = match_scope(scope, selected.index, match)
+                ops, values = make_ops(self.template.ops, known, match, was, taken)
+                swaps = [(_tensor(values, s.old), _tensor(values, s.new)) for s in self.swaps]
+                origin = f"{frame.caller or 'script'}: insert"
+                made = tuple(replace(op, origin=origin) for op in ops)
+                after = anchor.side == "after"
+                at = selected.op(match.ops[-1] if after else match.ops[0])
+                insertion = Insertion(made, at, after, tuple(swaps))
+                check_insertion(was, insertion)
+                found.append(insertion)
+        state.graph, new = insert(was, found)
+        frame.name_ops(self.named, new, anchor.selection)
+        entry = frame.entry_of(self, selected, anchor.selection)
+        if any(map(_communicates, new)) and not any(map(_communicates, was.leaves())):
+            entry = replace(entry, warnings=(self._first_communication(len(new)),))
+        return replace(
+            entry,
+            groups=len(found),
+            made=len(new),
+            legal=("all operands are defined there",) if found else (),
+            refused=tuple(refusals.found),
+        )
+
+    def _first_communication(self, made: int) -> Diagnostic:
+        added = counted(made, "added op")
+        message = f"the model had no collectives before; running {added} needs several processes"
+        return Diagnostic(message, self.place, severity="note")
+
+
+def _communicates(op: Op) -> bool:
+    return op.name.partition(".")[0] in COMMUNICATION
+
+
+def _tensor(values: Mapping[str, Value], name: str) -> Tensor:
+    value = values.get(name)
+    if not isinstance(value, Tensor):
+        raise ValueError(f"%{name} is {spell(value)}, not a tensor")
+    return value

@@ -1,0 +1,85 @@
+"""``parallelize`` lets independent groups of ops run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import Diagnostic, fail
+from irgraph.ir.op import Op
+from irgraph.language.checking.checker import Checker
+from irgraph.language.clauses import assuming, clause, words
+from irgraph.language.expressions.nodes import Expression
+from irgraph.language.expressions.values import counted, spell
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.patterns.select import Selected
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, illegal, nothing_matched, refusal
+from irgraph.language.statement import Statement
+from irgraph.verbs.parallelize import parallelize
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.streams import new_events
+
+MOST_STREAMS = 128
+
+
+@dataclass(frozen=True)
+class Parallelize(Statement):
+    """``parallelize selection, selection over n streams assuming "..."``."""
+
+    selections: tuple[Selection, ...]
+    streams: Expression
+    assuming: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        groups = clause("parallelize", self.selections)
+        return words(groups, "over", self.streams, "streams", assuming(self.assuming))
+
+    def check(self, check: Checker) -> None:
+        """Check the selections and the number of streams."""
+        for selection in self.selections:
+            check.selection(selection)
+        check.kinds.need("number", self.streams, "a number of streams")
+
+    def run(self, frame: Frame) -> Entry:
+        """Spread the groups over streams."""
+        streams = frame.value(self.streams)
+        if (
+            not isinstance(streams, int)
+            or isinstance(streams, bool)
+            or not 1 < streams <= MOST_STREAMS
+        ):
+            message = (
+                f"the number of streams must be from 2 to {MOST_STREAMS}, not {spell(streams)}"
+            )
+            raise fail(message, self.streams.place)
+        found = [(selection, frame.select_whole(selection)) for selection in self.selections]
+        total = sum(selected.total for _, selected in found)
+        first = any(len(selected.matches) < selected.total for _, selected in found)
+        lacking = [nothing_matched(selected, s) for s, selected in found if not selected.total]
+        groups = _groups([selected for _, selected in found])
+        if len(groups) == 1:
+            message = "parallelize needs two or more groups"
+            lacking.append(Diagnostic(message, self.place, severity="warning"))
+        made = replace(frame.entry(self), matched=total, first=first, warnings=tuple(lacking))
+        if len(groups) < 2:
+            return made
+        before = frame.state.graph
+        try:
+            after = parallelize(before, groups, streams)
+        except RefusedError as error:
+            what = "the groups cannot run in parallel"
+            raise illegal(refusal(error, what, self.place, before)) from None
+        frame.state.graph = after
+        events = counted(new_events(before, after), "event")
+        done = f"{len(groups)} groups over {min(streams, len(groups))} streams with {events}"
+        return replace(made, done=done, legal=("no group depends on another",), moved=total)
+
+
+def _groups(found: Sequence[Selected]) -> list[list[Op]]:
+    """Return the ops of each selection, or, of a single one, those of each match."""
+    if len(found) == 1:
+        return [found[0].members(match) for match in found[0].matches]
+    groups = [[op for match in one.matches for op in one.members(match)] for one in found]
+    return [group for group in groups if group]

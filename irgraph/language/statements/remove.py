@@ -1,0 +1,168 @@
+"""``remove`` takes ops out; users of a result may use another tensor instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from irgraph.diagnostics import fail
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.language.checking.checker import Checker
+from irgraph.language.clauses import Swap, assuming, clause, words
+from irgraph.language.expressions.values import spell
+from irgraph.language.patterns.match import Match
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.patterns.select import Selected
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, Refusals, State, call_of
+from irgraph.language.statement import Statement
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.remove import Removal, check_removal, remove
+from irgraph.verbs.stream_order import Ordered
+
+
+@dataclass(frozen=True)
+class Remove(Statement):
+    """``remove selection using %x for %y, ... assuming "..."``."""
+
+    selection: Selection
+    swaps: tuple[Swap, ...] = ()
+    assuming: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        swaps = clause("using", self.swaps)
+        return words("remove", self.selection, swaps, assuming(self.assuming))
+
+    def check(self, check: Checker) -> None:
+        """Check the selection, and that it binds what is swapped."""
+        check.swaps(self.swaps, check.selection(self.selection))
+
+    def instead(self, name: str) -> str:
+        """Return what to write where a result is still in use."""
+        return f"give its users another tensor: using %... for %{name}"
+
+    def run(self, frame: Frame) -> Entry:
+        """Take out what matches.
+
+        Removals that swap tensors of the same buffers are made one after the other, each checked
+        against the graph that those before it left.
+        """
+        state = frame.state
+        first = selected = frame.select(self.selection)
+        done: list[Removal] = []
+        assumptions: list[str] = []
+        while True:
+            batch = _Batch(self, frame, selected)
+            waiting = batch.collect()
+            state.graph = remove(state.graph, batch.removals)
+            for removal in batch.removals:
+                state.drop(removal.ops, [old.name for old, _ in removal.swaps], self)
+            done += batch.removals
+            assumptions += batch.assumed
+            if not (batch.removals and waiting):
+                break
+            selected = frame.select(self.selection)
+        swapped = "users read a tensor of the same type instead"
+        legal = swapped if self.swaps else "no result is used"
+        return replace(
+            frame.entry_of(self, first, self.selection),
+            groups=len(done),
+            replaced=sum(len(removal.ops) for removal in done),
+            legal=(legal,) if done else (),
+            refused=tuple(batch.refusals.found),
+            assumptions=tuple(assumptions),
+        )
+
+
+@dataclass
+class _Batch:
+    """Removals of different buffers, which can be made together."""
+
+    statement: Remove
+    frame: Frame
+    selected: Selected
+    removals: list[Removal] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.order = Ordered(self.frame.state.graph)
+        self.refusals = Refusals(self.frame, self.statement.place, self.statement.selection.many)
+
+    def collect(self) -> bool:
+        """Collect the removals of all matches; tell whether some must wait for the next batch."""
+        taken: set[str] = set()
+        waiting = False
+        for match in self.selected.matches:
+            removal = self._removal(match)
+            buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
+            if buffers & taken:
+                waiting = True
+                continue
+            with self.refusals.attempt(f"{call_of(removal.ops[0])} is not removed"):
+                _check_kept(removal, self.frame.state, self.selected)
+                self._check(removal)
+                self.removals.append(removal)
+                taken |= buffers
+        return waiting
+
+    def _removal(self, match: Match) -> Removal:
+        swaps = tuple(
+            (self._tensor(match, swap.old), self._tensor(match, swap.new))
+            for swap in self.statement.swaps
+        )
+        members = self.selected.members(match)
+        if swaps:
+            going = [op for op in members if not _stays(op, members, swaps, self.selected)]
+            members = going or members  # that nothing can go is for the check to say
+        return Removal(tuple(members), swaps)
+
+    def _tensor(self, match: Match, name: str) -> Tensor:
+        value = match.values[name]
+        if not isinstance(value, Tensor):
+            raise fail(f"%{name} is {spell(value)}, not a tensor", self.statement.place)
+        return value
+
+    def _check(self, removal: Removal) -> None:
+        """Check a removal, unless what its order depends on is assumed away."""
+        try:
+            check_removal(self.frame.state.graph, removal)
+            self._check_streams(removal)
+        except RefusedError as error:
+            if not self.statement.assuming or not error.of_order:
+                raise
+            self.assumed.append(f"{call_of(removal.ops[0])}: {self.statement.assuming}")
+
+    def _check_streams(self, removal: Removal) -> None:
+        """Refuse to lose the order of what depends on each other across streams."""
+        leaves = [leaf for op in removal.ops for leaf in op.leaves()]
+        if any(leaf.name.startswith("sync.") for leaf in leaves):
+            gone = {id(leaf) for leaf in leaves}
+            self.order.check(self.gone | gone)
+            self.gone |= gone
+
+
+def _stays(
+    op: Op, members: Sequence[Op], swaps: Sequence[tuple[Tensor, Tensor]], selected: Selected
+) -> bool:
+    """Tell whether a member is needed by others, although they were given other results."""
+    index = selected.index
+    made = {t.name for inner in op.walk() for t in inner.outputs}
+    if made & {old.name for old, _ in swaps}:
+        return False
+    inside = [index.position[id(member)] for member in members]
+    users = {i for name in made for i in index.users.get(name, ()) if not index.ops[i].body}
+    return any(not any(index.inside(i, member) for member in inside) for i in users)
+
+
+def _check_kept(removal: Removal, state: State, selected: Selected) -> None:
+    """Refuse what would take away a result that some op needs in the end."""
+    rewired = {old.name for old, _ in removal.swaps}
+    index = selected.index
+    for tensor in (t for op in removal.ops for inner in op.walk() for t in inner.outputs):
+        if tensor.name in state.kept and tensor.name not in rewired:
+            users = [index.ops[i] for i in index.users.get(tensor.name, [])]
+            at = [(op, f"{op.name} uses %{tensor.name}") for op in users if not op.body]
+            raise RefusedError(f"its result %{tensor.name} is still in use", at[-1:])

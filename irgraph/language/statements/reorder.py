@@ -1,0 +1,87 @@
+"""``reorder`` moves ops in the launch order, or to another stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import Diagnostic
+from irgraph.ir.op import Op
+from irgraph.language.checking.checker import Checker
+from irgraph.language.clauses import Anchor, assuming, clause, words
+from irgraph.language.expressions.values import counted
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, call_of, illegal, nothing_matched, refusal
+from irgraph.language.statement import Statement
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.reorder import reorder
+from irgraph.verbs.streams import new_events
+
+
+@dataclass(frozen=True)
+class Reorder(Statement):
+    """``reorder selection before selection``, or ``earliest on stream copy``."""
+
+    selection: Selection
+    to: Anchor | str
+    stream: str = ""
+    assuming: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        tail = words(clause("on stream", self.stream), assuming(self.assuming))
+        return words("reorder", self.selection, self.to, tail)
+
+    def check(self, check: Checker) -> None:
+        """Check the selection and the anchor."""
+        check.selection(self.selection)
+        if isinstance(self.to, Anchor):
+            check.anchor(self.to)
+
+    def run(self, frame: Frame) -> Entry:
+        """Move what matches, one by one where all matches are meant."""
+        selected = frame.select_whole(self.selection)
+        made = frame.entry_of(self, selected, self.selection)
+        ops = [op for match in selected.matches for op in selected.members(match)]
+        if not ops:
+            return made
+        if isinstance(self.to, str):
+            return self._moved(frame, ops, self.to, None, made)
+        found = frame.select(self.to.selection, all_=True)
+        if not found.matches:
+            lacking: Diagnostic = nothing_matched(found, self.to.selection)
+            return replace(made, warnings=(*made.warnings, lacking))
+        match = found.matches[-1 if self.to.nth == "last" else 0]
+        anchor = found.op(match.ops[-1] if self.to.side == "after" else match.ops[0])
+        if len(found.matches) > 1 and not self.to.nth:
+            made = replace(made, done=f" {self.to.side} the first of {len(found.matches)} matches")
+        return self._moved(frame, ops, self.to.side, anchor, made)
+
+    def _moved(
+        self, frame: Frame, ops: Sequence[Op], to: str, anchor: Op | None, made: Entry
+    ) -> Entry:
+        """Move the ops; ``made.done`` says beside which of several anchors."""
+        before = frame.state.graph
+        try:
+            done = reorder(before, ops, to, anchor, stream=self.stream, assuming=self.assuming)
+        except RefusedError as error:
+            what = f"{call_of(ops[0])} is not moved"
+            raise illegal(refusal(error, what, self.place, before)) from None
+        frame.state.graph = done.graph
+        message = f"{counted(len(ops), 'op')} moved"
+        if len(done.moved) < len(ops):
+            message = f"{len(done.moved)} of {counted(len(ops), 'op')} moved"
+        message += made.done
+        if self.stream:
+            events = counted(new_events(before, done.graph), "event")
+            they = "they run" if len(ops) > 1 else "it runs"
+            message += f"; {they} on stream {self.stream} now, with {events}"
+        assumed = () if done.assumed is None else (f"{call_of(done.assumed)}: {self.assuming}",)
+        return replace(
+            made,
+            done=message,
+            legal=("no dependence is crossed",),
+            assumptions=assumed,
+            moved=len(ops) if self.stream else len(done.moved),
+        )

@@ -1,0 +1,140 @@
+"""Makes the op of a template from the matches that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from irgraph.ir.op import Op, Result, Value, tensors_in
+from irgraph.ir.schema import Argument, Schema, parse_schema, resolve, schemas_of
+from irgraph.ir.tensor import Tensor
+from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate
+from irgraph.language.expressions.nodes import Expression, ListOf, Literal, Splat, Variable
+from irgraph.language.expressions.units import plain
+from irgraph.language.expressions.values import same, spell
+from irgraph.language.patterns.arguments import Passed, is_default
+from irgraph.language.patterns.nodes import Bound, Given, NewOp, Part, Parts, Rest, opened
+
+
+class BuildError(ValueError):
+    """A template cannot be filled from these matches; the message says why."""
+
+
+@dataclass(frozen=True)
+class Filler:
+    """What a template is filled from: one scope for each match, and their unnamed arguments."""
+
+    scopes: Sequence[Scope]
+    rest: Sequence[Sequence[Passed]] = ()
+
+    def make(self, new: NewOp, schemas: Sequence[str]) -> Op:
+        """Return the op of a template; ``schemas`` are those that the model declares."""
+        positional = [v for part in new.parts for v in self._positional(part)]
+        named = {part.name: self.value(part.value) for part in new.parts if isinstance(part, Given)}
+        if any(isinstance(part, Rest) for part in new.parts):
+            named = {**self._carried(), **named}
+        results = cast(
+            tuple[Result, ...], tuple(v for part in new.results for v in self._positional(part))
+        )
+        written = {t.name for t in self._written(new)}
+        reasons = []
+        for schema in schemas_for(new.op, schemas):
+            op = _shaped(schema, positional, named, results, written)
+            if isinstance(op, Op) and resolve(op, schemas) is not None:
+                return op
+            reasons.append(op if isinstance(op, str) else "its operands do not fit its schema")
+        raise BuildError(f"{new.op}: {reasons[0] if reasons else 'it has no schema'}")
+
+    def results(self, new: NewOp) -> list[Tensor]:
+        """Return the tensors that a template makes."""
+        return list(tensors_in(v for part in new.results for v in self._positional(part)))
+
+    def _positional(self, part: Part) -> Iterator[Value]:
+        if isinstance(part, Parts):
+            yield tuple(v for item in part.items for v in self._positional(item))
+        elif isinstance(part, Splat):
+            yield from (scope.values[part.name] for scope in self.scopes)
+        elif isinstance(part, Literal):
+            yield plain(part.value)
+        elif isinstance(part, Bound):
+            yield self._single(Variable(part.name))
+
+    def value(self, expression: Expression) -> Value:
+        """Return the value of a named argument; a splat in a list takes every match's."""
+        if isinstance(expression, ListOf) and any(isinstance(i, Splat) for i in expression.items):
+            return tuple(v for item in expression.items for v in self._items(item))
+        return self._single(expression)
+
+    def _items(self, item: Expression | Splat) -> Iterator[Value]:
+        if isinstance(item, Splat):
+            yield from (scope.values[item.name] for scope in self.scopes)
+        else:
+            yield self._single(item)
+
+    def _single(self, expression: Expression) -> Value:
+        """Return what an expression is for every match; they must agree."""
+        try:
+            values = [evaluate(expression, scope) for scope in self.scopes]
+        except EvaluationError as error:
+            raise BuildError(str(error)) from None
+        for value in values[1:]:
+            if not same(values[0], value):
+                differ = f"{spell(values[0])} and {spell(value)}"
+                message = f"the matches differ in {expression} ({differ}): group by it"
+                raise BuildError(message)
+        return values[0]
+
+    def _carried(self) -> dict[str, Value]:
+        """Return what ``...`` stands for, which must be the same in all matches."""
+        first, *others = [{p.name: p.value for p in rest if p.given} for rest in self.rest] or [{}]
+        for other in others:
+            if other.keys() != first.keys() or not all(same(first[k], other[k]) for k in other):
+                names = ", ".join(sorted(first.keys() | other.keys()))
+                message = f"the matches differ in what '...' stands for ({names})"
+                raise BuildError(f"{message}: name it, as in {names} = %a, and group by it")
+        return first
+
+    def _written(self, new: NewOp) -> Iterator[Tensor]:
+        for part in opened(new.parts):
+            if isinstance(part, (Bound, Splat)) and part.written:
+                yield from tensors_in(self._positional(part))
+
+
+def schemas_for(name: str, declared: Sequence[str]) -> list[Schema]:
+    """Return the schemas of an op's name, those that the model declares first."""
+    own = [schema for schema in map(parse_schema, declared) if schema.name == name]
+    return [*own, *schemas_of(name)]
+
+
+def _shaped(
+    schema: Schema,
+    positional: Sequence[Value],
+    named: dict[str, Value],
+    results: tuple[Result, ...],
+    written: set[str],
+) -> Op | str:
+    """Return an op in canonical form, or why the arguments do not fit this schema."""
+    if len(positional) > len(schema.arguments):
+        return f"it takes {len(schema.arguments)} arguments, not {len(positional)}"
+    pairs = list(zip(schema.arguments, positional, strict=False))
+    known = {argument.name: argument for argument in schema.arguments}
+    for name, value in named.items():
+        if name not in known:
+            return f"it has no argument {name!r}"
+        pairs.append((known[name], value))
+    operands: list[Value] = []
+    attributes: dict[str, Value] = {}
+    for argument, value in pairs:
+        if _leads(argument, value, schema, len(operands)):
+            operands.append(value)
+        elif not is_default(argument, value):
+            attributes[argument.name] = value
+    return Op(schema.name, tuple(operands), results, attributes, frozenset(written))
+
+
+def _leads(argument: Argument, value: Value, schema: Schema, count: int) -> bool:
+    """Tell whether a value is an operand: a tensor where only tensors stand before it."""
+    held = tuple(tensors_in((value,)))
+    is_tensors = bool(held) or (value == () and argument.is_tensor)
+    return is_tensors and not argument.keyword and schema.arguments[count] is argument

@@ -1,0 +1,124 @@
+"""Makes the ops of a template for one match, results that the pattern does not name included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Result, Value, tensors_in
+from irgraph.ir.tensor import Tensor
+from irgraph.language.expressions.evaluate import Scope
+from irgraph.language.expressions.values import spell
+from irgraph.language.patterns.match import Match
+from irgraph.language.patterns.nodes import Bound, NewOp, Part, Parts, opened
+from irgraph.language.templates.fill import BuildError, Filler
+from irgraph.shapes import ShapeError, infer
+
+NO_TORCH = "inferring the types of new tensors needs torch, which is not installed"
+
+
+def make_ops(
+    news: Sequence[NewOp], scope: Scope, match: Match, graph: Graph, taken: set[str]
+) -> tuple[list[Op], dict[str, Value]]:
+    """Return the ops of a template in launch order, and what its names stand for.
+
+    Results that the pattern binds are those tensors; others are new, typed as torch says, and named
+    as in the template, or alike where that is in ``taken``. Raises ``BuildError``.
+    """
+    values = dict(scope.values)
+    made: list[Op] = []
+    for new in news:
+        filler = Filler([replace(scope, values=values)], [match.pairs[0].laid.hidden])
+        op = filler.make(replace(new, results=()), graph.schemas)
+        types = _types(op, graph, needed=any(_unbound(new, values)))
+        op = replace(op, results=_results(new.results, types, values, taken, new.op))
+        _check_bytes(op, types)
+        made.append(op)
+    return made, values
+
+
+def _unbound(new: NewOp, values: dict[str, Value]) -> Iterator[bool]:
+    for part in opened(new.results):
+        yield isinstance(part, Bound) and part.name not in values
+
+
+def _types(op: Op, graph: Graph, needed: bool) -> Sequence[Result]:
+    """Return the types of an op's results; nothing where they cannot be told and need not be."""
+    try:
+        return infer(op, graph.schemas, graph.dims, graph.device)
+    except ShapeError as error:
+        if needed or not str(error).startswith("torch has no"):
+            raise BuildError(f"{op.name}: {error}") from None
+    except ImportError:
+        if needed:
+            raise BuildError(f"{op.name}: {NO_TORCH}") from None
+    return ()
+
+
+def _results(
+    parts: Iterable[Part],
+    types: Sequence[Result],
+    values: dict[str, Value],
+    taken: set[str],
+    name: str,
+) -> tuple[Result, ...]:
+    results: list[Result] = []
+    for i, part in enumerate(parts):
+        told = types[i] if i < len(types) else None
+        if isinstance(part, Parts):
+            inner = told if isinstance(told, tuple) else ()
+            listed = _results(part.items, inner, values, taken, name)
+            results.append(tuple(tensors_in(listed)))
+        elif isinstance(part, Bound):
+            results.append(_result(part.name, told, values, taken, name))
+    return tuple(results)
+
+
+def _result(
+    part: str, told: Result, values: dict[str, Value], taken: set[str], name: str
+) -> Tensor:
+    known = values.get(part)
+    if isinstance(known, Tensor):
+        _check_type(known, told)
+        return known
+    if part in values or not isinstance(told, Tensor):
+        raise BuildError(f"{name}: its result %{part} is not a single tensor")
+    fresh = free_name(part, taken)
+    taken.add(fresh)
+    made = replace(told, name=fresh, buffer=told.buffer or fresh)
+    values[part] = made
+    return made
+
+
+def _check_type(known: Tensor, told: Result) -> None:
+    """Refuse a result that would not be what the name stands for."""
+    if not isinstance(told, Tensor):
+        return
+    for what in ("dtype", "shape", "device"):
+        before, after = getattr(known, what), getattr(told, what)
+        if before != after:
+            raise BuildError(f"%{known.name} would have {what} {spell(after)}, not {spell(before)}")
+
+
+def _check_bytes(op: Op, types: Sequence[Result]) -> None:
+    """Refuse results that would be views where they were none, or the other way round."""
+    held = {tensor.buffer for tensor in op.inputs}
+    for made, told in zip(tensors_in(op.results), tensors_in(types), strict=False):
+        if told.buffer and told.buffer != made.buffer:
+            raise BuildError(f"%{made.name} would share the bytes of an operand of {op.name}")
+        if not told.buffer and made.buffer in held:
+            raise BuildError(f"%{made.name} would no longer share bytes with {op.name}'s operand")
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that is not taken: the given one, or one with a number behind it."""
+    if name not in taken:
+        return name
+    return next(f"{name}_{i}" for i in range(1, 10**9) if f"{name}_{i}" not in taken)
+
+
+def names_of(graph: Graph) -> set[str]:
+    """Return all names of tensors and buffers of a graph."""
+    found = {tensor.buffer for tensor in graph.by_name.values()}
+    return found | set(graph.by_name)

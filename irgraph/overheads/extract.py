@@ -1,0 +1,198 @@
+"""Host tables from traces: statistics of T1-T5 with the profiler's own cost taken off."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from irgraph.capture.common.forest import EVALUATE
+from irgraph.capture.common.lowering import autograd_name
+from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
+from irgraph.overheads.names import today
+from irgraph.overheads.rules import Rule, keep_all, stat
+from irgraph.overheads.samples import Sample, Samples
+
+_FIELDS = {"T2": "t2", "T3": "t3", "T5": "t5", "whole": "whole"}
+
+COUNTED = ("T1", "T4", *_FIELDS)
+"""Kinds of samples that a table holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilerCost:
+    """What the profiler adds to a step, in microseconds.
+
+    Attributes:
+        host: for each host event that it records.
+        device: for each launch, on top of that.
+    """
+
+    host: float = 2.0
+    device: float = 4.0
+
+    def of(self, sample: Sample) -> float:
+        """Return the part of a sample that the profiler caused."""
+        launch = self.device if sample.kind == "T4" else 0.0
+        return self.host * sample.events + launch
+
+
+PAPER_COST = ProfilerCost()
+"""2 us for a host event and 4 us for a device event (section III-C of the paper)."""
+
+NO_COST = ProfilerCost(0.0, 0.0)
+"""Leaves times as profiled, which is what a replay of the profiled step needs."""
+
+
+def extract(
+    samples: Iterable[Samples],
+    name: str,
+    *,
+    rule: Rule = keep_all,
+    cost: ProfilerCost = PAPER_COST,
+    source: str = "",
+    architecture: str = "",
+) -> HostFile:
+    """Return the host table of one or more traces; samples of all are taken together.
+
+    Args:
+        samples: of each trace (``irgraph.overheads.samples.collect``).
+        name: of the table.
+        rule: which samples count (``irgraph.overheads.rules``).
+        cost: what the profiler added; T1 to T5 are at least 0 without it.
+        source: where the traces come from.
+        architecture: of the device in them, if it is known.
+    """
+    parts = list(samples)
+    found = [s for part in parts for group in part.by_key.values() for s in group]
+    seen: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for part in parts:
+        for operation, launches in part.launches.items():
+            seen[ir_name(operation)].update(launches)
+    by_kind: dict[str, list[Sample]] = defaultdict(list)
+    for sample in found:
+        by_kind[sample.kind].append(sample)
+    gaps = [s for s in by_kind["T1"] if s.place == ""] or by_kind["T1"]
+    return HostFile(
+        FORMAT,
+        name,
+        _stat(gaps, rule, cost),
+        _launches(by_kind["T4"], rule, cost),
+        _operations(found, seen, rule, cost),
+        source=source,
+        made_by="irgraph overheads",
+        architecture=architecture,
+    )
+
+
+def clipped(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
+    """Return by kind how many samples are shorter than what the profiler cost, and of how many.
+
+    They count as 0. Kinds without such samples are left out.
+    """
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for part in samples:
+        for (kind, _, _), group in part.by_key.items():
+            if kind in COUNTED:
+                kinds[kind] += (sample.time < cost.of(sample) for sample in group)
+    return {kind: (sum(short), len(short)) for kind, short in sorted(kinds.items()) if any(short)}
+
+
+def _stat(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> Stat:
+    times = [max(0.0, sample.time - cost.of(sample)) for sample in samples]
+    return stat(times, rule) if times else Stat(0.0)
+
+
+def _launches(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> dict[str, Stat]:
+    """Return T4 by what is launched, and by runtime function."""
+    groups: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        groups[sample.place].append(sample)
+    for sample in samples:
+        groups[sample.name].append(sample)
+    return {key: _stat(group, rule, cost) for key, group in groups.items()}
+
+
+def _operations(
+    found: Iterable[Sample],
+    seen: Mapping[str, Counter[tuple[str, ...]]],
+    rule: Rule,
+    cost: ProfilerCost,
+) -> dict[str, OpEntry]:
+    by_name: dict[str, dict[str, dict[str, list[Sample]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for sample in found:
+        if sample.kind in _FIELDS:
+            by_name[ir_name(sample.name)][_FIELDS[sample.kind]][sample.shape].append(sample)
+    return {
+        name: _entry(kinds, seen.get(name, Counter()), rule, cost)
+        for name, kinds in sorted(by_name.items())
+    }
+
+
+def _entry(
+    kinds: Mapping[str, Mapping[str, list[Sample]]],
+    seen: Counter[tuple[str, ...]],
+    rule: Rule,
+    cost: ProfilerCost,
+) -> OpEntry:
+    stats = {
+        kind: _stat([s for group in shapes.values() for s in group], rule, cost)
+        for kind, shapes in kinds.items()
+    }
+    keys = dict.fromkeys(key for shapes in kinds.values() for key in shapes if key)
+    shaped = {
+        key: OpEntry(
+            **{kind: _stat(g[key], rule, cost) for kind, g in kinds.items() if key in g}  # type: ignore[arg-type]
+        )
+        for key in keys
+    }
+    usual = seen.most_common(1)[0][0] if seen else ()
+    return OpEntry(**stats, launches=usual, shapes=shaped)
+
+
+def ir_name(name: str) -> str:
+    """Return what ``model.ir`` calls an operator of a trace."""
+    if name.startswith((EVALUATE, "torch::autograd::")):
+        plain = name.removeprefix(EVALUATE)
+        return autograd_name(plain) if "::" in plain else today(plain)[0]
+    return today(name)[0]
+
+
+def merge(files: Sequence[HostFile], name: str) -> HostFile:
+    """Return one table of several workloads (the paper's shared overheads).
+
+    Every sample counts once: means and deviations are those of all samples together, counts add
+    up. Quantiles are kept where only one table has the entry: two tables' cannot be joined.
+    """
+    functions = dict.fromkeys(key for file in files for key in file.t4)
+    operations = dict.fromkeys(key for file in files for key in file.ops)
+    architectures = {file.architecture for file in files}
+    return HostFile(
+        FORMAT,
+        name,
+        _pooled([file.t1 for file in files]),
+        {f: _pooled([file.t4[f] for file in files if f in file.t4]) for f in functions},
+        {op: _joined([file.ops[op] for file in files if op in file.ops]) for op in operations},
+        source="; ".join(dict.fromkeys(file.source for file in files if file.source)),
+        made_by="irgraph overheads",
+        architecture=architectures.pop() if len(architectures) == 1 else "",
+    )
+
+
+def _pooled(stats: Sequence[Stat]) -> Stat:
+    return stats[0] if len(stats) == 1 else pooled(stats)
+
+
+def _joined(entries: Sequence[OpEntry]) -> OpEntry:
+    stats: dict[str, Stat] = {}
+    for kind in _FIELDS.values():
+        known = [s for entry in entries if (s := getattr(entry, kind)) is not None]
+        if known:
+            stats[kind] = _pooled(known)
+    keys = dict.fromkeys(key for entry in entries for key in entry.shapes)
+    shapes = {k: _joined([e.shapes[k] for e in entries if k in e.shapes]) for k in keys}
+    launches = Counter(entry.launches for entry in entries if entry.launches)
+    usual = launches.most_common(1)[0][0] if launches else ()
+    return OpEntry(**stats, launches=usual, shapes=shapes)

@@ -1,0 +1,235 @@
+"""Host tables: reading them, and finding an operation's overheads in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from irgraph.backend import backend
+from irgraph.diagnostics import Place, fail, near
+from irgraph.ir.cost import Overheads
+from irgraph.ir.op import Op
+from irgraph.ir.tf32 import plain_name
+from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
+
+LEVELS = ("op+shape", "op", "category", "global", "default table")
+"""How figures are found, best first: the same operation on the same shapes; the same operation;
+the mean over operations of its category; the mean over all; another table, for a type of overhead
+of which this one has no figure at all."""
+
+DEFAULT = "v100"
+"""The table that fills in what another lacks altogether."""
+
+TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
+"""Times of operations, and what reports call them."""
+
+
+@dataclass(frozen=True)
+class HostTable:
+    """A host's overheads, with means by category for operations that it does not list."""
+
+    file: HostFile
+    means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
+    _known: dict[tuple[str, int, str], Overheads] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        return self.file.name
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Types of overhead of which the table has no figure, as reports call them."""
+        lacking = [text for kind, text in TYPES.items() if ("", kind) not in self.means]
+        return (*lacking, *(["T4"] if self._launches is not self.file.t4 else []))
+
+    @property
+    def _launches(self) -> Mapping[str, Stat]:
+        """T4 by kind of launch; the default table's where neither T4 nor T2 is known."""
+        known = self.file.t4 or ("", "t2") in self.means
+        return self.file.t4 if known else load_host(DEFAULT).file.t4
+
+    def overheads(self, op: Op, launches: int) -> Overheads:
+        """Return the overheads of a top-level operation that makes this many launches.
+
+        Each time is looked for at every level of ``LEVELS`` in turn; ``level`` of the answer is
+        the worst that was needed. T2 and T3 matter only with launches, T5 only with two.
+        """
+        entry = self._entry(op)
+        shapes = shape_key(op) if entry is not None and entry.shapes else ""
+        key = (plain_name(op.name), min(launches, 2), shapes)
+        if key not in self._known:
+            self._known[key] = self._overheads(op, launches)
+        return self._known[key]
+
+    def _overheads(self, op: Op, launches: int) -> Overheads:
+        needed = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
+        found = {kind: self._find(op, kind) for kind in needed}
+        nothing = (Stat(0.0), LEVELS[0])
+        gap = found.get("whole") or found.get("t5", nothing)
+        return Overheads(
+            t1=self.file.t1.mean,
+            t2=found.get("t2", nothing)[0].mean,
+            t3=found.get("t3", nothing)[0].mean,
+            t4={kind: stat.mean for kind, stat in self._launches.items()},
+            t5=gap[0].mean,
+            level=max((level for _, level in found.values()), key=LEVELS.index),
+            listed=self._listed(op),
+            spread=self._spreads({kind: stat for kind, (stat, _) in found.items()}),
+        )
+
+    def _spreads(self, found: Mapping[str, Stat]) -> dict[str, float]:
+        """Return standard deviations as shares of the mean, by type of overhead."""
+        stats = {"t1": self.file.t1, **found}
+        stats["t4"] = self._launches.get("kernel", Stat(0.0))
+        if "whole" in stats:
+            stats["t5"] = stats.pop("whole")
+        return {kind.upper(): s.std / s.mean for kind, s in stats.items() if s.mean > 0.0}
+
+    def _entry(self, op: Op) -> OpEntry | None:
+        """Return what is listed of an operation; in tf32 it is the same call of the host."""
+        return self.file.ops.get(plain_name(op.name))
+
+    def _listed(self, op: Op) -> tuple[str, ...]:
+        entry = self._entry(op)
+        return entry.launches if entry is not None else ()
+
+    def _find(self, op: Op, kind: str) -> tuple[Stat, str]:
+        entry = self._entry(op) or OpEntry()
+        shaped = getattr(entry.shapes.get(shape_key(op), OpEntry()), kind) if entry.shapes else None
+        candidates: Iterator[tuple[Stat | None, str]] = zip(
+            (
+                shaped,
+                getattr(entry, kind),
+                self.means.get((category(op.name), kind)),
+                self.means.get(("", kind)),
+            ),
+            LEVELS[:-1],
+            strict=True,
+        )
+        found = next(((stat, level) for stat, level in candidates if stat), None)
+        return found or (load_host(DEFAULT)._find(op, kind)[0], LEVELS[-1])
+
+
+def category(name: str) -> str:
+    """Return the category of an operation by its name.
+
+    ``autograd`` nodes, calls ``in place`` (they allocate nothing), other calls, and labels.
+    """
+    if name.startswith("autograd."):
+        return "autograd"
+    library, _, base = name.partition(".")
+    if "#" in name or not (library.isidentifier() and base):
+        return "label"
+    return "in place" if base.endswith("_") and not base.endswith("__") else "call"
+
+
+def shape_key(op: Op) -> str:
+    """Return the key of an operation's operand shapes: ``f32[2048,512] f32[512,512]``."""
+    return " ".join(f"{t.dtype}[{','.join(str(int(n)) for n in t.shape)}]" for t in op.inputs)
+
+
+def host_table(file: HostFile) -> HostTable:
+    """Return a table ready for look-ups: its means by category are made here."""
+    groups: dict[tuple[str, str], list[Stat]] = {}
+    for name, entry in file.ops.items():
+        if category(name) == "label":
+            continue
+        for kind in TYPES:
+            stat = getattr(entry, kind)
+            if stat is not None:
+                # every operation counts once, however many samples it has
+                single = Stat(stat.mean)
+                groups.setdefault((category(name), kind), []).append(single)
+                groups.setdefault(("", kind), []).append(single)
+    return HostTable(file, {key: pooled(stats) for key, stats in groups.items()})
+
+
+def list_hosts() -> tuple[str, ...]:
+    """Return the names of the tables that ship."""
+    return tuple(sorted(backend().hosts()))
+
+
+def load_host(name_or_path: str) -> HostTable:
+    """Return a table that ships, by name, or one from a user's file.
+
+    Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
+    """
+    if name_or_path in list_hosts():
+        return _load_shipped(name_or_path)
+    path = Path(name_or_path)
+    if path.is_file():
+        return host_table(_decode(path.read_bytes(), name_or_path))
+    known = ", ".join(list_hosts())
+    raise fail(
+        f"no host table or file {name_or_path!r}{near(name_or_path, list_hosts())}",
+        hint=f"tables that ship: {known}",
+        exit_code=2,
+    )
+
+
+@cache
+def _load_shipped(name: str) -> HostTable:
+    return host_table(_decode(backend().hosts()[name].read_bytes(), name))
+
+
+def host_values() -> list[dict[str, object]]:
+    """Return every table that ships as plain values, for programs."""
+    return [msgspec.to_builtins(load_host(name).file) for name in list_hosts()]
+
+
+def host_rows() -> list[dict[str, str]]:
+    """Return a row of text for each table that ships, for printing."""
+    files = (load_host(name).file for name in list_hosts())
+    return [
+        {
+            "host": file.name,
+            "operations": str(len(file.ops)),
+            "T1 us": f"{file.t1.mean:.1f}",
+            "T4 us": ", ".join(f"{kind} {stat.mean:.1f}" for kind, stat in file.t4.items()),
+            "measured": file.description,
+            "source": f"{file.source} ({file.licence})",
+        }
+        for file in files
+    ]
+
+
+def _decode(data: bytes, source: str) -> HostFile:
+    place = Place(source)
+    try:
+        version = msgspec.json.decode(data, type=_Version).format
+    except msgspec.MsgspecError as error:
+        raise fail(f"this is no host table: {error}", place) from error
+    if version > FORMAT:
+        raise fail(
+            f"this host table has format {version}; format {FORMAT} is the newest known", place
+        )
+    try:
+        file = msgspec.json.decode(data, type=HostFile)
+    except msgspec.ValidationError as error:
+        raise fail(f"wrong field in a host table: {error}", place) from error
+    negative = next(_negative(file), "")
+    if negative:
+        raise fail(f"negative time in a host table: {negative}", place)
+    return file
+
+
+class _Version(msgspec.Struct):
+    format: int
+
+
+def _negative(file: HostFile) -> Iterator[str]:
+    if file.t1.mean < 0:
+        yield "T1"
+    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if stat.mean < 0)
+    for name, entry in file.ops.items():
+        for kind in ("t2", "t3", "t5", "whole"):
+            stat = getattr(entry, kind)
+            if stat is not None and stat.mean < 0:
+                yield f"{kind.replace('t', 'T')} of {name}"

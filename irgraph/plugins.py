@@ -1,0 +1,88 @@
+"""What installed packages add: entry points of the groups ``irgraph.*``, and errors that name them.
+
+Names are unique: what a package adds must not bear a name that ships or that another package has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from irgraph.diagnostics import IrgraphError, fail
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """An entry point of an installed package.
+
+    Attributes:
+        group: what it adds to, such as ``irgraph.families``.
+        name: of the entry point.
+        module: the module that it names.
+        package: the distribution that declares it, with its version.
+    """
+
+    group: str
+    name: str
+    module: str
+    package: str
+
+    def load(self) -> ModuleType:
+        """Import the module. Raises ``IrgraphError`` that names the package where that fails."""
+        try:
+            return import_module(self.module)
+        except Exception as error:  # whatever its code raises
+            raise self.error(f"{self.module} cannot be imported: {_reason(error)}") from error
+
+    def files(self, suffix: str) -> list[Path]:
+        """Return the files in the module's folders. Raises ``IrgraphError`` as ``load`` does."""
+        folders = map(Path, getattr(self.load(), "__path__", ()))
+        return sorted(path for folder in folders for path in folder.glob(f"*{suffix}"))
+
+    def error(self, message: str) -> IrgraphError:
+        """Return an error whose message says which package is at fault."""
+        hint = f"mend or uninstall the package; its entry point is in the group {self.group}"
+        text = f"plug-in {self.name!r} of {self.package}: {message}"
+        return fail(text, hint=hint, exit_code=2)
+
+    def refuse_taken(self, names: Iterable[str], taken: Iterable[str], what: str) -> None:
+        """Raise ``IrgraphError`` where one of its names is taken; ``what`` says of what kind."""
+        twice = sorted(set(names) & set(taken))
+        if twice:
+            raise self.error(f"there is another {what} {', '.join(map(repr, twice))} already")
+
+
+@cache
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """Return what installed packages declare in a group of entry points, in order of names."""
+    if f"[{group}]" not in _declarations():
+        return ()
+    from importlib.metadata import entry_points
+
+    found = [
+        Plugin(group, point.name, point.module, f"{point.dist.name} {point.dist.version}")
+        for point in entry_points(group=group)
+        if point.dist is not None
+    ]
+    return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.package)))
+
+
+@cache
+def _declarations() -> str:
+    """Return the declarations of all installed packages as they stand in their files.
+
+    Importing ``importlib.metadata`` takes half as long as importing numpy, for lists that are
+    nearly always empty: so the files that it would parse are searched for a group's name first.
+    """
+    folders = (Path(folder or ".") for folder in sys.path)
+    files = (file for folder in folders for file in folder.glob("*.*-info/entry_points.txt"))
+    return "\n".join(file.read_text("utf-8", "replace") for file in files)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,113 @@
+"""What a change is worth: two predictions side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Unpack
+
+from irgraph.ir.graph import Graph
+from irgraph.predict.options import PredictFields, PredictOptions
+from irgraph.predict.pair import predict_pair
+from irgraph.predict.prediction import Prediction
+from irgraph.predict.validation import validation
+from irgraph.report.structure import Change, structural_diff
+from irgraph.schedule.sampling import interval, sample_steps
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two predictions that may be subtracted, and what changed from one model to the other.
+
+    Attributes:
+        before, after: the predictions (``predict.pair``).
+        measured: step times of both models in microseconds, where somebody measured them.
+    """
+
+    before: Prediction
+    after: Prediction
+    measured: tuple[float, float] | None = None
+
+    @property
+    def step_time_change(self) -> float:
+        """How much longer the step takes after the change, microseconds."""
+        return self.after.step_time - self.before.step_time
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Ends of a 90 % interval of ``step_time_change``, microseconds.
+
+        What both models have in common errs the same way in both.
+        """
+        pair = (self.before, self.after)
+        first, second = (sample_steps(p.timeline, p.host, jitter=False) for p in pair)
+        return interval(second - first)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """Ops that were added, removed, moved or changed, each with its device times."""
+        first, second = self.before.priced, self.after.priced
+        return structural_diff(first.graph, second.graph, (first, second))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures as plain values, for tables and JSON; times in microseconds."""
+        first, second = self.before.summary(), self.after.summary()
+        figures = ("step_time_us", "gpu_active_us", "gpu_idle_us", "host_waits_us")
+        pair = (self.before, self.after)
+        counts = [Counter(op.name for op in p.priced.graph.walk()) for p in pair]
+        names = sorted(counts[0] | counts[1])
+        return {
+            "models": _names(self.before, self.after),
+            "device": first["device"]["name"],
+            "host": first["host"],
+            "figures": {name: [first[name], second[name]] for name in figures},
+            "step_time_change_us": self.step_time_change,
+            "step_time_change_interval_us": list(self.interval),
+            "validation": validation(self.step_time_change, self.interval, self.measured),
+            "memory_peak_bytes": [p.memory.peak for p in pair],
+            "critical_path_us": _beside(first["critical_path_us"], second["critical_path_us"]),
+            "kernels_us": _beside(_times(first), _times(second)),
+            "ops": {n: [c[n] for c in counts] for n in names if counts[0][n] != counts[1][n]},
+            "measured_times": second["measured_times"],
+            "collectives": second["collectives"],
+            "warnings": second["warnings"],
+            "unknown": [first["unknown"], second["unknown"]],
+            "assumptions": second["assumptions"],
+        }
+
+
+def diff(
+    before: Graph,
+    after: Graph,
+    options: PredictOptions | str | None = None,
+    *,
+    step_times: tuple[float, float] | None = None,
+    **changes: Unpack[PredictFields],
+) -> Difference:
+    """Predict two models and subtract them fairly (``predict_pair``); options as of ``predict``.
+
+    ``step_times`` are the measured step times of both, microseconds, where somebody measured them.
+    """
+    return Difference(*predict_pair(before, after, options, **changes), step_times)
+
+
+def _names(before: Prediction, after: Prediction) -> list[str]:
+    """Return what to call the two models: their names, or their files where those are equal."""
+    first, second = before.priced.graph, after.priced.graph
+    if first.name != second.name or not (first.source and second.source):
+        return [first.name, second.name]
+    return [first.source, second.source]
+
+
+def _times(summary: dict[str, Any]) -> dict[str, float]:
+    return {family: figures["time_us"] for family, figures in summary["kernels"].items()}
+
+
+def _beside(first: dict[str, float], second: dict[str, float]) -> dict[str, list[float]]:
+    names = sorted(first.keys() | second.keys(), key=lambda n: -_change(first, second, n))
+    return {name: [first.get(name, 0.0), second.get(name, 0.0)] for name in names}
+
+
+def _change(first: dict[str, float], second: dict[str, float], name: str) -> float:
+    return abs(second.get(name, 0.0) - first.get(name, 0.0))

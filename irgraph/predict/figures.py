@@ -1,0 +1,89 @@
+"""Figures of a prediction as plain values, for tables and JSON; times in microseconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from irgraph.backend import DeviceFacts
+from irgraph.ir.cost import PROVENANCES, Kernel, Priced
+from irgraph.schedule.memory import Memory, workspace
+from irgraph.schedule.sensitivity import Sensitivity, sensitivity, sensitivity_of_groups
+from irgraph.schedule.timeline import Timeline
+
+FASTER = 2.0
+"""Factor of the what-ifs that a summary lists."""
+
+SHOWN, TRIED = 10, 60
+"""Rows of operations that a summary lists at most, and operations that they are made of."""
+
+
+def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:
+    """Return what the step would take with operations, families and causes ``factor`` faster.
+
+    Operations of one name that save alike, to the tenth of a microsecond, share a row with their
+    ``count``; its times are those of one of them being faster, its place is that of the first.
+    """
+
+    def row(found: Sensitivity, count: int = 1) -> dict[str, Any]:
+        place = {"module": found.module, "from": found.origin} if found.kind == "op" else {}
+        known = {key: value for key, value in place.items() if value}
+        many = {"count": count} if count > 1 else {}
+        times = {"step_time_us": found.step_time, "saved_us": found.saved}
+        return {"kind": found.kind, "name": found.name, **known, **many, **times}
+
+    rows: dict[tuple[str, float], list[Sensitivity]] = {}
+    for found in sensitivity(timeline, factor=factor, top=TRIED):
+        rows.setdefault((found.name, round(found.saved, 1)), []).append(found)
+    return {
+        "factor": factor,
+        "ops": [row(same[0], len(same)) for same in list(rows.values())[:SHOWN]],
+        "groups": [row(s) for s in sensitivity_of_groups(timeline, factor=factor)],
+    }
+
+
+def memory_summary(memory: Memory, sheet: DeviceFacts) -> dict[str, Any]:
+    """Return peak memory beside what the device has; all in bytes.
+
+    ``needed_bytes`` is what must fit: tensors at their peak, workspace and context.
+    """
+    return {
+        "needed_bytes": memory.needs(sheet.architecture),
+        "peak_bytes": memory.peak,
+        "at": memory.at.name if memory.at is not None else "",
+        "by_kind_bytes": dict(memory.by_kind),
+        "workspace_and_context_bytes": workspace(sheet.architecture),
+        "device_bytes": sheet.memory_bytes,
+        "fits": memory.fits(sheet.memory_bytes, sheet.architecture),
+    }
+
+
+def coverage(kernels: Iterable[Kernel]) -> dict[str, float]:
+    """Return the share of device time by provenance, and of what lies outside models' ranges."""
+    times = dict.fromkeys(PROVENANCES, 0.0)
+    outside = 0.0
+    for kernel in kernels:
+        times[kernel.by] += kernel.time
+        outside += kernel.time if kernel.outside else 0.0
+    total = sum(times.values()) or 1.0
+    shares = {by: time / total for by, time in times.items() if time}
+    return {**shares, "outside range": outside / total} if outside else shares
+
+
+def by_family(kernels: Iterable[Kernel]) -> dict[str, dict[str, float]]:
+    """Return count and microseconds of device work by family, longest first."""
+    found: dict[str, dict[str, float]] = {}
+    for kernel in kernels:
+        entry = found.setdefault(kernel.family, {"count": 0, "time_us": 0.0})
+        entry["count"] += 1
+        entry["time_us"] += kernel.time
+    return dict(sorted(found.items(), key=lambda item: -item[1]["time_us"]))
+
+
+def unknown(priced: Priced) -> dict[str, Any]:
+    """Return the ops that no cost model knows: counts by name, and their share of the bytes."""
+    names = Counter(op.name for op in priced.unknown)
+    lost = sum(t.nbytes for op in priced.unknown for t in (*op.inputs, *op.outputs))
+    total = sum(t.nbytes for op in priced.graph.leaves() for t in (*op.inputs, *op.outputs))
+    return {"ops": dict(names.most_common()), "share_of_bytes": lost / total if total else 0.0}

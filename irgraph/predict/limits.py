@@ -1,0 +1,64 @@
+"""Quantities and limits that users give on the command line: ``12.3ms``, ``error=10%``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from irgraph.diagnostics import fail, near
+
+MICROSECONDS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+TIMES = {"step.time": "step_time_us", "gpu.active": "gpu_active_us", "gpu.idle": "gpu_idle_us"}
+FIGURES = ("error", *TIMES, "memory.peak")
+_NUMBER = re.compile(r"(\d+(?:\.\d*)?)\s*([a-zA-Z%]*)")
+
+
+def parse_time(text: str, option: str) -> float:
+    """Return microseconds of a time such as ``12.3ms``; a number without a unit is refused."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2] not in MICROSECONDS or float(match[1]) <= 0:
+        hint = "give a time with its unit, such as 12.3ms or 950us"
+        raise fail(f"{option}: {text!r} is no time", hint=hint, exit_code=2)
+    return float(match[1]) * MICROSECONDS[match[2]]
+
+
+def broken_limits(limits: list[str], summary: dict[str, Any], measured: float | None) -> list[str]:
+    """Return a line for each limit that a prediction exceeds.
+
+    ``error=10%`` needs a measured time; ``step.time=12ms`` and ``gpu.active=8ms`` take times,
+    ``memory.peak=16GiB`` takes bytes: of tensors, workspace and context, as reports show.
+    """
+    return [line for text in limits if (line := _broken(text, summary, measured))]
+
+
+def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
+    name, _, bound = text.partition("=")
+    if name == "memory.peak":
+        return _memory(bound, summary["memory"])
+    if name in TIMES:
+        value, limit = summary[TIMES[name]], parse_time(bound, f"--limit {name}")
+        return f"{name} is {value / 1e3:.3f} ms, over the limit of {bound}" if value > limit else ""
+    if name != "error":
+        message = f"--limit: no figure is called {name!r}{near(name, FIGURES)}"
+        raise fail(message, hint=f"figures: {', '.join(FIGURES)}", exit_code=2)
+    match = _NUMBER.fullmatch(bound)
+    if match is None or match[2] != "%":
+        raise fail(f"--limit error: give a percentage such as 10%, not {bound!r}", exit_code=2)
+    if measured is None:
+        raise fail("--limit error needs a measured time: add --measured", exit_code=2)
+    error = abs(summary["step_time_us"] / measured - 1) * 100
+    return f"error is {error:.1f}%, over the limit of {bound}" if error > float(match[1]) else ""
+
+
+def _memory(bound: str, memory: dict[str, Any]) -> str:
+    match = _NUMBER.fullmatch(bound.strip())
+    if match is None or match[2] not in BYTES:
+        hint = f"give bytes with their unit, such as 16GiB ({', '.join(BYTES)})"
+        raise fail(f"--limit memory.peak: {bound!r} is no size", hint=hint, exit_code=2)
+    needed = memory["needed_bytes"]
+    if needed <= float(match[1]) * BYTES[match[2]]:
+        return ""
+    more = memory["workspace_and_context_bytes"] / 2**20
+    held = f"{more:.1f} MiB of it assumed for workspace and context"
+    return f"memory.peak is {needed / 2**30:.2f} GiB ({held}), over the limit of {bound}"

@@ -1,0 +1,110 @@
+"""The options of a prediction: one record that every function about predictions takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TypedDict, Unpack
+
+from irgraph.backend import backend
+from irgraph.diagnostics import fail, near
+from irgraph.ir.cost import PriceOptions
+from irgraph.ir.graph import Graph
+from irgraph.ir.ranks import check_fabric, with_ranks
+from irgraph.ir.resize import with_dims
+from irgraph.schedule.accounting import Accounting, find_accounting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictOptions(PriceOptions):
+    """What a prediction is for, and by which models and rules it is made.
+
+    Functions that predict take these options as one object, as keyword arguments, or both: the
+    keyword arguments then replace fields of the object.
+
+    Attributes:
+        device: a shipped device sheet by name, or the path of one's own; ``None`` takes the card
+            that the model's measured times come from, or else ``v100``.
+        host: a shipped host table by name, or the path of one's own.
+        dims: other sizes for some of the model's dimensions.
+        accounting: rules of the schedule, or the name of a preset (``schedule.accounting``).
+        ranks: how many ranks take part in collectives, or machines times ranks on each (``2x8``);
+            ``None``: as the model says.
+        fabric: the platform whose links connect the ranks; ``None``: the model's, or else the
+            device's.
+    """
+
+    device: str | None = None
+    host: str = "v100"
+    dims: Mapping[str, int] = field(default_factory=dict)
+    accounting: str | Accounting = "blocking"
+    ranks: int | str | None = None
+    fabric: str | None = None
+
+    @property
+    def rules(self) -> Accounting:
+        """The rules of the schedule; raises ``IrgraphError`` for the name of no preset."""
+        if isinstance(self.accounting, Accounting):
+            return self.accounting
+        return find_accounting(self.accounting)
+
+
+class PredictFields(TypedDict, total=False):
+    """The fields of ``PredictOptions`` as keyword arguments."""
+
+    device: str | None
+    host: str
+    dims: Mapping[str, int]
+    mode: str
+    software: str
+    accounting: str | Accounting
+    pinned: bool | None
+    indices: Sequence[str]
+    weights: Sequence[str]
+    measured: bool
+    ranks: int | str | None
+    fabric: str | None
+
+
+def predict_options(
+    options: PredictOptions | str | None = None, **changes: Unpack[PredictFields]
+) -> PredictOptions:
+    """Return options with some fields changed; a text stands for the device of that name.
+
+    Raises ``TypeError`` for an unknown field.
+    """
+    known = [entry.name for entry in fields(PredictOptions)]
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}{near(name, known)}")
+    if isinstance(options, PredictOptions):
+        return replace(options, **changes)
+    return replace(PredictOptions(device=options), **changes)
+
+
+def prepared(graph: Graph, options: PredictOptions) -> Graph:
+    """Return a graph with the sizes and the ranks that options give.
+
+    Raises ``IrgraphError`` (exit code 2) for sizes, ranks or a fabric that cannot be.
+    """
+    if options.fabric is not None:
+        check_fabric(options.fabric, backend().fabrics())
+    sized = resized(graph, options.dims) if options.dims else graph
+    return with_ranks(sized, options.ranks, options.fabric)
+
+
+def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
+    """Return a graph with other sizes of some dimensions; all that follows from them follows.
+
+    Shapes, strides and attributes that are expressions over the dimensions change; plain numbers
+    stay. Raises ``IrgraphError`` (exit code 2) for an unknown dimension or an impossible size.
+    """
+    for name in dims:
+        if name not in graph.dims:
+            hint = f"its dimensions: {', '.join(graph.dims) or 'none'}"
+            message = f"dims: the model has no dimension {name!r}{near(name, graph.dims)}"
+            raise fail(message, hint=hint, exit_code=2)
+    try:
+        return with_dims(graph, dims)
+    except ValueError as error:
+        raise fail(f"dims: {error}", exit_code=2) from None

@@ -1,0 +1,175 @@
+"""From a graph to a step time: price, schedule, critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Unpack
+
+from irgraph.backend import DeviceFacts, backend
+from irgraph.ir.cost import Host, Kernel, Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.measured import measured_on
+from irgraph.overheads import HostTable, load_host
+from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
+from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
+from irgraph.predict.remarks import (
+    assumptions,
+    collectives,
+    host_warnings,
+    measured_times,
+    without_time,
+    without_units,
+)
+from irgraph.schedule.algorithm1 import algorithm1
+from irgraph.schedule.critical_path import CriticalPath, critical_path
+from irgraph.schedule.memory import Memory, peak_memory
+from irgraph.schedule.sampling import interval, sample_steps
+from irgraph.schedule.simulate import simulate
+from irgraph.schedule.tasks import Floats
+from irgraph.schedule.timeline import Timeline
+
+DEFAULT_DEVICE = "v100"
+"""The device of predictions that name none."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one step is predicted to take, and why. Times in microseconds.
+
+    Attributes:
+        priced: the graph with the device work of its ops.
+        timeline: what happens when.
+        path: the chain that explains the step time.
+        sheet: the device.
+        host: the host whose overheads were used.
+        options: what was asked for, with the device that was taken.
+        measured: what was done with the measured times that the model carries, ``""`` if none.
+    """
+
+    priced: Priced
+    timeline: Timeline
+    path: CriticalPath
+    sheet: DeviceFacts
+    host: Host
+    options: PredictOptions = field(default_factory=PredictOptions)
+    measured: str = ""
+
+    @property
+    def step_time(self) -> float:
+        """Predicted time of the step."""
+        return self.timeline.step_time
+
+    @cached_property
+    def samples(self) -> Floats:
+        """Step times under many draws of kernels' and overheads' times (``schedule.sampling``)."""
+        return sample_steps(self.timeline, self.host)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of a 90 % interval of the step time, microseconds."""
+        return interval(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the width of ``interval``, microseconds."""
+        low, high = self.interval
+        return (high - low) / 2
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Peak memory of the graph's first device, from the lifetimes of its buffers."""
+        return peak_memory(self.priced.graph)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the figures doubtful: a host of another device, collectives without time."""
+        lines = [*without_time(self.priced), *without_units(self.priced, self.sheet)]
+        if all(op.is_annotation for op in self.priced.graph.walk()):
+            lines.append("the model has no op: there is nothing to predict")
+        if isinstance(self.host, HostTable):
+            lines += host_warnings(self.host, self.sheet, self.path)
+        return tuple(lines)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the step in which the device works."""
+        return self.timeline.active_time / self.step_time if self.step_time else 0.0
+
+    def kernels(self) -> list[Kernel]:
+        """Return all device work in launch order."""
+        return [k for op in self.priced.graph.ops for k in self.priced.of(op)]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures as plain values, for tables and JSON."""
+        kernels = self.kernels()
+        return {
+            "model": self.priced.graph.name,
+            "dims": dict(self.priced.graph.dims),
+            "device": {"name": self.sheet.name, "tf32": self.sheet.tf32},
+            "host": self.host.name,
+            "software": self.options.software,
+            "accounting": self.timeline.accounting,
+            "step_time_us": self.step_time,
+            "step_time_spread_us": self.spread,
+            "step_time_interval_us": list(self.interval),
+            "gpu_active_us": self.timeline.active_time,
+            "gpu_idle_us": self.timeline.idle_time,
+            "gpu_utilization": self.utilization,
+            "host_waits_us": self.timeline.waiting_time,
+            "coverage": coverage(kernels),
+            "measured_times": self.measured,
+            "unknown": unknown(self.priced),
+            "overheads_found": dict(self.timeline.levels),
+            "critical_path_us": self.path.by_cause(),
+            "critical_ops_us": self.path.by_op(),
+            "critical_modules_us": self.path.by_module(),
+            "sensitivity": what_ifs(self.timeline),
+            "memory": memory_summary(self.memory, self.sheet),
+            "kernels": by_family(kernels),
+            "indices": list(self.priced.indices),
+            "collectives": collectives(kernels),
+            "warnings": list(self.warnings),
+            "assumptions": assumptions(self.priced.graph),
+        }
+
+
+def predict(
+    graph: Graph,
+    options: PredictOptions | str | None = None,
+    **changes: Unpack[PredictFields],
+) -> Prediction:
+    """Predict a step: price its ops, simulate host and device, find the critical path.
+
+    ``options`` is a ``PredictOptions``, or the name of a device; ``changes`` are fields of it:
+    ``predict(graph, device="a100", dims={"B": 4096})``.
+
+    Raises ``IrgraphError`` for an unknown name or an unusable file.
+    """
+    chosen = predict_options(options, **changes)
+    graph = prepared(graph, chosen)
+    name = chosen.device or device_of(graph)
+    sheet, host = backend().device(name), load_host(chosen.host)
+    priced = backend().price(graph, name, chosen)
+    timeline = _scheduled(priced, host, chosen)
+    used = measured_times(priced, name, chosen.uses_measured)
+    chosen = replace(chosen, device=name)
+    return Prediction(priced, timeline, critical_path(timeline), sheet, host, chosen, used)
+
+
+def device_of(*graphs: Graph) -> str:
+    """Return the device whose measured times models carry, or else ``v100``."""
+    card = next(filter(None, map(measured_on, graphs)), "")
+    return backend().device_of_card(card) or DEFAULT_DEVICE
+
+
+def rescheduled(prediction: Prediction, priced: Priced, measured: str) -> Prediction:
+    """Return a prediction with other device times, and what is said of measured ones."""
+    timeline = _scheduled(priced, prediction.host, prediction.options)
+    path = critical_path(timeline)
+    return replace(prediction, priced=priced, timeline=timeline, path=path, measured=measured)
+
+
+def _scheduled(priced: Priced, host: Host, options: PredictOptions) -> Timeline:
+    rules = options.rules
+    return (simulate if rules.simulated else algorithm1)(priced, host, accounting=rules)

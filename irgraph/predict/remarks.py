@@ -1,0 +1,107 @@
+"""What a prediction says beside its figures: what they rest on, and what makes them doubtful."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from irgraph.backend import DeviceFacts, backend
+from irgraph.ir.cost import COLLECTIVE, Kernel, Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.measured import CARD, has_measured, label_time, measured_on
+from irgraph.ir.op import Op
+from irgraph.ir.tf32 import products_in_tf32
+from irgraph.overheads import HostTable
+from irgraph.overheads.table import DEFAULT
+from irgraph.schedule.critical_path import CriticalPath
+
+HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
+"""Causes of a critical path that are time of the host."""
+
+
+def without_time(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
+    """Return a line for each reason why collectives, all or those among ``ops``, have no time."""
+    chosen = priced.unknown if ops is None else ops
+    known = (priced.reasons.get(id(op), "") for op in chosen)
+    return [
+        f"{count} collective{'s have' if count > 1 else ' has'} no time, and a floor stands in "
+        f"(bytes at DRAM bandwidth): {reason}"
+        for reason, count in Counter(filter(None, known)).items()
+    ]
+
+
+def without_units(priced: Priced, device: DeviceFacts) -> list[str]:
+    """Return a line where a step has products in tf32 and the device no units for them."""
+    rounded = [] if device.has_tf32 else products_in_tf32(priced.graph)
+    if not rounded:
+        return []
+    count = f"{len(rounded)} product{'s' * (len(rounded) > 1)} in tf32"
+    return [f"{device.name} has no matrix units for tf32 (tf32_gflops): {count} priced as f32"]
+
+
+def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> list[str]:
+    """Return what makes a host's overheads doubtful: figures that it lacks, another device."""
+    lines = []
+    if host.lacking:
+        lacking = ", ".join(host.lacking)
+        lines.append(f"host table {host.name} has no {lacking}: those of {DEFAULT} are used")
+    known = host.file.architecture
+    if known and known != device.architecture:
+        causes = path.by_cause()
+        share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
+        lines.append(
+            f"host table {host.name} was measured beside a {known} GPU, and this device is "
+            f"{device.architecture}: such machines have other hosts, of another speed. "
+            f"{share:.0%} of the critical path is host time. Give --host a table of such a machine "
+            "(irgraph overheads TRACE -o FILE)"
+        )
+    return lines
+
+
+def collectives(kernels: Iterable[Kernel]) -> list[str]:
+    """Return a line for each kind of collectives that were priced: time, ranks and curve."""
+    kinds: dict[tuple[str, str], list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.family == COLLECTIVE and kernel.formula:
+            kinds[kernel.name.partition(" of ")[0], kernel.formula].append(kernel)
+    return [
+        f"{len(found)} {name}, {sum(k.time for k in found):.1f} us +- "
+        f"{sum(k.spread for k in found):.1f} us: {formula}"
+        for (name, formula), found in kinds.items()
+    ]
+
+
+def measured_times(priced: Priced, device: str, wanted: bool) -> str:
+    """Say what was done with the measured times of a model, ``""`` if it has none."""
+    graph = priced.graph
+    card = measured_on(graph)
+    if not has_measured(graph):
+        return ""
+    if not wanted:
+        return "not used, as asked"
+    if not card:
+        return f"not used: the model does not say of which card (setting {CARD})"
+    if not backend().is_card(device, card):
+        return f"not used: they are of {card}, not of {priced.device}"
+    text = f"used: of {card}{_modelled(priced)}"
+    lost = label_time(graph)
+    return f"{text}; {lost:.1f} us that no operator launched are left out" if lost else text
+
+
+def _modelled(priced: Priced) -> str:
+    """Say how much of a model with measured times is priced by models, ``""`` if nothing is."""
+    found = [kernels for kernels in priced.kernels.values() if kernels]
+    others = [ks for ks in found if any(k.by != "measured" for k in ks)]
+    if not others:
+        return ""
+    ops = f"{len(others)} op{'s' * (len(others) > 1)} without a measured time"
+    return (
+        f"; models price {ops} (changed or added since, or not in the trace), whose error passes "
+        "for a gain or a loss: `irgraph diff BEFORE AFTER` compares like with like"
+    )
+
+
+def assumptions(graph: Graph) -> list[str]:
+    """Return the reasons that transformations rest on unproven, as ops remember them."""
+    found = (op.notes.get("assuming") for op in graph.walk())
+    return [str(reason) for reason in dict.fromkeys(found) if reason is not None]

@@ -1,0 +1,185 @@
+"""Tables of a prediction, and of the difference of two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from irgraph.predict.validation import UNVALIDATED, validation_text
+from irgraph.schedule.sensitivity import LABELS
+
+LONGEST = 12
+
+
+def time_text(microseconds: float) -> str:
+    """Return a time with a unit that suits it."""
+    if abs(microseconds) >= 1000:
+        return f"{microseconds / 1000:.3f} ms"
+    return f"{microseconds:.1f} us"
+
+
+def prediction_tables(summary: dict[str, Any], measured: float | None = None) -> list[Table]:
+    """Return tables of ``Prediction.summary``; ``measured`` is a step time in microseconds."""
+    return [
+        _figures(summary, measured),
+        _shares("critical path by cause", summary["critical_path_us"], summary["step_time_us"]),
+        _shares("critical path by op", summary["critical_ops_us"], summary["step_time_us"]),
+        *_modules(summary),
+        _what_ifs(summary["sensitivity"]),
+        _kernels(summary),
+    ]
+
+
+def _modules(summary: dict[str, Any]) -> list[Table]:
+    times = summary["critical_modules_us"]
+    if set(times) <= {"(none)"}:
+        return []
+    return [_shares("critical path by module", times, summary["step_time_us"])]
+
+
+def _what_ifs(sensitivity: dict[str, Any]) -> Table:
+    title = f"step time if it were {sensitivity['factor']:g}x faster"
+    table = Table("what", "where", "step time", "saved", title=title, title_justify="left")
+    table.caption, table.caption_justify = UNVALIDATED, "left"
+    for row in sensitivity["ops"]:
+        where = ", ".join(row[key] for key in ("module", "from") if key in row)
+        name, count = row["name"], row.get("count", 1)
+        if count > 1:
+            name, where = f"{name}, one of {count} alike", f"{where} …"
+        table.add_row(name, where, time_text(row["step_time_us"]), _saved(row))
+    table.add_section()
+    for row in sensitivity["groups"][:LONGEST]:
+        name = LABELS.get(row["name"], "") if row["kind"] == "cause" else f"{row['name']} kernels"
+        table.add_row(name, "", time_text(row["step_time_us"]), _saved(row))
+    return table
+
+
+def _saved(row: dict[str, Any]) -> str:
+    return time_text(row["saved_us"])
+
+
+def _figures(summary: dict[str, Any], measured: float | None) -> Table:
+    dims = ", ".join(f"{name} = {size}" for name, size in summary["dims"].items())
+    title = f"{summary['model']} ({dims})" if dims else summary["model"]
+    table = Table(title=title, show_header=False, title_justify="left")
+    low, high = (time_text(end) for end in summary["step_time_interval_us"])
+    predicted = f"{time_text(summary['step_time_us'])}, 90 % interval {low} to {high}"
+    table.add_row("step time, predicted", predicted)
+    if measured is not None:
+        error = summary["step_time_us"] / measured - 1
+        table.add_row("step time, measured", f"{time_text(measured)}, error {error:+.1%}")
+    for text in summary["warnings"]:
+        table.add_row("[bold red]WARNING[/]", text)
+    table.add_row("GPU active", time_text(summary["gpu_active_us"]))
+    table.add_row("GPU idle", time_text(summary["gpu_idle_us"]))
+    table.add_row("GPU utilization", f"{summary['gpu_utilization']:.1%}")
+    table.add_row("host waits for device", time_text(summary["host_waits_us"]))
+    table.add_row("peak memory", _memory(summary["memory"]))
+    table.add_row("of that", _kinds(summary["memory"]))
+    device = summary["device"]
+    table.add_row("device", f"{device['name']}, TF32 {'on' if device['tf32'] else 'off'}")
+    table.add_row("host", summary["host"])
+    table.add_row("software, accounting", f"{summary['software']}, {summary['accounting']}")
+    shares = ", ".join(f"{share:.1%} {by}" for by, share in summary["coverage"].items())
+    table.add_row("device time by provenance", shares or "no device work")
+    if summary["measured_times"]:
+        table.add_row("measured kernel times", summary["measured_times"])
+    levels = ", ".join(f"{count} by {level}" for level, count in summary["overheads_found"].items())
+    table.add_row("host overheads of ops", levels)
+    table.add_row("ops no model knows", _unknown(summary["unknown"]))
+    for text in summary["indices"]:
+        table.add_row("embedding rows looked up", text)
+    for text in summary["collectives"]:
+        table.add_row("collectives", text)
+    for reason in summary["assumptions"]:
+        table.add_row("rests on", reason)
+    return table
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes with a unit that suits it."""
+    return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    verdict = "fits in" if memory["fits"] else "DOES NOT FIT in"
+    available = bytes_text(memory["device_bytes"])
+    return f"{bytes_text(memory['needed_bytes'])}: {verdict} {available}"
+
+
+def _kinds(memory: dict[str, Any]) -> str:
+    kinds = ", ".join(f"{bytes_text(n)} {kind}" for kind, n in memory["by_kind_bytes"].items())
+    more = bytes_text(memory["workspace_and_context_bytes"])
+    held = f"{bytes_text(memory['peak_bytes'])} tensors ({kinds or 'none'})"
+    return f"{held}, {more} assumed for workspace and context"
+
+
+def _unknown(unknown: dict[str, Any]) -> str:
+    if not unknown["ops"]:
+        return "none"
+    names = ", ".join(f"{name} x{count}" for name, count in list(unknown["ops"].items())[:LONGEST])
+    more = ", …" if len(unknown["ops"]) > LONGEST else ""
+    return f"{names}{more} ({unknown['share_of_bytes']:.1%} of all bytes)"
+
+
+def _shares(title: str, times: dict[str, float], total: float) -> Table:
+    table = Table(title.rpartition(" ")[2], "time", "share", title=title, title_justify="left")
+    rows = list(times.items())
+    rest = sum(time for _, time in rows[LONGEST:])
+    for name, time in rows[:LONGEST] + ([("the rest", rest)] if rest else []):
+        table.add_row(name, time_text(time), f"{time / total:.1%}" if total else "")
+    return table
+
+
+def _kernels(summary: dict[str, Any]) -> Table:
+    table = Table(
+        "family", "count", "time", title="device work by kernel family", title_justify="left"
+    )
+    for family, figures in summary["kernels"].items():
+        table.add_row(family, str(figures["count"]), time_text(figures["time_us"]))
+    return table
+
+
+def difference_tables(result: dict[str, Any]) -> list[Table]:
+    """Return the differences as tables."""
+    title = f"{result['device']}, host {result['host']}"
+    table = Table("", *result["models"], "change", "", title=title)
+    table.title_justify = table.caption_justify = "left"
+    for name, (first, second) in result["figures"].items():
+        label = name.removesuffix("_us").replace("_", " ")
+        table.add_row(label, time_text(first), time_text(second), *_changes(first, second))
+    peaks = result["memory_peak_bytes"]
+    sign = "+" if peaks[1] > peaks[0] else ""
+    share = f"{peaks[1] / peaks[0] - 1:+.1%}" if peaks[0] else ""
+    change = f"{sign}{bytes_text(peaks[1] - peaks[0])}"
+    table.add_row("peak memory of tensors", *(bytes_text(peak) for peak in peaks), change, share)
+    low, high = (time_text(end) for end in result["step_time_change_interval_us"])
+    table.caption = f"90 % interval of the change in step time: {low} to {high}"
+    table.caption += f"\n{validation_text(result['validation'])}"
+    if result["measured_times"]:
+        table.caption += f"\nmeasured kernel times {result['measured_times']}"
+    for text in result["collectives"]:
+        table.caption += f"\ncollectives: {text}"
+    for text in result["warnings"]:
+        table.caption += f"\nWARNING: {text}"
+    for reason in result["assumptions"]:
+        table.caption += f"\nrests on: {reason}"
+    return [
+        table,
+        _pairs("critical path by cause", result["critical_path_us"]),
+        _pairs("device work by kernel family", result["kernels_us"]),
+    ]
+
+
+def _changes(first: float, second: float) -> tuple[str, str]:
+    share = f"{second / first - 1:+.1%}" if first else ""
+    sign = "+" if second > first else ""
+    return f"{sign}{time_text(second - first)}", share
+
+
+def _pairs(title: str, pairs: dict[str, list[float]]) -> Table:
+    table = Table("", "before", "after", "change", "", title=title, title_justify="left")
+    for name, (first, second) in list(pairs.items())[:LONGEST]:
+        table.add_row(name, time_text(first), time_text(second), *_changes(first, second))
+    return table

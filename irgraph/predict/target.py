@@ -1,0 +1,120 @@
+"""What scripts may ask about a device: ``op.time``, and the figures that a sweep reports.
+
+Both are what ``predict`` says of the graph so far, by models alone: beside measured times, the
+error of a model would pass for the effect of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Unpack
+
+from irgraph.backend import backend
+from irgraph.ir.cost import Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.language.expressions.evaluate import EvaluationError
+from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
+from irgraph.predict.prediction import DEFAULT_DEVICE, predict
+from irgraph.predict.remarks import without_time
+
+
+class Predicted:
+    """A device as the cost models know it, with what else the options of a prediction say."""
+
+    def __init__(self, options: PredictOptions) -> None:
+        self.options = options
+        self._times: _Times | None = None
+
+    def time(self, graph: Graph, op: Op) -> float:
+        """Return the device time that ``predict`` counts for an op of a graph, microseconds.
+
+        An op inside one that is priced as a whole (``aten.addmm`` in ``aten.linear``) has the time
+        that it would have without that one around it: the times of such parts need not add up.
+
+        Raises ``EvaluationError`` for a collective of which nothing says who takes part.
+        """
+        return self._of(graph).time(op)
+
+    def measure(self, graph: Graph) -> Mapping[str, float]:
+        """Return the figures of ``irgraph.language.expressions.kinds.MEASURES`` for a step."""
+        found = predict(graph, self.options)
+        return {
+            "step.time": found.step_time,
+            "gpu.active": found.timeline.active_time,
+            "gpu.utilization": found.utilization,
+        }
+
+    def doubts(self, graph: Graph) -> Sequence[str]:
+        """Return what makes those figures doubtful: collectives that have no time."""
+        return without_time(self._of(graph).priced(0))
+
+    def _of(self, graph: Graph) -> _Times:
+        """Return the times of a graph; those of the last one are kept."""
+        if self._times is None or self._times.graph is not graph:
+            self._times = _Times(graph, self.options)
+        return self._times
+
+
+class _Times:
+    """The device times of a graph's ops: each graph is priced as a whole, when first asked for."""
+
+    def __init__(self, graph: Graph, options: PredictOptions) -> None:
+        self.graph = graph
+        self._options = options
+        self._levels: list[tuple[Priced, frozenset[int]]] = []
+
+    def priced(self, level: int) -> Priced:
+        """Return the graph with so many levels of ops that are priced as a whole opened."""
+        while len(self._levels) <= level:
+            graph = prepared(self.graph, self._options)
+            if self._levels:
+                last, _ = self._levels[-1]
+                graph = replace(graph, ops=tuple(_opened(last.graph.ops, last)))
+            found = backend().price(graph, self._options.device or DEFAULT_DEVICE, self._options)
+            self._levels.append((found, frozenset(map(id, _inside(found)))))
+        return self._levels[level][0]
+
+    def time(self, op: Op) -> float:
+        if id(op) not in self.graph.paths:
+            raise EvaluationError(f"{op.name} is not in the model")
+        level, priced = 0, self.priced(0)
+        while id(op) in self._levels[level][1]:
+            level += 1
+            priced = self.priced(level)
+        for line in without_time(priced, op.walk()):
+            raise EvaluationError(line)
+        return sum(kernel.time for kernel in priced.of(op))
+
+
+def _inside(priced: Priced) -> Iterator[Op]:
+    """Yield the ops inside of those that are priced as a whole."""
+    for op in priced.graph.walk():
+        if id(op) in priced.kernels:
+            for child in op.body:
+                yield from child.walk()
+
+
+def _opened(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
+    """Yield ops, the bodies of those that are priced as a whole in their place."""
+    for op in ops:
+        if id(op) in priced.kernels:
+            yield from op.body or (op,)
+        else:
+            yield replace(op, body=tuple(_opened(op.body, priced)))
+
+
+def target(
+    options: PredictOptions | str | None = None, **changes: Unpack[PredictFields]
+) -> Predicted:
+    """Return what scripts may ask of the device that options name, ``v100`` by default.
+
+    Sizes are those of the graph that is asked about, whatever ``dims`` say.
+
+    Raises ``IrgraphError`` where there is no such device.
+    """
+    chosen = predict_options(options, **changes)
+    device = chosen.device or DEFAULT_DEVICE
+    backend().device(device)
+    return Predicted(replace(chosen, device=device, dims={}, measured=False))

@@ -1,0 +1,1 @@
+"""Replays measured steps: simulated beside measured, as they were recorded."""

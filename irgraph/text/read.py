@@ -1,0 +1,19 @@
+"""The way in for any text: line by line where it is canonical, else through the grammar."""
+
+from __future__ import annotations
+
+from irgraph.ir.graph import Graph
+from irgraph.text.canonical import NotCanonicalError, read_canonical
+
+
+def parse(text: str, source: str = "model.ir") -> Graph:
+    """Return the graph of a text; raise ``IrgraphError`` (exit code 4) with the place of an error.
+
+    Canonical text is read line by line; any other layout through the grammar.
+    """
+    try:
+        return read_canonical(text, source)
+    except NotCanonicalError:
+        from irgraph.text.parser import parse_any  # the grammar's library takes time to load
+
+        return parse_any(text, source)

@@ -1,0 +1,209 @@
+"""Files are lowered by what they hold, whatever they are called."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import irgraph
+from irgraph.capture.common.source import Source
+from irgraph.capture.lower import front_ends
+from irgraph.cli.main import main
+from irgraph.text import IrgraphError
+from tests.capture.execution_trace.fuzz import rows
+from tests.capture.execution_trace.traces import trace
+from tests.capture.kineto.builder import write
+
+
+def onnx_model(path: Path) -> Path:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", 1, ("batch", 8))],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def program(path: Path) -> Path:
+    torch = pytest.importorskip("torch")
+    made = torch.export.export(torch.nn.Linear(8, 4), (torch.randn(2, 8),))
+    torch.export.save(made, path)
+    return path
+
+
+def test_an_onnx_model_needs_no_suffix(tmp_path: Path) -> None:
+    path = onnx_model(tmp_path / "model.bin")
+    graph = irgraph.lower(path, dims={"batch": 4}, name="m").graph
+    assert (graph.name, [op.name for op in graph.ops]) == ("m", ["aten.relu"])
+
+
+def test_a_program_needs_no_suffix(tmp_path: Path) -> None:
+    saved = program(tmp_path / "net.pt2")
+    path = tmp_path / "net"
+    shutil.copy(saved, path)
+    assert [op.name for op in irgraph.lower(path).graph.ops] == ["aten.linear"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_needs_no_suffix(packed: bool, tmp_path: Path) -> None:
+    data = trace(*rows(), version="1.1.1")
+    path = tmp_path / "trace.onnx"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert irgraph.lower(path).graph.ops
+
+
+def test_a_kineto_trace_needs_no_suffix_and_no_object_around_its_events(tmp_path: Path) -> None:
+    packed = write(tmp_path)
+    events = json.loads(packed.read_bytes())["traceEvents"]
+    bare, archive = tmp_path / "bare.onnx", tmp_path / "trace.pt2"
+    bare.write_text(json.dumps(events))
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(packed, "trace.json")
+    expected = irgraph.lower(packed, name="m").graph
+    for path in (bare, archive):
+        found = irgraph.lower(path, name="m").graph
+        assert [op.operands for op in found.ops] == [op.operands for op in expected.ops]
+        assert found.tensors == expected.tensors
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_recognised_and_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    data = gzip.compress(trace(*rows()))
+    writer = Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    ops = irgraph.lower(pipe).graph.ops
+    writer.join()
+    assert ops
+
+
+def test_standard_input_may_hold_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = onnx_model(tmp_path / "model").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    graph = irgraph.lower("-", dims={"batch": 4}, name="m").graph
+    assert [op.name for op in graph.ops] == ["aten.relu"]
+
+
+def refused(path: Path, **options: object) -> IrgraphError:
+    with pytest.raises(IrgraphError) as caught:
+        irgraph.lower(path, **options)  # type: ignore[arg-type]
+    return caught.value
+
+
+def test_options_that_do_not_suit_a_file_are_refused(tmp_path: Path) -> None:
+    model, export = onnx_model(tmp_path / "m"), program(tmp_path / "p.pt2")
+    recorded = tmp_path / "t"
+    recorded.write_bytes(trace(*rows()))
+    for path, options, message in (
+        (model, {"step": 1}, "an ONNX model takes no step: it is one forward pass"),
+        (model, {"kineto": "k.json"}, "an ONNX model takes no kineto"),
+        (export, {"step": 1}, "an exported program takes no step"),
+        (recorded, {"dims": {"B": 3}}, "an execution trace takes no dim: its sizes are those that"),
+        (write(tmp_path), {"kineto": "k"}, "a Kineto trace takes no kineto: its sizes and times"),
+    ):
+        error = refused(path, **options)
+        assert message in str(error)
+        assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"  \n", "the file is empty"),
+        (b'model "m"', "this is a model already"),
+        (b"Batch,time\n1,2\n", "no front end recognises this file"),
+        (b"<html>", "no front end recognises this file"),
+        (b'{"answer": 42}', "no front end recognises this file"),
+        (b"\xff" * 100_000, "no front end recognises this file"),
+    ],
+)
+def test_a_file_that_none_recognises_is_refused_with_the_formats_known(
+    data: bytes, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data)
+    error = refused(path)
+    assert (message in str(error), error.exit_code) == (True, 4)
+    if "no front end" in message:
+        for front_end in front_ends():
+            assert front_end.name in str(error)
+
+
+def test_no_two_front_ends_recognise_one_file(tmp_path: Path) -> None:
+    recorded = tmp_path / "t"
+    recorded.write_bytes(trace(*rows()))
+    (tmp_path / "folder").mkdir()
+    files = (
+        onnx_model(tmp_path / "m"), program(tmp_path / "p.pt2"), recorded, write(tmp_path),
+        tmp_path / "folder",
+    )  # fmt: skip
+    for path in files:
+        with Source(path) as source:
+            assert sum(front_end.recognises(source) for front_end in front_ends()) == 1, path
+    assert len(files) == len(front_ends())
+
+
+def test_a_program_that_is_cut_short_is_still_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    path.write_bytes(program(tmp_path / "p.pt2").read_bytes()[:1000])
+    assert "not a program of torch.export" in str(refused(path))
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "front-ends.md"
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install a package with the front end that the page shows; return a file for it."""
+    package, metadata = tmp_path / "site" / "toys", tmp_path / "site" / "toys-1.dist-info"
+    package.mkdir(parents=True)
+    metadata.mkdir()
+    (package / "__init__.py").touch()
+    example = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
+    (package / "toy.py").write_text(example)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[irgraph.front_ends]\ntoys = toys\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    for name in ("toys", "toys.toy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    front_ends.cache_clear()
+    path = tmp_path / "step.toy"
+    path.write_text("toy 64 32 16\ntoy 2 3 4\n")
+    yield path
+    front_ends.cache_clear()
+
+
+def test_a_format_is_one_file_of_an_installed_package(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captured = irgraph.lower(toy, name="m", step=1)
+    assert captured.graph.ops[0].results[0].shape == (2, 4)
+    assert "a toy trace takes no dim: its sizes are written in it" in str(
+        refused(toy, dims={"B": 1})
+    )
+    assert main(["lower", str(toy)]) == 0
+    assert "%c = aten.mm(%a, %b) : f32[64, 16]" in capsys.readouterr().out
+    toy.write_text("nothing")
+    assert "a toy trace" in str(refused(toy))
+
+
+def test_a_file_without_a_front_end_is_named(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (toy.parent / "site" / "toys" / "other.py").touch()
+    with pytest.raises(TypeError, match=r"toys\.other .* defines no FRONT_END"):
+        irgraph.lower(toy)

@@ -1,0 +1,138 @@
+"""What a step leaves for its caller is recorded, whatever objects hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from irgraph.anonymise.models import anonymous  # noqa: E402
+from irgraph.capture.common.symbolic import with_symbolic_batch  # noqa: E402
+from irgraph.capture.live import capture  # noqa: E402
+from irgraph.ir.graph import Graph  # noqa: E402
+from irgraph.text import parse, print_graph  # noqa: E402
+
+X = torch.rand(3, 4)
+
+
+def returned(step: Callable[[], object], device: str = "meta") -> list[str] | None:
+    graph = capture(step, device=device).graph
+    assert parse(print_graph(graph)) == graph
+    return None if graph.returned is None else [tensor.name for tensor in graph.returned]
+
+
+def layer(device: str = "meta") -> nn.Linear:
+    with torch.device(device):
+        return nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("form", "names"),
+    [
+        (lambda h, y: h, ["linear1"]),
+        (lambda h, y: (y, h), ["relu1", "linear1"]),
+        (lambda h, y: {"a": [h, {"b": y}], "c": 3.0}, ["linear1", "relu1"]),
+        (lambda h, y: SimpleNamespace(logits=y, loss=None), ["relu1"]),
+        (lambda h, y: (h, h), ["linear1", "linear1"]),
+        (lambda h, y: None, []),
+        (lambda h, y: (h.detach(), torch.ones(2)), ["detach1", "ones1"]),
+        (lambda h, y: list(h.chunk(2)), ["chunk1", "chunk1_1"]),
+    ],
+)
+def test_returned_tensors_are_found_in_any_object(
+    form: Callable[[Any, Any], object], names: list[str]
+) -> None:
+    net = layer()
+
+    def step() -> object:
+        h = net(X.to("meta"))
+        return form(h, h.relu())
+
+    assert returned(step) == names
+
+
+def test_parameters_that_were_used_are_returned_as_themselves() -> None:
+    net = layer()
+    other = layer()
+
+    def step() -> object:
+        net(X.to("meta"))
+        return net.weight, other.weight
+
+    assert returned(step) == ["net_weight"]
+
+
+class Recurrent(nn.Module):
+    """Keeps its state as a plain attribute, as stateful models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(4, 4)
+        self.state = torch.zeros(3, 4, device="meta")
+
+    def forward(self, x: Any) -> Any:
+        self.state = self.cell(x + self.state).detach()
+        return self.state.sum()
+
+
+def test_what_modules_lists_and_objects_keep_is_left_for_the_caller_too() -> None:
+    with torch.device("meta"):
+        net = Recurrent()
+    losses: list[Any] = []
+
+    def step() -> object:
+        losses.append(net(X.to("meta")).neg())
+        return None
+
+    assert returned(step) == ["neg1", "detach1"]
+
+
+def test_gradients_and_temporary_values_are_not() -> None:
+    net = layer("cpu")
+
+    def step() -> object:
+        net.zero_grad()
+        hidden = net(X).relu()
+        loss = hidden.sum()
+        loss.backward()
+        return loss.detach()
+
+    assert returned(step, "cpu") == ["detach3"]
+
+
+def test_a_view_that_no_call_made_makes_it_unknown() -> None:
+    base = torch.zeros(8, device="meta")
+    view = base[2:4]
+
+    def step() -> object:
+        base.add_(1)
+        return view
+
+    captured = capture(step)
+    assert captured.graph.returned is None
+    note = "what the step returns is unknown: no call made its tensor [2]"
+    assert note in captured.notes
+
+
+def at(batch: int) -> Any:
+    net = layer()
+    data = torch.rand(batch, 4)
+    return capture(lambda: net(data.to("meta")).sum(1))
+
+
+def test_what_is_returned_follows_the_batch_size() -> None:
+    graph: Graph = with_symbolic_batch(at(8), 8, at, (4, 16)).graph
+    assert print_graph(graph).endswith("return %sum1\n")
+    assert graph.returned is not None
+    assert str(graph.returned[0].shape[0]) == "B"
+
+
+def test_an_anonymous_model_returns_the_same() -> None:
+    graph = anonymous(at(8).graph)
+    assert parse(print_graph(graph)) == graph
+    assert graph.returned == tuple(graph.by_name[t.name] for t in graph.returned or ())

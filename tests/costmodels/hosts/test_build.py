@@ -1,0 +1,84 @@
+"""Importing published overheads: names, meanings of T5, and the shipped files themselves."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from costmodels.hosts.build import DATES, driver_times, encode, snapshot, tables
+from irgraph.overheads.format import Stat
+from irgraph.overheads.names import today
+
+
+def row(kind: str, op: str, mean: str = "", launches: str = "") -> dict[str, str]:
+    return {
+        "snapshot": DATES[0],
+        "kind": kind,
+        "op_or_runtime_function": op,
+        "mean_us": mean,
+        "std_us": "1" if mean else "",
+        "launch_sequence": launches,
+    }
+
+
+ROWS = [
+    row("T1", "", "14"),
+    row("T4", "cudaLaunchKernel", "10"),
+    row("T4", "cudaStreamSynchronize", "190"),
+    row("T5", "aten::view", "5"),
+    row("T5", "aten::linear", "37"),
+    row("T5", "aten::relu", "0"),
+    row("T2", "aten::linear", "70"),
+    row("LAUNCHES", "aten::linear", launches="cudaLaunchKernel|cudaLaunchKernel"),
+    row("LAUNCHES", "aten::relu", launches="cudaLaunchKernel"),
+    row("LAUNCHES", "aten::to", launches="cudaMemcpyAsync|cudaStreamSynchronize"),
+    row("T2", "aten::to", "27"),
+]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("aten::linear", ("aten.linear",)),
+        ("AddmmBackward", ("autograd.AddmmBackward0",)),
+        ("AddmmBackward0", ("autograd.AddmmBackward0",)),
+        ("MeanBackward1", ("autograd.MeanBackward1",)),
+        ("torch::autograd::AccumulateGrad", ("autograd.AccumulateGrad",)),
+        ("Optimizer.step#SGD.step", ("Optimizer.step#SGD.step",)),
+        ("LookupFunction", ("irgraph.batched_embedding",)),
+        (
+            "LookupFunctionBackward",
+            ("irgraph.batched_embedding_backward", "irgraph.batched_embedding_sgd"),
+        ),
+    ],
+)
+def test_old_names_have_one_meaning_today(old: str, new: tuple[str, ...]) -> None:
+    assert today(old) == new
+
+
+def test_t5_is_the_whole_operation_only_where_nothing_is_launched() -> None:
+    ops = snapshot(ROWS, DATES[0]).ops
+    assert ops["aten.view"].whole == Stat(5.0, 1.0, 0, DATES[0])
+    assert ops["aten.linear"].t5 == Stat(37.0, 1.0, 0, DATES[0])
+    # zeros filled in for operations with a single launch say nothing
+    assert "aten.relu" not in ops
+
+
+def test_waiting_is_no_launch() -> None:
+    file = snapshot(ROWS, DATES[0])
+    assert file.ops["aten.to"].launches == ("memcpy",)
+    assert list(file.t4) == ["kernel"]
+
+
+def test_the_profilers_cost_comes_off_t4_of_the_default_table_only() -> None:
+    assert snapshot(ROWS, DATES[0]).t4["kernel"].mean == 10.0
+    assert driver_times(ROWS)["kernel"].mean == 10.0 - 6.0
+
+
+@pytest.mark.data
+def test_shipped_tables_are_what_the_builder_makes(data_dir: Path) -> None:
+    shipped = resources.files("costmodels") / "hosts"
+    for file in tables(data_dir):
+        assert (shipped / f"{file.name}.json").read_bytes() == encode(file)

@@ -1,0 +1,1 @@
+"""Random programs and scripts, judged by an interpreter that shares nothing with irgraph's own."""

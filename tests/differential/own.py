@@ -1,0 +1,83 @@
+"""What our fused ops mean, said once more, as plainly as torch allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+Torch = Any
+
+
+def batched_embedding(
+    weights: Sequence[Torch], indices: Sequence[Torch], offsets: Sequence[Torch], **options: Any
+) -> list[Torch]:
+    kind = ("sum", "mean", "max")[options.pop("mode", 0)]
+    scales = options.pop("per_sample_weights", ()) or (None,) * len(weights)
+    return [
+        F.embedding_bag(i, w, o, mode=kind, per_sample_weights=s, **options)
+        for w, i, o, s in zip(weights, indices, offsets, scales, strict=True)
+    ]
+
+
+def adam(
+    parameters: Sequence[Torch],
+    grads: Sequence[Torch],
+    means: Sequence[Torch],
+    squares: Sequence[Torch],
+    *,
+    weight: float,
+    beta2: float,
+    value: float,
+    eps: float,
+    corrections: Sequence[float],
+    steps: Sequence[float],
+    weight_decay: float = 0,
+    decay: float = 1,
+) -> None:
+    for k, parameter in enumerate(parameters):
+        parameter *= decay
+        grad = grads[k] + weight_decay * parameter
+        means[k].copy_(means[k] + weight * (grad - means[k]))
+        squares[k].copy_(beta2 * squares[k] + value * grad * grad)
+        parameter += steps[k] * means[k] / (squares[k].sqrt() / corrections[k] + eps)
+
+
+def add_layer_norm(
+    x: Torch, other: Torch, normalized_shape: Sequence[int], weight: Torch = None,
+    bias: Torch = None, eps: float = 1e-5,
+) -> tuple[Torch, ...]:  # fmt: skip
+    total = x + other
+    axes = list(range(total.dim() - len(normalized_shape), total.dim()))
+    mean = total.mean(axes, keepdim=True)
+    scale = (total.var(axes, unbiased=False, keepdim=True) + eps).rsqrt()
+    made = (total - mean) * scale
+    made = made * weight if weight is not None else made
+    return total, made + bias if bias is not None else made, mean, scale
+
+
+def gemms(a: Sequence[Torch], b: Sequence[Torch], bias: Sequence[Torch] = ()) -> list[Torch]:
+    added = bias or (0,) * len(a)
+    return [x @ y + c for x, y, c in zip(a, b, added, strict=True)]
+
+
+def addmm(c: Torch, a: Torch, b: Torch, beta: float = 1, alpha: float = 1) -> Torch:
+    return beta * c + alpha * (a @ b)
+
+
+OWN: Mapping[str, Callable[..., Torch]] = {
+    "irgraph.batched_embedding": batched_embedding,
+    "irgraph.fused_adam": adam,
+    "irgraph.add_layer_norm": add_layer_norm,
+    "irgraph.batched_gemm": gemms,
+    "irgraph.addmm_relu": lambda *given, **named: addmm(*given, **named).clamp(min=0),
+    "irgraph.linear_relu": lambda *given, **named: F.linear(*given, **named).clamp(min=0),
+    "irgraph.mm_relu_backward": lambda g, b, y: (g @ b) * (y > 0),
+    "irgraph.addmm_tf32": addmm,
+    "irgraph.linear_tf32": F.linear,
+    "irgraph.mm_tf32": torch.mm,
+    "irgraph.bmm_tf32": torch.bmm,
+    "irgraph.baddbmm_tf32": addmm,
+}

@@ -1,0 +1,148 @@
+"""Reproducers, bisection and reduction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.graph import Graph
+from irgraph.ir.verify import verify
+from irgraph.manage.bisect import bisect
+from irgraph.manage.predicates import above, computes_other
+from irgraph.manage.reduce import fails_alike, reduce, stays_broken
+from irgraph.manage.reproducer import Reproducer, model_text, recorded_script
+from irgraph.manage.run import Step, run_steps, stages
+from irgraph.text import parse
+from tests.language.models import mlp
+
+PIPELINE = [
+    Step("pass", "clean-copies"),
+    Step("text", "resize B = 8"),
+    Step("pass", "fuse-epilogue"),
+    Step("text", "resize B = 16"),
+]
+
+
+def large(graph: Graph) -> str:
+    return "too large" if graph.dims["B"] >= 8 else ""
+
+
+def test_a_reproducer_is_a_model_and_fails_again_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "again.ir"
+    steps = [Step("pass", "fuse-epilogue"), Step("text", "expect 9 aten.t")]
+    watcher = Reproducer(path)
+    with pytest.raises(IrgraphError):
+        run_steps(mlp(), steps, watchers=[watcher])
+    assert watcher.written
+    text = path.read_text()
+    assert "irgraph.addmm_relu" in model_text(text)
+    assert "# irgraph reproducer: step 2, expect 9 aten.t" in text
+    assert parse(text) == parse(model_text(text))
+    with pytest.raises(IrgraphError, match="expected 9"):
+        run_steps(parse(model_text(text)), [Step("text", recorded_script(text))])
+
+
+def test_a_reproducer_holds_the_passes_that_it_applies(tmp_path: Path) -> None:
+    (tmp_path / "mine.irg").write_text('pass mine(n: int = 1) "M." { expect 9 aten.t }')
+    path = tmp_path / "again.ir"
+    with pytest.raises(IrgraphError):
+        run_steps(
+            mlp(),
+            [Step("pass", "mine(n=2)")],
+            pass_path=[str(tmp_path)],
+            watchers=[Reproducer(path, [str(tmp_path)])],
+        )
+    script = recorded_script(path.read_text())
+    assert script.startswith("pass mine(n: int = 1)")
+    assert script.endswith("apply mine(n = 2)\n")
+
+
+def test_mere_models_hold_no_script() -> None:
+    assert recorded_script('model "m" { format = 1 }\n') == ""
+
+
+def test_only_defects_are_written_where_no_file_was_asked_for(tmp_path: Path) -> None:
+    watcher = Reproducer(tmp_path / "r.ir", defects=True)
+    stage = stages([Step("text", "expect 1 aten.t")])[0]
+    watcher.failed(stage, mlp(), IrgraphError())
+    assert not watcher.written
+    watcher.failed(stage, mlp(), KeyError("oops"))
+    assert watcher.written
+
+
+def test_bisect_finds_the_first_stage_that_breaks_a_predicate() -> None:
+    found = bisect(mlp(), stages(PIPELINE), large)
+    assert found.stage is not None
+    assert found.stage.number == 2
+    assert found.reason == "too large"
+    assert found.before.dims["B"] == 4
+    assert found.asked <= 4
+
+
+def test_bisect_tells_that_nothing_breaks() -> None:
+    assert bisect(mlp(), stages(PIPELINE)).stage is None
+
+
+def test_bisect_finds_the_stage_that_fails() -> None:
+    steps = [*PIPELINE, Step("text", "expect 9 aten.t"), *PIPELINE[:1]]
+    found = bisect(mlp(), stages(steps))
+    assert found.stage is not None
+    assert (found.stage.number, found.after) == (5, None)
+    assert "expected 9" in found.reason
+
+
+def test_bisect_refuses_a_model_that_is_broken_before() -> None:
+    with pytest.raises(IrgraphError, match="broken before the first step: too large"):
+        bisect(replace(mlp(), dims={"B": 9}), stages(PIPELINE), large)
+
+
+def test_a_limit_is_a_predicate() -> None:
+    assert "over the limit" in above(["step.time=1us"])(mlp())
+    assert above(["step.time=1s"])(mlp()) == ""
+
+
+def test_another_result_is_a_predicate() -> None:
+    pytest.importorskip("torch")
+    graph = mlp()
+    broken = computes_other(graph)
+    assert broken(graph) == ""
+    assert broken(run_steps(graph, [Step("pass", "fuse-epilogue")]).graph) == ""
+    last = graph.ops[-2]
+    wrong = replace(last, name="aten.sigmoid_")
+    assert broken(replace(graph, ops=(*graph.ops[:-2], wrong, graph.ops[-1])))
+
+
+def test_reduce_keeps_what_fails_and_stays_sound() -> None:
+    pipeline = stages([Step("text", "expect no aten.relu_")])
+    interesting = fails_alike(mlp(), pipeline)
+    assert interesting is not None
+    result = reduce(mlp(), interesting)
+    assert [op.name for op in result.graph.walk()] == ["aten.relu_"]
+    assert not verify(result.graph)
+    assert len(result.graph.tensors) == 1
+    assert (result.ops_before, result.ops) == (9, 1)
+
+
+def test_reduce_goes_into_bodies() -> None:
+    pipeline = stages([Step("text", 'expect no %y = aten.addmm(_, %x, _) where %x.name == "y1"')])
+    interesting = fails_alike(mlp(), pipeline)
+    assert interesting is not None
+    assert [op.name for op in reduce(mlp(), interesting).graph.walk()] == ["aten.addmm"]
+
+
+def test_reduce_stops_after_so_many_tries() -> None:
+    assert reduce(mlp(), lambda graph: False, most=3).tries == 3
+
+
+def test_what_does_not_fail_cannot_be_reduced() -> None:
+    assert fails_alike(mlp(), stages([Step("text", "expect 2 aten.t")])) is None
+    assert stays_broken(mlp(), stages([]), lambda graph: "") is None
+
+
+def test_reduce_holds_a_broken_result() -> None:
+    interesting = stays_broken(mlp(), stages(PIPELINE), large)
+    assert interesting is not None
+    assert reduce(mlp(), interesting).ops == 0

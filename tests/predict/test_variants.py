@@ -1,0 +1,95 @@
+"""Many variants at once have the times that each has alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from costmodels.evaluate.dlrm_v100 import dlrm
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.resize import with_dims
+from irgraph.predict.prediction import predict
+from irgraph.predict.variants import predict_variants
+from irgraph.text import parse
+
+DEVICES = ["v100", "a100", "t4"]
+BATCHES = [{"B": size} for size in (1, 64, 2048, 4096)]
+
+
+@pytest.mark.parametrize("name", ["DLRM_default", "DLRM_MLPerf"])
+def test_every_combination_has_the_time_it_has_alone(name: str) -> None:
+    graph = dlrm(name, 2048)
+    found = predict_variants(graph, DEVICES, BATCHES)
+    for row, device in enumerate(DEVICES):
+        for column, dims in enumerate(BATCHES):
+            alone = predict(with_dims(graph, dims), device)
+            assert found.step_time[row, column] == pytest.approx(alone.step_time, rel=1e-9)
+            active = alone.timeline.active_time
+            assert found.active_time[row, column] == pytest.approx(active, rel=1e-9)
+    assert found.sizes == tuple(BATCHES)
+    assert found.devices[0].startswith("V100")
+
+
+TWO_STREAMS = """
+model "m" { format = 1  dims = {B = 4096} }
+
+device @gpu0 "v100"
+stream side @gpu0
+input %x : f32[B, 1024] in $b1
+
+%a = aten.relu(%x) : f32[B, 1024] in $b2 on main/side
+%b = aten.relu(%x) : f32[B, 1024] in $b3
+%c = aten.sigmoid(%b) : f32[B, 1024] in $b4
+"""
+
+
+def test_streams_that_share_are_timed_one_by_one() -> None:
+    graph = parse(TWO_STREAMS)
+    found = predict_variants(graph, ["v100"], [{"B": 4096}, {"B": 16384}])
+    for column, size in enumerate((4096, 16384)):
+        alone = predict(with_dims(graph, {"B": size}))
+        assert found.step_time[0, column] == pytest.approx(alone.step_time)
+        assert found.active_time[0, column] == pytest.approx(alone.timeline.active_time)
+
+
+def test_a_step_without_device_work_has_its_hosts_time() -> None:
+    graph = Graph("host", dims={"B": 1}, ops=(Op("autograd.ViewBackward0", thread="backward"),))
+    found = predict_variants(graph, ["v100"], [{"B": 1}])
+    assert found.step_time[0, 0] == predict(graph).step_time > 0.0
+    assert found.active_time[0, 0] == 0.0
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(IrgraphError, match="no device sheet named 'v1000'"):
+        predict_variants(dlrm("DLRM_default", 64), ["v1000"], [{"B": 64}])
+
+
+LOOKUPS = """
+model "m" { format = 1  dims = {B = 2048}  indices = "small=uniform; large*=zipf:1.4" }
+
+device @gpu0 "v100"
+param %w1 "small" : f32[100000, 64] in $b1
+param %w2 "large" : f32[100000, 64] in $b2
+input %i1 : i64[B*10] in $b3
+input %i2 : i64[B*10] in $b4
+input %o : i64[B] in $b5
+
+%y1, _, _, _ = aten._embedding_bag(%w1, %i1, %o) : f32[B, 64] in $b7, none, none, none
+%y2, _, _, _ = aten._embedding_bag(%w2, %i2, %o) : f32[B, 64] in $b8, none, none, none
+"""
+
+
+def test_tables_that_are_looked_up_differently_are_not_taken_for_one_another() -> None:
+    graph = parse(LOOKUPS)
+    found = predict_variants(graph, ["v100"], [{"B": 512}, {"B": 65536}])
+    for column, size in enumerate((512, 65536)):
+        alone = predict(graph, dims={"B": size})
+        first, second = alone.kernels()
+        assert first.time != second.time
+        assert found.active_time[0, column] == pytest.approx(alone.timeline.active_time)
+
+
+def test_rules_that_are_not_simulated_are_refused() -> None:
+    with pytest.raises(IrgraphError, match="'code-2021' predicts one step at a time"):
+        predict_variants(parse(LOOKUPS), ["v100"], [{"B": 512}], accounting="code-2021")
