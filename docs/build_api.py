@@ -32,15 +32,18 @@ model gets better, and the change log says so. Modules below `irgraph` may chang
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Models": ("load", "read_graph", "parse", "print_graph", "save", "verified", "with_dims",
-               "peak_memory", "Graph", "Op", "Tensor", "Memory"),
+               "peak_memory", "Graph", "Op", "Tensor", "Declared", "Device", "Stream",
+               "Quantity", "Memory"),
     "Capturing and lowering": ("capture", "capture_file", "lower", "Capture"),
     "Rewriting": ("rewrite", "run_script", "passes", "load_pass", "load_script", "space", "check",
-                  "Outcome", "Watcher", "Pass", "Script", "Space", "Instance", "Comparison"),
+                  "Outcome", "Applied", "Stage", "Report", "Entry", "Watcher", "Pass", "Parameter",
+                  "Script", "Call", "Space", "Instance", "Comparison", "Compared"),
     "Predicting": ("predict", "PredictOptions", "diff", "predict_pair", "predict_variants",
                    "predict_ranks", "write_timeline", "devices", "device", "hosts",
-                   "Prediction", "Difference", "Change", "Variants", "Ranks", "Timeline",
-                   "CriticalPath", "Priced", "Kernel", "Accounting", "DeviceFacts", "HostTable"),
-    "Recorded steps": ("analyze_traces", "replay_trace", "Analysis", "Replayed"),
+                   "Prediction", "Difference", "Change", "Variants", "Ranks", "Meeting",
+                   "Timeline", "Interval", "Resource", "CriticalPath", "Priced", "Kernel",
+                   "Accounting", "DeviceFacts", "HostTable"),
+    "Recorded steps": ("analyze_traces", "replay_trace", "Analysis", "StepFigures", "Replayed"),
     "Errors": ("IrgraphError", "Diagnostic", "Place"),
 }  # fmt: skip
 """Every name of the library, by what it is for; functions before the types that they give."""

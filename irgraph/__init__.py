@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
+    from irgraph.analyze.analysis import StepFigures
     from irgraph.api import (
         analyze_traces,
         device,
         devices,
         hosts,
         load,
+        load_pass,
         passes,
         read_graph,
         replay_trace,
@@ -31,15 +33,17 @@ if TYPE_CHECKING:
     from irgraph.capture.live import capture, capture_file
     from irgraph.capture.lower import lower_file as lower
     from irgraph.diagnostics import Diagnostic, IrgraphError, Place
-    from irgraph.execute import Comparison
+    from irgraph.execute import Compared, Comparison
     from irgraph.execute import compare as check
     from irgraph.ir.cost import Kernel, Priced
-    from irgraph.ir.graph import Graph
+    from irgraph.ir.graph import Declared, Device, Graph, Stream
     from irgraph.ir.op import Op
+    from irgraph.ir.quantity import Quantity
     from irgraph.ir.tensor import Tensor
-    from irgraph.language import Pass, Script, load_pass, load_script
+    from irgraph.language import Entry, Pass, Report, Script, load_script
+    from irgraph.language.clauses import Call, Parameter
     from irgraph.manage.space import Instance, Space, space
-    from irgraph.manage.stage import Outcome
+    from irgraph.manage.stage import Applied, Outcome, Stage
     from irgraph.manage.watch import Watcher
     from irgraph.overheads import HostTable
     from irgraph.predict.difference import Difference, diff
@@ -53,10 +57,11 @@ if TYPE_CHECKING:
     from irgraph.report.structure import Change
     from irgraph.schedule.accounting import Accounting
     from irgraph.schedule.critical_path import CriticalPath
+    from irgraph.schedule.intervals import Interval
     from irgraph.schedule.memory import Memory, peak_memory
     from irgraph.schedule.perfetto import write_timeline
-    from irgraph.schedule.ranks import Ranks
-    from irgraph.schedule.timeline import Timeline
+    from irgraph.schedule.ranks import Meeting, Ranks
+    from irgraph.schedule.timeline import Resource, Timeline
     from irgraph.text import parse, print_graph
 
 __version__ = "0.1.0"
@@ -64,30 +69,45 @@ __version__ = "0.1.0"
 __all__ = [
     "Accounting",
     "Analysis",
+    "Applied",
+    "Call",
     "Capture",
     "Change",
+    "Compared",
     "Comparison",
     "CriticalPath",
+    "Declared",
+    "Device",
     "DeviceFacts",
     "Diagnostic",
     "Difference",
+    "Entry",
     "Graph",
     "HostTable",
     "Instance",
+    "Interval",
     "IrgraphError",
     "Kernel",
+    "Meeting",
     "Memory",
     "Op",
     "Outcome",
+    "Parameter",
     "Pass",
     "Place",
     "PredictOptions",
     "Prediction",
     "Priced",
+    "Quantity",
     "Ranks",
     "Replayed",
+    "Report",
+    "Resource",
     "Script",
     "Space",
+    "Stage",
+    "StepFigures",
+    "Stream",
     "Tensor",
     "Timeline",
     "Variants",
@@ -126,23 +146,26 @@ __all__ = [
 
 _HOMES = {
     "irgraph.analyze": ("Analysis",),
+    "irgraph.analyze.analysis": ("StepFigures",),
     "irgraph.api": (
-        "analyze_traces", "device", "devices", "hosts", "load", "passes", "read_graph",
-        "replay_trace", "rewrite", "run_script", "save", "verified",
+        "analyze_traces", "device", "devices", "hosts", "load", "load_pass", "passes",
+        "read_graph", "replay_trace", "rewrite", "run_script", "save", "verified",
     ),
     "irgraph.backend": ("DeviceFacts",),
     "irgraph.capture.common.result": ("Capture",),
     "irgraph.capture.lower": ("lower=lower_file",),
     "irgraph.capture.live": ("capture", "capture_file"),
     "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "Place"),
-    "irgraph.execute": ("Comparison", "check=compare"),
+    "irgraph.execute": ("Compared", "Comparison", "check=compare"),
     "irgraph.ir.cost": ("Kernel", "Priced"),
-    "irgraph.ir.graph": ("Graph",),
+    "irgraph.ir.graph": ("Declared", "Device", "Graph", "Stream"),
     "irgraph.ir.op": ("Op",),
+    "irgraph.ir.quantity": ("Quantity",),
     "irgraph.ir.tensor": ("Tensor",),
-    "irgraph.language": ("Pass", "Script", "load_pass", "load_script"),
+    "irgraph.language": ("Entry", "Pass", "Report", "Script", "load_script"),
+    "irgraph.language.clauses": ("Call", "Parameter"),
     "irgraph.manage.space": ("Instance", "Space", "space"),
-    "irgraph.manage.stage": ("Outcome",),
+    "irgraph.manage.stage": ("Applied", "Outcome", "Stage"),
     "irgraph.manage.watch": ("Watcher",),
     "irgraph.overheads": ("HostTable",),
     "irgraph.predict.difference": ("Difference", "diff"),
@@ -155,10 +178,11 @@ _HOMES = {
     "irgraph.report.structure": ("Change",),
     "irgraph.schedule.accounting": ("Accounting",),
     "irgraph.schedule.critical_path": ("CriticalPath",),
+    "irgraph.schedule.intervals": ("Interval",),
     "irgraph.schedule.memory": ("Memory", "peak_memory"),
     "irgraph.schedule.perfetto": ("write_timeline",),
-    "irgraph.schedule.ranks": ("Ranks",),
-    "irgraph.schedule.timeline": ("Timeline",),
+    "irgraph.schedule.ranks": ("Meeting", "Ranks"),
+    "irgraph.schedule.timeline": ("Resource", "Timeline"),
     "irgraph.text": ("parse", "print_graph"),
 }  # fmt: skip
 """Where names come from, as the imports above tell type checkers; ``new=old`` renames one."""

@@ -190,10 +190,19 @@ def _applied(
     return run_stages(graph, pipeline, pass_path=folders, pricer=pricer, watchers=watchers)
 
 
+def load_pass(name: str, pass_path: Sequence[str] = ()) -> Pass:
+    """Return a pass of the library, or of further folders.
+
+    Raises ``IrgraphError`` where there is none, or where it is unsound.
+    """
+    from irgraph.language import load_pass as load_from
+
+    return load_from(name, pass_path)
+
+
 def passes(pass_path: Sequence[str] = ()) -> list[Pass]:
     """Return the passes of the library, and those of further folders, by name."""
     import passes as library
-    from irgraph.language import load_pass
 
     return [load_pass(name, pass_path) for name in library.names(pass_path)]
 

@@ -31,9 +31,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message about one place, with notes about other places and a hint.
+    """One message about one place; ``str`` shows the place's line.
 
-    ``severity`` is ``error``, ``warning`` or ``note``.
+    Attributes:
+        message: what is wrong.
+        place: where, if that is known.
+        notes: about other places.
+        hint: what to do.
+        severity: ``error``, ``warning`` or ``note``.
     """
 
     message: str
@@ -80,9 +85,11 @@ def _excerpt(place: Place | None) -> list[str]:
 
 @dataclass(eq=False)
 class IrgraphError(Exception):
-    """What a user did cannot be done; ``diagnostics`` say why and ``exit_code`` how to exit.
+    """What a user did cannot be done; ``str`` is the whole message.
 
-    Exit codes: 1 the answer is no; 2 wrong usage; 4 unusable input.
+    Attributes:
+        diagnostics: why, each with its place.
+        exit_code: of a command: 1 the answer is no; 2 wrong usage; 4 unusable input.
     """
 
     diagnostics: Sequence[Diagnostic] = field(default_factory=tuple)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
@@ -37,7 +36,7 @@ class FrontEnd:
         recognises: tells whether a file is of this kind, by its content; the suffix of its name
             says nothing. No two front ends recognise one file.
         lower: returns the step of a file; its keyword arguments beside ``name``, the name of the
-            graph, are the options that it takes.
+            graph, are the options of ``lower_file`` that it takes.
         reason: why it takes no other options, for the message.
     """
 
@@ -63,14 +62,22 @@ def _of_package(name: str) -> Iterator[FrontEnd]:
         yield found
 
 
-def lower_file(path: str | Path, *, name: str | None = None, **options: Any) -> Capture:  # noqa: ANN401
+def lower_file(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    kineto: str | Path | None = None,
+    dims: Mapping[str, int] | None = None,
+) -> Capture:
     """Lower a file, whatever it is called: a trace, a model of another tool, a recording's folder.
 
     Args:
         path: the file or folder; ``-`` is standard input.
         name: the graph's name; by default the file's.
-        options: options of the front end that recognises the file; one that is ``None`` or empty
-            is not given.
+        step: which step of a trace of several; by default the last complete one.
+        kineto: the Kineto trace of the steps of an execution trace, for measured times.
+        dims: sizes of the open dimensions of a model of another tool, by name.
 
     Raises:
         IrgraphError: no front end recognises the file, it cannot be used, or an option does not
@@ -80,7 +87,8 @@ def lower_file(path: str | Path, *, name: str | None = None, **options: Any) -> 
         found = next((f for f in front_ends() if f.recognises(source)), None)
         if found is None:
             raise _unrecognised(source)
-        given = {option: value for option, value in options.items() if value not in (None, {})}
+        options: dict[str, object] = {"step": step, "kineto": kineto, "dims": dims or None}
+        given = {option: value for option, value in options.items() if value is not None}
         for option in given.keys() - inspect.signature(found.lower).parameters.keys():
             message = f"{found.name} takes no {option.removesuffix('s')}: {found.reason}"
             raise fail(message, Place(source.name), exit_code=2)

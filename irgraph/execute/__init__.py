@@ -75,7 +75,8 @@ def compare(
         widen: compute types shorter than f32 as f32, so that casts do not hide mistakes.
 
     Raises:
-        IrgraphError: as ``execute`` does; or the two do not start from the same tensors.
+        IrgraphError: an op cannot be executed (all such ops are named) or failed, the graphs are
+            too large or start from other tensors, or torch is missing (exit code 2).
     """
     _need_torch()
     from irgraph.execute.comparison import compare as run_both

@@ -22,7 +22,12 @@ END = "step.return"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that the step uses: the name used in the model, and the card it stands for."""
+    """A device that the step uses.
+
+    Attributes:
+        name: as the model calls it, without ``@``.
+        sheet: the card it stands for, by the name of a device sheet.
+    """
 
     name: str
     sheet: str
@@ -30,7 +35,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A queue of a device that is not its default one."""
+    """A queue of a device that is not its default one.
+
+    Attributes:
+        name: as ops name it.
+        device: the name of its device.
+    """
 
     name: str
     device: str
@@ -38,7 +48,13 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A tensor that exists before the step: an ``input``, a ``param`` or ``state``."""
+    """A tensor that exists before the step.
+
+    Attributes:
+        role: ``input``, ``param`` or ``state``.
+        tensor: the tensor.
+        label: the program's own name of it, such as a parameter's path; ``""`` if none.
+    """
 
     role: str
     tensor: Tensor

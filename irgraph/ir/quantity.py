@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with a unit; ``spread`` is half the width of its interval, in the same unit."""
+    """A number with a unit.
+
+    Attributes:
+        value: the number.
+        unit: such as ``us``, ``KiB`` or ``%``.
+        spread: half the width of its interval, in the same unit.
+    """
 
     value: float
     unit: str

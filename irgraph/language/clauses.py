@@ -40,7 +40,13 @@ class Anchor(Node):
 
 @dataclass(frozen=True)
 class Parameter(Node):
-    """``least: int = 2``; without a default the caller must give it."""
+    """``least: int = 2``.
+
+    Attributes:
+        name: the parameter's.
+        type: such as ``int``, ``time`` or ``dtype``.
+        default: ``None`` where the caller must give a value.
+    """
 
     name: str
     type: str
@@ -53,7 +59,12 @@ class Parameter(Node):
 
 @dataclass(frozen=True)
 class Call(Node):
-    """A pass's name with arguments: ``fuse-embedding(least = 4)``."""
+    """The call of a pass: ``fuse-embedding(least = 4)``.
+
+    Attributes:
+        name: of the pass.
+        arguments: names and values, in order.
+    """
 
     name: str
     arguments: tuple[tuple[str, Expression], ...] = ()

@@ -12,7 +12,14 @@ from irgraph.text.printer import quote
 
 @dataclass(frozen=True)
 class Pass(Node):
-    """A named, described, parameterised block of statements."""
+    """A named, described, parameterised block of statements.
+
+    Attributes:
+        name: as pipelines and ``apply`` call it.
+        description: one sentence.
+        parameters: what it takes.
+        body: its statements.
+    """
 
     name: str
     description: str
@@ -28,7 +35,12 @@ class Pass(Node):
 
 @dataclass(frozen=True)
 class Script(Node):
-    """Passes and the statements that run, in order."""
+    """Passes and the statements that run, in order; ``str`` gives its text.
+
+    Attributes:
+        passes: those that it declares itself.
+        body: its statements.
+    """
 
     passes: tuple[Pass, ...] = ()
     body: tuple[Statement, ...] = ()

@@ -11,10 +11,12 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import DeviceRef, DType
-from irgraph.language import Pass, Pricer, Script, check_script, load_pass, run
+from irgraph.language import Pass, Script, check_script, load_pass, run
 from irgraph.language.clauses import Call, Parameter
 from irgraph.language.expressions.nodes import Literal
 from irgraph.language.statements.apply import Apply
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.target import target
 from irgraph.text.printer import print_graph
 
 MOST = 256
@@ -60,7 +62,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All instances of a pass that change a graph, each in another way."""
+    """All instances of a pass that change a graph, each in another way.
+
+    Attributes:
+        instances: in the order in which they were tried.
+    """
 
     instances: tuple[Instance, ...]
 
@@ -86,7 +92,7 @@ def space(
     graph: Graph,
     *,
     values: Mapping[str, Sequence[Value | Quantity]] | None = None,
-    pricer: Pricer | None = None,
+    device: str | PredictOptions | None = None,
     pass_path: Sequence[str] = (),
     most: int = MOST,
 ) -> Space:
@@ -94,12 +100,14 @@ def space(
 
     Each parameter takes its default, then the values that suit its type (``CANDIDATES``, the
     graph's devices and modules) or those in ``values``; instances are tried, at most ``most``, and
-    dropped where they fail, change nothing or repeat another's result.
+    dropped where they fail, change nothing or repeat another's result. ``device`` is the one whose
+    times the pass may ask for, as of ``rewrite``.
 
     Raises ``IrgraphError`` where the pass is unknown or unsound.
     """
     declared = load_pass(called, pass_path) if isinstance(called, str) else called
     own = () if isinstance(called, str) else (declared,)
+    pricer = None if device is None else target(device)
     check_script(Script((declared,)), graph, pass_path)
     choices = [
         tuple((values or {}).get(parameter.name) or _candidates(parameter, graph))

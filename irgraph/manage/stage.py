@@ -63,9 +63,14 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one stage did: its label, the language's report, the seconds it took, the change.
+    """What one stage did.
 
-    ``changed`` tells whether the graph is another one afterwards.
+    Attributes:
+        label: of the stage.
+        report: what each of its statements did.
+        seconds: how long it took.
+        stage: the stage.
+        changed: whether the graph is another one afterwards.
     """
 
     label: str
@@ -77,7 +82,13 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The graph after all stages, what each did, and which were left out by a watcher."""
+    """What a pipeline or a script did; ``str`` tells it.
+
+    Attributes:
+        graph: the graph after all stages.
+        applied: what each stage did, in order.
+        skipped: the stages that a watcher left out.
+    """
 
     graph: Graph
     applied: tuple[Applied, ...] = ()

@@ -30,7 +30,12 @@ TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without la
 
 @dataclass(frozen=True)
 class HostTable:
-    """A host's overheads, with means by category for operations that it does not list."""
+    """A host's overheads, with means by category for operations that it does not list.
+
+    Attributes:
+        file: the table as its file holds it.
+        means: means and spreads by category of operations and type of overhead.
+    """
 
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)

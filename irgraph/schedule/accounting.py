@@ -32,6 +32,8 @@ class Accounting:
             to the first launch less that of the operation which makes it, and its T3; or
             ``whole``: a label the table knows is one operation that pays T2 and T3 twice and no
             T4, and what it encloses pays nothing.
+        queue_depth: launches that may wait for the device before the host waits, too.
+        simulated: whether threads and streams are simulated, or Algorithm 1 is run as printed.
     """
 
     name: str

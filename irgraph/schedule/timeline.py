@@ -32,7 +32,12 @@ __all__ = [
 
 
 class Resource(NamedTuple):
-    """A host thread (``kind`` is ``host``) or a device's stream (``kind`` is the device)."""
+    """A host thread or a device's stream.
+
+    Attributes:
+        kind: ``host``, or the device's name.
+        name: of the thread or the stream.
+    """
 
     kind: str
     name: str

@@ -116,7 +116,12 @@ def _line(diagnostic: Diagnostic) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """Entries in the order in which statements ran; names that the script gives and never uses."""
+    """What a run did.
+
+    Attributes:
+        entries: what each statement did, in the order in which they ran.
+        unused: warnings about names that the script gives and never uses.
+    """
 
     entries: tuple[Entry, ...] = ()
     unused: tuple[Diagnostic, ...] = ()
