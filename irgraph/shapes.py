@@ -8,18 +8,11 @@ from functools import cache
 from typing import Any
 
 from irgraph.ir.dim import Dim, evaluate, make, rebind
+from irgraph.ir.dtypes import FROM_TORCH, TORCH
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
-
-TORCH_TYPES = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
-    "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "i64": "int64", "i32": "int32",
-    "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool", "c64": "complex64",
-    "c128": "complex128",
-}  # fmt: skip
-"""Names of element types in torch."""
 
 STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
 """Our own ops whose results are typed as those of an op of torch."""
@@ -80,7 +73,7 @@ def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)
     """Return torch's element type of a name."""
     import torch
 
-    return getattr(torch, TORCH_TYPES[name])
+    return getattr(torch, TORCH[name])
 
 
 @dataclass(frozen=True)
@@ -159,7 +152,7 @@ class _Call:
 def _names() -> Mapping[str, str]:
     """Return names of element types by torch's; unsigned ones as the signed of their size."""
     unsigned = {f"torch.uint{bits}": f"i{bits}" for bits in (16, 32, 64)}
-    return {**unsigned, **{f"torch.{theirs}": name for name, theirs in TORCH_TYPES.items()}}
+    return {**unsigned, **{f"torch.{theirs}": name for theirs, name in FROM_TORCH.items()}}
 
 
 def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a torch.Tensor)
@@ -168,7 +161,7 @@ def _meta(tensor: Tensor, dims: Mapping[str, int]) -> Any:  # noqa: ANN401  (a t
     shape = tuple(int(rebind(size, dims)) for size in tensor.shape)
     given = tensor.strides
     strides = row_major(shape) if given is None else tuple(int(rebind(n, dims)) for n in given)
-    if tensor.dtype not in TORCH_TYPES:
+    if tensor.dtype not in FROM_TORCH.values():
         raise ShapeError(f"torch has no element type {tensor.dtype}")
     return torch.empty_strided(shape, strides, dtype=torch_type(tensor.dtype), device="meta")
 

@@ -13,13 +13,14 @@ import numpy as np
 
 from costmodels.lookups.indices import parse_distribution
 from costmodels.lookups.popularity import rows_of
+from irgraph.ir.dtypes import TORCH
+
+DTYPES = ("f32", "f16", "bf16", "f64")
+"""Element types that kernels are measured in."""
 
 Torch = Any
 Array = Any
 """A torch tensor."""
-
-DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "f64": "float64"}
-"""torch's names of data types."""
 
 SHARE = 0.4
 """Share of the free memory that a case's own tensors may take; the rest is for what ops make."""
@@ -67,7 +68,7 @@ class Bench:
         self.torch = torch
         self.device = device
         self.case = case
-        self.dtype = getattr(torch, DTYPES[case.dtype])
+        self.dtype = getattr(torch, TORCH[case.dtype])
         self.random = np.random.default_rng(seed)
         self.left = math.inf if device == "meta" else SHARE * free_memory(torch, device)
 

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from costmodels.formulas.machine import Machine
-from irgraph.ir.tensor import ITEMSIZE
+from irgraph.ir.dtypes import ITEMSIZE
 
 Menu = tuple[tuple[int, int, float], ...]
 """Tiles (along the result's columns, along its rows, share of the peak that they reach)."""

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from costmodels.benchmarks.bench import DTYPES, free_memory
+from costmodels.benchmarks.bench import free_memory
 from costmodels.measure.run import current, describe, nvidia_smi
 from costmodels.measure.timer import measure_call
+from irgraph.ir.dtypes import TORCH
 
 Torch = Any
 LARGE, SIDE = 2**28, 4096
@@ -155,7 +156,7 @@ def _tf32(torch: Torch, allowed: bool) -> Iterator[None]:
 
 def _matrix_rate(torch: Torch, device: str, dtype: str, side: int) -> float:
     """Return GFLOP/s of a square matrix product; ``tf32`` is float32 on the matrix units."""
-    kind = getattr(torch, DTYPES["f32" if dtype == "tf32" else dtype])
+    kind = getattr(torch, TORCH[dtype])
     one, two = (torch.rand(side, side, device=device, dtype=kind) for _ in range(2))
     with _tf32(torch, dtype == "tf32"):
         return 2 * side**3 / _time(torch, device, lambda: torch.mm(one, two)) / 1e3

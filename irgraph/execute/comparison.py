@@ -15,6 +15,7 @@ from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.records import DECLARED, Comparison
 from irgraph.execute.scatter import SURE, scatter
 from irgraph.execute.widen import SHORT, short_types
+from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
@@ -23,9 +24,6 @@ from irgraph.ir.tensor import Tensor
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as the same, over the change that a step makes to a tensor."""
-
-COARSENESS = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
-"""Floating types, the finest first."""
 
 
 def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Comparison:
@@ -143,7 +141,7 @@ def _precision(before: Graph, after: Graph) -> tuple[str, float]:
     """Return the coarsest type that either graph computes with, and the share that f32 allows."""
     used = {t.dtype for graph in (before, after) for t in graph.by_name.values()}
     used |= short_types(before) | short_types(after)
-    coarsest = max(used & set(COARSENESS), key=COARSENESS.index, default="f64")
+    coarsest = max(used & DIGITS.keys(), key=list(DIGITS).index, default="f64")
     return coarsest, TOLERANCE.get(coarsest, TOLERANCE["f32"])
 
 

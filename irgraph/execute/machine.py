@@ -21,6 +21,7 @@ from irgraph.execute.torch_values import (
     strides_of,
     view_of,
 )
+from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
@@ -197,8 +198,8 @@ class Machine:
         shape = tuple(map(int, tensor.shape))
         if tuple(value.shape) == shape and value.dtype == DTYPES[tensor.dtype]:
             return
-        names = {dtype: name for name, dtype in DTYPES.items() if name != "tf32"}
-        given = f"{names.get(value.dtype, value.dtype)}{list(value.shape)}"
+        dtype = str(value.dtype).removeprefix("torch.")
+        given = f"{FROM_TORCH.get(dtype, value.dtype)}{list(value.shape)}"
         said = f"{tensor.dtype}{list(shape)}"
         message = f"{op.name} gave {given} for %{tensor.name}, which the model says is {said}"
         hint = "where a size depends on values, a step cannot be executed on other values"

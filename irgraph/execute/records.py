@@ -156,7 +156,6 @@ class Comparison:
         return f"{tolerance:g} of their change and rounding ({name}){scattered}"
 
     def __str__(self) -> str:
-        """Return the lines as text."""
         return "\n".join(self.lines())
 
 

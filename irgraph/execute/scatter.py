@@ -18,11 +18,12 @@ import torch
 
 from irgraph.execute.machine import run
 from irgraph.execute.torch_values import Torch
-from irgraph.execute.widen import short_types, spelled_out, widened
+from irgraph.execute.widen import SHORT, short_types, spelled_out, widened
+from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
 
-UNIT = {"tf32": 2**-11, "f16": 2**-11, "bf16": 2**-8, "f8e4m3": 2**-4, "f8e5m2": 2**-3}
+UNIT = {name: 2.0 ** -DIGITS[name] for name in SHORT}
 """Unit roundoff: half the distance from 1 to the next number."""
 
 SUBNORMAL = {"f16": 2**-25, "f8e4m3": 2**-10, "f8e5m2": 2**-17}

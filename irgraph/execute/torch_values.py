@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from irgraph.ir.dtypes import TORCH
 from irgraph.ir.op import Value
 from irgraph.ir.schema import Argument
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
@@ -14,13 +15,8 @@ from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 Torch: TypeAlias = Any
 """An object of torch's: a tensor, a list of tensors, an operator."""
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "f64": torch.float64, "f32": torch.float32, "tf32": torch.float32, "f16": torch.float16,
-    "bf16": torch.bfloat16, "f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2,
-    "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8,
-    "u8": torch.uint8, "bool": torch.bool, "c64": torch.complex64, "c128": torch.complex128,
-}  # fmt: skip
-"""Torch's element type for each of the IR's; the CPU computes tf32 as f32."""
+DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, word) for name, word in TORCH.items()}
+"""Torch's element type for each of the IR's."""
 
 
 def literal(argument: Argument, value: Value) -> Torch:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from irgraph.ir.dtypes import DIGITS, ITEMSIZE
 from irgraph.ir.edit import Edit, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import ITEMSIZE, DType, Tensor
+from irgraph.ir.tensor import DType, Tensor
 from irgraph.ir.tf32 import PLAIN, factors, plain_name, products_in_tf32
 
-SHORT = ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
+SHORT = tuple(name for name, digits in DIGITS.items() if digits < DIGITS["f32"])
 """Types that are computed as f32."""
 
 

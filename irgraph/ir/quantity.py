@@ -20,7 +20,6 @@ class Quantity:
     spread: float = 0.0
 
     def __str__(self) -> str:
-        """Return the text form."""
         spread = f" +- {_short(self.spread)}{self.unit}" if self.spread else ""
         return f"{_short(self.value)}{self.unit}{spread}"
 

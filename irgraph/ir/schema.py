@@ -167,14 +167,6 @@ def _shipped() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(lines) for name, lines in found.items()}
 
 
-@cache
-def torch_version() -> str:
-    """Return the version of torch that the shipped schemas came from."""
-    text = resources.files("irgraph.ir").joinpath("torch_schemas.txt")
-    with text.open(encoding="utf-8") as lines:
-        return lines.readline().removeprefix("# torch ").strip()
-
-
 OWN_SCHEMAS = (
     "irgraph::batched_embedding(Tensor[] weights, Tensor[] indices, Tensor[] offsets, *, "
     "int mode=0, Tensor[] per_sample_weights=[], bool include_last_offset=False)"

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-ITEMSIZE = {
-    "f64": 8, "f32": 4, "tf32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1,
-    "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1, "c64": 8, "c128": 16,
-}  # fmt: skip
-"""Bytes of one element, by type name."""
+from irgraph.ir.dtypes import ITEMSIZE
 
 LARGEST = 2**50
 """Bytes that one tensor may take: a pebibyte, so that sums over a step fit into 64 bits."""

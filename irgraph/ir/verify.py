@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from irgraph.ir.calls import misfit, overwritten, reachable, usage
 from irgraph.ir.dim import Dim, evaluate
+from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, SchemaError, parse_schema, schemas_of
-from irgraph.ir.tensor import ITEMSIZE, DeviceRef, Tensor, oversized
+from irgraph.ir.tensor import DeviceRef, Tensor, oversized
 from irgraph.ir.tf32 import PLAIN
 
 CHECKED = ("aten.", "irgraph.")

@@ -21,7 +21,6 @@ class Swap(Node):
     old: str
 
     def __str__(self) -> str:
-        """Return the text."""
         return f"%{self.new} for %{self.old}"
 
 
@@ -34,7 +33,6 @@ class Anchor(Node):
     selection: Selection
 
     def __str__(self) -> str:
-        """Return the clause's text."""
         return words(self.side, self.nth, self.selection)
 
 
@@ -53,7 +51,6 @@ class Parameter(Node):
     default: Expression | None = None
 
     def __str__(self) -> str:
-        """Return the parameter's text."""
         return words(f"{self.name}: {self.type}", clause("=", self.default))
 
 
@@ -70,7 +67,6 @@ class Call(Node):
     arguments: tuple[tuple[str, Expression], ...] = ()
 
     def __str__(self) -> str:
-        """Return the call's text."""
         arguments = ", ".join(f"{name} = {value}" for name, value in self.arguments)
         return f"{self.name}({arguments})" if arguments else self.name
 

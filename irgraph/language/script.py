@@ -27,7 +27,6 @@ class Pass(Node):
     body: tuple[Statement, ...] = ()
 
     def __str__(self) -> str:
-        """Return the pass's text."""
         parameters = ", ".join(map(str, self.parameters))
         head = f"pass {self.name}{f'({parameters})' if parameters else ''}"
         return f"{head}\n{INDENT}{quote(self.description)}\n{block(self.body)}"

@@ -56,7 +56,6 @@ class Instance:
         return call_of(self.name, self.arguments)
 
     def __str__(self) -> str:
-        """Return the call's text."""
         return str(self.call)
 
 

@@ -94,17 +94,6 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     return CriticalPath(columns, chain, timeline.step_time)
 
 
-def slacks(timeline: Timeline) -> list[float]:
-    """Return, for each interval, how many microseconds later it could end (total float).
-
-    An interval may end no later than the latest start of any that waits for it, nor than the
-    step; its latest start is that less its length.
-    """
-    columns = timeline.columns
-    later: list[float] = spare(columns.tasks, columns.end, columns.end - columns.start).tolist()
-    return later
-
-
 def _op_slack(columns: Intervals, chain: Ints) -> dict[int, float]:
     """Return the least slack of each operation's intervals, by its identity."""
     tasks = columns.tasks

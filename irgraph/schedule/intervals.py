@@ -118,7 +118,6 @@ class Intervals(Sequence[Interval]):
         return cls(tasks, start, end, known_ops, known_kernels)
 
     def __len__(self) -> int:
-        """Return the number of intervals."""
         return len(self.tasks)
 
     @overload

@@ -12,9 +12,6 @@ from irgraph.schedule.sharing import run_sharing, shared_pools
 from irgraph.schedule.tasks import Floats, Tasks, longest_chain, run_many
 from irgraph.schedule.timeline import Intervals, Timeline
 
-FREE = float("inf")
-"""A factor: what takes no time at all."""
-
 LABELS = {
     "T1": "T1 of all operations",
     "T2": "T2 of all operations",
@@ -60,7 +57,7 @@ class Sensitivity:
 def sensitivity(timeline: Timeline, *, factor: float = 2.0, top: int = 10) -> list[Sensitivity]:
     """Return the operations whose being ``factor`` times faster would shorten the step most.
 
-    All times of an operation, on host and device, are divided; ``FREE`` lets them vanish. Only
+    All times of an operation, on host and device, are divided; infinity lets them vanish. Only
     operations on the critical path can shorten the step, and none by more than its time there:
     they are tried from the longest on, until none that is left could be among the ``top``.
     """

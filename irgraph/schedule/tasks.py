@@ -47,7 +47,6 @@ class Tasks:
     causes: tuple[str, ...]
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return len(self.length)
 
     def waits(self, task: int) -> Ints:
@@ -79,7 +78,6 @@ class TaskBuilder:
         self._last: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """Return the number of tasks so far."""
         return len(self._rows)
 
     def last(self, resource: int) -> int:

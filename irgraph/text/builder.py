@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from irgraph.diagnostics import near
 from irgraph.ir.dim import Term, make
+from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import FORMAT, Declared, Device, Graph, Stream
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import ITEMSIZE, DeviceRef, DType, Tensor, row_major
+from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 
 
 class BuildError(ValueError):

@@ -12,9 +12,6 @@ from irgraph.verbs.launch_order import beside, extreme, line
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import on_streams
 
-EXTREMES = ("earliest", "latest")
-SIDES = ("before", "after")
-
 
 @dataclass(frozen=True)
 class Move:

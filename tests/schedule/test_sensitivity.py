@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from irgraph.ir.cost import Host, Overheads, Priced
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import BLOCKING, PAPER
 from irgraph.schedule.algorithm1 import algorithm1
-from irgraph.schedule.sensitivity import FREE, sensitivity, sensitivity_of_groups
+from irgraph.schedule.sensitivity import sensitivity, sensitivity_of_groups
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
@@ -39,7 +40,7 @@ def test_an_empty_timeline_has_nothing_to_save() -> None:
 def test_a_family_and_a_cause_may_vanish() -> None:
     step = priced((Op("aten.linear"), [kernel(400.0)]), (Op("aten.sum"), [kernel(50.0, "reduce")]))
     timeline = simulate(step, FlatHost(), accounting=PAPER)
-    found = {s.name: s.saved for s in sensitivity_of_groups(timeline, factor=FREE)}
+    found = {s.name: s.saved for s in sensitivity_of_groups(timeline, factor=math.inf)}
     # without the gemm the host is behind: it needs 16 and 8 us until the reduction may start
     assert timeline.step_time == 459.0
     assert found["gemm"] == 459.0 - (16.0 + 8.0 + 50.0)

@@ -10,17 +10,12 @@ from typing import Any, TypeAlias
 
 from irgraph.capture.common.identity import Handle
 from irgraph.capture.common.nodes import DEVICE
+from irgraph.ir.dtypes import FROM_SCALAR
 from irgraph.ir.schema import Argument, Schema, SchemaError, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, DType
 
 Item: TypeAlias = Any
 """An argument or result: a ``Handle``, a literal, ``None``, or a list or tuple of them."""
-
-SCALAR_TYPES = {
-    0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 9: "c64",
-    10: "c128", 11: "bool", 15: "bf16", 23: "f8e5m2", 24: "f8e4m3",
-}  # fmt: skip
-"""The IR's element types by torch's ScalarType number."""
 
 LAYOUTS = ("strided", "sparse_coo", "sparse_csr", "mkldnn")
 MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
@@ -116,7 +111,7 @@ def _literal(argument: Argument, value: Item, device: Callable[[str], str]) -> I
     if value is None or isinstance(value, Handle):
         return value
     if kind == "ScalarType" and isinstance(value, int):
-        return DType(SCALAR_TYPES[value]) if value in SCALAR_TYPES else value
+        return DType(FROM_SCALAR[value]) if value in FROM_SCALAR else value
     if kind == "Device" and isinstance(value, str) and DEVICE.fullmatch(value):
         return DeviceRef(device(value))
     if kind == "Layout" and isinstance(value, int):

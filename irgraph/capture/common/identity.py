@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from irgraph.capture.common.nodes import Recorded, TraceTensor
-from irgraph.ir.tensor import ITEMSIZE, tight
+from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.tensor import tight
 
 
 @dataclass(slots=True, eq=False)

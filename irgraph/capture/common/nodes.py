@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from irgraph.capture.common.damage import LARGEST, DamagedError, shown, whole
-from irgraph.ir.tensor import ITEMSIZE
+from irgraph.ir.dtypes import FROM_CPP, ITEMSIZE
 
 Recorded: TypeAlias = Any
 """A recorded value: a ``TraceTensor`` or ``Exact``, a literal, ``None``, or a list of them."""
@@ -92,15 +92,6 @@ def saved_copies(node: Node) -> list[Node]:
     writes = node.name.endswith("_") and not node.name.endswith("__")
     return [child for child in node.children if writes and child.name == "aten::clone"]
 
-
-DTYPES = {
-    "float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16",
-    "long int": "i64", "long": "i64", "long long": "i64", "int": "i32", "short": "i16",
-    "short int": "i16", "signed char": "i8", "unsigned char": "u8", "bool": "bool",
-    "c10::complex<float>": "c64", "c10::complex<double>": "c128",
-    "c10::Float8_e4m3fn": "f8e4m3", "c10::Float8_e5m2": "f8e5m2",
-}  # fmt: skip
-"""The IR's element types by the C++ names that traces use."""
 
 BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 """What stands for an unknown element type, by its bytes."""
@@ -194,14 +185,14 @@ def _tensor(
     device = value[5]
     if not isinstance(device, str) or not DEVICE.fullmatch(device):
         raise DamagedError(f"its tensor's device is {shown(device)}")
-    known = DTYPES.get(dtype) or BY_SIZE.get(itemsize, "u8")
+    known = FROM_CPP.get(dtype) or BY_SIZE.get(itemsize, "u8")
     sizes = _sizes(shape, "shape")
     if not device:  # a sparse tensor: it has no memory of its own
         return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
     elements = math.prod(sizes)
     if elements != numel:
         repairs["tensors have another number of elements than their shape gives: shape taken"] += 1
-    if dtype in DTYPES and ITEMSIZE[known] != itemsize:
+    if dtype in FROM_CPP and ITEMSIZE[known] != itemsize:
         repairs["tensors have elements of another size than their type: type taken"] += 1
     whole((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
     steps = _sizes(strides, "strides") if strides else ()
@@ -219,4 +210,4 @@ def _sizes(sizes: Json, what: str) -> tuple[int, ...]:
 def unknown_types(kinds: Iterable[str]) -> list[str]:
     """Return the element types among recorded types that the IR does not have."""
     found = {name for kind in kinds for name in re.findall(r"Tensor\(([^()]*)\)", kind)}
-    return sorted(name for name in found if name not in DTYPES)
+    return sorted(name for name in found if name not in FROM_CPP)

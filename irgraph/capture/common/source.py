@@ -35,11 +35,9 @@ class Source:
         return nullcontext(path) if isinstance(path, Source) else cls(path)
 
     def __str__(self) -> str:
-        """Return the path as the user gave it."""
         return str(self.path)
 
     def __fspath__(self) -> str:
-        """Return the path as the user gave it."""
         return str(self.path)
 
     def __enter__(self) -> Self:

@@ -17,7 +17,8 @@ from irgraph.capture.common.lowering import MODULE
 from irgraph.capture.common.nodes import BY_SIZE
 from irgraph.capture.emulate.fallbacks import Torch, on_device, run
 from irgraph.capture.live.vmap import refuse_old_vmap
-from irgraph.ir.tensor import ITEMSIZE, DType, tight
+from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
+from irgraph.ir.tensor import DType, tight
 
 if TYPE_CHECKING:
     import torch
@@ -210,24 +211,8 @@ def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
 
 def _element(dtype: Torch) -> str:
     """Return the IR's word for an element type; one that it lacks is known by its size."""
-    return _dtypes().get(dtype) or BY_SIZE.get(dtype.itemsize, "u8")
-
-
-def _dtypes() -> Mapping[Any, str]:
-    import torch
-
-    if not _DTYPES:
-        words = {
-            "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
-            "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8", "u8": "uint8",
-            "bool": "bool", "c64": "complex64", "c128": "complex128",
-            "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
-        }  # fmt: skip
-        _DTYPES.update({getattr(torch, word): ours for ours, word in words.items()})
-    return _DTYPES
-
-
-_DTYPES: dict[Any, str] = {}
+    name = str(dtype).removeprefix("torch.")
+    return FROM_TORCH.get(name) or BY_SIZE.get(dtype.itemsize, "u8")
 
 
 @contextlib.contextmanager

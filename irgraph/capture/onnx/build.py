@@ -9,9 +9,10 @@ from typing import Any
 
 from irgraph.capture.onnx.model import Model, Node
 from irgraph.diagnostics import Place, fail
+from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Declared
 from irgraph.ir.op import EMPTY, Op, Result, Value
-from irgraph.ir.tensor import ITEMSIZE, Tensor, row_major
+from irgraph.ir.tensor import Tensor, row_major
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from irgraph.diagnostics import Place, fail, near
+from irgraph.ir.dtypes import FROM_ONNX
 
 OLDEST = 13
 SMALL = 4096
@@ -15,12 +16,6 @@ SMALL = 4096
 
 ROUNDS = 12
 """Rounds of folding and inference: each lets shapes follow from what the one before folded."""
-
-TYPES = {
-    1: "f32", 2: "u8", 3: "i8", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64",
-    14: "c64", 15: "c128", 16: "bf16", 17: "f8e4m3", 19: "f8e5m2",
-}  # fmt: skip
-"""The IR's element types by ONNX's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +291,9 @@ def _types(graph: Any) -> dict[str, tuple[str, tuple[int, ...]]]:  # noqa: ANN40
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
             sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-            found[value.name] = TYPES.get(tensor.elem_type, "?"), tuple(sizes)
+            found[value.name] = FROM_ONNX.get(tensor.elem_type, "?"), tuple(sizes)
     for tensor in graph.initializer:
-        found[tensor.name] = TYPES.get(tensor.data_type, "?"), tuple(tensor.dims)
+        found[tensor.name] = FROM_ONNX.get(tensor.data_type, "?"), tuple(tensor.dims)
     return found
 
 

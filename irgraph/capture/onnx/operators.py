@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from irgraph.capture.onnx.build import Site
-from irgraph.capture.onnx.model import TYPES
+from irgraph.ir.dtypes import FROM_ONNX
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import DType, Tensor
 
@@ -116,7 +116,7 @@ def gelu(site: Site) -> None:
 def cast(site: Site) -> bool | None:
     """``Cast`` and ``CastLike``: a copy, or nothing where the type stays."""
     x, made = site.input(0), site.build.typed(site.node.outputs[0])[0]
-    if site.node.op == "Cast" and TYPES.get(site.attribute("to")) is None:
+    if site.node.op == "Cast" and FROM_ONNX.get(site.attribute("to")) is None:
         return False
     if made == x.dtype:
         site.hand_on(x)

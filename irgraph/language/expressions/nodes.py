@@ -66,7 +66,6 @@ class Literal(Node):
     value: Value | Quantity
 
     def __str__(self) -> str:
-        """Return the literal's text."""
         if isinstance(self.value, Quantity):
             return str(self.value)
         return literal(self.value)
@@ -79,7 +78,6 @@ class Name(Node):
     name: str
 
     def __str__(self) -> str:
-        """Return the name."""
         return self.name
 
 
@@ -90,7 +88,6 @@ class Variable(Node):
     name: str
 
     def __str__(self) -> str:
-        """Return the name with its sign."""
         return f"%{self.name}"
 
 
@@ -102,7 +99,6 @@ class Attribute(Node):
     name: str
 
     def __str__(self) -> str:
-        """Return the expression's text."""
         return f"{_within(self.of, ATOM)}.{self.name}"
 
 
@@ -114,7 +110,6 @@ class Item(Node):
     index: Expression
 
     def __str__(self) -> str:
-        """Return the expression's text."""
         return f"{_within(self.of, ATOM)}[{self.index}]"
 
 
@@ -126,7 +121,6 @@ class Unary(Node):
     of: Expression
 
     def __str__(self) -> str:
-        """Return the expression's text."""
         if self.operator == "not":
             return f"not {_within(self.of, LEVELS['not'])}"
         inner = _within(self.of, UNARY)
@@ -142,7 +136,6 @@ class Binary(Node):
     right: Expression
 
     def __str__(self) -> str:
-        """Return the expression's text."""
         level = LEVELS[self.operator]
         left = _within(self.left, level + (level == LEVELS["=="]))
         return f"{left} {self.operator} {_within(self.right, level + 1)}"
@@ -156,7 +149,6 @@ class Splat(Node):
     written: bool = False
 
     def __str__(self) -> str:
-        """Return the splat's text."""
         return f"*%{self.name}{'!' if self.written else ''}"
 
 
@@ -167,7 +159,6 @@ class ListOf(Node):
     items: tuple[Expression | Splat, ...]
 
     def __str__(self) -> str:
-        """Return the list's text."""
         return f"[{', '.join(map(str, self.items))}]"
 
 

@@ -21,7 +21,6 @@ class Bound(Node):
     written: bool = False
 
     def __str__(self) -> str:
-        """Return the hole's text."""
         return f"%{self.name}{'!' if self.written else ''}"
 
 
@@ -30,7 +29,6 @@ class Blank(Node):
     """``_``: anything may stand there."""
 
     def __str__(self) -> str:
-        """Return the hole's text."""
         return "_"
 
 
@@ -39,7 +37,6 @@ class Rest(Node):
     """``...``: all that is not named."""
 
     def __str__(self) -> str:
-        """Return the hole's text."""
         return "..."
 
 
@@ -50,7 +47,6 @@ class Listed(Node):
     items: tuple[Hole, ...]
 
     def __str__(self) -> str:
-        """Return the hole's text."""
         return f"[{', '.join(map(str, self.items))}]"
 
 
@@ -62,7 +58,6 @@ class Named(Node):
     hole: Hole
 
     def __str__(self) -> str:
-        """Return the hole's text."""
         return f"{self.name} = {self.hole}"
 
 
@@ -97,7 +92,6 @@ class OpPattern(Node):
         return self.holes is None or any(isinstance(hole, Rest) for hole in self.holes)
 
     def __str__(self) -> str:
-        """Return the pattern's text."""
         label = "many " * self.many + (f"{self.label}: " if self.label else "")
         results = f"{', '.join(map(str, self.results))} = " if self.results else ""
         holes = "" if self.holes is None else f"({', '.join(map(str, self.holes))})"
@@ -127,7 +121,6 @@ class Module(Node):
     named: bool = False
 
     def __str__(self) -> str:
-        """Return the pattern's text."""
         return f"module {self.path if self.named else quote(self.path)}"
 
 
@@ -138,7 +131,6 @@ class Found(Node):
     name: str
 
     def __str__(self) -> str:
-        """Return the name."""
         return self.name
 
 
@@ -156,7 +148,6 @@ class Selection(Node):
     where: Expression | None = None
 
     def __str__(self) -> str:
-        """Return the selection's text."""
         text = f"{'many ' if self.many else ''}{self.pattern}"
         if self.within:
             text += f" within {self.within if self.phase else quote(self.within)}"
@@ -170,7 +161,6 @@ class Parts(Node):
     items: tuple[Part, ...]
 
     def __str__(self) -> str:
-        """Return the list's text."""
         return f"[{', '.join(map(str, self.items))}]"
 
 
@@ -182,7 +172,6 @@ class Given(Node):
     value: Expression
 
     def __str__(self) -> str:
-        """Return the argument's text."""
         return f"{self.name} = {self.value}"
 
 
@@ -198,7 +187,6 @@ class NewOp(Node):
     results: tuple[Part, ...] = ()
 
     def __str__(self) -> str:
-        """Return the template's text."""
         results = f"{', '.join(map(str, self.results))} = " if self.results else ""
         return f"{results}{spell_op(self.op)}({', '.join(map(str, self.parts))})"
 

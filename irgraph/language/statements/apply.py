@@ -22,7 +22,6 @@ class Apply(Statement):
     call: Call
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"apply {self.call}"
 
     def check(self, check: Checker) -> None:

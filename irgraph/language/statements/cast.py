@@ -28,7 +28,6 @@ class Cast(Statement):
     to: Expression
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"cast {self.selection} to {self.to}"
 
     def check(self, check: Checker) -> None:

@@ -23,7 +23,6 @@ class Expect(Statement):
     selection: Selection
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"expect {self.count or 'no'} {self.selection}"
 
     def check(self, check: Checker) -> None:

@@ -19,7 +19,6 @@ class Find(Statement):
     selection: Selection
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"find {self.name} = {self.selection}"
 
     def check(self, check: Checker) -> None:

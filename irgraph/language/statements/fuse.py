@@ -43,7 +43,6 @@ class Fuse(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         groups = words(clause("group by", self.keys), clause("having", self.having))
         tail = words(clause("as", self.named), assuming(self.assuming))
         return words("fuse", self.selection, groups, "into", self.template, tail)

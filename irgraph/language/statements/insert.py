@@ -34,7 +34,6 @@ class Insert(Statement):
     named: str = ""
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         tail = words(clause("using", self.swaps), clause("as", self.named))
         return words("insert", self.template, self.anchor, tail)
 

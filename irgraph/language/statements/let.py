@@ -19,7 +19,6 @@ class Let(Statement):
     value: Expression
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"let {self.name} = {self.value}"
 
     def names(self) -> Sequence[str]:

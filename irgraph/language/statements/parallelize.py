@@ -32,7 +32,6 @@ class Parallelize(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         groups = clause("parallelize", self.selections)
         return words(groups, "over", self.streams, "streams", assuming(self.assuming))
 

@@ -31,7 +31,6 @@ class Remove(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         swaps = clause("using", self.swaps)
         return words("remove", self.selection, swaps, assuming(self.assuming))
 

@@ -29,7 +29,6 @@ class Reorder(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         tail = words(clause("on stream", self.stream), assuming(self.assuming))
         return words("reorder", self.selection, self.to, tail)
 

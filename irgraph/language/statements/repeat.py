@@ -21,7 +21,6 @@ class Repeat(Statement):
     body: tuple[Statement, ...]
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"repeat at most {self.most} {block(self.body)}"
 
     def check(self, check: Checker) -> None:

@@ -33,7 +33,6 @@ class Replace(Statement):
     assuming: str = ""
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         tail = words(clause("as", self.named), assuming(self.assuming))
         return words("replace", self.selection, "with", self.template, tail)
 

@@ -49,7 +49,6 @@ class Resize(Statement):
         return cls(size, "", operand, axis, selection, place=place)
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         axis = f"%{self.operand}.shape[{self.axis}] of {self.selection}"
         return f"resize {self.dimension or axis} = {self.size}"
 

@@ -37,7 +37,6 @@ class Sweep(Statement):
     best: Expression | None = None
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         axes = ", ".join(f"{name} in {values}" for name, values in self.axes)
         tail = words(clause("report", self.report), clause("best by", self.best))
         return words("sweep", axes, block(self.body), tail)

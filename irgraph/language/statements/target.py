@@ -20,7 +20,6 @@ class Target(Statement):
     device: Expression
 
     def __str__(self) -> str:
-        """Return the statement's text."""
         return f"target {self.device}"
 
     def check(self, check: Checker) -> None:

@@ -11,11 +11,11 @@ from functools import cache
 import msgspec
 import numpy as np
 
-from irgraph.capture.common.nodes import DTYPES
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.syncs import recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import Integers, Kind
+from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"
 _HELD = 50_000
@@ -154,8 +154,8 @@ def operand_shapes(dims: bytes, types: bytes) -> str:
         return ""
     found = []
     for shape, kind in zip(shapes, kinds, strict=False):
-        if kind in DTYPES and isinstance(shape, list):
-            found.append(f"{DTYPES[kind]}[{','.join(map(str, shape))}]")
+        if kind in FROM_CPP and isinstance(shape, list):
+            found.append(f"{FROM_CPP[kind]}[{','.join(map(str, shape))}]")
         elif kind == "TensorList" and isinstance(shape, list):
             found.append("list" + "".join(str(part).replace(" ", "") for part in shape))
     return " ".join(found)

@@ -16,7 +16,6 @@ from irgraph.capture.common.calls import Call, Item
 from irgraph.capture.common.forest import EVALUATE
 from irgraph.capture.common.identity import Handle
 from irgraph.capture.common.lowering import autograd_name, label
-from irgraph.capture.common.nodes import DTYPES
 from irgraph.capture.common.result import Capture, sound
 from irgraph.capture.common.source import Source
 from irgraph.capture.emulate.accelerator import CPU_NOTES
@@ -35,6 +34,7 @@ from irgraph.capture.kineto.lower.measured import (
 from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
 from irgraph.diagnostics import Place, fail
+from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.graph import Device, Graph
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.verify import OPERANDS
@@ -232,7 +232,7 @@ class _Lowering:
             if kind == _LIST and shape and all(isinstance(part, list) for part in shape):
                 self.counts["lists of tensors, whose element type is not recorded: f32"] += 1
                 found.append(tuple(self._tensor(part, "float") for part in shape))
-            elif kind in DTYPES:
+            elif kind in FROM_CPP:
                 found.append(self._tensor(shape, kind))
             else:
                 break
@@ -240,7 +240,7 @@ class _Lowering:
 
     def _tensor(self, shape: Sequence[int], kind: str) -> Handle:
         sizes = tuple(size if isinstance(size, int) else 1 for size in shape)
-        return Handle(DTYPES[kind], sizes, None, 1, 0, self.device, hint=("state", ""))
+        return Handle(FROM_CPP[kind], sizes, None, 1, 0, self.device, hint=("state", ""))
 
 
 def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:

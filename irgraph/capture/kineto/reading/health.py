@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-NOTE, REPAIR, UNUSABLE = "note", "repair", "unusable"
+NOTE, REPAIR = "note", "repair"
 
 CODES: dict[str, tuple[str, str]] = {
     "K01": (REPAIR, "the file is cut off: what was complete is kept"),
