@@ -22,7 +22,7 @@ from irgraph.execute.torch_values import (
     view_of,
 )
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.effects import is_view
+from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
 from irgraph.ir.op import Op
@@ -156,7 +156,7 @@ class Machine:
                 for one, item in zip(result, value, strict=True):
                     self._bind(op, one, item, internal)
         if self.change is not None and not is_view(op):
-            for tensor in (*op.outputs, *(t for t in op.inputs if t.name in op.written)):
+            for tensor in (*op.outputs, *written_by(op)):
                 self.change(tensor, self.values[tensor.name])
 
     def _seed(self, op: Op) -> None:

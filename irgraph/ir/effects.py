@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from irgraph.ir.op import Op
-from irgraph.ir.schema import schemas_of
+from irgraph.ir.op import Op, tensors_in
+from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
 
 REMEMBERED = 1 << 15
@@ -68,18 +69,44 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
 
 
 RUNNING = ("running_mean", "running_var")
-"""Statistics that batch norms write in training, which their schemas do not say."""
 
-NORMS = frozenset({"aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"})
+_BY_TRAINING = (("training", RUNNING),)
+_BY_SCALE = (("grad_scale", ("grads",)),)
+
+CONDITIONAL: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "aten.batch_norm": _BY_TRAINING,
+    "aten._batch_norm_impl_index": _BY_TRAINING,
+    "aten.native_batch_norm": _BY_TRAINING,
+    "aten._native_batch_norm_legit": _BY_TRAINING,
+    "aten.cudnn_batch_norm": _BY_TRAINING,
+    "aten.miopen_batch_norm": _BY_TRAINING,
+    "aten.instance_norm": (("use_input_stats", RUNNING),),
+    "aten.batch_norm_update_stats": (("", RUNNING),),
+    "aten.batch_norm_gather_stats": (("", RUNNING),),
+    "aten.batch_norm_gather_stats_with_counts": (("", RUNNING),),
+    "aten._fused_sgd_": _BY_SCALE,
+    "aten._fused_adam_": _BY_SCALE,
+    "aten._fused_adamw_": _BY_SCALE,
+    "aten._fused_adagrad_": _BY_SCALE,
+}
+"""What ops write by a flag, whatever their schemas say: the flag (none: always), the arguments."""
 
 
 def written_by(op: Op) -> tuple[Tensor, ...]:
-    """Return the operands that a leaf writes where they lie."""
-    said = tuple(t for t in op.inputs if t.name in op.written)
-    if op.name not in NORMS or op.attributes.get("training") is not True:
-        return said
-    held = (*op.operands[3:5], *(op.attributes.get(name) for name in RUNNING))
-    return (*said, *(t for t in held if isinstance(t, Tensor)))
+    """Return the operands that a leaf writes where they lie, as torch does.
+
+    That is what its schema marks, but for ``CONDITIONAL``: some ops write what no mark says, or
+    what a mark says only where a flag is set.
+    """
+    if op.name not in CONDITIONAL:
+        return tuple(t for t in op.inputs if t.name in op.written) if op.written else ()
+    given = {a.name: value for schema in schemas_of(op.name) for a, value in bind(schema, op)}
+    written = dict.fromkeys(op.written, True)
+    for flag, names in CONDITIONAL[op.name]:
+        does = given.get(flag, flag != "grad_scale") not in (False, None)
+        held = tensors_in(given[name] for name in names if name in given)
+        written.update((tensor.name, does) for tensor in held)
+    return tuple(t for t in op.inputs if written.get(t.name))
 
 
 def is_view(op: Op) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -63,8 +64,8 @@ def _written_last(graph: Graph) -> list[str]:
     return [
         t.name
         for op in ends.values()
-        for t in op.inputs
-        if t.name in op.written and last[t.buffer] is op and t.buffer not in declared
+        for t in written_by(op)
+        if last[t.buffer] is op and t.buffer not in declared
     ]
 
 
@@ -77,7 +78,7 @@ def _kept(op: Op, declared: Container[str]) -> list[str]:
     made = [leaf for leaf in leaves if leaf.outputs]
     if made:
         return [t.name for t in made[-1].outputs]
-    written = {name for leaf in leaves for name in leaf.written}
+    written = {t.name for leaf in leaves for t in written_by(leaf)}
     if any(name in declared for name in written):
         return []
     return sorted(written) or [t.name for t in op.inputs]
@@ -88,7 +89,7 @@ def _used(graph: Graph) -> set[str]:
     return {
         tensor.name
         for op in graph.leaves()
-        if not is_label(op) and (op.outputs or op.written)
+        if not is_label(op) and (op.outputs or written_by(op))
         for tensor in op.inputs
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from irgraph.ir.edit import Edit, map_tensors
-from irgraph.ir.effects import effects, is_view
+from irgraph.ir.effects import effects, is_view, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor, overlap, row_major
@@ -75,8 +75,9 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
     for leaf in unit.leaves():
         if is_view(leaf) and not all(map(is_dense, leaf.inputs)):
             raise RefusedError("it takes a view of a tensor with gaps", [(leaf, "")])
-        if leaf.written:
-            name = min(leaf.written)
+        written = written_by(leaf)
+        if written:
+            name = written[0].name
             told = [(leaf, f"{leaf.name} writes %{name}")]
             raise RefusedError(f"it writes %{name} in place, in the type that it has", told)
         if not is_view(leaf):
@@ -143,7 +144,7 @@ class _Work:
             return
         if effects(leaf, self.declared).barrier:
             self.ready.clear()
-        written = [t for t in leaf.inputs if t.name in leaf.written]
+        written = written_by(leaf)
         lost = [
             name
             for name, pair in self.ready.items()

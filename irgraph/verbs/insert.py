@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from irgraph.ir.edit import Edit, map_tensors, map_value
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -151,7 +152,7 @@ def _check_views(old: Tensor, new: Tensor, graph: Graph, cut: int, defined: set[
                 told = [] if leaf is graph.end else [(leaf, f"{leaf.name} uses %{tensor.name}")]
                 reason = f"%{tensor.name} shares bytes with %{old.name} and is still used"
                 raise RefusedError(reason, told)
-            if lasting and tensor.name in leaf.written:
+            if lasting and tensor in written_by(leaf):
                 told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
                 reason = f"%{old.name} outlives the step, and %{new.name} would be written instead"
                 raise RefusedError(reason, told)

@@ -117,7 +117,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     _check_streams(later, [later[i] for i in uses], old, new)
     _check_returned(graph, old, new)
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
-        for tensor in (t for t in leaf.inputs if t.name in leaf.written):
+        for tensor in written_by(leaf):
             told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
                 user = later[uses[-1]]
@@ -146,7 +146,7 @@ def _check_returned(graph: Graph, old: Tensor, new: Tensor) -> None:
 def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: Tensor) -> None:
     """Refuse where what writes the substitute on another stream waits for none of its new users."""
     for leaf in later:
-        writes = [t for t in leaf.inputs if t.name in leaf.written and overlap(t, new)]
+        writes = [t for t in written_by(leaf) if overlap(t, new)]
         user = next((u for u in users if u.name != END and u.stream != leaf.stream), None)
         if writes and user is not None:
             told = [(leaf, f"{leaf.name} writes %{writes[0].name}"), (user, f"{user.name} uses it")]

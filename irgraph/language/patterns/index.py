@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import leaving
 from irgraph.ir.op import Op, Value
@@ -46,8 +47,8 @@ class Index:
                 users = self.users[tensor.name] = []
             if not users or users[-1] != here:
                 users.append(here)
-            if tensor.name in op.written and not op.body:
-                self.writes.setdefault(tensor.buffer, []).append((here, tensor))
+        for tensor in () if op.body else written_by(op):
+            self.writes.setdefault(tensor.buffer, []).append((here, tensor))
         for child in op.body:
             self._add(child, here)
         self.end[here] = len(self.ops)
@@ -85,8 +86,8 @@ class Index:
         leaving = [t for t in made.values() if self._used_after(t, self.end[here])]
         if leaving:
             return leaving
-        touched = [(t, inner) for inner in inside for t in inner.inputs if t.name not in made]
-        written = {t.name: t for t, inner in touched if t.name in inner.written}
+        touched = (t for inner in inside if not inner.body for t in written_by(inner))
+        written = {t.name: t for t in touched if t.name not in made}
         return list(written.values()) or op.operands
 
     def _used_after(self, tensor: Tensor, position: int) -> bool:
