@@ -93,6 +93,14 @@ def test_every_command_shows_its_help(run: Callable[..., Ran]) -> None:
         assert entry.summary in " ".join(ran.out.split())
 
 
+def test_every_command_is_on_a_page() -> None:
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *(root / "docs").glob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    unknown = [name for name in entries() if f"irgraph {name}" not in text]
+    assert not unknown, "README.md or a page of docs/ should show how it is called"
+
+
 def test_entries_say_where_they_are() -> None:
     assert entries()["calibrate-profiler"] == Entry(
         "calibrate-profiler",

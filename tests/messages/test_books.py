@@ -23,7 +23,8 @@ def test_messages_are_those_of_the_book(
     said = Reader().page(text)
     if request.config.getoption("--update-golden"):
         book.write_text(said, encoding="utf-8")
-    assert said == text
+    else:
+        assert said == text
 
 
 UNSEEN = (

@@ -6,53 +6,38 @@ import gzip
 import io
 import json
 import os
+import pkgutil
+import re
 import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
 import irgraph
+from irgraph.capture import front_ends as shipped
 from irgraph.capture.common.source import Source
 from irgraph.capture.lower import front_ends
 from irgraph.cli.main import main
 from irgraph.text import IrgraphError
 from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
+from tests.capture.front_ends import examples
 from tests.capture.kineto.builder import write
 
 
-def onnx_model(path: Path) -> Path:
-    onnx = pytest.importorskip("onnx")
-    helper = onnx.helper
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", 1, ("batch", 8))],
-        [helper.make_empty_tensor_value_info("y")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return path
-
-
-def program(path: Path) -> Path:
-    torch = pytest.importorskip("torch")
-    made = torch.export.export(torch.nn.Linear(8, 4), (torch.randn(2, 8),))
-    torch.export.save(made, path)
-    return path
-
-
 def test_an_onnx_model_needs_no_suffix(tmp_path: Path) -> None:
-    path = onnx_model(tmp_path / "model.bin")
+    path = examples.onnx(tmp_path / "model.bin")
     graph = irgraph.lower(path, dims={"batch": 4}, name="m").graph
     assert (graph.name, [op.name for op in graph.ops]) == ("m", ["aten.relu"])
 
 
 def test_a_program_needs_no_suffix(tmp_path: Path) -> None:
-    saved = program(tmp_path / "net.pt2")
+    saved = examples.export(tmp_path / "net.pt2")
     path = tmp_path / "net"
     shutil.copy(saved, path)
     assert [op.name for op in irgraph.lower(path).graph.ops] == ["aten.linear"]
@@ -93,7 +78,7 @@ def test_a_pipe_is_recognised_and_read(tmp_path: Path) -> None:
 
 
 def test_standard_input_may_hold_any_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = onnx_model(tmp_path / "model").read_bytes()
+    data = examples.onnx(tmp_path / "model").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     graph = irgraph.lower("-", dims={"batch": 4}, name="m").graph
     assert [op.name for op in graph.ops] == ["aten.relu"]
@@ -106,7 +91,7 @@ def refused(path: Path, **options: object) -> IrgraphError:
 
 
 def test_options_that_do_not_suit_a_file_are_refused(tmp_path: Path) -> None:
-    model, export = onnx_model(tmp_path / "m"), program(tmp_path / "p.pt2")
+    model, export = examples.onnx(tmp_path / "m"), examples.export(tmp_path / "p.pt2")
     recorded = tmp_path / "t"
     recorded.write_bytes(trace(*rows()))
     for path, options, message in (
@@ -145,23 +130,29 @@ def test_a_file_that_none_recognises_is_refused_with_the_formats_known(
             assert front_end.name in str(error)
 
 
-def test_no_two_front_ends_recognise_one_file(tmp_path: Path) -> None:
-    recorded = tmp_path / "t"
-    recorded.write_bytes(trace(*rows()))
-    (tmp_path / "folder").mkdir()
-    files = (
-        onnx_model(tmp_path / "m"), program(tmp_path / "p.pt2"), recorded, write(tmp_path),
-        tmp_path / "folder",
-    )  # fmt: skip
-    for path in files:
-        with Source(path) as source:
-            assert sum(front_end.recognises(source) for front_end in front_ends()) == 1, path
-    assert len(files) == len(front_ends())
+NAMES = sorted(module.name for module in pkgutil.iter_modules(shipped.__path__))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kind_of_file_is_recognised_by_its_own_front_end_alone(name: str, tmp_path: Path) -> None:
+    example = getattr(examples, name, None)
+    assert example, f"tests/capture/front_ends/examples.py has no {name}(path)"
+    own = import_module(f"{shipped.__name__}.{name}").FRONT_END
+    with Source(example(tmp_path / "file")) as source:
+        assert [front_end for front_end in front_ends() if front_end.recognises(source)] == [own]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_kind_of_file_is_documented(name: str) -> None:
+    own = import_module(f"{shipped.__name__}.{name}").FRONT_END
+    pages = [page.read_text(encoding="utf-8") for page in (PAGE, PAGE.with_name("traces.md"))]
+    kind = re.sub(r"^an? ", "", own.name)
+    assert any(kind in page for page in pages), f"no page tells of {own.name}: docs/front-ends.md"
 
 
 def test_a_program_that_is_cut_short_is_still_recognised(tmp_path: Path) -> None:
     path = tmp_path / "p"
-    path.write_bytes(program(tmp_path / "p.pt2").read_bytes()[:1000])
+    path.write_bytes(examples.export(tmp_path / "p.pt2").read_bytes()[:1000])
     assert "not a program of torch.export" in str(refused(path))
 
 
