@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format bench fuzz clean
+.PHONY: demo test check format bench fuzz mutants clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -31,6 +31,10 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.capture.kineto.reading.fuzz 10000
 	$(BIN)/python -m tests.capture.execution_trace.fuzz 20000
 	$(BIN)/python -m tests.language.fuzz 10000
+
+mutants: $(READY)
+	test -d .mutation || $(BIN)/python -m tests.tools.mutate record -n auto
+	$(BIN)/python -m tests.tools.mutate run costmodels/families irgraph/verbs irgraph/schedule irgraph/ir
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

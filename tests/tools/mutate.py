@@ -1,232 +1,215 @@
 """Mutation testing: change one constant, comparison or condition, and see whether a test notices.
 
-    python -m tests.tools.mutate record [-n 2] [TESTS ...]
-    python -m tests.tools.mutate run costmodels/families irgraph/verbs --count 200 --seed 0
+    python -m tests.tools.mutate record [PYTEST OPTIONS AND TESTS ...]
+    python -m tests.tools.mutate run --count 200 --seed 0 costmodels/families irgraph/verbs
 
-``record`` runs the tests once and writes, to ``--map``, which test runs which line, and for how
-long. ``run`` draws mutants of the files in some folders (the same seed, the same mutants), and runs
-for each the tests that run the changed line, the fastest first, ``--seconds`` of them at most; for
-a line that runs on import, those that run any function of the file. It prints one line a mutant and
-the share that was killed, and ends with 1 where that is below ``--least`` percent. A mutant that
-survives asks for a test with a reason of its own for the value, or for less code; a few are
-equivalent to the original. Tests that start other processes see the unchanged code there.
-
-Needs ``coverage``. Nothing is written to the source files: a child process compiles the mutant in
-place of the module.
+``record`` notes which test runs which line, and for how long. ``run`` draws mutants of the files in
+some folders (same seed, same mutants) and runs for each the tests that run the changed line, the
+fastest first, ``--seconds`` of them at most; for code that runs once, on import or in a cached
+function, those that run any line of the file. It works on a copy of the repository, so that
+processes which tests start see the mutant too. A mutant is killed where a test fails that passes
+without it, or where tests take far more processor time than they need, which no load on the machine
+causes. Kept tools leave constants outside of functions alone, or start Python and torch anew for
+each mutant. Needs ``pytest-cov``.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import json
 import multiprocessing
 import os
 import random
-import subprocess
+import resource
+import shutil
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RECORD = "IRGRAPH_MUTATION_RECORD"
-"""Environment variable: where the tests of ``record`` write what they ran."""
-
-OPPOSITE = {
-    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
-    ast.And: ("and", "or"), ast.Or: ("or", "and"),
-}  # fmt: skip
 PRELOADED = ("numpy", "torch", "hypothesis", "msgspec", "lark", "typer", "rich.table", "scipy")
 """Slow imports that mutants share."""
+OTHER = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of one file: bytes from ``start`` to ``end`` become ``text``."""
+    """A changed file. ``lines`` run the change, or ``around`` it; none where it runs on import."""
 
     path: str
-    line: int
-    start: int
-    end: int
-    before: str
-    text: str
-
-    def __str__(self) -> str:
-        """Return where it is and what changed."""
-        return f"{self.path}:{self.line}: {self.before} -> {self.text}"
-
-    def source(self) -> bytes:
-        """Return the text of the changed file."""
-        data = (ROOT / self.path).read_bytes()
-        return data[: self.start] + self.text.encode() + data[self.end :]
+    change: str
+    source: str
+    lines: range
+    around: range
 
 
-def mutants(path: str) -> list[Mutant]:
-    """Return every mutant of a file."""
-    data = (ROOT / path).read_bytes()
-    starts = [0]
-    for line in data.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-
-    def span(node: Any) -> tuple[int, int]:
-        first, last = starts[node.lineno - 1], starts[node.end_lineno - 1]
-        return first + node.col_offset, last + node.end_col_offset
-
-    def change(node: Any, start: int, end: int, text: str) -> Mutant:
-        return Mutant(path, node.lineno, start, end, data[start:end].decode(), text)
-
-    def operator(left: Any, right: Any, kind: type) -> Mutant:
-        old, new = OPPOSITE[kind]
-        between = span(left)[1]
-        start = data.index(old.encode(), between, span(right)[0])
-        return change(right, start, start + len(old), new)
-
-    def visit(node: ast.AST) -> Iterator[Mutant]:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            yield change(node, *span(node), _other(node.value))
-        elif isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            for left, right, kind in zip(sides, sides[1:], node.ops, strict=False):
-                yield operator(left, right, type(kind))
-        elif isinstance(node, ast.BoolOp):
-            for left, right in zip(node.values, node.values[1:], strict=False):
-                yield operator(left, right, type(node.op))
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            start = span(node)[0]
-            yield change(node, start, start + len("not"), "")
-        tests = [node.test] if isinstance(node, ast.If | ast.IfExp | ast.While) else []
-        for test in [*tests, *getattr(node, "ifs", ())]:
-            start, end = span(test)
-            yield change(test, start, end, f"(not ({data[start:end].decode()}))")
-        for child in _children(node):
-            yield from visit(child)
-
-    return list(visit(ast.parse(data)))
+def mutants(path: Path) -> Iterator[Mutant]:
+    """Yield every mutant of a file."""
+    tree = ast.parse(path.read_bytes())
+    name = str(path.relative_to(ROOT))
+    for node, attribute, value, function in _changes(tree, None):
+        old = getattr(node, attribute)
+        place = {"test": [old], "ifs": old}.get(attribute, [node])[0]
+        before = ast.unparse(place)
+        setattr(node, attribute, value)
+        after = f"not {before}" if place is not node else ast.unparse(node)
+        change = f"{name}:{place.lineno}: {before:.90} -> {after:.90}"
+        around = _lines(function) if function else range(0)
+        yield Mutant(name, change, ast.unparse(tree), _lines(place) if function else around, around)
+        setattr(node, attribute, old)
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node but decorators, annotations, ``strict=`` and ``TYPE_CHECKING``."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-        return
+def _lines(node: Any) -> range:
+    return range(node.lineno, node.end_lineno + 1)
+
+
+def _changes(node: Any, function: ast.AST | None) -> Iterator[tuple[Any, str, Any, ast.AST | None]]:
+    """Yield nodes with an attribute, its other value, and the function that they are in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        yield node, "value", _other(node.value), function
+    elif isinstance(node, ast.Compare):
+        for i, op in enumerate(node.ops):
+            yield node, "ops", [*node.ops[:i], OTHER[type(op)](), *node.ops[i + 1 :]], function
+    elif isinstance(node, ast.BoolOp):
+        yield node, "op", OTHER[type(node.op)](), function
+    elif isinstance(node, ast.If | ast.IfExp | ast.While) and not _compares(node.test):
+        yield node, "test", ast.UnaryOp(ast.Not(), node.test), function
+    elif isinstance(node, ast.comprehension) and node.ifs and not _compares(node.ifs[0]):
+        yield node, "ifs", [ast.UnaryOp(ast.Not(), node.ifs[0]), *node.ifs[1:]], function
+    once = any("cache" in ast.unparse(d) for d in getattr(node, "decorator_list", ()))
     for name, value in ast.iter_fields(node):
-        if name in ("decorator_list", "annotation", "returns"):
-            continue
+        inner = node if name == "body" and isinstance(node, FUNCTIONS) and not once else function
         for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, ast.AST) and getattr(part, "arg", "") != "strict":
-                yield part
+            unwanted = name in ("decorator_list", "annotation", "returns")
+            if isinstance(part, ast.AST) and not unwanted and getattr(part, "arg", "") != "strict":
+                yield from _changes(part, inner)
 
 
-def _other(value: float) -> str:
+def _compares(condition: ast.expr) -> bool:
+    """Return whether a condition is a comparison, which has a mutant of its own."""
+    return isinstance(condition, ast.Compare) and len(condition.ops) == 1
+
+
+def _other(value: float) -> float:
     """Return another number: a quarter more, one more where it is small and whole."""
     if isinstance(value, bool):
-        return str(not value)
+        return not value
     if isinstance(value, int):
-        return str(value + max(1, value // 4))
-    return repr(value * 1.25 if value else 1.0)
+        return value + max(1, value // 4)
+    return value * 1.25 or 1.0
 
 
-# recording which test runs which line, as a plugin of pytest
+@dataclass
+class Outcome:
+    """A plugin of pytest: how long tests take that pass, and which failed."""
 
+    times: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
 
-class Recorder:
-    """Notes the lines and the duration of each test."""
-
-    def __init__(self, path: str) -> None:
-        from coverage import Coverage
-
-        self.path = path
-        self.times: dict[str, float] = {}
-        self.coverage = Coverage(data_file=None, source=[str(ROOT)], omit=["*/tests/*"])
-        self.coverage.start()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Let lines count for the test that is about to run."""
-        self.coverage.switch_context(item.nodeid)
-        start = time.monotonic()
-        result = yield
-        self.times[item.nodeid] = time.monotonic() - start
-        self.coverage.switch_context("")
-        return result
-
-    def pytest_unconfigure(self) -> None:
-        """Write what ran."""
-        self.coverage.stop()
-        data = self.coverage.get_data()
-        lines = {
-            str(Path(file).relative_to(ROOT)): {
-                line: [name for name in names if name]
-                for line, names in data.contexts_by_lineno(file).items()
-            }
-            for file in data.measured_files()
-        }
-        text = json.dumps({"lines": lines, "times": self.times})
-        Path(f"{self.path}.{os.getpid()}").write_text(text, encoding="utf-8")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Record where asked to."""
-    if RECORD in os.environ:
-        config.pluginmanager.register(Recorder(os.environ[RECORD]))
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a test."""
+        self.times[report.nodeid] = self.times.get(report.nodeid, 0) + report.duration
+        if report.failed:
+            self.failed.append(report.nodeid)
 
 
 def record(options: argparse.Namespace) -> int:
     """Run tests, and write which ran which line."""
-    path = options.map.resolve()
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.tools.mutate"]
-    command += ["-n", str(options.n)] if options.n else []
-    environment = {**os.environ, RECORD: str(path)}
-    code = subprocess.run([*command, *options.tests], cwd=ROOT, env=environment).returncode
-    lines: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    times: dict[str, float] = {}
-    for part in path.parent.glob(f"{path.name}.*"):
-        found = json.loads(part.read_text(encoding="utf-8"))
-        times |= found["times"]
-        for file, by_line in found["lines"].items():
-            for line, names in by_line.items():
-                lines[file][line] += names
-        part.unlink()
-    path.write_text(json.dumps({"lines": lines, "times": times}), encoding="utf-8")
-    return code
+    options.map.mkdir(exist_ok=True)
+    os.environ["COVERAGE_FILE"] = str(options.map / "coverage")
+    outcome = Outcome()
+    cover = ["--cov=irgraph", "--cov=costmodels", "--cov-context=test", "--cov-report="]
+    code = pytest.main([*cover, *options.tests], plugins=[outcome])
+    times = options.map / "times.json"
+    known = json.loads(times.read_text("utf-8")) if "--cov-append" in options.tests else {}
+    known |= {name: s for name, s in outcome.times.items() if name not in outcome.failed}
+    times.write_text(json.dumps(known), encoding="utf-8")
+    return int(code)
 
 
-# running the tests of mutants
+class Laboratory:
+    """A copy of the repository, and the tests that are known."""
+
+    def __init__(self, record: Path, copy: Path) -> None:
+        from coverage import CoverageData
+
+        self.copy, self.sound = copy, set[str]()
+        self.times: dict[str, float] = json.loads((record / "times.json").read_text("utf-8"))
+        self.coverage = CoverageData(str(record / "coverage"))
+        self.coverage.read()
+        ignored = shutil.ignore_patterns(".*", "__pycache__")
+        shutil.copytree(ROOT, copy, dirs_exist_ok=True, ignore=ignored)
+        # told from the text, not from the second at which it was written
+        compileall.compile_dir(copy, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        os.chdir(copy)
+        os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.dont_write_bytecode = True
+        sys.path[:0] = [str(copy)]
+        for name in PRELOADED:
+            with suppress(ImportError):
+                import_module(name)
+
+    def tests_of(self, mutant: Mutant, seconds: float) -> list[str]:
+        """Return the tests to run for a mutant, the fastest first."""
+        contexts = self.coverage.contexts_by_lineno(str(ROOT / mutant.path))
+        known = self._run_by(contexts, mutant.lines) or self._run_by(contexts, mutant.around)
+        names = known or self._run_by(contexts, contexts) or set(self.times)
+        chosen = sorted(names, key=lambda name: self.times[name])
+        ends = [sum(self.times[name] for name in chosen[: i + 1]) for i in range(len(chosen))]
+        return [name for name, end in zip(chosen, ends, strict=True) if end <= seconds]
+
+    def _run_by(self, contexts: dict[int, list[str]], lines: Iterable[int]) -> set[str]:
+        names = {name.partition("|")[0] for line in lines for name in contexts.get(line, ())}
+        return names & self.times.keys()
+
+    def killer(self, mutant: Mutant, names: list[str]) -> str | None:
+        """Return the test that fails because of a mutant."""
+        path = self.copy / mutant.path
+        original = path.read_bytes()
+        while names:
+            path.write_text(mutant.source, encoding="utf-8")
+            culprit = self._failing(names)
+            path.write_bytes(original)
+            if culprit is None or culprit in self.sound:
+                return culprit
+            if culprit not in self.times or self._failing([culprit]) is None:
+                self.sound.add(culprit)
+                return culprit
+            names = [name for name in names if name != culprit]
+        return None
+
+    def _failing(self, names: list[str]) -> str | None:
+        """Run tests in a child process, and return the first that fails."""
+        limit = 60 + int(10 * sum(self.times[name] for name in names))
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(names, limit, theirs))
+        process.start()
+        theirs.close()
+        process.join()
+        with suppress(EOFError):
+            return ours.recv()
+        return f"a limit ({process.exitcode})"
 
 
-def tests_of(mutant: Mutant, known: dict[str, Any], seconds: float) -> list[str]:
-    """Return the tests to run for a mutant, the fastest first."""
-    by_line: dict[str, list[str]] = known["lines"].get(mutant.path, {})
-    names = set(by_line.get(str(mutant.line), ())) or set().union(*by_line.values())
-    chosen, left = [], seconds
-    for name in sorted(names, key=lambda name: known["times"][name]):
-        left -= known["times"][name]
-        if left < 0 and chosen:
-            break
-        chosen.append(name)
-    return chosen
-
-
-def _child(mutant: Mutant, names: list[str]) -> None:
-    """Run tests with a mutant in place of its module; end with 0 where all pass."""
-    target, source, original = str(ROOT / mutant.path), mutant.source(), SourceFileLoader.get_code
-
-    def get_code(self: SourceFileLoader, fullname: str) -> Any:
-        if str(Path(self.path).resolve()) != target:
-            return original(self, fullname)
-        return compile(source, target, "exec")
-
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
+def _child(names: list[str], limit: int, result: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
     import hypothesis
 
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
@@ -235,59 +218,46 @@ def _child(mutant: Mutant, names: list[str]) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-    os._exit(int(pytest.main([*options, *names])))
+    outcome = Outcome()
+    options = ["-x", "-p", "no:cacheprovider", "-p", "no:cov", "--hypothesis-seed=0"]
+    code = pytest.main([*options, *names], plugins=[outcome])
+    result.send((outcome.failed or [f"exit status {int(code)}"])[0] if code else None)
+    os._exit(0)
 
 
 def run(options: argparse.Namespace) -> int:
     """Draw mutants, run their tests, and print what became of them."""
-    known = json.loads(options.map.read_text(encoding="utf-8"))
     files = [path for folder in options.folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    drawn = [m for path in files for m in mutants(str(path.relative_to(ROOT)))]
+    drawn = [mutant for path in files for mutant in mutants(path)]
     random.Random(options.seed).shuffle(drawn)
-    sys.path.insert(0, str(ROOT))
-    os.chdir(ROOT)
-    for name in PRELOADED:
-        with suppress(ImportError):
-            import_module(name)
-    context = multiprocessing.get_context("fork")
-    waiting = [(m, tests_of(m, known, options.seconds)) for m in drawn[: options.count]]
-    killed = sum(_killed(mutant, names, context, options.timeout) for mutant, names in waiting)
-    share = 100 * killed / max(len(waiting), 1)
-    print(f"{killed} of {len(waiting)} mutants killed ({share:.0f} %), of {len(drawn)}")  # noqa: T201
-    return int(share < options.least)
-
-
-def _killed(mutant: Mutant, names: list[str], context: Any, timeout: float) -> bool:
-    code: int | None = 0
-    if names:
-        process = context.Process(target=_child, args=(mutant, names))
-        process.start()
-        process.join(timeout)
-        code = process.exitcode
-        if process.is_alive():
-            process.kill()
-            process.join()
-    print("survived" if code == 0 else "killed  ", f"{len(names):4} tests ", mutant, flush=True)  # noqa: T201
-    return code != 0
+    killed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        laboratory = Laboratory(options.map.resolve(), Path(folder))
+        for mutant in drawn[: options.count]:
+            names = laboratory.tests_of(mutant, options.seconds)
+            killer = laboratory.killer(mutant, names)
+            killed += killer is not None
+            by = f"by {killer}" if killer else f"of {len(names)} tests"
+            print("killed  " if killer else "SURVIVED", mutant.change, by, flush=True)  # noqa: T201
+    count = min(options.count, len(drawn))
+    print(f"{killed} of {count} mutants killed, of {len(drawn)}")  # noqa: T201
+    return int(100 * killed < options.least * count)
 
 
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--map", type=Path, default=ROOT / ".mutation-map.json")
+    parser.add_argument("--map", type=Path, default=ROOT / ".mutation")
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("record")
-    first.add_argument("tests", nargs="*")
-    first.add_argument("-n", type=int, default=0)
     first.set_defaults(call=record)
     second = commands.add_parser("run")
     second.add_argument("folders", nargs="+")
-    for name, default in (("count", 200), ("seed", 0), ("seconds", 60), ("timeout", 600)):
+    for name, default in (("count", 200), ("seed", 0), ("seconds", 60), ("least", 85)):
         second.add_argument(f"--{name}", type=int, default=default)
-    second.add_argument("--least", type=float, default=85)
     second.set_defaults(call=run)
-    options = parser.parse_args()
+    options, tests = parser.parse_known_args()
+    options.tests = tests
     return int(options.call(options))
 
 
