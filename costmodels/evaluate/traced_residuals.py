@@ -83,9 +83,9 @@ def residuals(
         IrgraphError: the trace is not there, or lists ops that the reference step has not.
     """
     rows = []
-    for (date, model), measured in _measured(Path(data_dir) / TRACE).items():
+    for (date, model), traced in measured(Path(data_dir) / TRACE).items():
         expected = predictions(model, mode, software, device, learned)
-        rows += _compare(f"{date} {model}", measured, expected)
+        rows += _compare(f"{date} {model}", traced, expected)
     return rows
 
 
@@ -108,8 +108,8 @@ def predictions(
     return found
 
 
-def _measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
-    """Return, by date and model, the ops in order with their mean kernel time."""
+def measured(path: Path) -> dict[tuple[str, str], list[tuple[str, float]]]:
+    """Return, by date and model, the ops of a file in order with their mean kernel time, in us."""
     if not path.exists():
         raise fail(f"no traced kernels at {str(path)!r}", exit_code=2)
     sums: dict[tuple[str, str], dict[int, tuple[str, list[float]]]] = defaultdict(dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -34,7 +35,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     moved = traffic(*tensors, *op.outputs)
     time = max(flops / peak / 1e3, machine.stream(moved)) + SMALL
     name = f"{op.base.strip('_')} {shape_text(query)}"
-    return (work("attention", name, time, 0.5, FORMULA, outside=True),)
+    return (work("attention", name, time, BORROWED, FORMULA, outside=True),)
 
 
 NAMES = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import FEW, NEAR
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -32,7 +33,7 @@ def cat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     count = 1 if machine.paper else max(-(-parts // MOST_PARTS), 1)
     time = machine.stream(2 * result.nbytes, SHARE) / count
     time += 0 if machine.paper else SMALL + START
-    return (work("concat", f"cat {shape_text(result)}", time, 0.2, FORMULA),) * count
+    return (work("concat", f"cat {shape_text(result)}", time, NEAR, FORMULA),) * count
 
 
 def _split(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -40,7 +41,7 @@ def _split(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     kernels = []
     for part in op.outputs:
         time = streaming(machine, 2 * traffic(part), elements=part.numel)
-        kernels.append(work("concat", f"part {shape_text(part)}", time, 0.3, ROOFLINE))
+        kernels.append(work("concat", f"part {shape_text(part)}", time, FEW, ROOFLINE))
     return tuple(kernels) or None
 
 
@@ -50,7 +51,7 @@ def _repeat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     source, result = op.inputs[0], op.outputs[0]
     time = streaming(machine, traffic(source) + traffic(result), elements=result.numel)
-    return (work("concat", f"{op.base} {shape_text(result)}", time, 0.2, ROOFLINE),)
+    return (work("concat", f"{op.base} {shape_text(result)}", time, NEAR, ROOFLINE),)
 
 
 RULES: dict[str, Rule] = {

@@ -9,6 +9,7 @@ import numpy as np
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import BORROWED, FEW, NEAR
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
 from costmodels.learnable.convolving import algorithms, convolution, fastest
@@ -32,8 +33,6 @@ DEPTHWISE_SHARE = 0.25
 """Share of the peak that one channel a group reaches: two loads for each multiply and add, and no
 reuse of a factor over channels (torch, DepthwiseConv2d.cu); nothing was measured."""
 
-ERROR = 0.5
-
 
 def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine) -> Kernel:
     """Return pixels x output channels x (input channels x window), of each group."""
@@ -46,11 +45,11 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
     if groups > 1 and weight.shape[1] == 1:
         peak = machine.sheet.peak("f32")[0] * DEPTHWISE_SHARE
         time = max(2.0 * result.numel * depth / peak / 1e3, memory) + SMALL
-        return work("conv", name, time, ERROR, DEPTHWISE, outside=True)
+        return work("conv", name, time, BORROWED, DEPTHWISE, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     product = Product(groups, pixels, max(channels // groups, 1), depth, dtype, "nn")
     time = max(tiled_time(product, machine)[0], memory) + SMALL
-    return work("conv", name, time, ERROR, FORMULA, outside=groups > 1 or weight.rank != 4)
+    return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -66,7 +65,7 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 3:
         return (kernel,)
     bias = streaming(machine, 2 * traffic(result))
-    return kernel, work("elementwise", "add channel bias", bias, 0.2, ROOFLINE)
+    return kernel, work("elementwise", "add channel bias", bias, NEAR, ROOFLINE)
 
 
 def _transposed(op: Op) -> bool:
@@ -119,7 +118,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
             kernels.append(_implicit(*ends, "conv weight gradient", machine))
         else:
             time = streaming(machine, traffic(gradient))
-            kernels.append(work("reduce", "channel bias sum", time, 0.3, ROOFLINE))
+            kernels.append(work("reduce", "channel bias sum", time, FEW, ROOFLINE))
     return tuple(kernels)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.elements import ERROR, ROOFLINE, streaming, transposed_copy
+from costmodels.formulas.elements import ROOFLINE, streaming, transposed_copy
+from costmodels.formulas.intervals import CLOSE
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -44,7 +45,7 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
         time = START + tensor.nbytes / machine.sheet.host_bandwidth(pinned, to_host) / 1e3
     kind = "pinned" if pinned else "pageable"
     name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
-    return work("copy", name, time, ERROR, HOST_LINK, launch="memcpy", blocking=waits)
+    return work("copy", name, time, CLOSE, HOST_LINK, launch="memcpy", blocking=waits)
 
 
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
@@ -55,9 +56,9 @@ def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     nbytes = traffic(source) + traffic(result)
     if source.dtype == result.dtype and source.numel == result.numel and result.contiguous:
         time = machine.stream(nbytes, DEVICE_SHARE) + (0 if machine.paper else SMALL)
-        return work("copy", name, time, ERROR, ROOFLINE, launch="memcpy")
+        return work("copy", name, time, CLOSE, ROOFLINE, launch="memcpy")
     time = streaming(machine, nbytes, elements=result.numel if not result.contiguous else 0)
-    return work("copy", name, time, ERROR, ROOFLINE)
+    return work("copy", name, time, CLOSE, ROOFLINE)
 
 
 def _on_host(tensor: Tensor) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
-from costmodels.formulas.elements import ERROR as STREAM_ERROR
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.lookup import (
     Table,
     forward_time,
@@ -29,9 +29,6 @@ from costmodels.formulas.table_gradient import (
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-
-ERROR = 0.3
-"""90 % interval: traced forward kernels lie within 11 %, backward within 13 %; one card only."""
 
 SOURCE = (
     "traffic of offsets, indices, rows and outputs in sectors (paper, III-B-1a); distinct rows "
@@ -64,7 +61,7 @@ def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0)
     if machine.paper:
         return _paper_kernel("lookup", tables, machine, backward=False)
     time = forward_time(tables, machine, extra)
-    return work("embedding", f"lookup {_sizes(tables)}", time, ERROR, _formula(tables))
+    return work("embedding", f"lookup {_sizes(tables)}", time, FEW, _formula(tables))
 
 
 def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
@@ -72,7 +69,7 @@ def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
     if machine.paper:
         return _paper_kernel("lookup update", tables, machine, backward=True)
     time = update_traffic_time(tables, machine)
-    return work("embedding", f"lookup update {_sizes(tables)}", time, ERROR, _formula(tables))
+    return work("embedding", f"lookup update {_sizes(tables)}", time, FEW, _formula(tables))
 
 
 def _formula(tables: Sequence[Table]) -> str:
@@ -85,7 +82,7 @@ def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward
     estimate = paper_hit_rate_time if by_hit_rate else paper_time
     time = estimate(tables, machine, backward)
     formula = HIT_RATE if by_hit_rate else PLAIN
-    return work("embedding", f"{name} {_sizes(tables)}", time, ERROR, formula)
+    return work("embedding", f"{name} {_sizes(tables)}", time, FEW, formula)
 
 
 def _sizes(tables: Sequence[Table]) -> str:
@@ -166,7 +163,7 @@ def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (_rows_of_batch(parts, op.attributes.get("mode") == MEAN, machine),)
     whole = sum(math.prod((p.rows, p.width, p.size)) for p in parts)
     name = f"fill {len(parts)} tables"
-    zeros = work("fill", name, streaming(machine, whole), STREAM_ERROR, ROOFLINE)
+    zeros = work("fill", name, streaming(machine, whole), CLOSE, ROOFLINE)
     return zeros, update_kernel(parts, machine)
 
 
@@ -176,7 +173,7 @@ def _rows_of_batch(parts: Sequence[Table], mean: bool, machine: Machine) -> Kern
     for part in parts:
         nbytes += part.lookups * (part.row + (1 + mean) * part.index_size) + part.bags * part.row
     name = f"gradient rows of {len(parts)} tables"
-    return work("embedding", name, streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)
+    return work("embedding", name, streaming(machine, nbytes), CLOSE, ROOFLINE)
 
 
 def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -212,7 +209,7 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     one = _table(rows, width, int(indices.numel), indices, weight.itemsize, machine)
     time = gather_time(one, machine)
     name = f"embedding {shape_text(indices)} of {shape_text(weight)}"
-    return (work("embedding", name, time, ERROR, _formula([one])),)
+    return (work("embedding", name, time, FEW, _formula([one])),)
 
 
 RULES: dict[str, Rule] = {

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from costmodels.families.embedding import lookup_kernel
 from costmodels.families.fill import SOURCE as FILL
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.lookup import Table
 from costmodels.formulas.machine import Machine, Rule, members, traffic, work
-from costmodels.formulas.scatter import SCATTER_ERROR, UPDATE, sort_kernel, update_time
+from costmodels.formulas.scatter import UPDATE, sort_kernel, update_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -58,9 +59,9 @@ def _lookup(op: Op, machine: Machine) -> Lookup | None:
     weights = max(tensors, key=lambda t: t.numel, default=None)
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or weights is None:
         return None
-    if not isinstance(total, int) or not isinstance(width, int):
+    if not isinstance(total, int) or not isinstance(width, int) or not width:
         return None
-    count = max(total // max(width, 1), 1)
+    count = max(total // width, 1)
     bags, lookups = (offsets.numel - 1) // count, indices.numel // count
     rows = max(weights.numel // (count * width), 1)
     law = machine.indices.of(indices, rows)
@@ -87,31 +88,31 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     one, count, kind = found.table, found.count, op.base.partition("backward_")[2]
     every = one.lookups * count
-    states = 0.0 if kind == "dense" else STATES.get(kind, 1.0 / max(one.width, 1))
+    states = 0.0 if kind == "dense" else STATES.get(kind, 1.0 / one.width)
     rows = one.distinct * count * one.row
     read = every * one.index_size + one.bags * count * one.row
     update = ROW_START + update_time(machine, read, rows * (1.0 + states))
     fill = streaming(machine, traffic(found.weights))
     name = f"{kind} update T{count} L{every // max(one.bags * count, 1)} D{one.width}"
     return (
-        *((work("fill", "fill all tables", fill, 0.2, FILL),) if kind == "dense" else ()),
+        *((work("fill", "fill all tables", fill, NEAR, FILL),) if kind == "dense" else ()),
         _small("linearise", LINEARISED, every, machine),
         sort_kernel(every, found.bits, machine),
         *(_small("equal indices", start, every, machine) for start in AFTER),
-        work("embedding", name, update, SCATTER_ERROR, UPDATE),
+        work("embedding", name, update, FEW, UPDATE),
     )
 
 
 def _small(name: str, start: float, count: int, machine: Machine) -> Kernel:
     """Return a kernel over a vector of indices that takes so long beside its bytes."""
     time = start + machine.stream(16.0 * count)
-    return work("index", f"{name} {count}", time, SCATTER_ERROR, UPDATE)
+    return work("index", f"{name} {count}", time, FEW, UPDATE)
 
 
 def _unpaired(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price an update whose lookup is not in the graph: its gradient moves, the rest is unknown."""
     time = streaming(machine, 3.0 * traffic(*op.inputs))
-    return (work("embedding", "update of an unknown lookup", time, 1.0, UPDATE, outside=True),)
+    return (work("embedding", "update of an unknown lookup", time, UNKNOWN, UPDATE, outside=True),)
 
 
 def _prepared(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -120,7 +121,7 @@ def _prepared(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     count = PREPARED[op.base]
     moved = traffic(*op.inputs, *op.outputs)
     time = streaming(machine, moved / count)
-    return (work("index", op.base, time, 0.5, ROOFLINE),) * count
+    return (work("index", op.base, time, BORROWED, ROOFLINE),) * count
 
 
 KINDS = (

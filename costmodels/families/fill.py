@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.elements import ERROR, streaming
+from costmodels.formulas.elements import streaming
+from costmodels.formulas.intervals import CLOSE
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -17,7 +18,7 @@ def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
     """Return the kernel that writes every element of a tensor."""
     # the paper's program counts two tensors
     nbytes = traffic(tensor) * (2 if machine.paper else 1)
-    return work("fill", f"fill {shape_text(tensor)}", streaming(machine, nbytes), ERROR, SOURCE)
+    return work("fill", f"fill {shape_text(tensor)}", streaming(machine, nbytes), CLOSE, SOURCE)
 
 
 def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

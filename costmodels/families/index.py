@@ -9,10 +9,10 @@ from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
 from costmodels.families.copy import device_copy, host_copy
 from costmodels.families.fill import fill_kernel
 from costmodels.families.sort import places
-from costmodels.formulas.elements import ERROR, streaming
+from costmodels.formulas.elements import streaming
+from costmodels.formulas.intervals import CLOSE, FEW, NEAR
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.scatter import (
-    SCATTER_ERROR,
     UPDATE,
     sort_kernel,
     tiny_kernels,
@@ -56,7 +56,7 @@ def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]
 def _gather_kernel(name: str, result: Tensor, machine: Machine) -> Kernel:
     offsets = machine.cycles(result.numel / (GATHER_PER_CYCLE * machine.sheet.sms))
     time = max(machine.stream(2 * traffic(result)), GATHER_START + offsets) + SMALL
-    return work("index", f"{name} {shape_text(result)}", time, 0.2, GATHER)
+    return work("index", f"{name} {shape_text(result)}", time, NEAR, GATHER)
 
 
 def _index(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -91,13 +91,13 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         _values_copy(values, machine),
         *tiny_kernels(1, count, machine),
         sort_kernel(count, 64, machine),
-        work("index", name, time, SCATTER_ERROR, BACKWARD),
+        work("index", name, time, FEW, BACKWARD),
     )
 
 
 def _values_copy(values: Tensor, machine: Machine) -> Kernel:
     time = streaming(machine, 2 * values.nbytes / 0.6, elements=values.numel)
-    return work("transpose", f"permute {shape_text(values)}", time, ERROR, GATHER)
+    return work("transpose", f"permute {shape_text(values)}", time, CLOSE, GATHER)
 
 
 def backward_time(machine: Machine, count: int, before: int, behind: int) -> float:
@@ -118,7 +118,7 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     result = op.outputs[0]
     nbytes = 2 * traffic(result) + traffic(*op.inputs[1:])
     name = f"{op.base} {shape_text(result)}"
-    return (work("index", name, streaming(machine, nbytes), SCATTER_ERROR, UPDATE),)
+    return (work("index", name, streaming(machine, nbytes), FEW, UPDATE),)
 
 
 def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -131,7 +131,7 @@ def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     time = update_time(machine, traffic(*given), min(changed, target.nbytes))
     name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
     before = () if op.written else (device_copy(target, target, machine),)
-    return (*before, work("index", name, time, SCATTER_ERROR, UPDATE))
+    return (*before, work("index", name, time, FEW, UPDATE))
 
 
 def _slice_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -8,7 +8,8 @@ from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import MATRIX, Sweep
 from costmodels.families.fill import fill_kernel
 from costmodels.families.reduce import reduction
-from costmodels.formulas.elements import ERROR, ROOFLINE, streaming
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import BORROWED, CLOSE, EXACT
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -21,7 +22,7 @@ SOURCE = (
 
 def _elements(op: Op, name: str, tensor: Tensor, tensors: int, machine: Machine) -> Kernel:
     time = streaming(machine, tensors * traffic(tensor), elements=tensor.numel)
-    return work("loss", f"{op.base} {name}{shape_text(tensor)}", time, ERROR, ROOFLINE)
+    return work("loss", f"{op.base} {name}{shape_text(tensor)}", time, CLOSE, ROOFLINE)
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -34,7 +35,7 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (values,)
     kernels = (values, *reduction(source, 1, machine))
     if machine.software.loss_fills and op.base == "binary_cross_entropy":
-        copy = work("copy", "copy 1", 1.5, 0.0, ROOFLINE, launch="memcpy")
+        copy = work("copy", "copy 1", 1.5, EXACT, ROOFLINE, launch="memcpy")
         return (*kernels, copy)
     return kernels
 
@@ -78,7 +79,7 @@ def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     rows = max(tensors[0].numel, 1)
     threads = min(max(2 ** round(math.log2(max(rows / 16, 1))), 32), 1024)
     time = SMALL + math.ceil(rows / threads) * PICK
-    return (work("loss", f"{op.base} {rows} rows", time, 0.5, PICKED),)
+    return (work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED),)
 
 
 PICK = 0.6

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import UNTRACED
 from costmodels.formulas.machine import (
     SMALL,
     Machine,
@@ -44,12 +45,12 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.ask("layer_norm", name, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)
-    return (work("norm", name, streaming(machine, 2 * traffic(target)), 0.4, ROOFLINE),)
+    return (work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE),)
 
 
 def _passes(op: Op, name: str, target: Tensor, passes: int, machine: Machine) -> Kernel:
     time = streaming(machine, passes * traffic(target))
-    return work("norm", f"{op.base}{name} {shape_text(target)}", time, 0.4, FORMULA)
+    return work("norm", f"{op.base}{name} {shape_text(target)}", time, UNTRACED, FORMULA)
 
 
 def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -58,7 +59,7 @@ def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if target is None:
         return None
     time = streaming(machine, traffic(*op.inputs, *op.outputs))
-    return (work("norm", f"{op.base} {shape_text(target)}", time, 0.4, ROOFLINE),)
+    return (work("norm", f"{op.base} {shape_text(target)}", time, UNTRACED, ROOFLINE),)
 
 
 def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -90,7 +91,7 @@ def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if target is None:
         return None
     backward = op.base.endswith("backward")
-    factors = work("norm", f"{op.base} factors", SMALL, 0.4, FORMULA)
+    factors = work("norm", f"{op.base} factors", SMALL, UNTRACED, FORMULA)
     sums = _passes(op, " sums", target, 2 if backward else 1, machine)
     return sums, factors, _passes(op, "", target, 3 if backward else 2, machine)
 
@@ -102,7 +103,7 @@ def _add_norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     nbytes = traffic(*op.inputs[:2]) + 2 * traffic(target)
     name = f"{op.base} {shape_text(target)}"
-    return (work("norm", name, streaming(machine, nbytes), 0.4, ROOFLINE),)
+    return (work("norm", name, streaming(machine, nbytes), UNTRACED, ROOFLINE),)
 
 
 TWO_PASSES = (

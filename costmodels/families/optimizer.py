@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.elements import ERROR, ROOFLINE
+from costmodels.formulas.elements import ROOFLINE
+from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -27,7 +28,7 @@ MOST_BLOCKS, CHUNK = 320, 65536
 def launches(sizes: Sequence[int], lists: int) -> int:
     """Return how many kernels a list update needs for tensors of these numbers of elements."""
     blocks = sum(-(-size // CHUNK) for size in sizes)
-    return max(-(-len(sizes) // MOST_TENSORS.get(lists, 30)), -(-blocks // MOST_BLOCKS), 1)
+    return max(-(-len(sizes) // MOST_TENSORS[lists]), -(-blocks // MOST_BLOCKS), 1)
 
 
 def _lists(op: Op) -> list[list[Tensor]]:
@@ -44,7 +45,7 @@ def _kernels(
     count = launches([t.numel for t in first], depth)
     name = f"{op.base} {len(first)} tensors"
     time = machine.stream(moved) / count + SMALL
-    return (work("optimizer", name, time, ERROR, ROOFLINE),) * count
+    return (work("optimizer", name, time, CLOSE, ROOFLINE),) * count
 
 
 def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -80,7 +81,7 @@ def _norms(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not lists:
         return None
     parts = _kernels(op, machine, lists[0], 1, traffic(*lists[0]))
-    joined = work("optimizer", "join partial norms", SMALL, 0.3, ROOFLINE)
+    joined = work("optimizer", "join partial norms", SMALL, FEW, ROOFLINE)
     return (*parts, joined) if parts else ()
 
 

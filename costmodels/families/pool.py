@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -34,7 +35,7 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if op.base.startswith("max_pool") and op.base.endswith("backward"):
         largest = max(t.numel for t in (*op.inputs, *op.outputs))
         time = max(time, machine.cycles(largest / (MAX_GRADIENT * machine.sheet.sms)))
-    return (work("pool", f"{op.base} {shape_text(target)}", time, 0.4, ROOFLINE),)
+    return (work("pool", f"{op.base} {shape_text(target)}", time, UNTRACED, ROOFLINE),)
 
 
 FORWARD = (

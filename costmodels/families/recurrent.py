@@ -5,6 +5,7 @@ from __future__ import annotations
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
@@ -38,7 +39,7 @@ def _cudnn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     factor = BACKWARD if op.base.endswith("backward") else 1
     time = sum(_layer(*pair, batch, steps, machine) for pair in layers) * factor
     name = f"{op.base.strip('_')} {len(layers)} layers x {steps} steps"
-    return (work("recurrent", name, time, 0.6, SOURCE, outside=True),)
+    return (work("recurrent", name, time, ROUGH, SOURCE, outside=True),)
 
 
 def _layer(given: Tensor, own: Tensor, batch: int, steps: int, machine: Machine) -> float:
@@ -56,7 +57,7 @@ def _cell(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not op.inputs:
         return None
     name = f"{op.base.strip('_')} {shape_text(op.inputs[0])}"
-    return (work("recurrent", name, streaming(machine, moved), 0.3, ROOFLINE),)
+    return (work("recurrent", name, streaming(machine, moved), FEW, ROOFLINE),)
 
 
 CELLS = (

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import EXACT, FAIR, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -30,8 +31,6 @@ SHORT, SHORT_SHARE = 128, 0.5
 """Values for each result of spatial means below which lanes stay idle, and the share of bandwidth
 that is left (traced means of 7 x 7 pixels: 0.42 on V100, 0.55 on RTX 2080 Ti)."""
 
-ERROR = 0.25
-
 FORMULA = f"{ROOFLINE}; start of a two-stage reduction from traced kernels"
 
 
@@ -43,13 +42,13 @@ def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, .
     name = f"reduce {shape_text(source)} to {results}"
     time = machine.stream(traffic(source))
     if machine.paper:
-        return (work("reduce", name, time, ERROR, ROOFLINE),)
+        return (work("reduce", name, time, FAIR, ROOFLINE),)
     time /= SHORT_SHARE if source.rank > 2 and source.numel < results * SHORT else 1.0
     shared = source.numel > results * GRID_RATIO and source.numel > 16384
-    kernel = work("reduce", name, time + (GRID_START if shared else BLOCK_START), ERROR, FORMULA)
+    kernel = work("reduce", name, time + (GRID_START if shared else BLOCK_START), FAIR, FORMULA)
     if not shared:
         return (kernel,)
-    return (work("fill", "clear semaphores", 1.0, 0.0, FORMULA, launch="memset"), kernel)
+    return (work("fill", "clear semaphores", 1.0, EXACT, FORMULA, launch="memset"), kernel)
 
 
 def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -59,7 +58,9 @@ def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     written = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
     time = streaming(machine, traffic(source) + traffic(*written))
-    return (work("reduce", f"{op.base} {shape_text(source)}", time, 0.4, ROOFLINE, outside=True),)
+    return (
+        work("reduce", f"{op.base} {shape_text(source)}", time, UNTRACED, ROOFLINE, outside=True),
+    )
 
 
 def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -27,7 +28,7 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)
-    return (work("softmax", name, streaming(machine, moved), 0.4, ROOFLINE),)
+    return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
 
 
 NAMES = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data",

@@ -7,6 +7,7 @@ import math
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.scatter import SORT, SORT_SMALL, SORT_TILE
 from irgraph.ir.cost import Kernel
@@ -26,8 +27,6 @@ SCAN = "counted, then written by a second kernel (cub, DeviceSelect)"
 SELECT_BITS = 2
 """Bits of the key that a pass of the selection decides (torch, SortingRadixSelect.cuh)."""
 
-ERROR = 0.6
-
 
 def _slice(op: Op, source: Tensor) -> int:
     """Return the elements that are sorted together: an axis, the last by default, or all."""
@@ -44,13 +43,13 @@ def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ..
     """
     pair = source.itemsize + 8
     name = f"sort {shape_text(source)}"
-    places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), 0.3, ROOFLINE)
+    places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
     if together <= SORT_TILE:
         time = max(streaming(machine, 2.0 * pair * source.numel), SORT_SMALL)
-        return places, work("sort", name, time, ERROR, SORT, outside=True)
+        return places, work("sort", name, time, ROUGH, SORT, outside=True)
     passes = source.itemsize
     time = passes * (machine.stream(3.0 * pair * source.numel) + 2 * SMALL)
-    return places, work("sort", f"{name}, {passes} passes", time, ERROR, SORT, outside=True)
+    return places, work("sort", f"{name}, {passes} passes", time, ROUGH, SORT, outside=True)
 
 
 def _sort(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -68,7 +67,7 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     rate = machine.sheet.l2_bandwidth if cached else machine.sheet.bandwidth
     time = machine.stream(traffic(source)) + passes * traffic(source) / rate / 1e3 + SMALL
     name = f"{op.base} {shape_text(source)}"
-    found = work("sort", name, time, ERROR, SELECT, outside=True)
+    found = work("sort", name, time, ROUGH, SELECT, outside=True)
     kept = op.outputs[0] if op.outputs else None
     if op.base != "topk" or kept is None or op.attributes.get("sorted") is False:
         return (found,)
@@ -81,9 +80,9 @@ def places(mask: Tensor, machine: Machine, found: Tensor | None = None) -> tuple
     name = f"nonzero {shape_text(mask)}"
     count = Tensor("count", "i64", (), "count")
     return (
-        work("sort", f"count {name}", streaming(machine, traffic(mask)), ERROR, SCAN),
+        work("sort", f"count {name}", streaming(machine, traffic(mask)), ROUGH, SCAN),
         host_copy(count, machine, to_host=True, waits=True),
-        work("sort", name, streaming(machine, traffic(mask) + written), ERROR, SCAN, outside=True),
+        work("sort", name, streaming(machine, traffic(mask) + written), ROUGH, SCAN, outside=True),
     )
 
 
@@ -107,7 +106,7 @@ def _search(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     moved = traffic(*op.inputs, *op.outputs)
     time = streaming(machine, moved, elements=op.outputs[0].numel)
-    return (work("sort", f"{op.base} {shape_text(op.outputs[0])}", time, ERROR, ROOFLINE),)
+    return (work("sort", f"{op.base} {shape_text(op.outputs[0])}", time, ROUGH, ROOFLINE),)
 
 
 def _named(rule: Rule, *names: str) -> dict[str, Rule]:

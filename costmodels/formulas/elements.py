@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from costmodels.formulas.intervals import CLOSE, UNTRACED
 from costmodels.formulas.machine import SMALL, Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.tensor import Tensor
 
 ROOFLINE = "max(flop / peak, bytes / DRAM bandwidth) (paper, III-B-1b), plus the launch floor"
-
-ERROR = 0.15
-"""90 % of the traced element-wise kernels of V100 lie within this (and 1 us) of the roofline."""
 
 BROADCAST_PER_CYCLE = 1.4
 """Elements a cycle and multiprocessor of kernels that compute an offset for each element (traced
@@ -39,7 +37,7 @@ def streaming(machine: Machine, nbytes: float, flops: float = 0.0, elements: flo
 def broadcast_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     """Return the copy of a smaller tensor into every part of a larger one."""
     time = streaming(machine, traffic(source) + traffic(result), elements=result.numel)
-    return work("elementwise", f"broadcast to {shape_text(result)}", time, ERROR, ROOFLINE)
+    return work("elementwise", f"broadcast to {shape_text(result)}", time, CLOSE, ROOFLINE)
 
 
 CROSSING_SHARE = 0.6
@@ -53,4 +51,4 @@ def transposed_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     whole = source.strides is not None and source.strides[-1:] == (1,) and result.contiguous
     nbytes = traffic(source, result) / (1.0 if whole else CROSSING_SHARE)
     time = streaming(machine, nbytes, elements=result.numel)
-    return work("transpose", f"permute {shape_text(result)}", time, 0.4, CROSSING)
+    return work("transpose", f"permute {shape_text(result)}", time, UNTRACED, CROSSING)

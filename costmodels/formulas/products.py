@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
-
-ERROR = 0.25
-"""90 % of the traced V100 products lie within this of the tile model."""
 
 TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
 VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
@@ -42,7 +40,7 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     units = machine.sheet.peak(p.dtype)[1]
     time = max(time, memory) + SMALL
     outside = units or machine.sheet.architecture not in ("volta", "ampere", "pascal")
-    error = 2 * ERROR if outside else ERROR
+    error = BORROWED if outside else FAIR
     return (work("gemm", f"{name} {tile}", time, error, formula, outside=outside),)
 
 
@@ -56,8 +54,8 @@ def _is_small(product: Product) -> bool:
 
 def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:
     time = machine.stream(product.traffic, VECTOR_SHARE) + SMALL
-    first = work("gemm", f"{name} vector", time, ERROR, VECTOR)
+    first = work("gemm", f"{name} vector", time, FAIR, VECTOR)
     if product.rows == 1 and product.depth >= 1024 and product.columns > 1:
-        add_up = work("gemm", f"{name} add up the parts", SMALL + 1.5, 0.3, VECTOR)
+        add_up = work("gemm", f"{name} add up the parts", SMALL + 1.5, FEW, VECTOR)
         return first, add_up
     return (first,)

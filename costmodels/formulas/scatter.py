@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from costmodels.formulas.elements import ERROR, ROOFLINE, streaming
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.machine import SMALL, Machine, shape_text, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.tensor import Tensor
@@ -19,9 +20,6 @@ SORT_TILE = 4096
 SORT_SMALL = 12.0
 """Microseconds of that kernel (traced: 11 for 36 keys, 13.4 for 351)."""
 
-SCATTER_ERROR = 0.3
-"""90 % interval of kernels checked on few traced shapes."""
-
 SORT = "radix sort of 8 bits a pass, each reading twice and writing once [Merrill 2011]"
 UPDATE = "distinct rows read and written at the share of bandwidth of random updates"
 
@@ -34,16 +32,16 @@ def update_time(machine: Machine, streamed: float, rows: float) -> float:
 def sort_kernel(count: int, key_bits: int, machine: Machine) -> Kernel:
     """Return the sort of pairs of 8-byte keys and values by so many low bits of the key."""
     if count <= SORT_TILE:
-        return work("index", f"sort {count} pairs", SORT_SMALL, SCATTER_ERROR, SORT)
+        return work("index", f"sort {count} pairs", SORT_SMALL, FEW, SORT)
     passes = math.ceil(key_bits / 8)
     time = passes * (machine.stream(3 * 16 * count) + 2 * SMALL)
-    return work("index", f"sort {count} pairs, {passes} passes", time, SCATTER_ERROR, SORT)
+    return work("index", f"sort {count} pairs, {passes} passes", time, FEW, SORT)
 
 
 def tiny_kernels(count: int, elements: int, machine: Machine) -> tuple[Kernel, ...]:
     """Return kernels that compute indices: so many, each over a vector of 8-byte elements."""
     time = streaming(machine, 16 * elements)
-    return (work("index", f"index arithmetic {elements}", time, ERROR, ROOFLINE),) * count
+    return (work("index", f"index arithmetic {elements}", time, CLOSE, ROOFLINE),) * count
 
 
 def add_rows(target: Tensor, values: Tensor, machine: Machine) -> tuple[Kernel, ...]:
@@ -53,9 +51,9 @@ def add_rows(target: Tensor, values: Tensor, machine: Machine) -> tuple[Kernel, 
     """
     count, size = values.shape[0] if values.rank else 1, values.nbytes
     scale = work(
-        "elementwise", f"mul {shape_text(values)}", streaming(machine, 2 * size), ERROR, ROOFLINE
+        "elementwise", f"mul {shape_text(values)}", streaming(machine, 2 * size), CLOSE, ROOFLINE
     )
     name = f"add {count} rows to {shape_text(target)}"
     rows = min(size, target.nbytes)
-    update = work("index", name, update_time(machine, size, rows), SCATTER_ERROR, UPDATE)
+    update = work("index", name, update_time(machine, size, rows), FEW, UPDATE)
     return (scale, *tiny_kernels(1, int(count), machine), update)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from costmodels.formulas.elements import ERROR as STREAM_ERROR
 from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.intervals import BORROWED, CLOSE, FEW
 from costmodels.formulas.lookup import CACHE_SHARE, SECTOR, Table
 from costmodels.formulas.machine import SMALL, Machine, work
-from costmodels.formulas.scatter import SCATTER_ERROR, sort_kernel, tiny_kernels, update_time
+from costmodels.formulas.scatter import sort_kernel, tiny_kernels, update_time
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM
 from irgraph.ir.cost import Kernel
@@ -42,9 +42,9 @@ def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tupl
         sort_kernel(one.lookups, max(one.rows - 1, 1).bit_length(), machine),
         *tiny_kernels(6, one.lookups, machine),
         work("embedding", f"partial sums {name}", streaming(machine, read + sums),
-             SCATTER_ERROR, SUMS),
+             FEW, SUMS),
         work("embedding", f"sums to rows {name}",
-             update_time(machine, sums, one.distinct * one.row / 2), SCATTER_ERROR, SUMS),
+             update_time(machine, sums, one.distinct * one.row / 2), FEW, SUMS),
     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def zeros(one: Table, machine: Machine) -> Kernel:
     """Return the fill of a gradient as large as the table."""
     name = f"fill {one.rows}x{one.width}"
     nbytes = one.rows * one.width * one.size
-    return work("fill", name, streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)
+    return work("fill", name, streaming(machine, nbytes), CLOSE, ROOFLINE)
 
 
 def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
@@ -66,7 +66,7 @@ def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     share = min(blocks / machine.sheet.sms, 1.0)
     time = machine.stream(moved, share) + SMALL
     name = f"gradient of {one.lookups} rows x{one.width}"
-    return zeros(one, machine), work("embedding", name, time, 0.5, FEATURE, outside=True)
+    return zeros(one, machine), work("embedding", name, time, BORROWED, FEATURE, outside=True)
 
 
 def max_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
@@ -75,7 +75,7 @@ def max_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     places = min(2 * SECTOR * elements, 2 * one.rows * one.row)
     time = update_time(machine, elements * (one.size + one.index_size), places / 2)
     name = f"max gradient {one.bags}x{one.width}"
-    return zeros(one, machine), work("embedding", name, time, SCATTER_ERROR, ATOMIC)
+    return zeros(one, machine), work("embedding", name, time, FEW, ATOMIC)
 
 
 def sparse_gradient(one: Table, machine: Machine, factors: int = 0) -> tuple[Kernel, ...]:
@@ -87,10 +87,10 @@ def sparse_gradient(one: Table, machine: Machine, factors: int = 0) -> tuple[Ker
     size = one.lookups * one.row
     nbytes = size + one.lookups * one.index_size + _bags_read(one, machine)
     rows = work("embedding", f"gradient rows {one.lookups}x{one.width}",
-                streaming(machine, nbytes), STREAM_ERROR, ROOFLINE)  # fmt: skip
+                streaming(machine, nbytes), CLOSE, ROOFLINE)  # fmt: skip
     scaled = work("elementwise", f"scale {one.lookups}x{one.width}",
                   streaming(machine, 2 * size, elements=one.lookups * one.width),
-                  STREAM_ERROR, ROOFLINE)  # fmt: skip
+                  CLOSE, ROOFLINE)  # fmt: skip
     return (rows, *(kernel for _ in range(factors)
                     for kernel in (*tiny_kernels(2, one.lookups, machine), scaled)))  # fmt: skip
 
@@ -101,7 +101,7 @@ def weights_gradient(one: Table, machine: Machine) -> Kernel:
     reads = Reads(one.indices, one.rows, one.lookups, one.row)
     missed = lru_misses([reads], CACHE_SHARE * machine.sheet.l2_bytes)[0] * one.row
     name = f"weight gradients {one.lookups}x{one.width}"
-    return work("embedding", name, streaming(machine, read + missed), SCATTER_ERROR, SUMS)
+    return work("embedding", name, streaming(machine, read + missed), FEW, SUMS)
 
 
 def _bags_read(one: Table, machine: Machine) -> float:

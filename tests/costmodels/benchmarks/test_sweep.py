@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,12 @@ import pytest
 
 from costmodels.benchmarks.bench import Bench, Case
 from costmodels.benchmarks.sweep import DISTRIBUTIONS
+from costmodels.evaluate.dlrm_2021 import REFERENCES
 from costmodels.families import sweeps
 from costmodels.lookups.indices import parse_distribution
 from costmodels.lookups.popularity import rows_of
+
+DOCS = Path(__file__).parents[3] / "docs" / "learned.md"
 
 
 def plan(name: str, *args: Any, **options: Any) -> list[Case]:
@@ -25,6 +30,28 @@ def test_cases_are_distinct_and_inside_their_ranges(name: str) -> None:
     for case in cases:
         for size, (least, most) in sweep.ranges.items():
             assert least <= case.sizes[size] <= most
+
+
+def test_the_documentation_holds_the_sizes_of_every_sweep() -> None:
+    rows = []
+    for name, sweep in sweeps().items():
+        sizes = ", ".join(f"{size} {least}-{most}" for size, (least, most) in sweep.ranges.items())
+        first = ", ".join("x".join(map(str, values)) for values in sweep.needed)
+        rows.append(f"| {name} | {sizes} | {first} | 2^{math.log2(sweep.most):g} |")
+    text = DOCS.read_text(encoding="utf-8").partition("| sweep | sizes | first | product |")[2]
+    assert text.split("\n\n")[0].splitlines()[2:] == rows
+
+
+def test_the_interactions_of_both_dlrm_come_first() -> None:
+    """Products of 27 vectors of 128 and of 9 of 64 with each other, and the half that is kept."""
+    needed = sweeps()["bmm"].needed
+    for model in REFERENCES.values():
+        vectors = len(model.rows) + 1
+        assert (2048, vectors, vectors, model.width) in needed
+        assert (2048, vectors) in sweeps()["index"].needed
+    linear = sweeps()["linear"].needed
+    assert (1, 2048, model.bottom[1], model.bottom[0]) in linear
+    assert (1, 2048, model.top[-1], 1024) in linear
 
 
 def test_equal_seeds_give_equal_cases() -> None:

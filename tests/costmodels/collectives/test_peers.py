@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import pi
+from statistics import NormalDist
+
 import pytest
 
 from costmodels.collectives.load import find_curve
@@ -50,6 +53,14 @@ def test_a_reduction_takes_what_its_curve_says() -> None:
     assert kernel.by == "heuristic"
     assert kernel.formula.startswith("4 ranks on one machine, as given; curve of v100 (")
     assert found.unknown == ()
+
+
+def test_the_mean_error_of_a_curve_widens_to_90_percent_of_a_normal_law() -> None:
+    (kernel,) = priced(with_ranks(Graph("g", ops=(op := reduction(),)), 4)).of(op)
+    mean_of_absolute = (2 / pi) ** 0.5
+    half = NormalDist().inv_cdf(0.95) / mean_of_absolute
+    error = find_curve("all_reduce", 4).error
+    assert kernel.spread == pytest.approx(half * error * kernel.time, rel=1e-3)
 
 
 def test_without_a_number_of_ranks_a_reduction_stays_unknown_and_is_told() -> None:
@@ -133,6 +144,8 @@ def test_messages_beyond_what_was_measured_are_outside() -> None:
     small, large = reduction(), reduction(100 * MIB)
     found = priced(with_ranks(Graph("g", ops=(small, large)), 8), "a100")
     assert [found.of(op)[0].outside for op in (small, large)] == [False, True]
+    largest = reduction(int(find_curve("all_reduce", 8, "a100").largest) // 4)
+    assert not priced(with_ranks(Graph("g", ops=(largest,)), 8), "a100").of(largest)[0].outside
 
 
 def test_an_uneven_exchange_counts_the_larger_of_sent_and_received() -> None:

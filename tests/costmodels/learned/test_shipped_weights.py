@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from costmodels.devices.library import load_device
+from costmodels.families import learned_families
 from costmodels.learnable.hardware import figures
 from costmodels.learned.weights import load_shipped, shipped
 from costmodels.training.recipe import held_out, read
@@ -26,6 +28,11 @@ def test_device_sheets_are_those_of_training(family: str) -> None:
     """A changed sheet asks for new training: `irgraph train FAMILY`."""
     for name, figures_then in load_shipped(family).made["sheets"].items():
         assert figures(load_device(name)) == pytest.approx(figures_then), name
+
+
+@pytest.mark.parametrize("family", shipped())
+def test_a_family_is_trained_as_its_shipped_weights_were(family: str) -> None:
+    assert asdict(learned_families()[family].settings) == load_shipped(family).made["settings"]
 
 
 @pytest.mark.data

@@ -1,0 +1,206 @@
+"""Convolutions: which product they are, what a trained model is asked, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from costmodels.families import rules
+from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.products import product_kernels
+from costmodels.formulas.tiles import Product
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
+from tests.costmodels.families.worked import FLOOR, PEAK, dram, width
+
+NAME = "aten.convolution"
+Shape = tuple[int, ...]
+
+
+def conv(data: Shape, weight: Shape, out: Shape, *more: Tensor, **attributes: Value) -> Op:
+    return call(NAME, tensor("x", *data), tensor("w", *weight), *more, out=out, **attributes)
+
+
+def product(batch: int, rows: int, columns: int, depth: int, dtype: str = "f32") -> float:
+    """Return what the implicit product costs on a V100."""
+    return total(product_kernels(Product(batch, rows, columns, depth, dtype, "nn"), machine()))
+
+
+@pytest.mark.parametrize(
+    ("data", "weight", "out", "expected"),
+    [
+        # pixels of the result x output channels x (input channels x window), for each group
+        ((32, 64, 56, 56), (128, 64, 3, 3), (32, 128, 28, 28), (1, 32 * 28 * 28, 128, 576)),
+        ((32, 64, 56, 56), (128, 16, 3, 3), (32, 128, 56, 56), (4, 32 * 56 * 56, 32, 144)),
+        ((8, 256, 64), (512, 256, 5), (8, 512, 64), (1, 8 * 64, 512, 1280)),
+        ((8, 1, 64, 64), (256, 1, 5, 5), (8, 256, 64, 64), (1, 8 * 64 * 64, 256, 25)),
+    ],
+)
+def test_a_convolution_is_a_product_for_each_group(
+    data: Shape, weight: Shape, out: Shape, expected: tuple[int, int, int, int]
+) -> None:
+    (found,) = kernels(conv(data, weight, out), machine())
+    assert found.time == pytest.approx(product(*expected))
+    assert width(found) == 0.5
+    assert found.outside == (expected[0] > 1 or len(data) != 4)
+
+
+def test_one_output_channel_takes_every_pixel() -> None:
+    (found,) = kernels(conv((8, 64, 56, 56), (1, 64, 3, 3), (8, 1, 56, 56)), machine())
+    one_row_of_tiles = kernels(conv((8, 64, 56, 56), (32, 64, 3, 3), (8, 32, 56, 56)), machine())
+    assert found.time == pytest.approx(one_row_of_tiles[0].time, rel=0.1)
+    grouped = conv((8, 256, 56, 56), (4, 64, 3, 3), (8, 4, 56, 56))
+    assert total(kernels(grouped, machine())) == pytest.approx(4 * found.time, rel=0.3)
+
+
+def test_a_strided_convolution_reads_the_whole_image() -> None:
+    (found,) = kernels(conv((32, 64, 56, 56), (64, 64, 1, 1), (32, 64, 28, 28)), machine())
+    moved = 4 * 64 * (32 * 56 * 56 + 64 + 32 * 28 * 28)
+    assert found.time == pytest.approx(dram(moved) + FLOOR)
+
+
+@pytest.mark.parametrize("channels", [256, 512])
+def test_a_wide_depthwise_window_runs_at_a_quarter_of_the_peak(channels: int) -> None:
+    op = conv((8, 256, 56, 56), (channels, 1, 7, 7), (8, channels, 56, 56))
+    (found,) = kernels(op, machine())
+    flop = 2 * 8 * channels * 56 * 56 * 49
+    assert found.time == pytest.approx(flop / (PEAK / 4) + FLOOR)
+    assert found.outside and width(found) == 0.5
+
+
+def test_convolutions_of_f32_run_in_tf32_where_torch_does() -> None:
+    on = machine("a100")
+    op = conv((32, 256, 56, 56), (256, 256, 3, 3), (32, 256, 56, 56))
+    half = replace(op, operands=tuple(replace(t, dtype="f16") for t in op.inputs))
+    for one, dtype in ((op, "tf32"), (half, "f16")):
+        sizes = Product(1, 32 * 56 * 56, 256, 2304, dtype, "nn")
+        assert total(kernels(one, on)) == pytest.approx(total(product_kernels(sizes, on)))
+
+
+def test_a_bias_is_added_by_a_kernel_of_its_own() -> None:
+    plain = ((8, 64, 56, 56), (64, 64, 3, 3), (8, 64, 56, 56))
+    without = kernels(conv(*plain), machine())
+    first, second = kernels(conv(*plain, tensor("c", 64)), machine())
+    assert (first,) == without
+    assert second.time == pytest.approx(dram(2 * 4 * 8 * 64 * 56 * 56) + FLOOR)
+    assert width(second) == 0.2
+
+
+def test_what_is_no_convolution_or_was_recorded_down_to_its_kernel_is_left_alone() -> None:
+    op = conv((8, 64, 56, 56), (64, 64, 3, 3), (8, 64, 56, 56))
+    inner = replace(op, name="aten.cudnn_convolution")
+    flat = replace(op, operands=(op.inputs[0], tensor("w", 64, 64)))
+    for unknown in (
+        replace(op, operands=op.operands[:1]),
+        replace(op, results=()),
+        replace(op, body=(inner,)),
+        flat,
+    ):
+        assert rules()[NAME](unknown, machine()) is None
+    empty = Op("aten.empty", (), (tensor("e", 8),))
+    noted = Op("annotation.step", (tensor("z", 8),), ())
+    assert kernels(replace(op, body=(empty, noted)), machine()) == kernels(op, machine())
+
+
+SAME: tuple[Shape, Shape, Shape] = ((32, 64, 56, 56), (128, 64, 3, 3), (32, 128, 56, 56))
+
+
+def _asked(op: Op) -> list[Mapping[str, float | str]]:
+    """Return what a trained model is asked as an op is priced."""
+    asked: list[Mapping[str, float | str]] = []
+
+    def model(sizes: Mapping[str, float | str]) -> Answer:
+        asked.append(sizes)
+        return Answer(42.0, 1.0)
+
+    base = machine()
+    first = kernels(op, Machine(base.sheet, base.software, learned={"conv2d": model}))[0]
+    assert (first.by == "learned") == bool(asked)
+    return asked
+
+
+@pytest.mark.parametrize("attributes", [{}, {"dilation": 1}, {"dilation": (1, 1)}])
+def test_a_trained_model_is_asked_about_dense_3_x_3_windows(attributes: dict[str, Value]) -> None:
+    assert _asked(conv(*SAME, **attributes)) == [
+        {
+            "dtype": "f32", "batch": 32, "in_channels": 64, "out_channels": 128, "input_size": 56,
+            "kernel_size": 3, "stride": 1, "padding": 1,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "weight", "out", "attributes"),
+    [
+        ((32, 64, 56, 28), (128, 64, 3, 3), (32, 128, 56, 28), {}),  # no square
+        ((32, 64, 1, 1), (128, 64, 3, 3), (32, 128, 1, 1), {}),  # one pixel
+        ((32, 64, 56, 56), (128, 64, 3, 3), (32, 128, 28, 28), {}),  # strided
+        ((32, 64, 56, 56), (128, 64, 1, 1), (32, 128, 56, 56), {}),
+        ((32, 64, 56, 56), (128, 64, 3, 1), (32, 128, 56, 56), {}),
+        ((32, 64, 56, 56), (128, 32, 3, 3), (32, 128, 56, 56), {}),  # two groups
+        ((32, 64, 56), (128, 64, 3), (32, 128, 56), {}),
+        ((32, 8, 16, 16, 16), (8, 8, 3, 3, 3), (32, 8, 16, 16, 16), {}),
+        (*SAME, {"dilation": 2}),
+        (*SAME, {"dilation": (1, 2)}),
+        (*SAME, {"transposed": True}),
+    ],
+)
+def test_a_trained_model_is_not_asked_about_others(
+    data: Shape, weight: Shape, out: Shape, attributes: dict[str, Value]
+) -> None:
+    assert _asked(conv(data, weight, out, **attributes)) == []
+
+
+STRIDED = (tensor("x", 8, 64, 56, 56), tensor("w", 128, 64, 3, 3), tensor("g", 8, 128, 28, 28))
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_each_gradient_is_a_product_as_large_as_the_forward_one(axes: int) -> None:
+    data, weight, grad = (replace(t, shape=t.shape[: 2 + axes]) for t in STRIDED)
+    forward = total(kernels(Op(NAME, (data, weight), (grad,)), machine()))
+    bias = tensor("gc", 128)
+    op = Op(f"{NAME}_backward", (grad, data, weight), (data, weight, bias))
+    of_data, of_weight, of_bias = kernels(op, machine())
+    assert of_data.time == of_weight.time == pytest.approx(forward)
+    assert "data gradient" in of_data.name and "weight gradient" in of_weight.name
+    assert of_bias.time == pytest.approx(dram(4 * grad.numel) + FLOOR)
+    assert width(of_bias) == 0.3
+    only = replace(op, results=(None, weight, None))
+    assert kernels(only, machine()) == (of_weight,)
+    recorded_without_results = replace(op, results=())
+    assert kernels(recorded_without_results, machine()) == (of_data, of_weight)
+    assert rules()[op.name](replace(op, operands=op.operands[:2]), machine()) is None
+    with_sizes = replace(op, operands=(*op.operands, (128,), False))
+    assert kernels(with_sizes, machine()) == (of_data, of_weight, of_bias)
+
+
+def test_older_releases_name_the_data_before_its_gradient() -> None:
+    data, weight, grad = STRIDED
+    new = Op(f"{NAME}_backward", (grad, data, weight), (data, weight))
+    old = Op("aten.cudnn_convolution_backward", (data, grad, weight), (data, weight))
+    assert kernels(old, machine()) == kernels(new, machine())
+
+
+@pytest.mark.parametrize(
+    ("base", "attributes"),
+    [("convolution", {"transposed": True}), ("cudnn_convolution_transpose", {})],
+)
+def test_a_transposed_convolution_is_the_data_gradient_of_one(
+    base: str, attributes: dict[str, Value]
+) -> None:
+    data, weight, grad = STRIDED
+    plain = kernels(Op(NAME, (data, weight), (grad,)), machine())
+    up = Op(f"aten.{base}", (grad, weight), (data,), attributes)
+    assert total(kernels(up, machine())) == pytest.approx(total(plain))
+    (found,) = kernels(replace(up, results=(data,)), machine())
+    assert found.name.startswith("transposed conv 8x64x56x56")
+
+
+def test_gradients_of_a_transposed_convolution_are_those_of_one() -> None:
+    data, weight, grad = STRIDED
+    plain = kernels(Op(f"{NAME}_backward", (grad, data, weight), (data, weight)), machine())
+    up = Op(f"{NAME}_backward", (data, grad, weight), (grad, weight), {"transposed": True})
+    assert total(kernels(up, machine())) == pytest.approx(total(plain))
