@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeVar, cast
 
 from irgraph.ir.compare import same_op
 from irgraph.ir.op import EMPTY, Op, Value
@@ -18,6 +19,23 @@ Format 2 may say what the step returns. A graph that does not know is written in
 
 END = "step.return"
 """Name of the op that stands for the end of a step in ``Graph.end``."""
+
+
+V = TypeVar("V")
+
+
+def remembered(of: Callable[[Graph], V]) -> Callable[[Graph], V]:
+    """Let a function work once for each graph, and remember what it gave: graphs never change."""
+    key = f"{of.__module__}.{of.__qualname__}"
+
+    @wraps(of)
+    def found(graph: Graph) -> V:
+        known = graph.__dict__
+        if key not in known:
+            known[key] = of(graph)
+        return cast(V, known[key])
+
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 from irgraph.ir.effects import written_by
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
@@ -19,7 +19,8 @@ UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_stri
 """Ops that give memory without values; what is in it came from the program itself."""
 
 
-def leaving(graph: Graph) -> dict[str, str]:
+@remembered
+def leaving(graph: Graph) -> Mapping[str, str]:
     """Return by name, in launch order, the kind of every tensor that leaves a step.
 
     Declared tensors leave it (``param``, ``state``, ``input``); so do ``returned``, what the step

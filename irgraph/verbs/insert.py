@@ -10,8 +10,18 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.verbs.gains import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
+
+
+COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
+"""Libraries whose ops talk to other processes."""
+
+
+def communicates(op: Op) -> bool:
+    """Tell whether an op talks to other processes."""
+    return op.name.partition(".")[0] in COMMUNICATION
 
 
 @dataclass(frozen=True)
@@ -109,8 +119,10 @@ class _Swapping:
 def check_insertion(graph: Graph, insertion: Insertion) -> None:
     """Refuse what uses a tensor that is not there yet, or a swap that would not hold.
 
-    A substitute must have the same type; the first of a pair must not be read or written through
-    another view that is older than the insertion, nor written where it outlives the step.
+    What new ops write in place must be seen by none, collectives apart: their writes are what they
+    are inserted for. A substitute must have the same type; the first of a pair must not be read or
+    written through another view that is older than the insertion, nor written where it outlives
+    the step.
     """
     cut = _cut(graph, insertion)
     defined = {d.tensor.name for d in graph.tensors}
@@ -122,6 +134,8 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
                 at = [(leaf, f"{leaf.name} defines it") for leaf in makers[:1]]
                 raise RefusedError(f"%{tensor.name} is not defined yet at that point", at)
         defined |= {t.name for t in op.outputs}
+    local = [op for op in insertion.ops if not communicates(op)]
+    Gains(graph, local).check(cut, cut - 1, insertion.at.stream)
     for old, new in insertion.swaps:
         check_type(old, new, [(insertion.at, "")])
         _check_views(old, new, graph, cut, defined)

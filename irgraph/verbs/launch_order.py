@@ -8,7 +8,7 @@ from dataclasses import replace as changed
 
 from irgraph.ir.dependence import Dependence, dependences, shortest_chain
 from irgraph.ir.edit import Edit
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.schema import parse_schema
 from irgraph.verbs.refusal import RefusedError, describe
@@ -102,6 +102,7 @@ def crossing(order: Sequence[int], found: Sequence[Dependence]) -> list[Dependen
     return [d for d in found if place[d.before] > place[d.after]]
 
 
+@remembered
 def declared(graph: Graph) -> frozenset[str]:
     """Return the names of the ops whose schemas the model brings."""
     return frozenset(parse_schema(text).name for text in graph.schemas)

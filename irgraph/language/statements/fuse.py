@@ -24,6 +24,7 @@ from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import check_losses, rest_of
 from irgraph.verbs.fuse import Fusion
+from irgraph.verbs.gains import check_gains
 from irgraph.verbs.partition import Parting, partition
 from irgraph.verbs.pending import Pending
 from irgraph.verbs.refusal import RefusedError, describe
@@ -212,8 +213,9 @@ class _Fusing:
         by, assuming = self.frame.caller or "script", self.statement.assuming
         with self.refusals.attempt(self._not_fused(matches)):
             new = filler.make(self.new, self.state.graph.schemas)
-            fusion = self.pending.fuse(groups, [new], by=by, assuming=assuming, known=known)
             members: list[Op] = [op for group in groups for op in group]
+            check_gains(self.pending.around(groups), members, [new])
+            fusion = self.pending.fuse(groups, [new], by=by, assuming=assuming, known=known)
             self.state.drop(members, [t.name for t in fusion.op.outputs], self.statement)
             self.replaced += len(members)
             self.done.append(fusion)

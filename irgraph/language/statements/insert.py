@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from irgraph.diagnostics import Diagnostic, near
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_sequence, check_used
@@ -18,10 +18,7 @@ from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.make import make_ops, names_of
-from irgraph.verbs.insert import Insertion, check_insertion, insert
-
-COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
-"""Libraries whose ops talk to other processes."""
+from irgraph.verbs.insert import Insertion, check_insertion, communicates, insert
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Insert(Statement):
         state.graph, new = insert(was, found)
         frame.name_ops(self.named, new, anchor.selection)
         entry = frame.entry_of(self, selected, anchor.selection)
-        if any(map(_communicates, new)) and not any(map(_communicates, was.leaves())):
+        if any(map(communicates, new)) and not any(map(communicates, was.leaves())):
             entry = replace(entry, warnings=(self._first_communication(len(new)),))
         return replace(
             entry,
@@ -90,10 +87,6 @@ class Insert(Statement):
         added = counted(made, "added op")
         message = f"the model had no collectives before; running {added} needs several processes"
         return Diagnostic(message, self.place, severity="note")
-
-
-def _communicates(op: Op) -> bool:
-    return op.name.partition(".")[0] in COMMUNICATION
 
 
 def _tensor(values: Mapping[str, Value], name: str) -> Tensor:

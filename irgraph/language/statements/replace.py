@@ -20,6 +20,7 @@ from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import check_losses
 from irgraph.language.templates.make import make_ops, names_of
 from irgraph.verbs.fuse import Fusion
+from irgraph.verbs.gains import check_gains
 from irgraph.verbs.pending import Pending
 
 
@@ -63,6 +64,7 @@ class Replace(Statement):
                 tensors = [value for value in redefined if isinstance(value, Tensor)]
                 check_losses(selected.index, match, self.template.ops, tensors, state.kept)
                 by, members = frame.caller or "script", selected.members(match)
+                check_gains(pending.around([members]), members, ops)
                 done.append(pending.fuse([members], ops, by=by, assuming=self.assuming))
                 state.drop(members, [t.name for t in tensors], self)
                 matches.append(match)
