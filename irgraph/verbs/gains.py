@@ -50,26 +50,25 @@ class Gains:
                 outer = (t for t in touched if t.buffer not in own)
                 gained += [(op, t) for t in outer if not _covers(known, t)]
 
-    def check(self, first: int, last: int, stream: str) -> None:
+    def check(self, first: int, last: int) -> None:
         """Refuse what others could tell, of new ops that stand among the leaves at these places.
 
-        Nobody may touch later what is written anew, nor on another stream, nor after the step;
-        what is read anew must not be written in between, nor on another stream.
+        Nobody may touch what is written anew, from the first place on or after the step; what is
+        read anew must not be written in between. Streams are checked where a script ends.
         """
         for _, tensor in self.writes:
             self._check_kept(tensor)
         for _, tensor in self.writes:
             for place, leaf in self._others(tensor):
-                if place >= first or leaf.stream != stream:
+                if place >= first:
                     reason = f"%{tensor.name} would be written, and is used elsewhere"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} uses it")])
         brings = declared(self.graph)
         for _, tensor in self.reads:
             for place, leaf in self._others(tensor):
                 writes = any(overlap(t, tensor) for t in effects(leaf, brings).writes)
-                if writes and (first <= place <= last or leaf.stream != stream):
-                    when = "meanwhile" if leaf.stream == stream else "on another stream"
-                    reason = f"%{tensor.name} would be read, and is written {when}"
+                if writes and first <= place <= last:
+                    reason = f"%{tensor.name} would be read, and is written in between"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])
 
     def _others(self, tensor: Tensor) -> Iterator[tuple[int, Op]]:
@@ -82,7 +81,8 @@ class Gains:
     def _check_kept(self, tensor: Tensor) -> None:
         graph, kinds = self.graph, leaving(self.graph)
         near = graph.touching.get(tensor.buffer, ())
-        names = {t.name for _, leaf in near for t in (*leaf.inputs, *leaf.outputs)}
+        touched = (t for _, leaf in near for t in (*leaf.inputs, *leaf.outputs))
+        names = {t.name for t in touched if overlap(t, tensor)}
         kept = {kinds[name] for name in names & kinds.keys()} & KEPT.keys()
         if kept or tensor.buffer in graph.lasting:
             what = KEPT[min(kept)] if kept else "outlives the step"
@@ -94,7 +94,7 @@ def check_gains(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
     gains = Gains(graph, new, members)
     if gains.reads or gains.writes:
         places = [graph.places[id(leaf)] for member in members for leaf in member.leaves()]
-        gains.check(min(places), max(places), members[0].stream)
+        gains.check(min(places), max(places))
 
 
 def _by_buffer(tensors: Iterable[Tensor]) -> Mapping[str, Mapping[str, Tensor]]:

@@ -135,7 +135,7 @@ def check_insertion(graph: Graph, insertion: Insertion) -> None:
                 raise RefusedError(f"%{tensor.name} is not defined yet at that point", at)
         defined |= {t.name for t in op.outputs}
     local = [op for op in insertion.ops if not communicates(op)]
-    Gains(graph, local).check(cut, cut - 1, insertion.at.stream)
+    Gains(graph, local).check(cut, cut - 1)
     for old, new in insertion.swaps:
         check_type(old, new, [(insertion.at, "")])
         _check_views(old, new, graph, cut, defined)
