@@ -14,7 +14,6 @@ from irgraph.verbs.gains import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 
-
 COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
 """Libraries whose ops talk to other processes."""
 
