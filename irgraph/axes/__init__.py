@@ -1,6 +1,6 @@
-"""Axes that must have one size: what follows where one axis of one tensor is resized.
+"""Size constraints between axes: what must change when one axis of one tensor is resized.
 
-``relations`` says how sizes at one op hang together, ``rules`` and ``views`` know that for the
-ops of captured steps, ``probe`` asks torch's meta device for all others; ``spread`` follows a
-change through a graph, ``layout`` lays the tensors out anew, and ``resized`` makes the graph.
+``relations`` are the constraints of one op. ``rules`` and ``views`` know them for the ops of
+captured steps; ``probe`` asks torch's meta device about all others. ``propagation`` carries a
+change through a graph, ``layout`` computes strides and offsets, ``resized`` builds the graph.
 """

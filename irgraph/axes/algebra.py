@@ -1,7 +1,7 @@
-"""Arithmetic with sizes that remember their expressions, while one axis grows by steps.
+"""Arithmetic on symbolic sizes while one axis grows by steps.
 
-Growth is the dimension ``GROWTH``: 0 is the graph as it stands, 1 a size larger by ``STEP``. Every
-expression is worth today's size at growth 0.
+Growth is the dimension ``GROWTH``: 0 is the graph as it stands, 1 a size larger by ``STEP``. At
+growth 0 every expression has the current size as its value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GROWTH = "~growth"
 """A name that no dimension of a model can have."""
 
 STEP = 50400
-"""What a size grows by at growth 1: divisible by 1 to 10, 25 and 32, for axes that are split."""
+"""Growth of a size at growth 1: divisible by 1 to 10, 25 and 32, so that split axes stay whole."""
 
 
 def terms_of(size: int) -> tuple[Term, ...]:
@@ -44,7 +44,7 @@ class Algebra:
         return evaluate(size.terms, dims)
 
     def grows(self, size: int) -> bool:
-        """Tell whether a size depends on the growth."""
+        """Return whether a size depends on the growth."""
         return isinstance(size, Dim) and any(GROWTH in factors for factors, _ in size.terms)
 
     def plus(self, *sizes: int) -> int:
@@ -78,7 +78,7 @@ class Algebra:
         return self.make(quotient) if divisor else None
 
     def scaled(self, size: int, ratio: Fraction) -> int | None:
-        """Return a multiple of a size, or ``None`` where coefficients do not stay whole."""
+        """Return a multiple of a size, or ``None`` where coefficients would not be whole."""
         terms = [(names, count * ratio) for names, count in terms_of(size)]
         if any(count.denominator != 1 for _, count in terms):
             return None

@@ -1,17 +1,17 @@
-"""Parts of an axis: where pieces stand side by side, each starts where those before it end."""
+"""Slices of an axis: adjacent slices move together, each starting where the one before ends."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from irgraph.axes.around import Around
+from irgraph.axes.def_use import DefUse
 from irgraph.axes.relations import AxisOf, Relation, Site, Sum, axis
 from irgraph.axes.views import PIECES
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of an axis: where it starts, how long it is, and the ops that take it."""
+    """A slice of an axis: its start, its length, and the ops that take it."""
 
     start: int
     part: AxisOf
@@ -21,21 +21,21 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Pieces of one axis in order, and what they are together."""
+    """Pieces of one axis in order, and their sum."""
 
     pieces: tuple[Piece, ...]
     total: Sum
 
 
 class Pieces:
-    """The parts that ops take of axes."""
+    """The slices that ops take of axes."""
 
-    def __init__(self, around: Around) -> None:
-        self._around = around
+    def __init__(self, uses: DefUse) -> None:
+        self._uses = uses
         self.rows: dict[AxisOf, Row | None] = {}
 
     def relation(self, site: Site) -> Relation:
-        """Return how sizes hang together where a part of an axis is taken."""
+        """Return the size constraints of an op that slices an axis."""
         x, y = site.inputs[0], site.outputs[0]
         dim = _dim(site)
         found = Relation()
@@ -56,7 +56,7 @@ class Pieces:
         return found
 
     def _row(self, whole: AxisOf, site: Site) -> Row | None:
-        """Return the pieces that stand beside one; ``None`` where some overlap."""
+        """Return the pieces of the same axis; ``None`` where some overlap."""
         if whole not in self.rows:
             self.rows[whole] = self._found(whole, site)
         return self.rows[whole]
@@ -64,7 +64,7 @@ class Pieces:
     def _found(self, whole: AxisOf, site: Site) -> Row | None:
         dim = _dim(site)
         by_part: dict[AxisOf, list[Site]] = {}
-        for other in self._around.touching(whole[0]):
+        for other in self._uses.touching(whole[0]):
             if other.op.name not in PIECES or other.inputs[0].name != whole[0]:
                 continue
             if _dim(other) == dim and _explicit(other) is not None:
@@ -89,7 +89,7 @@ def _dim(site: Site) -> int:
 
 
 def _explicit(site: Site) -> int | None:
-    """Return where a piece starts that has a start and an end of its own; ``None`` for others."""
+    """Return the start of a piece with an explicit start and end; ``None`` for others."""
     start_name, end_name = PIECES[site.op.name]
     start, end = site.number_of(start_name, 0), site.attribute(end_name)
     size = site.inputs[0].shape[_dim(site)]

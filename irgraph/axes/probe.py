@@ -1,4 +1,4 @@
-"""Ops that no rule knows: torch's meta device is asked which sizes must change together."""
+"""Ops without a rule: torch's meta device is asked which sizes must change together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from irgraph.axes.algebra import STEP, Algebra
 from irgraph.axes.relations import Site
-from irgraph.axes.views import dense
+from irgraph.axes.views import dense_strides
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
@@ -18,15 +18,15 @@ Place = tuple[str, int, int]
 """``in`` or ``out``, which tensor, which axis; or an argument's name, 0, which item of a list."""
 
 Change = tuple[frozenset[Place], tuple[tuple[Place, Fraction], ...]]
-"""Places that change together, and by what share of that results follow."""
+"""Places that change together, and the share of that change in each result."""
 
 PLAIN = Algebra({})
 
 
 def together(site: Site, place: Place, schemas: Sequence[str]) -> Change | None:
-    """Return what must change with one place of an op; ``None`` where nothing makes that fit.
+    """Return what must change with one place of an op; ``None`` where nothing allows it.
 
-    For a result the places are those of operands and arguments that change it just so.
+    For a result: the places of operands and arguments that change it by the same amount.
     """
     shown = tuple((t.dtype, tuple(map(int, t.shape)), t.strides) for t in site.inputs)
     made = tuple(tuple(map(int, t.shape)) for t in site.outputs)
@@ -35,7 +35,7 @@ def together(site: Site, place: Place, schemas: Sequence[str]) -> Change | None:
 
 
 def agrees(site: Site, sizes: Mapping[Place, int], schemas: Sequence[str]) -> bool:
-    """Tell whether torch returns results of some sizes for operands and arguments of some sizes."""
+    """Return whether torch's results for resized operands and arguments have the given sizes."""
     asked = _Asked(site.op, tuple(schemas), None)
     steps = {place: size - asked.size(place) for place, size in sizes.items()}
     base, then = asked.shapes({}), asked.shapes({p: s for p, s in steps.items() if p[0] != "out"})
@@ -58,7 +58,7 @@ def _plain(value: Value) -> object:
 
 
 class _Asked:
-    """An op as a question: two are the same where names, types and arguments are."""
+    """An op to be asked about; equal where names, types and arguments are."""
 
     def __init__(self, op: Op, schemas: tuple[str, ...], key: object) -> None:
         self.op, self.schemas, self._key = op, schemas, key
@@ -88,7 +88,7 @@ class _Asked:
         return int(found) if isinstance(found, int) else -1
 
     def alike(self, size: int) -> tuple[list[Place], list[Place]]:
-        """Return the axes of operands, and the arguments, that are of one size."""
+        """Return the axes of operands, and the arguments, that have one size."""
         held = self.op.inputs
         places = [("in", i, a) for i, t in enumerate(held) for a in range(t.rank)]
         found: list[Place] = []
@@ -132,7 +132,7 @@ def _fits(
 def _smallest(
     asked: _Asked, chosen: set[Place], place: Place, base: list[tuple[int, ...]]
 ) -> Change | None:
-    """Leave out what need not change; the arguments first."""
+    """Drop what need not change, arguments first."""
     wanted = place if place[0] == "out" else None
     for candidate in sorted(chosen - {place}, key=lambda p: p[0] == "in"):
         fewer = chosen - {candidate}
@@ -161,7 +161,7 @@ def _changed(op: Op, steps: Mapping[Place, int]) -> Op:
         shape = tuple(int(size) + grown.get(i, 0) for i, size in enumerate(old.shape))
         strides = old.strides
         if strides is not None and grown:
-            strides = tuple(dense(old, shape, PLAIN) or _ordered(strides, shape))
+            strides = tuple(dense_strides(old, shape, PLAIN) or _ordered(strides, shape))
         return replace(old, shape=shape, strides=strides)
 
     def value(old: Value, name: str, place: int = -1) -> Value:
@@ -178,7 +178,7 @@ def _changed(op: Op, steps: Mapping[Place, int]) -> Op:
 
 
 def _ordered(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Return steps in the same order that leave room for a larger shape; repeats stay."""
+    """Return strides in the same order with room for a larger shape; zero strides stay."""
     found = [0] * len(shape)
     step = 1
     for i in sorted(range(len(shape)), key=lambda i: strides[i]):

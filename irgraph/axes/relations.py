@@ -1,4 +1,4 @@
-"""How sizes at one op hang together."""
+"""The size constraints of one op."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spot: TypeAlias = Union[AxisOf, Argument]
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """One size is others together, and perhaps some more that stays as it is.
+    """One size is the sum of others, and perhaps of a constant rest.
 
     Where it is ``loose``, parts are missing: the whole may grow by more than they do.
     """
@@ -34,7 +34,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Some sizes multiply to what others multiply to: axes that are split or merged."""
+    """Two products of sizes are equal: axes that are split or merged."""
 
     before: tuple[Spot, ...]
     after: tuple[Spot, ...]
@@ -42,7 +42,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """One size grows by a share of what another grows by."""
+    """One size grows by a fraction of the growth of another."""
 
     cause: Spot
     effect: Spot
@@ -51,7 +51,7 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """One size is a multiple of another and follows it, but not the other way round."""
+    """One size is a multiple of another and follows it, but not the reverse."""
 
     cause: Spot
     effect: Spot
@@ -60,13 +60,13 @@ class Follow:
 
 @dataclass(slots=True)
 class Relation:
-    """All that one op says about sizes; what it does not name, it pins.
+    """All size constraints of one op; sizes that it does not name are fixed.
 
     Attributes:
         equal: groups of one size.
         sums, products, slopes, follows: as their classes say.
-        free: sizes that matter to nothing else.
-        steps: sizes that may grow by multiples of a number only.
+        free: sizes that depend on nothing else.
+        steps: sizes that must grow by multiples of a number.
         asked: whether torch must be asked for spots that are not named yet.
     """
 
@@ -80,7 +80,7 @@ class Relation:
     asked: bool = False
 
     def named(self) -> set[Spot]:
-        """Return every spot that the op lets change."""
+        """Return every spot that may change."""
         found = set(self.free)
         for group in self.equal:
             found.update(group)
@@ -96,7 +96,7 @@ class Relation:
 
 
 class Site:
-    """An op at which sizes meet, with its tensors listed once."""
+    """An op with size constraints, its tensors listed once."""
 
     __slots__ = ("inputs", "number", "op", "outputs")
 
@@ -108,7 +108,7 @@ class Site:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Every tensor that it takes or returns."""
+        """Every operand and result."""
         return self.inputs + self.outputs
 
     def argument(self, name: str, place: int = -1) -> Argument:
@@ -153,7 +153,7 @@ def aligned_at(place: int, tensors: Sequence[Tensor]) -> list[tuple[Spot, ...]]:
 
 
 def aligned(tensors: Sequence[Tensor]) -> list[tuple[Spot, ...]]:
-    """Return groups of axes that broadcasting holds against each other."""
+    """Return groups of axes that broadcasting aligns."""
     rank = max((t.rank for t in tensors), default=0)
     groups: list[tuple[Spot, ...]] = []
     for back in range(1, rank + 1):

@@ -1,4 +1,4 @@
-"""A graph with one axis, and all that must follow, at another size."""
+"""A graph with one axis, and all sizes tied to it, resized."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 from math import gcd, lcm, sqrt
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
-from irgraph.axes.layout import arguments, laid_out
+from irgraph.axes.layout import arguments, layouts
+from irgraph.axes.propagation import Propagation
 from irgraph.axes.relations import Argument, AxisOf
-from irgraph.axes.sizes import PinnedError
-from irgraph.axes.spread import Spread
-from irgraph.axes.views import Lying
+from irgraph.axes.sizes import FixedSizeError
+from irgraph.axes.views import Layout
 from irgraph.ir.dim import Dim, Term
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
@@ -20,13 +20,13 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, oversized, tight
 
 REMEMBERED = 8
-"""Changes that are remembered with their graphs: most graphs are resized more than once."""
+"""Cached propagations, with their graphs: most graphs are resized more than once."""
 
 Key = tuple[int, tuple[AxisOf, ...]]
 
 
 class Growth:
-    """What follows from the growth of some axes of one size: worked out once, for any new size."""
+    """What follows from the growth of some axes of one size: computed once for any new size."""
 
     def __init__(self, graph: Graph, seeds: Sequence[AxisOf]) -> None:
         self.graph = graph
@@ -34,69 +34,71 @@ class Growth:
         self.algebra = Algebra(graph.dims)
         self.factors, self.count = _coefficient(first)
         grown = self.algebra.make([(self.factors, self.count), ((*self.factors, GROWTH), STEP)])
-        spread = Spread(graph, dict.fromkeys(seeds, grown))
-        self.around = spread.around
-        self._steps = [(site.op, spread.growth(spot), step) for site, spot, step in spread.steps()]
-        self.arguments = arguments(spread)
-        self.tensors = laid_out(spread, self.arguments)
+        change = Propagation(graph, dict.fromkeys(seeds, grown))
+        self.uses = change.uses
+        self._steps = [(site.op, change.growth(spot), step) for site, spot, step in change.steps()]
+        self.arguments = arguments(change)
+        self.tensors = layouts(change, self.arguments)
         self._grains = list(self._found_grains())
 
     @property
     def multiple(self) -> int:
-        """What new sizes must be multiples of: the dimensions that the axis follows from."""
+        """What new sizes must be multiples of: the dimensions in the axis's expression."""
         return self.algebra.make([(self.factors, 1)])
 
     def _found_grains(self) -> Iterator[tuple[int, Op | None]]:
-        """Yield what the growth must be a multiple of, and the op that makes it so."""
+        """Yield what the growth must be a multiple of, and the op that requires it."""
         for spot, size in self.arguments.items():
             yield _grain(size), self._op(spot)
-        for name, lying in self.tensors.items():
-            maker = self.around.maker(self.graph.by_name[name])
-            grain = lcm(*map(_grain, lying.shape))
-            yield grain, maker.op if maker else None
+        for name, layout in self.tensors.items():
+            producer = self.uses.producer(self.graph.by_name[name])
+            grain = lcm(*map(_grain, layout.shape))
+            yield grain, producer.op if producer else None
         for op, grown, step in self._steps:
             yield lcm(_grain(grown), step), op
 
     def at(self, size: int) -> Graph:
         """Return the graph with the axis at a size, a multiple of ``multiple``.
 
-        Raises ``PinnedError`` where an op gives no whole sizes there.
+        Raises ``FixedSizeError`` where an op would get sizes that are not whole.
         """
         more = size // int(self.multiple) - self.count
         for grain, op in self._grains:
             if more % grain:
                 every = self.algebra.times(self.multiple, grain)
-                told = f"{op.name if op else 'the step'} takes steps of {every} only"
-                raise PinnedError(op, f"{told}: {_nearest(size, more, grain, int(self.multiple))}")
+                message = f"{op.name if op else 'the step'} needs multiples of {every}"
+                raise FixedSizeError(
+                    op, f"{message}: {_nearest(size, more, grain, int(self.multiple))}"
+                )
         found = _Found(self.algebra, more)
-        tensors = {name: self._tensor(name, lying, found) for name, lying in self.tensors.items()}
+        tensors = {name: self._tensor(name, layout, found) for name, layout in self.tensors.items()}
         given = {spot: found(size, self._op(spot)) for spot, size in self.arguments.items()}
         return _Rebuilt(self.graph, tensors, self._by_op(given)).graph()
 
     def _by_op(self, given: Mapping[Argument, int]) -> dict[int, dict[tuple[str, int], int]]:
         found: dict[int, dict[tuple[str, int], int]] = {}
         for (number, name, place), size in given.items():
-            found.setdefault(id(self.around.sites[number].op), {})[name, place] = size
+            found.setdefault(id(self.uses.sites[number].op), {})[name, place] = size
         return found
 
     def _op(self, spot: Argument) -> Op:
-        return self.around.sites[spot[0]].op
+        return self.uses.sites[spot[0]].op
 
-    def _tensor(self, name: str, lying: Lying, found: _Found) -> Tensor:
+    def _tensor(self, name: str, layout: Layout, found: _Found) -> Tensor:
         old = self.graph.by_name[name]
-        maker = self.around.maker(old)
-        op = maker.op if maker else None
-        shape = tuple(found(size, op) for size in lying.shape)
-        steps = tuple(found(step, op) for step in lying.steps)
-        start = found(lying.start, op)
+        producer = self.uses.producer(old)
+        op = producer.op if producer else None
+        shape = tuple(found(size, op) for size in layout.shape)
+        steps = tuple(found(step, op) for step in layout.strides)
+        start = found(layout.offset, op)
         made = replace(old, shape=shape, strides=tight(shape, steps), offset=start)
         if problem := oversized(made):
-            raise PinnedError(op, problem)
+            raise FixedSizeError(op, problem)
         return made
 
 
 class _Found:
-    """Sizes where an axis is larger by some number; most stand in many places."""
+    """Sizes at one growth of the axis, cached: most occur in many places."""
 
     def __init__(self, algebra: Algebra, more: int) -> None:
         self._algebra = algebra
@@ -104,14 +106,14 @@ class _Found:
         self._known: dict[tuple[Term, ...], int] = {}
 
     def __call__(self, size: int, op: Op | None) -> int:
-        """Return a size, which ``op`` makes so."""
+        """Return the value of a size; ``op`` is named in the error."""
         if not isinstance(size, Dim):
             return size
         known = self._known.get(size.terms)
         if known is None:
             found = self._algebra.at(size, self._more)
             if found is None or found < 0:
-                raise PinnedError(op, f"{op.name if op else 'the step'} leaves no size for it")
+                raise FixedSizeError(op, f"{op.name if op else 'the step'} allows no such size")
             known = self._known[size.terms] = found
         return known
 
@@ -123,13 +125,13 @@ def _grain(size: int) -> int:
 
 
 def _nearest(size: int, more: int, grain: int, multiple: int) -> str:
-    """Return the sizes on both sides that would do."""
+    """Return the nearest valid sizes."""
     below, above = size - more % grain * multiple, size + -more % grain * multiple
-    return f"{below} or {above} would do" if below > 0 else f"{above} would do"
+    return f"nearest valid sizes: {below}, {above}" if below > 0 else f"nearest valid size: {above}"
 
 
 def growth_of(graph: Graph, seeds: Sequence[AxisOf]) -> Growth:
-    """Return what follows from the growth of some axes, remembered for the latest graphs."""
+    """Return what follows from the growth of some axes, cached for the latest graphs."""
     key = (id(graph), tuple(seeds))
     found = _remembered.pop(key, None)
     if found is None:
@@ -144,7 +146,7 @@ _remembered: OrderedDict[Key, Growth] = OrderedDict()
 
 
 def _coefficient(size: int) -> tuple[tuple[str, ...], int]:
-    """Return a size as a product of dimensions and a number; sums count as numbers."""
+    """Return a size as a product of dimensions and a coefficient; sums count as numbers."""
     terms = terms_of(size)
     if len(terms) == 1:
         return terms[0]
@@ -152,7 +154,7 @@ def _coefficient(size: int) -> tuple[tuple[str, ...], int]:
 
 
 class _Rebuilt:
-    """Exchanges tensors and arguments; what does not change stays the same object."""
+    """Replaces tensors and arguments; unchanged ops stay the same object."""
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class _Rebuilt:
         self._given = given
 
     def graph(self) -> Graph:
-        """Return the graph with all exchanged."""
+        """Return the graph with all replaced."""
         declared = tuple(replace(d, tensor=self.tensor(d.tensor)) for d in self._graph.tensors)
         return replace(
             self._graph,
@@ -211,14 +213,14 @@ class _Rebuilt:
         return given.get((name, -1), value)
 
     def _scale(self, op: Op, scale: Value) -> Value:
-        """Return what attention divides by: where it follows from the width of a head, it does."""
+        """Return the scale of attention, updated where it is 1 / sqrt(width of a head)."""
         width = op.inputs[0].shape[-1] if op.inputs and op.inputs[0].rank == 4 else 0
         new = self.tensor(op.inputs[0]).shape[-1] if width else 0
         follows = new != width and isinstance(scale, float) and scale == 1 / sqrt(width)
         return 1 / sqrt(new) if follows else scale
 
     def _averaged(self, op: Op, body: tuple[Op, ...]) -> tuple[Op, ...]:
-        """Return the body of a mean's gradient, divided by as many elements as there are now."""
+        """Return the body of a mean's gradient, with its divisor updated to the new count."""
         algebra = Algebra(self._graph.dims)
         done = []
         for old, new in zip(op.body, body, strict=True):
@@ -236,7 +238,7 @@ class _Rebuilt:
 
 
 def _count(scope: Op, op: Op, algebra: Algebra) -> int | None:
-    """Return how many elements of what an op takes stand for one of what a scope takes."""
+    """Return how many elements of an op's input correspond to one of the scope's input."""
     if not (scope.inputs and op.inputs):
         return None
     whole, mean = (algebra.times(*t.shape) for t in (op.inputs[0], scope.inputs[0]))

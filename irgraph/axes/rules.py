@@ -1,4 +1,4 @@
-"""How sizes hang together at the ops of captured steps: what needs no question to torch."""
+"""Size constraints of the ops of captured steps, which torch need not be asked about."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ ALIGNED = frozenset((
     "aten.binary_cross_entropy", "aten.binary_cross_entropy_backward",
     "aten.binary_cross_entropy_with_logits",
 ))  # fmt: skip
-"""Ops whose tensors all have one shape, up to broadcasting, besides those that torch calls so."""
+"""Pointwise ops, up to broadcasting, that torch does not tag as such."""
 
 
 def relation_of(site: Site) -> Relation:
-    """Return how sizes hang together at an op; ``asked`` is set where no rule is known."""
+    """Return the size constraints of an op; ``asked`` is set where there is no rule."""
     name = site.op.name
     rule = RULES.get(name)
     if rule is not None:
@@ -54,7 +54,7 @@ def relation_of(site: Site) -> Relation:
 
 
 def has_rule(name: str) -> bool:
-    """Tell whether an op's arguments may be sizes that must follow, so that a scope counts too."""
+    """Return whether an op has a rule: its arguments may be sizes, so that a scope counts too."""
     return name in RULES
 
 
@@ -111,7 +111,7 @@ def _reduced(site: Site) -> Relation:
 
 
 def _filled(site: Site) -> Relation:
-    """Factories: ``size`` says the shape; operands only lend their type."""
+    """Factories: ``size`` says the shape; operands give only their type."""
     y = site.outputs[0]
     found = Relation(free={spot for x in site.inputs for spot in axes(x)})
     sizes = site.sizes("size")
@@ -120,7 +120,7 @@ def _filled(site: Site) -> Relation:
 
 
 def _joined(site: Site) -> Relation:
-    """``cat``: the axis ``dim`` of the result is those of the operands behind one another."""
+    """``cat``: the axis ``dim`` of the result is the sum of the operands'."""
     y = site.outputs[0]
     dim = site.number_of("dim", 0) % y.rank
     parts = [x for x in site.inputs if x.rank == y.rank]
@@ -153,7 +153,7 @@ def _embedding_backward(site: Site) -> Relation:
 
 
 def _bags(site: Site) -> Relation:
-    """``embedding_bag``: each bag keeps its number of lookups where the bags grow."""
+    """``embedding_bag``: bags keep their number of lookups as their count grows."""
     w, indices, offsets = site.inputs[:3]
     y, *others = site.outputs
     found = Relation(equal=[(axis(w, -1), axis(y, -1))], free={axis(w, 0)})
@@ -233,7 +233,7 @@ def _channels(site: Site) -> Relation:
 
 
 def _each(site: Site, name: str, count: int, default: int) -> list[int]:
-    """Return an argument with a number for each axis; one number is for all."""
+    """Return an argument with one number per axis; a single number applies to all."""
     value = site.attribute(name)
     given = value if isinstance(value, tuple) else (value,) if isinstance(value, int) else ()
     numbers = [int(n) for n in given if isinstance(n, int)] or [default]
@@ -241,7 +241,7 @@ def _each(site: Site, name: str, count: int, default: int) -> list[int]:
 
 
 def _strided(x: Tensor, ys: Iterable[Tensor], strides: Sequence[int]) -> list[Slope]:
-    """Return how the places of windows grow with the images, and these with them."""
+    """Relate the number of window positions to the size of the images."""
     found = []
     for y in ys:
         for back, stride in enumerate(reversed(strides), 1):
@@ -296,7 +296,7 @@ def _pool(site: Site) -> Relation:
 
 
 def _adaptive(site: Site) -> Relation:
-    """Pooling to a given size: images may grow, what comes of them stays."""
+    """Pooling to a given size: images may grow, the result stays."""
     backward = site.op.name.endswith("_backward")
     y, x = site.inputs[:2] if backward else (site.outputs[0], site.inputs[0])
     found = Relation(equal=[(axis(x, i), axis(y, i)) for i in range(x.rank - 2)])

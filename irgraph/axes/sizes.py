@@ -1,4 +1,4 @@
-"""Sizes that grow, and what two laws about them still ask for."""
+"""Sizes that grow, and whether the constraints between them hold."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
-from irgraph.axes.around import Around
+from irgraph.axes.def_use import DefUse
 from irgraph.axes.relations import Product, Site, Spot, Sum
 from irgraph.ir.dim import Term
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 MOST = 40
-"""How often one size may grow before it is said to have no end."""
+"""How often one size may grow before propagation is taken to diverge."""
 
 
-class PinnedError(Exception):
-    """An op lets no size change that would have to; ``told`` says which and why."""
+class FixedSizeError(Exception):
+    """A size that would have to change is fixed by an op; ``message`` says which and why."""
 
-    def __init__(self, op: Op | None, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, op: Op | None, message: str) -> None:
+        super().__init__(message)
         self.op = op
-        self.told = told
+        self.message = message
 
 
 class Sizes:
     """The sizes of a graph, some of which grow.
 
     Attributes:
-        sizes: the expressions of those that do.
+        sizes: expressions of the sizes that grow.
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.around = Around(graph)
+        self.uses = DefUse(graph)
         self.algebra = Algebra(graph.dims)
         self.sizes: dict[Spot, int] = {}
         self._queue: deque[int] = deque()
@@ -43,9 +43,9 @@ class Sizes:
     def base(self, spot: Spot) -> int:
         """Return a size as it stands in the graph."""
         if len(spot) == 2:
-            return self.around.tensors[spot[0]].shape[spot[1]]
+            return self.uses.tensors[spot[0]].shape[spot[1]]
         number, name, item = spot
-        value = self.around.sites[number].op.attributes.get(name)
+        value = self.uses.sites[number].op.attributes.get(name)
         found = value[item] if isinstance(value, tuple) else value
         return found if isinstance(found, int) else 0
 
@@ -63,14 +63,14 @@ class Sizes:
         return self.algebra.minus(self.size(spot), self.base(spot))
 
     def grow(self, spot: Spot, size: int, by: Site | None = None) -> bool:
-        """Let a size be at least an expression; tell whether that is new."""
+        """Raise a size to at least an expression; return whether it grew."""
         if self.algebra.later(size) <= self.later(spot):
             return False
         self._times[spot] = self._times.get(spot, 0) + 1
         if self._times[spot] > MOST or int(size) != self.base(spot):
-            raise PinnedError(by.op if by else None, f"{self.called(spot)} finds no size")
+            raise FixedSizeError(by.op if by else None, f"{self.describe(spot)} has no finite size")
         self.sizes[spot] = size
-        touched = self.around.touching(spot[0]) if len(spot) == 2 else [self._site(spot)]
+        touched = self.uses.touching(spot[0]) if len(spot) == 2 else [self._site(spot)]
         for site in touched:
             if site.number not in self._queued:
                 self._queued.add(site.number)
@@ -78,27 +78,27 @@ class Sizes:
         return True
 
     def grow_all(self, spots: Iterable[Spot], size: int, by: Site) -> bool:
-        """Let some sizes grow to the same; tell whether any of them did."""
+        """Raise some sizes to one expression; return whether any grew."""
         return any([self.grow(spot, size, by) for spot in spots])  # noqa: C419  (all must grow)
 
     def waiting(self) -> Iterator[Site]:
-        """Yield the sites at which something has grown, until there are none left."""
+        """Yield the sites at which something has grown, until none are left."""
         while self._queue:
             number = self._queue.popleft()
             self._queued.discard(number)
-            yield self.around.sites[number]
+            yield self.uses.sites[number]
 
-    def called(self, spot: Spot) -> str:
-        """Return how messages call a size."""
+    def describe(self, spot: Spot) -> str:
+        """Return a size as messages write it."""
         if len(spot) == 2:
             return f"%{spot[0]}.shape[{spot[1]}] = {int(self.base(spot))}"
         return f"{spot[1]} = {int(self.base(spot))}"
 
     def _site(self, spot: Spot) -> Site:
-        return self.around.sites[int(spot[0])]
+        return self.uses.sites[int(spot[0])]
 
     def together(self, total: Sum) -> int:
-        """Return what a whole is by its parts."""
+        """Return the sum that the parts give."""
         growths: dict[tuple[Term, ...], int] = {}
         counts: Counter[tuple[Term, ...]] = Counter()
         for part in total.parts:
@@ -110,18 +110,18 @@ class Sizes:
         grown = (self.algebra.times(n, growths[key]) for key, n in counts.items())
         return self.algebra.plus(self.base(total.whole), *grown)
 
-    def is_broken(self, law: Sum | Product) -> bool:
-        """Tell whether a whole is more than its parts, or two products differ."""
-        if isinstance(law, Sum):
-            return self.later(law.whole) > self.algebra.later(self.together(law))
-        return self.sides(law)[1] is not None
+    def is_violated(self, constraint: Sum | Product) -> bool:
+        """Return whether a whole exceeds its parts, or two products differ."""
+        if isinstance(constraint, Sum):
+            return self.later(constraint.whole) > self.algebra.later(self.together(constraint))
+        return self.sides(constraint)[1] is not None
 
     def whole(self, product: Product) -> list[tuple[Spot, int]]:
-        """Return the axes of which one could grow alone by whole steps."""
+        """Return the axes that could satisfy a product alone, growing by whole steps."""
         return [found for found in self.factors(product) if _whole_steps(found[1])]
 
     def factors(self, product: Product) -> Iterator[tuple[Spot, int]]:
-        """Yield the axes of which one could grow alone, the last ones first."""
+        """Yield the axes that could satisfy a product alone, last ones first."""
         side, whole = self.sides(product)
         for spot in reversed(side):
             others = self.algebra.times(*(self.size(s) for s in side if s != spot))
@@ -140,5 +140,5 @@ class Sizes:
 
 
 def _whole_steps(size: int) -> bool:
-    """Tell whether a size grows by whole steps, not by shares of one."""
+    """Return whether a size grows by whole steps."""
     return all(count % STEP == 0 for names, count in terms_of(size) if GROWTH in names)

@@ -1,38 +1,38 @@
-"""Sparse tensors: what their elements follow from is not in their shape, but in what made them."""
+"""Sparse tensors: their number of elements follows from the op that made them, not their shape."""
 
 from __future__ import annotations
 
-from irgraph.axes.around import Around
+from irgraph.axes.def_use import DefUse
 from irgraph.axes.relations import AxisOf, Relation, Site, axes, axis, paired
 from irgraph.ir.tensor import Tensor
 
 PARTS = ("aten._indices", "aten._values", "aten.indices", "aten.values")
-"""Ops that return the places, or the values, of the elements of a sparse tensor."""
+"""Ops that return the indices, or the values, of a sparse tensor."""
 
 MAKERS = ("aten._sparse_coo_tensor_unsafe", "aten.sparse_coo_tensor")
-"""Ops that make a sparse tensor of places and values."""
+"""Ops that make a sparse tensor from indices and values."""
 
 
 def is_sparse(site: Site) -> bool:
-    """Tell whether an op takes a sparse tensor apart or makes one."""
+    """Return whether an op takes a sparse tensor apart or makes one."""
     return site.op.name in PARTS or site.op.name in MAKERS
 
 
-def sparse_relation(site: Site, around: Around) -> Relation | None:
-    """Return how sizes hang together at an op on sparse tensors; ``None`` at any other."""
+def sparse_relation(site: Site, uses: DefUse) -> Relation | None:
+    """Return the size constraints of an op on sparse tensors; ``None`` for any other."""
     if not (site.inputs and site.outputs):
         return None
     if site.op.name in MAKERS:
-        return _made(site, around)
+        return _made(site, uses)
     if site.op.name not in PARTS:
         return None
     whole, part = site.inputs[0], site.outputs[0]
     found = Relation(free={axis(whole, i) for i in range(whole.rank)})
     is_values = site.op.name.endswith("values")
     elements = axis(part, 0 if is_values else 1)
-    count = _elements(whole, around)
-    if count is not None and around.tensors[count[0]].shape[count[1]] == _size(part, elements):
-        around.add(count[0], site)
+    count = _elements(whole, uses)
+    if count is not None and uses.tensors[count[0]].shape[count[1]] == _size(part, elements):
+        uses.add(count[0], site)
         found.equal.append((elements, count))
     if is_values:
         found.equal += [(axis(whole, -i), axis(part, -i)) for i in range(1, part.rank)]
@@ -43,28 +43,28 @@ def _size(tensor: Tensor, spot: AxisOf) -> int:
     return tensor.shape[spot[1]]
 
 
-def _elements(whole: Tensor, around: Around) -> AxisOf | None:
+def _elements(whole: Tensor, uses: DefUse) -> AxisOf | None:
     """Return an axis that has as many elements as a sparse tensor."""
-    maker = around.maker(whole)
-    if maker is None:
+    producer = uses.producer(whole)
+    if producer is None:
         return None
-    if maker.op.name in MAKERS:
-        return axis(maker.inputs[1], 0)
-    if maker.op.name.startswith("aten._embedding_bag"):
-        return axis(maker.inputs[1], 0)
+    if producer.op.name in MAKERS:
+        return axis(producer.inputs[1], 0)
+    if producer.op.name.startswith("aten._embedding_bag"):
+        return axis(producer.inputs[1], 0)
     return None
 
 
-def _made(site: Site, around: Around) -> Relation:
+def _made(site: Site, uses: DefUse) -> Relation:
     places, values = site.inputs[:2]
     whole = site.outputs[0]
     found = Relation(equal=[(axis(places, 1), axis(values, 0))])
     found.equal += [(axis(whole, -i), axis(values, -i)) for i in range(1, values.rank)]
     sizes = site.sizes("size")
     found.equal += [(axis(whole, i), site.argument("size", i)) for i in range(len(sizes))]
-    parted = around.maker(values)
+    parted = uses.producer(values)
     source = parted.inputs[0] if parted and parted.op.name in PARTS else None
     if source is not None and source.shape == whole.shape:
-        around.add(source.name, site)
+        uses.add(source.name, site)
         found.equal += paired(axes(source), axes(whole))
     return found

@@ -1,4 +1,4 @@
-"""Ops that give other names to bytes: how their axes map, and how their results lie."""
+"""View ops: how their axes map, and the layouts of their results."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from irgraph.ir.dim import same
 from irgraph.ir.tensor import Tensor
 
 Places = list["int | None"]
-"""For each axis of a result the axis of the operand that it is, or ``None``."""
+"""For each axis of a result, the axis of the operand it comes from, or ``None``."""
 
 IDENTITY = ("aten.detach", "aten.alias", "aten.lift_fresh", "aten.view_as", "aten.positive")
 RESHAPES = {
     "aten.view": "size", "aten._unsafe_view": "size", "aten.reshape": "shape",
     "aten._reshape_alias": "size",
 }  # fmt: skip
-"""Ops that split and merge axes, and the argument that says how."""
+"""Ops that split and merge axes, and the argument that gives the shape."""
 
 PIECES = {"aten.slice": ("start", "end"), "aten.narrow": ("start", "length")}
-"""Ops that take a part of an axis, and the arguments that say which."""
+"""Ops that slice an axis, and the arguments that give the bounds."""
 
 
 def _transposed(site: Site) -> Places:
@@ -81,7 +81,7 @@ PLACES: Mapping[str, Callable[[Site], Places]] = {
 
 
 def view_relation(site: Site) -> Relation | None:
-    """Return how sizes hang together at a view; ``None`` where the op is none that is known."""
+    """Return the size constraints of a view; ``None`` for an op that is not a known view."""
     if not site.inputs or not site.outputs:
         return None
     name = site.op.name
@@ -111,7 +111,7 @@ def view_relation(site: Site) -> Relation | None:
 
 
 def _sizes_of(site: Site, found: Relation) -> None:
-    """Note that an op's argument ``size`` says the shape of its result."""
+    """Record that an op's argument ``size`` is the shape of its result."""
     y = site.outputs[0]
     for i, size in enumerate(site.sizes("size")):
         if size == y.shape[i]:
@@ -119,7 +119,7 @@ def _sizes_of(site: Site, found: Relation) -> None:
 
 
 def _split(site: Site, found: Relation, dim: int) -> None:
-    """Note that parts make up an axis; where one size is given, they share it."""
+    """Record that parts sum to an axis; with one ``size`` for all, they share it."""
     name = "split_sizes" if "split_sizes" in site.op.attributes else "split_size"
     ends = [axis(y, dim) for y in site.outputs]
     found.sums.append(Sum(axis(site.inputs[0], dim), tuple(ends)))
@@ -149,7 +149,7 @@ def _reshaped(site: Site) -> Relation:
 
 
 def grouped(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Return the smallest runs of axes of two shapes whose sizes multiply to the same."""
+    """Return the smallest runs of axes of two shapes with equal products of sizes."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(a) or j < len(b):
@@ -169,7 +169,7 @@ def grouped(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[in
 
 
 def _joined(groups: list[tuple[list[int], list[int]]]) -> list[tuple[list[int], list[int]]]:
-    """Let lone axes of size 1 be part of the group before them."""
+    """Join lone axes of size 1 to the group before them."""
     found: list[tuple[list[int], list[int]]] = []
     for before, after in groups:
         if found and not (before and after):
@@ -187,84 +187,84 @@ def _product(shape: Sequence[int], places: Sequence[int]) -> int:
 
 
 def is_known_view(site: Site) -> bool:
-    """Tell whether this module knows how the results of an op lie in its first operand."""
+    """Return whether the layouts of an op's results in its first operand are known here."""
     name = site.op.name
     return bool(site.inputs and site.outputs) and (name in PLACES or name in RESHAPES)
 
 
-class Lying:
-    """How a tensor lies in its buffer: its shape, steps and start, as expressions."""
+class Layout:
+    """Shape, strides (elements) and offset (bytes) of a tensor in its buffer, as expressions."""
 
-    __slots__ = ("shape", "start", "steps")
+    __slots__ = ("offset", "shape", "strides")
 
-    def __init__(self, shape: Sequence[int], steps: Sequence[int], start: int) -> None:
-        self.shape, self.steps, self.start = tuple(shape), tuple(steps), start
+    def __init__(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> None:
+        self.shape, self.strides, self.offset = tuple(shape), tuple(strides), offset
 
 
-def lie(
-    site: Site, x: Lying, shapes: Sequence[Sequence[int]], first: int, algebra: Algebra
-) -> list[Lying]:
-    """Return how the results of a view lie.
+def view_layouts(
+    site: Site, x: Layout, shapes: Sequence[Sequence[int]], first: int, algebra: Algebra
+) -> list[Layout]:
+    """Return the layouts of the results of a view.
 
-    ``x`` is its operand, ``shapes`` are those of its results, ``first`` is where a piece starts.
+    ``x`` is its operand, ``shapes`` are those of its results, ``first`` is the start of a slice.
     """
     name = site.op.name
     if name in RESHAPES:
-        return [Lying(shapes[0], _reshaped_steps(x, shapes[0], algebra), x.start)]
+        return [Layout(shapes[0], _reshaped_strides(x, shapes[0], algebra), x.offset)]
     places = PLACES[name](site)
     found = []
-    start = x.start
+    start = x.offset
     item = site.inputs[0].itemsize
     dim = site.number_of("dim", 0) % len(x.shape) if x.shape else 0
     if name == "aten.select":
         index = site.number_of("index", 0)
         ahead = algebra.plus(index, x.shape[dim]) if index < 0 else index
-        start = algebra.plus(start, algebra.times(ahead, x.steps[dim], item))
+        start = algebra.plus(start, algebra.times(ahead, x.strides[dim], item))
     elif name in PIECES:
         ahead = algebra.plus(first, x.shape[dim]) if first < 0 else first
-        start = algebra.plus(start, algebra.times(ahead, x.steps[dim], item))
+        start = algebra.plus(start, algebra.times(ahead, x.strides[dim], item))
     for shape in shapes:
         steps = [_step(x, shape, i, p, algebra, name) for i, p in enumerate(places)]
-        found.append(Lying(shape, steps, start))
+        found.append(Layout(shape, steps, start))
         if name == "aten.unbind":
-            start = algebra.plus(start, algebra.times(x.steps[dim], item))
+            start = algebra.plus(start, algebra.times(x.strides[dim], item))
         elif name.startswith("aten.split"):
-            start = algebra.plus(start, algebra.times(shape[dim], x.steps[dim], item))
+            start = algebra.plus(start, algebra.times(shape[dim], x.strides[dim], item))
     return found
 
 
 def _step(
-    x: Lying, shape: Sequence[int], i: int, place: int | None, algebra: Algebra, name: str
+    x: Layout, shape: Sequence[int], i: int, place: int | None, algebra: Algebra, name: str
 ) -> int:
-    """Return the step along an axis; one that the operand has not is repeated, or of size 1."""
+    """Return the stride of an axis; an axis that the operand lacks is repeated, or of size 1."""
     if place is not None and (name != "aten.expand" or same(x.shape[place], shape[i])):
-        return x.steps[place]
+        return x.strides[place]
     if name == "aten.expand" or i >= len(x.shape):
         return 0 if not same(shape[i], 1) else 1
-    return algebra.times(x.shape[i], x.steps[i])
+    return algebra.times(x.shape[i], x.strides[i])
 
 
-def _reshaped_steps(x: Lying, shape: Sequence[int], algebra: Algebra) -> list[int]:
+def _reshaped_strides(x: Layout, shape: Sequence[int], algebra: Algebra) -> list[int]:
     steps = [1] * len(shape)
     for before, after in grouped(x.shape, shape):
         long = [i for i in before if x.shape[i] != 1] or before
-        step = x.steps[long[-1]] if long else 1
+        step = x.strides[long[-1]] if long else 1
         for i in reversed(after):
             steps[i] = step
             step = algebra.times(step, shape[i])
     return steps
 
 
-def dense(tensor: Tensor, shape: Sequence[int], algebra: Algebra) -> list[int] | None:
-    """Return the steps of a tensor without gaps whose axes keep their order; ``None``: it has some.
+def dense_strides(tensor: Tensor, shape: Sequence[int], algebra: Algebra) -> list[int] | None:
+    """Return the strides of a gapless tensor with its axes in the same order; ``None``: has gaps.
 
-    ``shape`` is the new one; the order is that of the tensor as it lies.
+    ``shape`` is the new one; the order of axes in memory is the tensor's.
     """
     order = list(range(tensor.rank))
     if tensor.strides is not None and not any(tensor.strides):
         return [0] * tensor.rank  # sparse, or one element for all
     if tensor.strides is not None:
-        # axes of one element may lie anywhere: they keep their place among the others
+        # strides of axes of size 1 are arbitrary: such axes keep their place among the others
         order.sort(key=lambda i: (-tensor.strides[i], i))  # type: ignore[index]
         if not _gapless(tensor, order):
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from irgraph.axes.algebra import terms_of
 from irgraph.axes.resized import growth_of
-from irgraph.axes.sizes import PinnedError
+from irgraph.axes.sizes import FixedSizeError
 from irgraph.diagnostics import near
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
@@ -114,9 +114,9 @@ def _axes(graph: Graph, axes: Sequence[Axis], was: int, size: int) -> Resizing:
                 f"its size is {was}: the new size must be a multiple of {_spelt(multiple)}"
             )
         return Resizing(growth.at(size), tuple(growth.tensors))
-    except PinnedError as error:
+    except FixedSizeError as error:
         at = [(error.op, "")] if error.op is not None else []
-        raise RefusedError(error.told, at) from None
+        raise RefusedError(error.message, at) from None
 
 
 def _spelt(size: int) -> str:

@@ -69,7 +69,7 @@ input %y : f32[6, 3] in $y
 
 def test_the_error_shows_the_op_that_pins_the_size() -> None:
     assert refusal("resize %k.shape[1] of aten.neg(%k) = 12", model(CAT)) == (
-        "s.irg:1:1: error: %k.shape[1] is not resized to 12: aten.cat does not tell which of its"
+        "s.irg:1:1: error: %k.shape[1] is not resized to 12: aten.cat: ambiguous which of its"
         " parts (8, 3) grows with %k.shape[1] = 11: resize one of them\n"
         "   1 | resize %k.shape[1] of aten.neg(%k) = 12\n"
         "     | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
@@ -84,7 +84,7 @@ def test_of_many_those_that_can_be_are_resized() -> None:
     )
     assert shape(outcome, "m") == (6, 12)
     assert [str(r).splitlines()[0] for r in outcome.report.refused] == [
-        "s.irg:1:1: warning: %k.shape[1] is not resized to 12: aten.cat does not tell which of its"
+        "s.irg:1:1: warning: %k.shape[1] is not resized to 12: aten.cat: ambiguous which of its"
         " parts (8, 3) grows with %k.shape[1] = 11: resize one of them"
     ]
 

@@ -29,11 +29,12 @@ def test_messages_are_those_of_the_book(
 
 UNSEEN = (
     "an earlier fusion changed it",
-    "aten.view splits or merges axes, and no size of one fits",
-    "my.part makes a view of an unknown kind",
-    "aten.view leaves no size for it",
-    "%x.shape[0] finds no size",
+    "aten.view splits or merges axes, and no whole size fits",
+    "my.part returns a view of an unknown kind",
+    "aten.view allows no such size",
+    "%x.shape[0] has no finite size",
     "torch finds other sizes for aten.view",
+    "my.half: 1/2 of %x.shape[0] = 7 is not a whole number",
 )
 """Guards: fusions of one statement never share an op, and no model is known that leads to the
 others, which stop a resize whose sizes do not agree in the end."""

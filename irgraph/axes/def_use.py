@@ -1,4 +1,4 @@
-"""What stands around an op: who makes a tensor and who takes it."""
+"""Def-use chains: which op produces a tensor, and which ops use it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 
-class Around:
+class DefUse:
     """The sites of a graph: its device ops, and scopes whose arguments are sizes.
 
     Attributes:
@@ -23,27 +23,27 @@ class Around:
         self.tensors = graph.by_name
         counts = [op for op in graph.walk() if _counts(op)]
         self.sites = [Site(op, number) for number, op in enumerate(counts)]
-        self._takers: dict[str, list[Site]] = {}
-        self._makers: dict[str, Site] = {}
+        self._users: dict[str, list[Site]] = {}
+        self._producers: dict[str, Site] = {}
         for site in self.sites:
             for tensor in site.inputs:
-                self._takers.setdefault(tensor.name, []).append(site)
+                self._users.setdefault(tensor.name, []).append(site)
             for tensor in site.outputs:
-                self._takers.setdefault(tensor.name, []).append(site)
+                self._users.setdefault(tensor.name, []).append(site)
                 if not site.op.body:
-                    self._makers[tensor.name] = site
+                    self._producers[tensor.name] = site
 
     def touching(self, name: str) -> list[Site]:
         """Return the sites that take or return a tensor."""
-        return self._takers.get(name, [])
+        return self._users.get(name, [])
 
     def add(self, name: str, site: Site) -> None:
-        """Note that a site minds the sizes of a tensor that it does not take."""
-        self._takers[name].append(site)
+        """Record that a site depends on the sizes of a tensor that is not its operand."""
+        self._users[name].append(site)
 
-    def maker(self, tensor: Tensor) -> Site | None:
-        """Return the device op that returns a tensor, if the step makes it."""
-        return self._makers.get(tensor.name)
+    def producer(self, tensor: Tensor) -> Site | None:
+        """Return the device op that produces a tensor, ``None`` for inputs of the step."""
+        return self._producers.get(tensor.name)
 
 
 def _counts(op: Op) -> bool:

@@ -1,7 +1,7 @@
-"""Follows the growth of some axes through a graph until every op agrees.
+"""Propagates the growth of some axes through a graph until all constraints hold.
 
-Sizes only ever grow, so that it ends: where two disagree, the smaller one gives way, or else the op
-pins it and the change is refused.
+Sizes only ever grow, so propagation terminates: where two disagree, the smaller one grows, or else
+the op fixes it and the change is refused.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from irgraph.axes.pieces import Pieces
 from irgraph.axes.probe import Place, agrees, together
 from irgraph.axes.relations import AxisOf, Product, Relation, Site, Slope, Spot, Sum
 from irgraph.axes.rules import relation_of
-from irgraph.axes.sizes import PinnedError, Sizes
+from irgraph.axes.sizes import FixedSizeError, Sizes
 from irgraph.axes.sparse import is_sparse, sparse_relation
 from irgraph.axes.views import PIECES
 from irgraph.ir.graph import Graph
 
 
-class Spread(Sizes):
-    """What changes where some axes grow.
+class Propagation(Sizes):
+    """All sizes that change when some axes grow.
 
     Attributes:
         sizes: the expressions of all sizes that grow.
-        pieces: where parts are taken of axes.
+        pieces: slices of axes.
     """
 
     def __init__(self, graph: Graph, seeds: Mapping[AxisOf, int]) -> None:
         super().__init__(graph)
-        self.pieces = Pieces(self.around)
+        self.pieces = Pieces(self.uses)
         self._schemas = graph.schemas
         self._relations: dict[int, Relation] = {}
         self._named: dict[int, set[Spot]] = {}
         unit = next(iter(seeds.values()))
-        for site in self.around.sites:
-            if is_sparse(site):  # it minds tensors that it does not take
+        for site in self.uses.sites:
+            if is_sparse(site):  # depends on tensors that are not its operands
                 self._relation(site)
         self._decisions = Decisions(self, unit, self._relation, self._relations.values)
         for spot, size in seeds.items():
@@ -44,7 +44,7 @@ class Spread(Sizes):
         self._check()
 
     def _settle(self) -> None:
-        """Go on until nothing grows; then decide what was left open, one thing at a time."""
+        """Propagate to a fixed point; then solve open constraints one at a time."""
         while True:
             for site in self.waiting():
                 self._visit(site)
@@ -52,9 +52,9 @@ class Spread(Sizes):
                 return
 
     def _check(self) -> None:
-        """Hold what torch was asked against its answer to all of it at once."""
+        """Check answers of torch about single sizes against its answer for all at once."""
         for number, relation in self._relations.items():
-            site = self.around.sites[number]
+            site = self.uses.sites[number]
             if not relation.asked or site.op.body:
                 continue
             grown = {
@@ -62,7 +62,7 @@ class Spread(Sizes):
                 for spot in (*self._grown(site), *self._arguments(site))
             }
             if not agrees(site, grown, self._schemas):
-                raise PinnedError(site.op, f"torch finds other sizes for {site.op.name}")
+                raise FixedSizeError(site.op, f"torch finds other sizes for {site.op.name}")
 
     def _arguments(self, site: Site) -> Iterator[Spot]:
         """Yield the sizes among an op's arguments that grow."""
@@ -99,7 +99,7 @@ class Spread(Sizes):
             if site.op.name in PIECES and site.outputs:
                 found = self.pieces.relation(site)
             else:
-                found = sparse_relation(site, self.around) or relation_of(site)
+                found = sparse_relation(site, self.uses) or relation_of(site)
             self._relations[site.number] = found
             self._named[site.number] = found.named()
         return found
@@ -111,13 +111,13 @@ class Spread(Sizes):
                     yield tensor.name, place
 
     def _ask(self, site: Site, relation: Relation, spot: AxisOf) -> None:
-        """Find out from torch what must change together with a size."""
+        """Ask torch what must change together with a size."""
         found = None
         if relation.asked and not site.op.body:
             found = together(site, _place(site, spot), self._schemas)
         if found is None:
-            why = "; torch has no such op, or takes no other size" if relation.asked else ""
-            raise PinnedError(site.op, f"{site.op.name} fixes {self.called(spot)}{why}")
+            why = "; torch has no such op, or accepts no other size" if relation.asked else ""
+            raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(spot)}{why}")
         places, effects = found
         spots = [_spot(site, place) for place in sorted(places)]
         for other, share in effects:
@@ -132,20 +132,20 @@ class Spread(Sizes):
         relation.equal.append(tuple(spots))
         self._named[site.number] = relation.named()
         if spot not in self._named[site.number]:
-            raise PinnedError(site.op, f"{site.op.name} fixes {self.called(spot)}")
+            raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(spot)}")
 
     def steps(self) -> Iterator[tuple[Site, Spot, int]]:
-        """Yield sizes that may grow by multiples of a number only, with the op that says so."""
+        """Yield sizes that must grow by multiples of a number, with the op that requires it."""
         for number, relation in self._relations.items():
             for spot, step in relation.steps:
                 if spot in self.sizes:
-                    yield self.around.sites[number], spot, step
+                    yield self.uses.sites[number], spot, step
 
     def _slope(self, slope: Slope, site: Site) -> None:
         by = self.algebra.scaled(self.growth(slope.cause), slope.share)
         if by is None:
-            told = f"{site.op.name} takes {slope.share} of {self.called(slope.cause)}"
-            raise PinnedError(site.op, told)
+            where = f"{slope.share} of {self.describe(slope.cause)}"
+            raise FixedSizeError(site.op, f"{site.op.name}: {where} is not a whole number")
         self.grow(slope.effect, self.algebra.plus(self.base(slope.effect), by), site)
 
     def _sum(self, total: Sum, site: Site) -> None:
@@ -155,11 +155,11 @@ class Spread(Sizes):
             by = self.growth(total.whole)
             self.grow(total.parts[0], self.algebra.plus(self.base(total.parts[0]), by), site)
         self.grow(total.whole, self.together(total), site)
-        if not total.loose and self.is_broken(total):
+        if not total.loose and self.is_violated(total):
             self._decisions.open[total] = site
 
     def _product(self, product: Product, site: Site) -> None:
-        if not self.is_broken(product):
+        if not self.is_violated(product):
             return
         found = self.whole(product)
         if len(found) == 1:
