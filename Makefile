@@ -1,18 +1,32 @@
-# make demo: the main job on a built-in example.   make test: all tests.
-# Both create .venv and install what they need when it is not there.
+# make demo: the main job on a built-in example.   make test: all tests but the slow ones.
+# Each creates .venv and installs what it needs when it is not there: the demo torch, all else every extra.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.ready-for-demo
 READY := $(VENV)/.ready
+INSTALL := -m pip install --quiet --disable-pip-version-check
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+LONG := axes differential examples execute predict/test_op_time.py
 
-.PHONY: demo test check format bench fuzz mutants clean
+.PHONY: demo quick test test-slow test-oldest coverage check format bench fuzz mutants constraints clean
 
-demo: $(READY)
+demo: $(DEMO)
 	$(BIN)/python examples/demo.py
 
+quick: $(READY)
+	$(PYTEST) -m 'not slow and not data' $(LONG:%=--ignore=tests/%)
+
 test: $(READY)
-	$(BIN)/python -m pytest -n auto
+	$(PYTEST) -m 'not slow'
+
+test-slow: $(READY)
+	$(PYTEST) -m slow
+
+coverage: $(READY)
+	$(PYTEST) -m 'not slow' --cov --cov-report=term:skip-covered
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -36,13 +50,31 @@ mutants: $(READY)
 	test -d .mutation || $(BIN)/python -m tests.tools.mutate record -n auto
 	$(BIN)/python -m tests.tools.mutate run costmodels/families irgraph/verbs irgraph/schedule irgraph/ir
 
-clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+# The command line with the oldest versions that pyproject.toml allows.
+test-oldest: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear build/oldest
+	build/oldest/bin/python $(INSTALL) --constraint constraints-oldest.txt --editable '.[torch,onnx,dev]'
+	build/oldest/bin/python -m pytest -p no:cacheprovider tests/cli
 
-$(READY): pyproject.toml constraints.txt
-	@echo "Creating $(VENV) and installing irgraph with torch (CPU build) and the test tools …"
+# The newest versions that work together; torch is renewed by hand, as a CPU build.
+constraints:
+	$(PYTHON) -m venv --clear build/newest
+	build/newest/bin/python $(INSTALL) --editable '.[all]' "$$(grep ^torch== constraints.txt)"
+	{ sed -n '/^#/p' constraints.txt; build/newest/bin/python -m pip freeze --exclude-editable \
+	  | sed 's/+cpu$$//'; } > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .mutation .coverage
+
+$(DEMO): pyproject.toml constraints.txt
+	@echo "Creating $(VENV) and installing irgraph with torch (CPU build) …"
 	@$(PYTHON) -c 'import sys; sys.exit("irgraph needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[torch,onnx,dev]'
-	@touch $(READY)
-	@echo "Done."
+	@$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[torch]'
+	@touch $@
+
+$(READY): $(DEMO)
+	@echo "Installing every extra: what the tests, training and plots need …"
+	@$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[all]'
+	@touch $@

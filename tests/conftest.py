@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,39 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+NO_DATA = "IRGRAPH_DATA is not set"
+SKIPS = (NO_DATA, "CUDA device")
+"""What the reason of a skip names: absent measurements, or a GPU that is there or is not."""
+
+
+def no_other_skip(report: Any) -> Any:
+    """Return a report, failed where something was skipped for any other reason."""
+    if report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2]
+        if not any(known in reason for known in SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\nonly absent reference data and GPUs excuse a test"
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Fail tests that are skipped without an excuse."""
+    return no_other_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    """Fail files that are skipped without an excuse."""
+    return no_other_skip((yield))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of reference measurements, or skip where none is named."""
     folder = os.environ.get("IRGRAPH_DATA")
     if not folder:
-        pytest.skip("IRGRAPH_DATA is not set: no reference measurements to test against")
+        pytest.skip(f"{NO_DATA}: no reference measurements to test against")
     return Path(folder)
 
 
@@ -29,11 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Return what compares a text with a file below ``tests/golden``, or writes it anew."""
+def page(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
+    """Return what compares a text with a file, or writes it anew."""
 
-    def compare(name: str, text: str) -> None:
-        path = Path(__file__).parent / "golden" / name
+    def compare(path: Path, text: str) -> None:
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -41,3 +68,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture
+def golden(page: Callable[[Path, str], None]) -> Callable[[str, str], None]:
+    """Return what compares a text with a file below ``tests/golden``, or writes it anew."""
+    return lambda name, text: page(Path(__file__).parent / "golden" / name, text)

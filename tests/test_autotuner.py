@@ -23,7 +23,8 @@ find slow = many aten.mm where op.time > 1us
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> irgraph.Graph:
     """Capture a step, save it and load it again."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     linear = torch.nn.Linear
     net = torch.nn.Sequential(linear(64, 64), torch.nn.ReLU(), linear(64, 8)).to("meta")
     given = torch.empty(16, 64, device="meta")

@@ -10,7 +10,6 @@ from irgraph.ir.tensor import DType, Tensor
 from irgraph.shapes import ShapeError, infer
 from tests.language.models import mlp
 
-pytest.importorskip("torch")
 DIMS = {"B": 6}
 B = make([(("B",), 1)], DIMS)
 X = Tensor("x", "f32", (B, 8), "x")

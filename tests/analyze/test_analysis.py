@@ -116,7 +116,6 @@ def test_copies_go_by_kind() -> None:
 
 
 def test_plot(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     from irgraph.analyze.plots import draw
 
     draw(analyze([tree(tmp_path)]), str(tmp_path / "plot.png"))
@@ -125,7 +124,6 @@ def test_plot(tmp_path: Path) -> None:
 
 def drawn(result: Analysis, folder: Path) -> str:
     """Return the words of a plot."""
-    pytest.importorskip("matplotlib")
     import matplotlib as mpl
 
     from irgraph.analyze.plots import draw
@@ -166,7 +164,6 @@ def test_without_device_events_there_is_nothing_to_draw(tmp_path: Path) -> None:
 
 
 def test_overheads_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     from irgraph.analyze.plots import draw_overheads
     from irgraph.overheads import load_host
 

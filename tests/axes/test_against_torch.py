@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 from examples import dlrm, mlp, transformer
 from irgraph import lower
 from irgraph.capture.live import capture

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from examples import dlrm, mlp, transformer  # noqa: E402
-from irgraph.capture.live import capture, capture_file  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.ir.verify import verify  # noqa: E402
-from irgraph.text import parse, print_graph  # noqa: E402
-from irgraph.verbs import Axis, resize  # noqa: E402
+from examples import dlrm, mlp, transformer
+from irgraph.capture.live import capture, capture_file
+from irgraph.ir.graph import Graph
+from irgraph.ir.verify import verify
+from irgraph.text import parse, print_graph
+from irgraph.verbs import Axis, resize
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PRESETS = ("default", "mlperf", "ddp")

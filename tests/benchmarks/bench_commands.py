@@ -1,16 +1,17 @@
 """Time cold commands on a model of 1,000 device ops: ``python tests/benchmarks/bench_commands.py``.
 
 The model is the shipped DLRM_default step, its ops repeated under other names until there are as
-many device ops. Each command runs in a process of its own, as a user's would; medians of five.
+many device ops. Each command runs in a process of its own, as a user's would, in turn with a bare
+interpreter and ``import numpy``: what others do on the machine slows all three. Medians of nine.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -21,9 +22,10 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.text import parse, print_graph
 
-ROOT = Path(__file__).parents[2]
 DEVICE_OPS = 1000
-RUNS = 5
+RUNS = 9
+
+IRGRAPH, BARE, NUMPY = ("-m", "irgraph"), ("-c", "pass"), ("-c", "import numpy")
 
 
 def repeated(graph: Graph, count: int) -> Graph:
@@ -32,39 +34,55 @@ def repeated(graph: Graph, count: int) -> Graph:
     held = {d.tensor.buffer for d in graph.tensors}
     ops: list[Op] = []
     leaves, turn = 0, 0
+
+    def renamed(tensor: Tensor) -> Tensor:
+        if tensor.name in declared:
+            return tensor
+        buffer = tensor.buffer if tensor.buffer in held else f"{tensor.buffer}r{turn}"
+        return replace(tensor, name=f"{tensor.name}r{turn}", buffer=buffer)
+
     while leaves < count:
-
-        def renamed(tensor: Tensor, turn: int = turn) -> Tensor:
-            if tensor.name in declared:
-                return tensor
-            buffer = tensor.buffer if tensor.buffer in held else f"{tensor.buffer}r{turn}"
-            return replace(tensor, name=f"{tensor.name}r{turn}", buffer=buffer)
-
+        turn += 1
         ops += [map_tensors(op, renamed) for op in graph.ops]
         leaves += sum(1 for _ in graph.leaves())
-        turn += 1
-    return replace(graph, ops=tuple(ops))
+    returned = graph.returned and tuple(map(renamed, graph.returned))
+    return replace(graph, ops=tuple(ops), returned=returned)
+
+
+def thousand_ops(folder: Path) -> str:
+    """Write a model of 1,000 device ops into a folder and return its path."""
+    source = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
+    graph = repeated(parse(source.read_text(encoding="utf-8")), DEVICE_OPS)
+    path = folder / "model.ir"
+    path.write_text(print_graph(graph), encoding="utf-8")
+    return str(path)
 
 
 def seconds(*arguments: str) -> float:
-    """Return the median wall time of a command, in seconds."""
-    times = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "irgraph", *arguments], cwd=ROOT, capture_output=True, check=True
-        )
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    """Return the processor time of one run of an interpreter with its children, in seconds."""
+    quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
+    command = [sys.executable, *arguments]
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet)
+    _, status, used = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
+    return used.ru_utime + used.ru_stime
+
+
+def times(command: Sequence[str], *others: Sequence[str], runs: int = RUNS) -> list[float]:
+    """Return the median seconds of a command, and how many times those of each other it is.
+
+    The commands take turns, and the ratios are medians over turns.
+    """
+    turns = [[seconds(*one) for one in (command, *others)] for _ in range(runs)]
+    ratios = [statistics.median(t[0] / t[n + 1] for t in turns) for n in range(len(others))]
+    return [statistics.median(t[0] for t in turns), *ratios]
 
 
 def main() -> None:
     """Print the time of each command."""
-    source = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
-    graph = repeated(parse(source.read_text(encoding="utf-8")), DEVICE_OPS)
     with tempfile.TemporaryDirectory() as folder:
-        model = str(Path(folder) / "model.ir")
-        Path(model).write_text(print_graph(graph), encoding="utf-8")
+        model = thousand_ops(Path(folder))
         for arguments in (
             ("--help",),
             ("show", model),
@@ -72,7 +90,9 @@ def main() -> None:
             ("opt", "--pass", "fuse-embedding", model),
             ("diff", model, model),
         ):
-            sys.stdout.write(f"{seconds(*arguments):6.2f} s  irgraph {' '.join(arguments)}\n")
+            own, bare, numpy = times((*IRGRAPH, *arguments), BARE, NUMPY)
+            ratios = f"{bare:5.1f} times an interpreter's, {numpy:4.1f} times numpy's"
+            sys.stdout.write(f"{own:6.2f} s, {ratios}:  irgraph {' '.join(arguments)}\n")
 
 
 if __name__ == "__main__":

@@ -7,15 +7,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-from torch import nn  # noqa: E402
-
-from irgraph.anonymise.models import anonymous  # noqa: E402
-from irgraph.capture.common.symbolic import with_symbolic_batch  # noqa: E402
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.text import parse, print_graph  # noqa: E402
+from irgraph.anonymise.models import anonymous
+from irgraph.capture.common.symbolic import with_symbolic_batch
+from irgraph.capture.live import capture
+from irgraph.ir.graph import Graph
+from irgraph.text import parse, print_graph
 
 X = torch.rand(3, 4)
 

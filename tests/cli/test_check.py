@@ -12,8 +12,6 @@ import pytest
 from irgraph.cli.commands.check import table
 from irgraph.execute.records import Compared, Comparison
 
-pytest.importorskip("torch")
-
 HEAD = 'model "m" { format = 1  dims = {B = 2048} }\ndevice @gpu0 "v100"\n'
 STEP = """\
 input %x : f32[B, 6] in $x

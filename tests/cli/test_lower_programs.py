@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.cli.conftest import Ran
 
 Run = Callable[..., Ran]
 
 
 def test_lower_reads_onnx_by_its_suffix(run: Run, tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     helper = onnx.helper
     graph = helper.make_graph(
         [helper.make_node("Hardmax", ["x"], ["y"])],
@@ -33,7 +32,8 @@ def test_lower_reads_onnx_by_its_suffix(run: Run, tmp_path: Path) -> None:
 
 
 def test_lower_reads_exported_programs_by_their_suffix(run: Run, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     path = tmp_path / "net.pt2"
     program = torch.export.export(torch.nn.Linear(8, 4), (torch.randn(2, 8),))
     torch.export.save(program, path)

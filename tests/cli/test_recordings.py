@@ -27,7 +27,6 @@ def small(batch, device):
 
 @pytest.fixture
 def folder(run: Run, tmp_path: Path) -> Path:
-    pytest.importorskip("torch")
     (tmp_path / "program.py").write_text(PROGRAM)
     out = tmp_path / "recorded"
     target = f"{tmp_path / 'program.py'}:small"

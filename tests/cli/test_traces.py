@@ -197,7 +197,6 @@ def test_anonymise_writes_copies(run: Run, tmp_path: Path) -> None:
 
 
 def test_record_needs_a_function(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     result = run("record", "nothing.py:f", "-o", tmp_path / "out")
     assert result.code == 2
     assert "no such file" in result.err

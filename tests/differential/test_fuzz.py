@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from irgraph.ir.op import Op  # noqa: E402
-from irgraph.ir.tensor import Tensor  # noqa: E402
-from irgraph.language import load_script, run  # noqa: E402
-from irgraph.verbs import launch_order  # noqa: E402
-from tests.differential.fuzz import (  # noqa: E402
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.language import load_script, run
+from irgraph.verbs import launch_order
+from tests.differential.fuzz import (
     Failure,
     captured,
     different,
@@ -22,10 +20,10 @@ from tests.differential.fuzz import (  # noqa: E402
     judged,
     trial,
 )
-from tests.differential.interpreter import Interpreter, WrongError  # noqa: E402
-from tests.differential.programs import Program, program  # noqa: E402
-from tests.differential.reducer import kind, reduced  # noqa: E402
-from tests.language.models import model  # noqa: E402
+from tests.differential.interpreter import Interpreter, WrongError
+from tests.differential.programs import Program, program
+from tests.differential.reducer import kind, reduced
+from tests.language.models import model
 
 TRIES = int(os.environ.get("IRGRAPH_FUZZ", "500"))
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from irgraph.execute import compare  # noqa: E402
-from irgraph.ir.verify import verify  # noqa: E402
-from irgraph.language import load_script, run  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
-from irgraph.verbs import RefusedError, resize  # noqa: E402
-from tests.differential.fuzz import judged  # noqa: E402
-from tests.language.models import model  # noqa: E402
+from irgraph.execute import compare
+from irgraph.ir.verify import verify
+from irgraph.language import load_script, run
+from irgraph.text import IrgraphError
+from irgraph.verbs import RefusedError, resize
+from tests.differential.fuzz import judged
+from tests.language.models import model
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ def test_the_script_that_is_printed_makes_what_was_found(
 
 
 def test_without_a_model_it_searches_the_example() -> None:
-    pytest.importorskip("torch")
     assert autotune.model(None).name == "dlrm_default"
 
 

@@ -8,12 +8,11 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 from irgraph.capture.live import capture_file
-
-torch = pytest.importorskip("torch")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MODULES = ("classifier", "resnet50", "inception_v3")
@@ -53,6 +52,7 @@ def test_it_learns_the_images_it_sees(name: str) -> None:
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet50", "inception_v3"])
 def test_it_is_captured_for_any_batch_and_every_kernel_has_a_price(name: str) -> None:
     graph = capture_file(f"{EXAMPLES / name}.py:small", batch=8).graph

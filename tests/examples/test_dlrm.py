@@ -9,11 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
-
-torch = pytest.importorskip("torch")
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "dlrm.py"
 

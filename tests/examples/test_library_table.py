@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 import irgraph
 from examples import library
 from irgraph import Graph

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph

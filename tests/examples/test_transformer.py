@@ -5,13 +5,11 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-import pytest
+import torch
 
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 from irgraph.capture.live import capture_file
-
-torch = pytest.importorskip("torch")
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "transformer.py"
 

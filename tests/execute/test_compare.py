@@ -7,20 +7,19 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from examples import dlrm, mlp  # noqa: E402
-from irgraph.api import rewrite  # noqa: E402
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.execute import Comparison, compare  # noqa: E402
-from irgraph.ir.edit import Edit  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.ir.op import Op  # noqa: E402
-from irgraph.ir.resize import with_dims  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
-from tests.execute.models import Step, conv_step, sgd, transformer_step  # noqa: E402
-from tests.language.models import model, training  # noqa: E402
+from examples import dlrm, mlp
+from irgraph.api import rewrite
+from irgraph.capture.live import capture
+from irgraph.execute import Comparison, compare
+from irgraph.ir.edit import Edit
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.resize import with_dims
+from irgraph.text import IrgraphError
+from tests.execute.models import Step, conv_step, sgd, transformer_step
+from tests.language.models import model, training
 
 TOLERANCE = 1e-4
 """Share of a change by which results in f32 may differ."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from irgraph.execute import execute  # noqa: E402
-from tests.language.models import bag, model, table  # noqa: E402
+from irgraph.execute import execute
+from tests.language.models import bag, model, table
 
 
 def test_row_numbers_stay_within_their_tables() -> None:

@@ -8,18 +8,16 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from irgraph.api import rewrite  # noqa: E402
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.execute import compare  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.manage.run import Outcome  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
-from tests.execute.models import Step  # noqa: E402
+from irgraph.api import rewrite
+from irgraph.capture.live import capture
+from irgraph.execute import compare
+from irgraph.ir.graph import Graph
+from irgraph.manage.run import Outcome
+from irgraph.text import IrgraphError
+from tests.execute.models import Step
 
 BATCH, LOOKUPS = 4, 3
 

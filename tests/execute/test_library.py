@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 import passes
 from examples import transformer
 from irgraph.api import rewrite

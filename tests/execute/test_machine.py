@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from irgraph.execute import execute  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
-from tests.language.models import model  # noqa: E402
+from irgraph.execute import execute
+from irgraph.ir.graph import Graph
+from irgraph.text import IrgraphError
+from tests.language.models import model
 
 X = "input %x : f32[4, 6] in $x\n"
 

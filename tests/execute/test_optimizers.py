@@ -7,14 +7,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from irgraph.api import rewrite  # noqa: E402
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.execute import compare  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from tests.execute.models import Step  # noqa: E402
+from irgraph.api import rewrite
+from irgraph.capture.live import capture
+from irgraph.execute import compare
+from irgraph.ir.graph import Graph
+from tests.execute.models import Step
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 KINDS: dict[str, Any] = {

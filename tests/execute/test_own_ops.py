@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from irgraph.execute.attention import (  # noqa: E402
+from irgraph.execute.attention import (
     efficient_attention,
     efficient_attention_backward,
 )
-from irgraph.execute.own_ops import (  # noqa: E402
+from irgraph.execute.own_ops import (
     OWN,
     add_layer_norm,
     addmm_relu,
@@ -23,8 +22,8 @@ from irgraph.execute.own_ops import (  # noqa: E402
     mm_relu_backward,
     round_to_tf32,
 )
-from irgraph.ir.schema import OWN_SCHEMAS, parse_schema  # noqa: E402
-from irgraph.ir.tf32 import PLAIN  # noqa: E402
+from irgraph.ir.schema import OWN_SCHEMAS, parse_schema
+from irgraph.ir.tf32 import PLAIN
 
 
 def test_rounding_to_tf32_keeps_ten_bits_and_takes_the_nearest() -> None:

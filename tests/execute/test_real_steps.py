@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from examples import dlrm, mlp  # noqa: E402
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.execute import execute  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from tests.execute.models import conv_step, transformer_step, values_of  # noqa: E402
+from examples import dlrm, mlp
+from irgraph.capture.live import capture
+from irgraph.execute import execute
+from irgraph.ir.graph import Graph
+from tests.execute.models import conv_step, transformer_step, values_of
 
 SMALL = {"max_rows": 40, "lookups": 3}
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from irgraph.execute import compare  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
-from tests.language.models import model  # noqa: E402
+from irgraph.execute import compare
+from irgraph.text import IrgraphError
+from tests.language.models import model
 
 HEAD = """
 input %x : f32[4] in $x

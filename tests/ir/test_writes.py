@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("torch")
-
 from irgraph.ir.effects import CONDITIONAL
 from tests.ir.calling import all_calls, chosen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,13 +55,8 @@ def outcome(script: str, graph: Graph) -> tuple[Graph, str]:
     return check(done.graph), str(done.report)
 
 
-def test_every_example_gives_what_the_page_shows(request: pytest.FixtureRequest) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    given = shown(text)
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(given, encoding="utf-8")
-    else:
-        assert given == text
+def test_every_example_gives_what_the_page_shows(page: Callable[[Path, str], None]) -> None:
+    page(PAGE, shown(PAGE.read_text(encoding="utf-8")))
 
 
 def test_the_example_in_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

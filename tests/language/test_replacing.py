@@ -10,8 +10,6 @@ from irgraph.language import Outcome, load_script, run
 from irgraph.text import IrgraphError, print_op
 from tests.language.models import mlp, model
 
-pytest.importorskip("torch")
-
 CHAIN = """
 input %x : f32[B, 8] in $x
 %a = aten.neg(%x) : f32[B, 8] in $a in module "m"

@@ -105,7 +105,6 @@ def test_a_limit_is_a_predicate() -> None:
 
 
 def test_another_result_is_a_predicate() -> None:
-    pytest.importorskip("torch")
     graph = mlp()
     broken = computes_other(graph)
     assert broken(graph) == ""

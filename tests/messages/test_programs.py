@@ -150,7 +150,8 @@ def _refuse(*_: object, **__: object) -> None:
 def test_messages_of_onnx_models(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     from tests.capture.onnx.test_onnx import ints, write
 
     node, path = onnx.helper.make_node, tmp_path / "m.onnx"
@@ -187,7 +188,8 @@ def test_messages_of_onnx_models(
 
 
 def test_messages_of_exported_programs(golden: Golden, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     path = tmp_path / "m.pt2"
     path.write_bytes(b"no program")
     program = torch.export.export(torch.nn.Linear(8, 4), (torch.randn(2, 8),))

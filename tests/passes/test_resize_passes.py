@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from examples import dlrm  # noqa: E402
-from irgraph.api import rewrite  # noqa: E402
-from irgraph.capture.live import capture, capture_file  # noqa: E402
-from irgraph.execute import execute  # noqa: E402
-from irgraph.ir.graph import Graph  # noqa: E402
-from irgraph.manage.space import space  # noqa: E402
-from tests.execute.models import values_of  # noqa: E402
-from tests.execute.test_real_steps import small_mlp, start  # noqa: E402
+from examples import dlrm
+from irgraph.api import rewrite
+from irgraph.capture.live import capture, capture_file
+from irgraph.execute import execute
+from irgraph.ir.graph import Graph
+from irgraph.manage.space import space
+from tests.execute.models import values_of
+from tests.execute.test_real_steps import small_mlp, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MINI = dlrm.Config((6, 16, 8), (12, 1), (40, 30), 3)

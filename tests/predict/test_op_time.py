@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run

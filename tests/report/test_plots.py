@@ -13,8 +13,6 @@ from irgraph.report import plots
 from irgraph.report.plots import check_plot, save
 from irgraph.text import IrgraphError
 
-mpl = pytest.importorskip("matplotlib")
-
 
 @pytest.mark.parametrize("command", ["analyze nothere", "overheads nothere", "evaluate e2e"])
 @pytest.mark.parametrize("name", ["x.xyz", "x"])

@@ -110,7 +110,6 @@ def test_causes_add_up_to_the_shipped_classifiers_steps(name: str) -> None:
 
 @pytest.mark.parametrize("target", EXAMPLES)
 def test_causes_add_up_to_the_examples_steps(target: str) -> None:
-    pytest.importorskip("torch")
     from irgraph.capture.live import capture_file
 
     found = capture_file(f"{FOLDER}/{target}", batch=64, symbolic=False)

@@ -16,8 +16,6 @@ from irgraph.verbs.cast import is_dense
 from tests.language.models import mlp, model
 from tests.verbs.test_fuse_verb import graph_of
 
-pytest.importorskip("torch")
-
 TWO = """
 input %x : f32[B, 8] in $x
 param %w : f32[8, 8] in $w

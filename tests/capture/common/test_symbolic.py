@@ -11,8 +11,6 @@ from irgraph.capture.live import capture_file
 from irgraph.ir.resize import with_dims
 from irgraph.text import parse, print_graph
 
-torch = pytest.importorskip("torch")
-
 MLP = f"{Path(__file__).resolve().parents[3]}/examples/mlp.py:train(width=16)"
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from irgraph.capture.common.identity import Handle
 from irgraph.capture.common.view_strides import view_strides
 from irgraph.ir.tensor import tight
-
-torch = pytest.importorskip("torch")
 
 View = tuple[str, tuple[Any, ...], Callable[[Any], Any]]
 

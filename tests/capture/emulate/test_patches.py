@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
@@ -16,8 +17,6 @@ from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("torch.utils.checkpoint")
 F = torch.nn.functional
 
 

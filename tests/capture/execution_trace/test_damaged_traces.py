@@ -312,7 +312,8 @@ def test_every_kind_of_damage_ends_well(call: Callable[..., None]) -> None:
 
 
 def test_live_capture_of_names_that_torch_does_not_escape() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     model = torch.nn.Sequential()
     model.add_module('a "b"\n', torch.nn.ReLU())
     x = torch.ones(2)
@@ -330,7 +331,8 @@ def test_live_capture_of_names_that_torch_does_not_escape() -> None:
 def test_an_unreadable_live_recording_names_no_temporary_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     monkeypatch.setattr(Source, "read", lambda _: b"{")
     with pytest.raises(IrgraphError, match=r"^relu:1:2: error: broken JSON"):
         capture(lambda: torch.ones(2).relu(), name="relu", device="cpu")

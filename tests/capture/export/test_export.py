@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from irgraph.capture.export import lower_export
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.resize import with_dims
 from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
-
-torch = pytest.importorskip("torch")
 
 
 class Net(torch.nn.Module):  # type: ignore[misc,name-defined,unused-ignore]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
 from tests.capture.kineto.builder import write
@@ -19,7 +17,8 @@ def execution_trace(path: Path) -> Path:
 
 def export(path: Path) -> Path:
     """Write a program of torch.export."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     made = torch.export.export(torch.nn.Linear(8, 4), (torch.randn(2, 8),))
     torch.export.save(made, path)
     return path
@@ -32,7 +31,8 @@ def kineto(path: Path) -> Path:
 
 def onnx(path: Path) -> Path:
     """Write an ONNX model."""
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     helper = onnx.helper
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])],

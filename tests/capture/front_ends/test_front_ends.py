@@ -65,7 +65,6 @@ def test_a_kineto_trace_needs_no_suffix_and_no_object_around_its_events(tmp_path
         assert found.tensors == expected.tensors
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_recognised_and_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from irgraph.capture.live import capture
 from irgraph.capture.live.discover import model_of
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 WIDE = nn.Linear(4, 4, device="meta")

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.execution_trace import lower_execution_trace
@@ -15,9 +16,6 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("torch.utils.checkpoint")
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SMALL = "(max_rows=50, lookups=3)"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.live import capture
@@ -18,7 +19,6 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 ROWS, WIDTH, OUT = 8, 6, 4

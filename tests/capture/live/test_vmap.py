@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from irgraph.capture.live import capture
 from irgraph.diagnostics import IrgraphError
-
-torch = pytest.importorskip("torch")
 
 CALLS = {
     "vmap": lambda x: torch.vmap(lambda row: row.relu().sum())(x),

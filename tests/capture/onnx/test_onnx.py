@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.onnx.lower import OPERATORS, lower_onnx
@@ -18,9 +20,6 @@ from irgraph.ir.schema import resolve
 from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
-
-onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 NEWEST = onnx.defs.onnx_opset_version()
 F32 = TensorProto.FLOAT
@@ -312,19 +311,17 @@ def test_there_are_many_operators() -> None:
 
 
 def test_the_model_of_torch_s_exporter_runs_as_its_capture(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     layers = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
         torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 8, 10),
     ).eval()  # fmt: skip
     path = tmp_path / "net.onnx"
-    try:
-        torch.onnx.export(
-            layers, (torch.randn(4, 3, 16, 16),), str(path), dynamo=False, opset_version=17,
-            input_names=["x"], dynamic_axes={"x": {0: "batch"}},
-        )  # fmt: skip
-    except Exception as error:
-        pytest.skip(f"torch cannot export here: {error}")
+    torch.onnx.export(
+        layers, (torch.randn(4, 3, 16, 16),), str(path), dynamo=False, opset_version=17,
+        input_names=["x"], dynamic_axes={"x": {0: "batch"}},
+    )  # fmt: skip
     graph = sound(lower_onnx(path, dims={"batch": 64}))
     assert [op.base for op in graph.ops] == [
         "convolution", "relu", "max_pool2d_with_indices", "view", "linear",
@@ -374,7 +371,8 @@ def test_a_product_that_others_see_stays_a_product(
 
 
 def test_a_linear_layer_costs_what_the_captured_one_does(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from irgraph.capture.live import capture
 
     nodes = [helper.make_node(*node) for node in LINEAR]
@@ -390,8 +388,8 @@ def test_a_linear_layer_costs_what_the_captured_one_does(tmp_path: Path) -> None
 
 
 def test_the_model_of_torch_s_newest_exporter_is_what_torch_runs(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
+    import torch
+
     layers = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 8))
     path = tmp_path / "net.onnx"
     sizes = ({0: torch.export.Dim("batch")},)

@@ -13,7 +13,6 @@ from irgraph.cli.main import main
 def test_host_events_cost_time_and_launches_are_not_measured_on_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr(calibrate, "REPEATS", 3)
     host, launch = calibrate.calibrate_profiler("cpu")
     assert 0.0 <= host < 1000.0
@@ -23,7 +22,6 @@ def test_host_events_cost_time_and_launches_are_not_measured_on_the_cpu(
 def test_the_command_does_not_recommend_a_launch_cost_of_zero(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("torch")
     monkeypatch.setattr(calibrate, "REPEATS", 1)
     assert main(["calibrate-profiler"]) == 0
     told = capsys.readouterr().err

@@ -38,7 +38,6 @@ def broken(batch, device):
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    pytest.importorskip("torch")
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     return path

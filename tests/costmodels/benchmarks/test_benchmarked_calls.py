@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from costmodels.benchmarks.bench import Bench, Case
 from costmodels.families import rules, sweeps
-
-torch = pytest.importorskip("torch")
-
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 Call = tuple[str, list[tuple[int, ...]]]
 

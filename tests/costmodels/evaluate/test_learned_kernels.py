@@ -123,7 +123,6 @@ def test_the_papers_way_stands_beside_ours(data_dir: Path) -> None:
 
 @pytest.mark.data
 def test_residuals_are_drawn_over_size(data_dir: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="plots need matplotlib")
     assert main(["evaluate", "kernels", "--plot", str(tmp_path / "r.png"), "--json"]) == 0
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
 
@@ -142,7 +141,6 @@ def test_the_baseline_asks_for_its_package(
 
 
 def test_boosting_is_scored_on_held_out_rows(rows: Measurements, device: Hardware) -> None:
-    pytest.importorskip("sklearn", reason="the baseline needs scikit-learn")
     weights = replace(load_shipped("softmax"), launches={("softmax", "T4"): Launch(20.0, 10.0)})
     scores = boosted_scores(weights, rows, device)
     assert scores["softmax T4", "all"].count == int(rows.dev.sum())

@@ -20,14 +20,13 @@ def test_bars_are_signed_errors_by_predictor() -> None:
 
 
 def test_a_comparison_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     path = tmp_path / "errors.png"
     draw(Comparison("mine", [SERIES, SERIES]), str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_many_panels_stand_in_a_grid() -> None:
-    mpl = pytest.importorskip("matplotlib")
+    import matplotlib as mpl
     import matplotlib.figure
 
     assert matplotlib.figure
@@ -38,7 +37,8 @@ def test_many_panels_stand_in_a_grid() -> None:
 
 
 def test_names_that_do_not_fit_are_turned(tmp_path: Path) -> None:
-    mpl = pytest.importorskip("matplotlib")
+    import matplotlib as mpl
+
     points = [Point(f"dlrm_8xV100 kineto_rank{n}", 1.0, 1.1) for n in range(16)]
     with mpl.rc_context({"svg.fonttype": "none"}):
         draw(Comparison("mine", [Series("replays", points)]), str(tmp_path / "e.svg"))

@@ -135,8 +135,6 @@ OPS = ("embedding_bag_sum", "embedding_bag_max", "embedding")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Sweep over small tables, in a folder with the sheet of a device."""
-    for package in ("torch", "jax", "flax", "optax"):
-        pytest.importorskip(package)
     makers = {op: sweeps()["embedding"].ops[op] for op in OPS}
     tables = replace(sweeps()["embedding"], ops=makers, ranges=RANGES, needed=(), indices=("",))
     monkeypatch.setitem(sweeps(), "embedding", tables)
@@ -147,6 +145,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 TRAIN = "train embedding --data m.jsonl --device my.json -o own.safetensors --steps 500"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_what_was_measured_is_trained_on_and_used(capsys: pytest.CaptureFixture[str]) -> None:
     Path("model.ir").write_text(MODEL)
@@ -159,6 +158,7 @@ def test_what_was_measured_is_trained_on_and_used(capsys: pytest.CaptureFixture[
     assert "trained for my-cpu" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_training_finds_how_a_device_differs_from_the_formula() -> None:
     """Times follow a law that no formula here has; the largest of a bag takes twice as long."""
@@ -180,8 +180,6 @@ def test_training_finds_how_a_device_differs_from_the_formula() -> None:
 def test_training_on_a_file_needs_the_devices_sheet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for package in ("torch", "jax", "flax", "optax"):
-        pytest.importorskip(package)
     path = tmp_path / "m.jsonl"
     path.write_text('{"format":2}\n')
     assert main(["train", "embedding", "--data", str(path)]) == 2
@@ -193,7 +191,6 @@ def test_training_on_a_file_needs_the_devices_sheet(
 
 
 def test_equal_ops_of_a_call_share_its_time(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     _sheet(tmp_path / "my.json")
     sizes = {"rows": 50, "dim": 8, "batch": 16, "lookups": 2, "tables": 3}
     case = Case("embedding", "embedding_bag_mean", "f32", sizes, "zipf:1.3")
@@ -209,7 +206,6 @@ def test_equal_ops_of_a_call_share_its_time(tmp_path: Path) -> None:
 
 
 def test_on_a_gpu_only_kernel_times_count(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     _sheet(tmp_path / "my.json")
     case = Case("softmax", "softmax", "f32", {"rows": 8, "cols": 8})
     row = {**asdict(case), "key": case.key, "op_us": 30.0}

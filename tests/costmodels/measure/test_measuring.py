@@ -19,8 +19,6 @@ from costmodels.measure.run import measure, read_rows
 from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
 
-pytest.importorskip("torch", reason="measuring needs torch")
-
 SMALL = {
     "linear": (1, 64, 16, 8), "bmm": (4, 8, 8, 8), "embedding": (64, 16, 32, 2, 2),
     "index": (64, 9), "conv2d": (2, 8, 8, 8, 3), "conv1d": (2, 8, 8, 8, 3),

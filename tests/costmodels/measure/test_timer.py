@@ -61,7 +61,7 @@ def test_a_profile_that_lacks_a_kernel_is_not_used() -> None:
 
 
 def test_torchs_events_have_what_is_read_of_them() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
     from torch.autograd.profiler_util import FunctionEvent
 
     event = FunctionEvent(
@@ -85,7 +85,8 @@ def test_a_profile_that_lost_one_call_of_five_is_not_used() -> None:
 
 def test_the_profilers_schedule_keeps_what_follows_its_warm_up() -> None:
     """The way a GPU is profiled, on the host's activity, which is all that is here."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     kinds = torch.profiler.ProfilerActivity
     plan = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
     with torch.profiler.profile(activities=[kinds.CPU], schedule=plan) as profile:

@@ -9,8 +9,6 @@ import pytest
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 
-pytest.importorskip("torch", reason="capturing needs torch")
-
 MODELS = "encoder", "decoder", "images", "noise", "series", "experts", "bags", "graph"
 
 

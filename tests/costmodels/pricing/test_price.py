@@ -161,7 +161,6 @@ def test_an_unknown_software_profile_lists_the_known_ones() -> None:
 @pytest.fixture(scope="module", params=["default", "mlperf", "ddp"])
 def captured(request: pytest.FixtureRequest) -> Graph:
     """Return a captured step of one of the paper's models."""
-    pytest.importorskip("torch")
     from irgraph.capture.live import capture_file
 
     target = f"examples/dlrm.py:{request.param}"

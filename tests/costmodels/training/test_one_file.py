@@ -16,8 +16,6 @@ from tests.installed import install, site
 
 __all__ = ["site"]
 
-for needed in ("jax", "flax", "optax", "torch"):
-    pytest.importorskip(needed)
 
 FAMILY = '''"""Doubled matrices: a family of one op."""
 
@@ -95,6 +93,7 @@ def family(site: Path) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_one_file_is_measured_trained_listed_scored_and_asked(
     family: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +131,6 @@ def _scored(folder: Path) -> None:
     assert {what for what, part, _ in _by_device(judged) if part == "all"} == {
         f"double {name}" for name in DEVICES
     }
-    pytest.importorskip("sklearn", reason="the baseline needs scikit-learn")
     from costmodels.evaluate.boosting import boosted_scores
 
     beside = boosted_scores(trained, data, device)

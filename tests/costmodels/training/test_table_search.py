@@ -13,11 +13,6 @@ from costmodels.training.recipe import read
 from costmodels.training.table_search import grid
 from irgraph.cli.main import main
 
-pytest.importorskip("optuna", reason="the search needs optuna")
-pytest.importorskip("jax", reason="training needs jax")
-pytest.importorskip("optax", reason="training needs optax")
-pytest.importorskip("flax", reason="training needs flax")
-
 SMALL = {"layers": (1,), "width": (8,), "optimizer": ("adam", "sgd")}
 
 
@@ -34,6 +29,7 @@ def rows(folder: Path) -> Measurements:
     return data.where(data.of("V100-PCIE-32GB"))
 
 
+@pytest.mark.slow
 def test_a_search_resumes_after_a_kill(made_up: Path, tmp_path: Path) -> None:
     from costmodels.training.table_search import search, winner
 
@@ -54,6 +50,7 @@ def test_a_search_resumes_after_a_kill(made_up: Path, tmp_path: Path) -> None:
     assert 0 < best.held_out.gmae < 2
 
 
+@pytest.mark.slow
 def test_parts_of_a_search_share_its_journal(made_up: Path, tmp_path: Path) -> None:
     from costmodels.training.table_search import search
 
@@ -70,6 +67,7 @@ def test_parts_of_a_search_share_its_journal(made_up: Path, tmp_path: Path) -> N
     assert seen == ["layers 1, width 8, optimizer adam", "layers 1, width 8, optimizer sgd"]
 
 
+@pytest.mark.slow
 def test_the_winner_trains_again_to_the_same(made_up: Path, tmp_path: Path) -> None:
     from costmodels.training.table_search import search, train_winner, winner
 
@@ -80,6 +78,7 @@ def test_the_winner_trains_again_to_the_same(made_up: Path, tmp_path: Path) -> N
     assert again.held_out.gmae == pytest.approx(best.held_out.gmae)
 
 
+@pytest.mark.slow
 def test_kept_nets_train_as_if_alone(made_up: Path) -> None:
     from costmodels.training.nets import Nets
     from costmodels.training.table_search import _rows

@@ -31,9 +31,8 @@ def test_training_asks_for_measurements(
     assert "no folder of measurements" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_weights_are_written(made_up: Path, tmp_path: Path) -> None:
-    pytest.importorskip("jax", reason="training needs jax")
-    pytest.importorskip("optax", reason="training needs optax")
     output = tmp_path / "softmax.safetensors"
     arguments = ["--data", str(made_up), "--steps", "40", "--no-study", "-o", str(output)]
     assert main(["train", "softmax", *arguments]) == 0

@@ -1,4 +1,4 @@
-"""Training, where JAX is installed."""
+"""Training."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from costmodels.learnable.settings import Architecture
 from costmodels.learned.weights import Weights
 from costmodels.training.network import network
 
-pytest.importorskip("jax", reason="training needs jax")
-pytest.importorskip("flax", reason="training needs flax")
-pytest.importorskip("optax", reason="training needs optax")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
