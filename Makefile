@@ -11,7 +11,7 @@ WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 LONG := axes differential examples execute predict/test_op_time.py
 
-.PHONY: demo quick test test-slow test-oldest coverage check format bench fuzz mutants constraints clean
+.PHONY: demo quick test test-slow test-oldest coverage check format bench fuzz mutants zoo constraints clean
 
 demo: $(DEMO)
 	$(BIN)/python examples/demo.py
@@ -56,6 +56,13 @@ test-oldest: pyproject.toml constraints-oldest.txt
 	build/oldest/bin/python $(INSTALL) --constraint constraints-oldest.txt --editable '.[torch,onnx,dev]'
 	build/oldest/bin/python -m pytest -p no:cacheprovider tests/cli
 
+zoo: $(READY) .zoo/.ready
+	PYTHONPATH=.zoo $(BIN)/python -m tests.zoo
+
+.zoo/.ready: tests/zoo/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .zoo --requirement $<
+	@touch $@
+
 # The newest versions that work together; torch is renewed by hand, as a CPU build.
 constraints:
 	$(PYTHON) -m venv --clear build/newest
@@ -65,7 +72,7 @@ constraints:
 	mv build/constraints.txt constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .mutation .coverage
+	rm -rf $(VENV) .zoo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .mutation .coverage
 
 $(DEMO): pyproject.toml constraints.txt
 	@echo "Creating $(VENV) and installing irgraph with torch (CPU build) …"

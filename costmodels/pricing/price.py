@@ -20,6 +20,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.measured import own_time
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
+from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
 FREE_AUTOGRAD = (
@@ -159,7 +160,7 @@ def _on_host(op: Op) -> bool:
 
 
 def _launches_nothing(op: Op) -> bool:
-    if op.is_annotation or is_view(op) or _on_host(op):
+    if op.is_annotation or is_view(op) or _on_host(op) or _gave_back(op):
         return True
     return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
 
@@ -186,3 +187,10 @@ def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
     if isinstance(value, tuple):
         return tuple(_sketch(item, op, names) for item in value)
     return value
+
+
+def _gave_back(op: Op) -> bool:
+    """Tell whether a composite call made nothing: dropout of nothing returns its operand."""
+    schemas = schemas_of(op.name)
+    idle = not op.outputs and not op.written
+    return idle and bool(schemas) and all(schema.composite for schema in schemas)

@@ -2,37 +2,87 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
+
+from irgraph.capture.emulate.known import Known
 
 Torch: TypeAlias = Any
 """An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
 
+KERNELS = (
+    "Meta", "SparseMeta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+)  # fmt: skip
+"""Kinds of kernels that run on meta tensors."""
 
-def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str]) -> Torch:
-    """Run a call; one that needs values the meta device has not gets a stand-in."""
+
+def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Known) -> Torch:
+    """Run a call; one that needs values the meta device has not gets what is known of them.
+
+    Where nothing is, a stand-in: then a sentence is added to ``repaired``.
+    """
     import torch
 
     base = func._schema.name.partition("::")[2]
     first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-    on_meta = first is not None and first.device.type == "meta"
-    if on_meta and base == "_local_scalar_dense":
-        value = getattr(first, "found_value", 1)
-        repaired.append(f"aten.item: a meta tensor has no value, {value} was returned")
-        return torch.full((), value, dtype=first.dtype).item()  # type: ignore[union-attr]
-    target = kwargs.get("device")
-    if on_meta and base == "_to_copy" and target is not None and torch.device(target).type == "cpu":
-        repaired.append("aten.to to the host: a meta tensor has no value, ones were returned")
-        return torch.ones(first.shape, dtype=kwargs.get("dtype") or first.dtype)  # type: ignore[union-attr]
+    if first is not None and first.device.type == "meta":
+        target = kwargs.get("device")
+        to_host = target is not None and torch.device(target).type == "cpu"
+        if base == "_local_scalar_dense" or (base == "_to_copy" and to_host):
+            return _fetched(func, args, kwargs, repaired, known)
     if base == "_amp_foreach_non_finite_check_and_unscale_":
         args[1].found_value = 0  # else a gradient scaler would skip the optimizer's step
+    if _needs_values(func) and on_device(args, "meta"):
+        with contextlib.suppress(KeyError):
+            return known.made(func, args, kwargs)
     try:
-        return func(*args, **kwargs)
+        made = _made(func, args, kwargs)
     except NotImplementedError:
         if not on_device(args, "meta") or not _only_writes(func):
             raise
         repaired.append(f"{func._schema.name}: does not run on the meta device, was skipped")
         return args[0] if func._schema.returns else None
+    known.follow(func, args, kwargs, made)
+    return made
+
+
+def _needs_values(func: Torch) -> bool:
+    """Tell whether a call has no kernel for meta tensors, or none without values."""
+    import torch
+
+    if _only_writes(func):
+        return False
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    runs = any(has_kernel(func.name(), key) for key in KERNELS)
+    return torch.Tag.dynamic_output_shape in func.tags or not runs
+
+
+def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
+    """Call an operator; a grouped product in f32, whose meta kernel refuses it, by way of bf16."""
+    import torch
+
+    products = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
+    if not products or args[0].dtype == torch.bfloat16:
+        return func(*args, **kwargs)
+    shorter = [value.to(torch.bfloat16) for value in args[:2]]
+    return func(*shorter, *args[2:], **kwargs).to(args[0].dtype)
+
+
+def _fetched(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Known) -> Torch:
+    """Return on the host what a meta tensor holds: what is known, or else ones."""
+    import torch
+
+    tensor, value = args[0], known.value(args[0])
+    if value is not None:
+        return func(value, *args[1:], **kwargs)
+    if func._schema.name == "aten::_local_scalar_dense":
+        one = getattr(tensor, "found_value", 1)
+        repaired.append(f"aten.item: a meta tensor has no value, {one} was returned")
+        return torch.full((), one, dtype=tensor.dtype).item()
+    repaired.append("aten.to to the host: a meta tensor has no value, ones were returned")
+    return torch.ones(tensor.shape, dtype=kwargs.get("dtype") or tensor.dtype)
 
 
 def on_device(values: Sequence[Any], kind: str) -> bool:

@@ -33,7 +33,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
     """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
 
     Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
-    kernels, autocast casts, and host memory can be pinned.
+    kernels, autocast casts, host memory can be pinned, and parameters stay tied.
     """
     import torch
 
@@ -46,6 +46,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
             if not torch.accelerator.is_available():
                 stack.enter_context(_pinned_memory(stand_in.pinned))
             stack.enter_context(_fused_dropout())
+            stack.enter_context(_same_parameters())
         yield stand_in
 
 
@@ -88,6 +89,22 @@ def _fused_dropout() -> Iterator[None]:
         yield
     finally:
         library._destroy()
+
+
+@contextlib.contextmanager
+def _same_parameters() -> Iterator[None]:
+    """Let a module that moves to meta keep its parameters, as one that moves to CUDA does.
+
+    Parameters that modules share stay shared, and an optimizer made before the move keeps its own.
+    """
+    from torch import __future__ as choices
+
+    kept = choices.get_swap_module_params_on_conversion()
+    choices.set_swap_module_params_on_conversion(True)
+    try:
+        yield
+    finally:
+        choices.set_swap_module_params_on_conversion(kept)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from irgraph.capture.common.identity import Exact
 from irgraph.capture.common.lowering import MODULE
 from irgraph.capture.common.nodes import BY_SIZE
 from irgraph.capture.emulate.fallbacks import Torch, on_device, run
+from irgraph.capture.emulate.known import Known
 from irgraph.capture.live.vmap import refuse_old_vmap
 from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
 from irgraph.ir.tensor import DType, tight
@@ -70,8 +71,11 @@ class Recording:
         self.kept = [_exact(tensor, self, {}) for tensor in kept]
 
 
-def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
-    """Return a dispatch mode that records; without a recording it only repairs calls."""
+def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> Torch:
+    """Return a dispatch mode that records; without a recording it only repairs calls.
+
+    ``known`` holds what is known of values on the device.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):  # type: ignore[misc]
@@ -85,8 +89,8 @@ def dispatch_mode(recording: Recording | None, hints: Hints) -> Torch:
             if _is_composite(func):
                 return _decomposed(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
-                return run(func, args, kwargs, [])
-            return _record(recording, hints, func, args, kwargs)
+                return run(func, args, kwargs, [], known)
+            return _record(recording, hints, known, func, args, kwargs)
 
     return Watch()
 
@@ -112,7 +116,9 @@ def _decomposed(mode: Torch, func: Torch, args: Torch, kwargs: Torch) -> Torch:
         return func._op_dk(composite, *args, **kwargs)
 
 
-def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+def _record(
+    recording: Recording, hints: Hints, known: Known, func: Torch, args: Torch, kwargs: Torch
+) -> Torch:
     from torch.autograd.profiler import record_function
 
     number = len(recording.calls) + 1
@@ -121,7 +127,7 @@ def _record(recording: Recording, hints: Hints, func: Torch, args: Torch, kwargs
     call = CallRecord(str(func._schema), func._schema.name, inputs, [])
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
-        result = run(func, args, kwargs, recording.repaired)
+        result = run(func, args, kwargs, recording.repaired, known)
     many = len(func._schema.returns) != 1
     results = list(result or ()) if many else [result]
     call.outputs = _describe(results, recording, hints)

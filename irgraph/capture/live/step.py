@@ -20,6 +20,7 @@ from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
 from irgraph.capture.emulate.fallbacks import Torch
 from irgraph.capture.emulate.forms import accelerator_forms
+from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.patches import standing_in
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
@@ -75,9 +76,10 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     """Capture a step while the device already stands for an accelerator."""
     device = words.device
     model = model if model is not None else model_of(step)
-    with recorder.dispatch_mode(None, {}):
+    known = Known()
+    with recorder.dispatch_mode(None, {}, known):
         _call(step, words, "first running")
-    nodes, recording = _record(step, words, model)
+    nodes, recording = _record(step, words, model, known)
     identities = Identities(("meta",) if device == "meta" else ())
     identities.devices[device] = "gpu0"
     resolver = Resolver(identities)
@@ -191,7 +193,7 @@ def live_ranks() -> Mapping[str, int]:
 
 
 def _record(
-    step: Callable[[], object], words: _Words, model: Torch
+    step: Callable[[], object], words: _Words, model: Torch, known: Known
 ) -> tuple[list[Node], recorder.Recording]:
     from torch.profiler import ExecutionTraceObserver
 
@@ -203,7 +205,7 @@ def _record(
             observer = ExecutionTraceObserver().register_callback(str(file))
             observer.start()
         try:
-            with recorder.module_ranges(model), recorder.dispatch_mode(recording, hints):
+            with recorder.module_ranges(model), recorder.dispatch_mode(recording, hints, known):
                 made = _call(step, words, "capturing")
             recording.note_results(returned_tensors(made), kept_tensors(step, model))
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,31 @@ import torch
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 from irgraph.capture.common.result import Capture
-from irgraph.capture.live import capture
+from irgraph.capture.live import capture, capture_file
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 
 F = torch.nn.functional
+
+
+TIED = """
+import torch
+
+def train(batch, device):
+    model = torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9, bias=False))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.to(device)
+    words = torch.arange(batch)
+
+    def step():
+        optimizer.zero_grad()
+        model(words.to(device)).sum().backward()
+        optimizer.step()
+
+    return step
+"""
 
 
 def taken(step: Callable[[], Any], **options: Any) -> Capture:
@@ -407,3 +427,12 @@ def test_checkpoints_are_not_compiled() -> None:
     x = torch.empty(2, 8, device="meta")
     captured = taken(lambda: checkpoint(layer, x, use_reentrant=False).sum().backward())
     assert not any("torch.compile" in line for line in captured.differing)
+
+
+def test_parameters_that_modules_share_stay_shared(tmp_path: Path) -> None:
+    file = tmp_path / "tied.py"
+    file.write_text(TIED)
+    captured = capture_file(f"{file}:train", batch=4)
+    labels = [d.label for d in captured.graph.tensors if d.role == "param"]
+    assert labels == ["0.weight"]
+    assert torch.__future__.get_swap_module_params_on_conversion() is False

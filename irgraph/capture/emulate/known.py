@@ -1,0 +1,179 @@
+"""Values of meta tensors that follow from what the host holds: masks, indices, lengths.
+
+Programs ask for some values: whether a mask hides anything, whether a class is in range, how long a
+sequence is. Where all that goes into a tensor came from the host or is a constant, its calls also
+run there, in memory laid out alike. Of parameters and random numbers nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Torch: TypeAlias = Any
+"""An object of torch's: a tensor, an operator; or what a call takes and gives."""
+
+MOST_BYTES = 1 << 21
+"""Largest memory whose values are followed: indices and masks, seldom activations."""
+
+MOST_FLOATS = 1 << 14
+"""Elements of the largest tensor of real numbers that is followed."""
+
+COUNTING = ("nonzero", "unique")
+"""Words in the names of ops whose sizes depend on the values of real numbers."""
+
+
+class Known:
+    """The memory of meta tensors whose values are known, on the host.
+
+    All views of one memory share what is known of it. Memory that is freed is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._memory: dict[int, tuple[Torch, Torch]] = {}
+        self._most = 1000
+
+    def value(self, tensor: Torch) -> Torch:
+        """Return what a tensor holds, on the host, or ``None`` where that is unknown."""
+        import torch
+
+        if tensor.device.type == "cpu":
+            return tensor
+        if tensor.device.type != "meta" or tensor.layout != torch.strided:
+            return None
+        found = self._memory.get(tensor.untyped_storage()._cdata)
+        return None if found is None else _laid_out(tensor, found[1])
+
+    def values(self, given: Torch) -> Torch:
+        """Return the arguments of a call with tensors as values, meta devices as the host.
+
+        Raises ``KeyError`` where one is unknown.
+        """
+        import torch
+
+        if isinstance(given, torch.Tensor):
+            value = self.value(given)
+            if value is None:
+                raise KeyError
+            return value
+        if isinstance(given, (list, tuple)):
+            return type(given)(map(self.values, given))
+        if isinstance(given, Mapping):
+            return {name: self.values(item) for name, item in given.items()}
+        return torch.device("cpu") if isinstance(given, torch.device) else given
+
+    def follow(self, func: Torch, args: Torch, kwargs: Torch, made: Torch) -> None:
+        """Learn the values of what a call made, or forget those of what it wrote."""
+        written = _written(func, args, kwargs)
+        new = [t for t in tensors_in(made) if t.device.type == "meta" and self.value(t) is None]
+        if not new and not written:
+            return
+        try:
+            if not _is_certain(func) or not all(map(_is_small, new)):
+                raise KeyError
+            found = func(*self.values(args), **self.values(kwargs))
+        except Exception:
+            for tensor in written:
+                self._memory.pop(tensor.untyped_storage()._cdata, None)
+            return
+        for tensor, value in zip(tensors_in(made), tensors_in(found), strict=False):
+            if any(tensor is other for other in new):
+                self._learn(tensor, value)
+
+    def made(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+        """Return what a call makes on meta that has no kernel there, or needs values for its sizes.
+
+        Unknown real numbers are taken for zeros unless sizes may depend on them. Raises
+        ``KeyError`` where it takes what is unknown.
+        """
+        try:
+            found = func(*self.values(args), **self.values(kwargs))
+        except KeyError:
+            if any(word in func._schema.name for word in COUNTING) or not _is_certain(func):
+                raise
+            zeros = _Zeros(self)
+            found = func(*zeros.values(args), **zeros.values(kwargs))
+            return _on_meta(found)
+        made = _on_meta(found)
+        for tensor, value in zip(tensors_in(made), tensors_in(found), strict=True):
+            self._learn(tensor, value)
+        return made
+
+    def _learn(self, tensor: Torch, value: Torch) -> None:
+        import torch
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        storage = tensor.untyped_storage()
+        memory = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+        _laid_out(tensor, memory).copy_(value)
+        self._memory[storage._cdata] = (StorageWeakRef(storage), memory)
+        if len(self._memory) > self._most:
+            kept = {key: pair for key, pair in self._memory.items() if not pair[0].expired()}
+            self._memory, self._most = kept, 2 * len(kept) + 1000
+
+
+class _Zeros(Known):
+    """What is known, with zeros for real numbers that are not."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def value(self, tensor: Torch) -> Torch:
+        import torch
+
+        value = self._known.value(tensor)
+        real = tensor.dtype.is_floating_point and tensor.layout == torch.strided
+        if value is not None or not real:
+            return value
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+
+def _on_meta(value: Torch) -> Torch:
+    """Return a result with empty tensors on meta in place of tensors."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return torch.empty_like(value, device="meta")
+    return type(value)(map(_on_meta, value)) if isinstance(value, (list, tuple)) else value
+
+
+def tensors_in(value: Torch) -> Iterator[Torch]:
+    """Yield the tensors of a result, lists opened."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def _laid_out(tensor: Torch, memory: Torch) -> Torch:
+    import torch
+
+    place = (tensor.storage_offset(), tensor.size(), tensor.stride())
+    return torch.empty(0, dtype=tensor.dtype).set_(memory, *place)
+
+
+def _written(func: Torch, args: Sequence[Torch], kwargs: Mapping[str, Torch]) -> list[Torch]:
+    arguments = func._schema.arguments
+    pairs = [*zip(arguments, args, strict=False)]
+    pairs += [(argument, kwargs.get(argument.name)) for argument in arguments[len(args) :]]
+    marked = (value for a, value in pairs if a.alias_info is not None and a.alias_info.is_write)
+    return [t for value in marked for t in tensors_in(value) if t.device.type == "meta"]
+
+
+def _is_certain(func: Torch) -> bool:
+    """Tell whether equal operands give equal results: no random numbers, no memory as it is."""
+    import torch
+
+    random = torch.Tag.nondeterministic_seeded in func.tags
+    return not random and "empty" not in func._schema.name
+
+
+def _is_small(tensor: Torch) -> bool:
+    import torch
+
+    if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() > MOST_BYTES:
+        return False
+    return not tensor.dtype.is_floating_point or tensor.numel() <= MOST_FLOATS

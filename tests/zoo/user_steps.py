@@ -1,0 +1,3 @@
+"""Steps as people write them."""
+
+PROGRAMS = {}
