@@ -45,11 +45,17 @@ def _private_folder() -> Path | None:
 
 
 def _open(lark: type[Lark], name: str, start: str, cached: str | bool) -> Lark:
-    return lark.open(
-        str(FOLDER / f"{name}.lark"),
-        parser="lalr",
-        start=start,
-        propagate_positions=True,
-        maybe_placeholders=True,
-        cache=cached,
-    )
+    from lark.exceptions import GrammarError
+
+    file = FOLDER / f"{name}.lark"
+    try:
+        return lark.open(
+            str(file),
+            parser="lalr",
+            start=start,
+            propagate_positions=True,
+            maybe_placeholders=True,
+            cache=cached,
+        )
+    except GrammarError as error:
+        raise GrammarError(f"{file.parent.name}/{file.name}: {error}") from error

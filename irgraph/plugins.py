@@ -39,10 +39,13 @@ class Plugin:
         except Exception as error:  # whatever its code raises
             raise self.error(f"{self.module} cannot be imported: {_reason(error)}") from error
 
+    def folders(self) -> list[Path]:
+        """Return the module's folders. Raises ``IrgraphError`` as ``load`` does."""
+        return [Path(folder) for folder in getattr(self.load(), "__path__", ())]
+
     def files(self, suffix: str) -> list[Path]:
         """Return the files in the module's folders. Raises ``IrgraphError`` as ``load`` does."""
-        folders = map(Path, getattr(self.load(), "__path__", ()))
-        return sorted(path for folder in folders for path in folder.glob(f"*{suffix}"))
+        return sorted(path for folder in self.folders() for path in folder.glob(f"*{suffix}"))
 
     def error(self, message: str) -> IrgraphError:
         """Return an error whose message says which package is at fault."""

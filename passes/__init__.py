@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
+
+from irgraph.plugins import plugins
 
 SUFFIX = ".irg"
 GROUP = "irgraph.passes"
@@ -23,13 +23,14 @@ class PassFile:
 
 
 def folders(paths: Sequence[str | Path] = ()) -> Iterator[Path]:
-    """Yield where passes are looked for: the given folders, the shipped one, other packages'."""
+    """Yield where passes are looked for: the given folders, the shipped one, other packages'.
+
+    Raises ``IrgraphError`` where a package cannot be imported.
+    """
     yield from map(Path, paths)
     yield Path(__file__).parent
-    for point in entry_points(group=GROUP):
-        spec = find_spec(point.module)
-        for location in (spec.submodule_search_locations or ()) if spec else ():
-            yield Path(location)
+    for plugin in plugins(GROUP):
+        yield from plugin.folders()
 
 
 def files(paths: Sequence[str | Path] = ()) -> dict[str, Path]:

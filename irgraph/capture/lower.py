@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
 from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.plugins import plugins
 
 GROUP = "irgraph.front_ends"
 """Entry points of this group name packages that hold more front ends."""
@@ -48,9 +48,18 @@ class FrontEnd:
 
 @cache
 def front_ends() -> tuple[FrontEnd, ...]:
-    """Return all front ends: the shipped ones, then those of installed packages."""
-    packages = ["irgraph.capture.front_ends", *(p.module for p in entry_points(group=GROUP))]
-    return tuple(found for package in packages for found in _of_package(package))
+    """Return all front ends: the shipped ones, then those of installed packages.
+
+    Raises ``IrgraphError`` that names the package whose front end cannot be loaded.
+    """
+    found = list(_of_package("irgraph.capture.front_ends"))
+    for plugin in plugins(GROUP):
+        plugin.load()
+        try:
+            found += _of_package(plugin.module)
+        except Exception as error:  # whatever its code raises
+            raise plugin.error(f"{type(error).__name__}: {error}") from error
+    return tuple(found)
 
 
 def _of_package(name: str) -> Iterator[FrontEnd]:

@@ -187,9 +187,12 @@ def tell(captured: Capture) -> None:
 
 
 def print_listing(title: str, rows: list[dict[str, str]]) -> None:
-    """Print rows as a table whose first column is never broken."""
+    """Print rows as a table whose first column is never broken, or that there are none."""
     from rich.table import Table
 
+    if not rows:
+        say(f"no {title}")
+        return
     first, *others = rows[0]
     table = Table(title=title, title_justify="left")
     table.add_column(first, no_wrap=True)

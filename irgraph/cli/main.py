@@ -95,10 +95,14 @@ def _drop_output() -> None:
 
 
 def _defect(error: Exception) -> int:
-    """Say that irgraph itself is at fault; with IRGRAPH_DEBUG set, show where."""
+    """Say that irgraph itself is at fault, and where; with IRGRAPH_DEBUG set, show how."""
+    from traceback import extract_tb
+
+    frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith("<")]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(
-        f"irgraph: internal error: {type(error).__name__}: {error}\n"
-        "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see where it happened\n"
+        f"irgraph: internal error: {type(error).__name__}: {error}{where}\n"
+        "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see how it came about\n"
     )
     if os.environ.get("IRGRAPH_DEBUG"):
         raise error

@@ -28,8 +28,9 @@ def blame(module: str, doing: str) -> Iterator[None]:
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error}".removesuffix(": ")
-        line = f"{Path(last.filename).name}, line {last.lineno}: {last.line}"
-        raise StatementError(f"{called(module)} {doing}: {what} ({line})") from error
+        if last.line:  # the machinery of imports has none
+            what += f" ({Path(last.filename).name}, line {last.lineno}: {last.line})"
+        raise StatementError(f"{called(module)} {doing}: {what}") from error
 
 
 def called(module: str) -> str:

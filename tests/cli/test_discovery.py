@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -63,6 +64,11 @@ def test_what_a_file_lacks_is_named(toy: Path, old: str, new: str, message: str)
     toy.write_text(COMMAND.replace(old, new))
     with pytest.raises(ValueError, match=message):
         entries()
+
+
+def test_a_slip_in_a_command_tells_where_it_is(run: Callable[..., Ran], toy: Path) -> None:
+    toy.write_text(COMMAND.replace("print(", "prnt("))
+    assert re.search(r"NameError: .*'prnt'.* \(.*hello\.py, line 8\)", run("hello").err)
 
 
 def test_the_help_lists_every_command_by_its_first_line(run: Callable[..., Ran]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,19 @@ def test_a_statement_whose_fields_do_not_fit_its_rule_is_named(
 def test_a_reader_that_returns_something_else_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = type("Wrong", (Find,), {"read": classmethod(lambda *_: "x")})
     with pytest.raises(StatementError, match=r"'find' \(.*find\.py\) reads 'x', not a Wrong"):
+        read_by(wrong, monkeypatch)
+
+
+def test_a_part_of_another_type_than_its_field_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = type("Wrong", (Find,), {"__annotations__": {"name": int}})
+    message = r"'find' \(.*find\.py\) cannot be read: the grammar gives its field 'name' a str"
+    with pytest.raises(StatementError, match=message):
+        read_by(dataclass(frozen=True)(wrong), monkeypatch)
+
+
+def test_a_statement_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = type("Wrong", (Find,), {"__str__": lambda _: None})
+    with pytest.raises(StatementError, match=r"'find' \(.*find\.py\) cannot be written: TypeError"):
         read_by(wrong, monkeypatch)
 
 

@@ -97,6 +97,8 @@ class Entry:
         groups = f" in {counted(self.groups, 'group')}" if self.groups > 1 else ""
         if not self.changed:
             return f"{matches}, nothing changed"
+        if not self.replaced and not self.made:
+            return f"{matches}{groups}, {counted(self.moved, 'op')} changed"
         if not self.replaced:
             return f"{matches}{groups}, {counted(self.made, 'op')} added"
         became = f"became {self.made}" if self.made else "removed"

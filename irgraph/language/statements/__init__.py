@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import grammars
 from irgraph.diagnostics import Place, near
@@ -49,4 +51,24 @@ def read(name: str, parts: Sequence[Any], place: Place) -> Statement:
         made = wanted.read(parts, place)
     if not isinstance(made, wanted):
         raise StatementError(f"{called(module)} reads {made!r}, not a {wanted.__name__}")
+    for field, type_ in _fields(wanted).items():
+        if not _fits(getattr(made, field), type_):
+            given = type(getattr(made, field)).__name__
+            message = f"the grammar gives its field {field!r} a {given}"
+            raise StatementError(f"{called(module)} cannot be read: {message}")
+    with blame(module, "cannot be written"):
+        str(made)
     return made
+
+
+@cache
+def _fields(wanted: type[Statement]) -> dict[str, Any]:
+    """Return the types of a statement's fields."""
+    hints = get_type_hints(wanted)
+    return {field.name: hints[field.name] for field in fields(wanted)}
+
+
+def _fits(value: object, wanted: Any) -> bool:  # noqa: ANN401  (any type)
+    """Tell whether a value is of a type; what a tuple holds is not looked at."""
+    among = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
+    return isinstance(value, tuple(get_origin(one) or one for one in among))

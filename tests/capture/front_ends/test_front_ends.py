@@ -7,11 +7,9 @@ import io
 import json
 import os
 import pkgutil
-import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -28,6 +26,9 @@ from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
 from tests.capture.front_ends import examples
 from tests.capture.kineto.builder import write
+from tests.installed import install, site
+
+__all__ = ["site"]
 
 
 def test_an_onnx_model_needs_no_suffix(tmp_path: Path) -> None:
@@ -145,7 +146,8 @@ def test_a_kind_of_file_is_recognised_by_its_own_front_end_alone(name: str, tmp_
 def test_every_kind_of_file_is_documented(name: str) -> None:
     own = import_module(f"{shipped.__name__}.{name}").FRONT_END
     pages = [page.read_text(encoding="utf-8") for page in (PAGE, PAGE.with_name("traces.md"))]
-    kind = re.sub(r"^an? ", "", own.name)
+    article, _, kind = own.name.partition(" ")
+    assert article in ("a", "an"), f"the name of {name}.py's front end needs an article"
     assert any(kind in page for page in pages), f"no page tells of {own.name}: docs/front-ends.md"
 
 
@@ -159,24 +161,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "front-ends.md"
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def toy(site: Path) -> Path:
     """Install a package with the front end that the page shows; return a file for it."""
-    package, metadata = tmp_path / "site" / "toys", tmp_path / "site" / "toys-1.dist-info"
-    package.mkdir(parents=True)
-    metadata.mkdir()
-    (package / "__init__.py").touch()
     example = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
-    (package / "toy.py").write_text(example)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text("[irgraph.front_ends]\ntoys = toys\n")
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    for name in ("toys", "toys.toy"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    front_ends.cache_clear()
-    path = tmp_path / "step.toy"
+    points = {"irgraph.front_ends": {"toys": "toys"}}
+    install(site, "toys", points, {"toys/__init__.py": "", "toys/toy.py": example})
+    path = site / "step.toy"
     path.write_text("toy 64 32 16\ntoy 2 3 4\n")
-    yield path
-    front_ends.cache_clear()
+    return path
 
 
 def test_a_format_is_one_file_of_an_installed_package(
@@ -193,7 +185,11 @@ def test_a_format_is_one_file_of_an_installed_package(
     assert "a toy trace" in str(refused(toy))
 
 
-def test_a_file_without_a_front_end_is_named(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (toy.parent / "site" / "toys" / "other.py").touch()
-    with pytest.raises(TypeError, match=r"toys\.other .* defines no FRONT_END"):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("", r"toys\.other .* defines no FRONT_END"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_a_package_whose_front_end_is_wrong_is_named(toy: Path, text: str, reason: str) -> None:
+    (toy.parent / "toys" / "other.py").write_text(text)
+    with pytest.raises(IrgraphError, match=rf"plug-in 'toys' of toys 1\.0: .*{reason}"):
         irgraph.lower(toy)
