@@ -35,7 +35,8 @@ def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
     """Return the effects of an op; a scope's are the union of those below it.
 
     ``declared`` names ops whose schema the model itself brings. A leaf without a schema or
-    without recorded operands could do anything and is a barrier, unless it is a scope.
+    without recorded operands could do anything and is a barrier, and so is an autograd node that
+    made something and has no body; any other scope without a body does nothing.
     """
     if not op.body:
         return _leaf_effects(op, declared)
@@ -50,10 +51,10 @@ def effects(op: Op, declared: frozenset[str] = frozenset()) -> Effects:
 
 @lru_cache(maxsize=REMEMBERED)
 def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
-    if op.is_scope:
-        return Effects()
     inputs = op.inputs
     outputs = op.outputs
+    if op.is_scope:  # a node that made something did what was not recorded
+        return Effects(inputs, outputs, barrier=True) if outputs else Effects()
     known = op.name in declared or bool(schemas_of(op.name))
     if not known or not (inputs or outputs or op.attributes):
         return Effects(inputs, outputs, barrier=True)
@@ -84,12 +85,17 @@ CONDITIONAL: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "aten.batch_norm_update_stats": (("", RUNNING),),
     "aten.batch_norm_gather_stats": (("", RUNNING),),
     "aten.batch_norm_gather_stats_with_counts": (("", RUNNING),),
+    "_c10d_functional.wait_tensor": (("", ("tensor",)),),
+    "c10d_functional.wait_tensor": (("", ("tensor",)),),
     "aten._fused_sgd_": _BY_SCALE,
     "aten._fused_adam_": _BY_SCALE,
     "aten._fused_adamw_": _BY_SCALE,
     "aten._fused_adagrad_": _BY_SCALE,
 }
-"""What ops write by a flag, whatever their schemas say: the flag (none: always), the arguments."""
+"""What ops write by a flag, whatever their schemas say: the flag (none: always), the arguments.
+
+A wait for a collective counts as its write: who reads the tensor stays behind it.
+"""
 
 
 def written_by(op: Op) -> tuple[Tensor, ...]:

@@ -12,6 +12,10 @@ from irgraph.ir.tensor import Tensor
 READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
 """Ops by which the host reads a value."""
 
+WAITS = ("sync.event", "sync.stream", "sync.device", "_c10d_functional.wait_tensor",
+         "c10d_functional.wait_tensor", "c10d.barrier", "c10d.monitored_barrier_")  # fmt: skip
+"""Ops by which the host, or a stream, waits for work or for other processes."""
+
 LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 """Ops whose results after the first are for their own backward; their sizes differ by device."""
 
@@ -50,8 +54,8 @@ def leaving(graph: Graph) -> Mapping[str, str]:
 
 
 def is_label(op: Op) -> bool:
-    """Tell whether a leaf computes nothing: a label, an autograd node, or stream order."""
-    return op.is_scope or op.name.startswith("sync.")
+    """Tell whether a leaf computes nothing: a label, stream order, a node that made nothing."""
+    return (op.is_scope and not op.outputs) or op.name.startswith("sync.")
 
 
 def _written_last(graph: Graph) -> list[str]:

@@ -10,7 +10,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import leaving
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
-from irgraph.verbs.launch_order import declared
+from irgraph.verbs.launch_order import barriers, declared
 from irgraph.verbs.refusal import RefusedError
 
 Touch = tuple[Op, Tensor]
@@ -59,14 +59,15 @@ class Gains:
         for _, tensor in self.writes:
             self._check_kept(tensor)
         for _, tensor in self.writes:
-            for place, leaf in self._others(tensor):
-                if place >= first:
+            for place, leaf in (*self._others(tensor), *barriers(self.graph)):
+                if place >= first and id(leaf) not in self.gone:
                     reason = f"%{tensor.name} would be written, and is used elsewhere"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} uses it")])
         brings = declared(self.graph)
         for _, tensor in self.reads:
             for place, leaf in self._others(tensor):
-                writes = any(overlap(t, tensor) for t in effects(leaf, brings).writes)
+                effect = effects(leaf, brings)
+                writes = effect.barrier or any(overlap(t, tensor) for t in effect.writes)
                 if writes and first <= place <= last:
                     reason = f"%{tensor.name} would be read, and is written in between"
                     raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])

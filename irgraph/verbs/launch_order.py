@@ -8,6 +8,7 @@ from dataclasses import replace as changed
 
 from irgraph.ir.dependence import Dependence, dependences, shortest_chain
 from irgraph.ir.edit import Edit
+from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.schema import parse_schema
@@ -106,6 +107,13 @@ def crossing(order: Sequence[int], found: Sequence[Dependence]) -> list[Dependen
 def declared(graph: Graph) -> frozenset[str]:
     """Return the names of the ops whose schemas the model brings."""
     return frozenset(parse_schema(text).name for text in graph.schemas)
+
+
+@remembered
+def barriers(graph: Graph) -> Sequence[tuple[int, Op]]:
+    """Return the leaves that could do anything, with their places in launch order."""
+    brings = declared(graph)
+    return [(i, leaf) for i, leaf in enumerate(graph.leaves()) if effects(leaf, brings).barrier]
 
 
 def line(graph: Graph, members: Collection[Op], nodes: bool = False) -> Line:

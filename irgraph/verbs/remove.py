@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import END, Graph
+from irgraph.ir.leaving import WAITS
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.verbs.launch_order import barriers
 from irgraph.verbs.refusal import RefusedError
 
 
@@ -56,6 +58,7 @@ def check_removal(graph: Graph, removal: Removal) -> None:
     removed result is in use, nor write the removed result in place where others still read the
     substitute.
     """
+    _check_known(graph, removal)
     _check_lost_writes(graph, removal)
     made = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
     for old, new in removal.swaps:
@@ -73,6 +76,22 @@ def check_removal(graph: Graph, removal: Removal) -> None:
             reason = f"%{old.name} shares bytes with other tensors; %{new.name} does not"
             raise RefusedError(reason, at)
         _check_writes(graph, removal, old, new)
+
+
+def _check_known(graph: Graph, removal: Removal) -> None:
+    """Refuse to take out what waits for others, or of which nobody knows what it does."""
+    opaque = {id(leaf) for _, leaf in barriers(graph)}
+    for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
+        if leaf.name in WAITS:
+            told = "what comes later may read what it waits for"
+            raise RefusedError(told, [(leaf, f"{leaf.name} waits")], of_order=True)
+        if id(leaf) in opaque:
+            told = f"nobody knows what {leaf.name} does beside what it gives"
+            raise RefusedError(told, [(leaf, _opaque(leaf))], of_order=True)
+
+
+def _opaque(leaf: Op) -> str:
+    return f"{leaf.name} has no body" if leaf.is_autograd else f"{leaf.name} has no schema"
 
 
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
@@ -116,8 +135,9 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     lasting = new.buffer in graph.lasting
     _check_streams(later, [later[i] for i in uses], old, new)
     _check_returned(graph, old, new)
+    opaque = {id(leaf) for _, leaf in barriers(graph)}
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
-        for tensor in written_by(leaf):
+        for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
             told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
                 user = later[uses[-1]]
@@ -164,13 +184,14 @@ def _check_lost_writes(graph: Graph, removal: Removal) -> None:
             if tensor.buffer in graph.lasting:
                 reason = f"%{tensor.name} outlives the step and would miss this write"
                 raise RefusedError(reason, at, of_order=True)
-            near = _near(graph, tensor)
-            place = next(i for i, other in near if other is leaf)
-            later = (o for i, o in near if i > place and id(o) not in gone)
-            reader = next((o for o in later if _reads(o, tensor)), None)
+            place = graph.places[id(leaf)]
+            readers = (near for near in _near(graph, tensor) if _reads(near[1], tensor))
+            later = (o for i, o in (*readers, *barriers(graph)) if i > place and id(o) not in gone)
+            reader = next(later, None)
             if reader is not None and tensor.buffer not in swapped:
                 ends = reader is graph.end
-                at += [] if ends else [(reader, f"{reader.name} reads it")]
+                reads = "reads" if _reads(reader, tensor) else "may read"
+                at += [] if ends else [(reader, f"{reader.name} {reads} it")]
                 verb = "returned" if ends else "still read"
                 reason = f"what is written to %{tensor.name} is {verb}"
                 raise RefusedError(reason, at, of_order=True)
