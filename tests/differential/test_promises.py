@@ -267,7 +267,10 @@ aten.add_(%p!, %g)
 """
 
 MOVES = {
-    "what is reduced is read behind the wait": (REDUCED, "reorder aten.add_ before _c10d_functional.wait_tensor"),
+    "what is reduced is read behind the wait": (
+        REDUCED,
+        "reorder aten.add_ before _c10d_functional.wait_tensor",
+    ),
     "nothing moves across a node without body": (
         HEAD + "%y = aten.sigmoid(%h) : f32[4] in $y\n"
         "%g = autograd.SigmoidBackward0(%x) : f32[4] in $g\naten.mul_(%y!, other = 2)\n",
