@@ -7,9 +7,10 @@ from tests.ir.calling import all_calls, chosen
 
 ELSEWHERE = {
     "aten.cudnn_batch_norm", "aten.miopen_batch_norm", "aten.batch_norm_gather_stats",
-    "aten.batch_norm_gather_stats_with_counts",
+    "aten.batch_norm_gather_stats_with_counts", "_c10d_functional.wait_tensor",
+    "c10d_functional.wait_tensor",
 }  # fmt: skip
-"""Norms that run on a GPU alone."""
+"""Norms that run on a GPU alone, and waits for other processes."""
 
 
 def test_torch_writes_what_is_said() -> None:
