@@ -158,7 +158,7 @@ def _argument(text: str, keyword: bool) -> Argument:
 @cache
 def _shipped() -> Mapping[str, tuple[str, ...]]:
     """Lines of the shipped file by dotted op name; parsing waits until one is asked for."""
-    text = resources.files("irgraph.ir").joinpath("torch_schemas.txt").read_text(encoding="utf-8")
+    text = (resources.files("irgraph.ir.torch_schemas") / "schemas.txt").read_text("utf-8")
     found: dict[str, list[str]] = {}
     for line in text.splitlines()[1:]:
         library, _, rest = line.partition("::")

@@ -7,16 +7,10 @@ from typing import Any
 from rich.table import Table
 
 from irgraph.predict.validation import UNVALIDATED, validation_text
+from irgraph.report.console import time_text
 from irgraph.schedule.sensitivity import LABELS
 
 LONGEST = 12
-
-
-def time_text(microseconds: float) -> str:
-    """Return a time with a unit that suits it."""
-    if abs(microseconds) >= 1000:
-        return f"{microseconds / 1000:.3f} ms"
-    return f"{microseconds:.1f} us"
 
 
 def prediction_tables(summary: dict[str, Any], measured: float | None = None) -> list[Table]:

@@ -1,4 +1,4 @@
-"""Consoles for tables."""
+"""Consoles for tables, and times in them."""
 
 from __future__ import annotations
 
@@ -11,3 +11,10 @@ class PlainConsole(Console):
     def on_broken_pipe(self) -> None:
         """Raise what writing to a closed pipe raises anywhere else."""
         raise BrokenPipeError
+
+
+def time_text(microseconds: float) -> str:
+    """Return a time with a unit that suits it."""
+    if abs(microseconds) >= 1000:
+        return f"{microseconds / 1000:.3f} ms"
+    return f"{microseconds:.1f} us"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from irgraph.predict.tables import time_text
+from irgraph.report.console import time_text
 from irgraph.report.structure import KINDS, Group
 
 LONGEST = 60

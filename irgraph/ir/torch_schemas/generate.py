@@ -1,4 +1,4 @@
-"""Write ``torch_schemas.txt`` from the installed torch: ``python -m irgraph.ir.generate_schemas``.
+"""Write ``schemas.txt`` from the installed torch: ``python -m irgraph.ir.torch_schemas.generate``.
 
 One line per overload: flags, a blank, and torch's own schema string. Flags: ``c`` where the op
 is made of other ops (CompositeImplicitAutograd), ``r`` where it draws random numbers, ``p`` where
@@ -21,7 +21,7 @@ def main() -> int:
     torch._refs  # noqa: B018  (registers prims)
     kept = (schema for schema in torch._C._jit_get_all_schemas() if _kept(schema))
     lines = sorted(map(_line, kept), key=_order)
-    path = Path(__file__).with_name("torch_schemas.txt")
+    path = Path(__file__).with_name("schemas.txt")
     path.write_text(f"# torch {torch.__version__}\n" + "\n".join(lines) + "\n", encoding="utf-8")
     sys.stdout.write(f"{path}: {len(lines)} schemas of torch {torch.__version__}\n")
     return 0
