@@ -90,11 +90,11 @@ def _kept(op: Op, declared: Container[str]) -> list[str]:
 
 
 def _used(graph: Graph) -> set[str]:
-    """Return the names that ops with an effect use."""
+    """Return the names that ops with an effect use, and those that the host reads."""
     return {
         tensor.name
         for op in graph.leaves()
-        if not is_label(op) and (op.outputs or written_by(op))
+        if not is_label(op) and (op.outputs or written_by(op) or op.name in READS)
         for tensor in op.inputs
     }
 

@@ -27,7 +27,7 @@ NORMAL_90 = 1.6449
 """Half a 90 % interval of a normal distribution, in standard deviations."""
 
 DRAWS = 400
-"""Samples of a step: the ends of a 90 % interval are then known to about 2 % of its width."""
+"""Samples of a step: the ends of a 90 % interval are then known to about 3 % of its width."""
 
 
 def sample_steps(

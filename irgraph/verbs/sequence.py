@@ -125,8 +125,6 @@ def entangled(s: Stretch) -> list[Dependence]:
 
 
 def _chain(s: Stretch, last: Dependence, mask: int) -> list[Dependence]:
-    if s.owner[last.before] >= 0:
-        return [last]
     outside = [tie for tie in s.found if s.owner[tie.after] < 0]
     starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
     return [*shortest_chain(outside, starts, last.before), last]

@@ -119,3 +119,16 @@ def test_an_unsafe_split_gives_views_although_its_schema_does_not_say_so() -> No
     whole, part = Tensor("x", "f32", (4,), "b1"), Tensor("y", "f32", (2,), "b1", offset=8)
     split = Op("aten.unsafe_split", (whole,), ((part,),), {"split_size": 2})
     assert effects(split).writes == ()
+
+
+def test_a_write_of_all_bytes_hides_what_was_there_before() -> None:
+    """Only direct dependences are told: of three writes of the same bytes, two pairs."""
+    whole, half = Tensor("x", "f32", (4,), "b"), Tensor("h", "f32", (2,), "b")
+    zeros = [Op("aten.zero_", (t,), written=frozenset({t.name})) for t in (whole,) * 3]
+    found = dependences(zeros, frozenset({"x"}))
+    assert {(d.before, d.after) for d in found} == {(0, 1), (1, 2)}
+    first = Op("aten.zero_", (half,), written=frozenset({"h"}))
+    found = dependences([first, *zeros[:2]], frozenset({"x", "h"}))
+    assert {(d.before, d.after) for d in found} == {(0, 1), (1, 2)}
+    found = dependences([zeros[0], first, zeros[1]], frozenset({"x", "h"}))
+    assert {(d.before, d.after) for d in found} == {(0, 1), (1, 2), (0, 2)}

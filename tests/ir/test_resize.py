@@ -6,8 +6,8 @@ import pytest
 
 from irgraph.ir.dim import make
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.op import Op
-from irgraph.ir.resize import with_dims
+from irgraph.ir.op import Op, Value
+from irgraph.ir.resize import fixed_sizes, kept_sizes, with_dims
 from irgraph.ir.tensor import Tensor
 
 DIMS = {"B": 4, "L": 3}
@@ -53,3 +53,27 @@ def test_a_dimension_is_at_least_one() -> None:
         ValueError, match="the dimension B must be a whole number of at least 1, not 0"
     ):
         with_dims(Graph("m", dims={"B": 4}), {"B": 0})
+
+
+def test_lists_that_follow_a_dimension_change_and_others_stay_the_same_object() -> None:
+    x = Tensor("x", "f32", (BATCH,), "b0")
+    plain = Tensor("p", "f32", (8,), "b1")
+    attributes: dict[str, Value] = {"size": (BATCH,), "fixed": (8, 2), "both": (8, BATCH)}
+    op = Op(
+        "aten.outer", operands=((x,), (plain,)), results=((x,), (plain,)), attributes=attributes
+    )
+    before = Graph("g", DIMS, ops=(op,))
+    (after,) = with_dims(before, {"B": 10}).ops
+    assert after.attributes == {"size": (10,), "fixed": (8, 2), "both": (8, 10)}
+    assert after.attributes["fixed"] is attributes["fixed"]
+    assert after.operands[1] is op.operands[1] and after.results[1] is op.results[1]
+    assert [t.shape for t in after.inputs] == [(10,), (8,)]
+    assert [t.shape for t in after.outputs] == [(10,), (8,)]
+
+
+def test_what_does_not_follow_from_a_dimension_is_kept_with_the_model() -> None:
+    notes = ("aten.view of %x: 12", "aten.full: 7")
+    with_notes = Graph("g", DIMS, settings=fixed_sizes("B", notes))
+    assert kept_sizes(with_notes, "B") == notes
+    assert kept_sizes(with_notes, "L") == ()
+    assert fixed_sizes("B", ()) == {}

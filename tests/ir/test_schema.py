@@ -80,3 +80,10 @@ def test_nonsense_is_refused_with_the_text() -> None:
 def test_collectives_write_their_first_argument() -> None:
     (schema,) = schemas_of("c10d.allreduce_")
     assert [argument.name for argument in schema.arguments if argument.written] == ["tensors"]
+
+
+def test_marks_stand_only_where_they_are_written() -> None:
+    plain = parse_schema("made::up(Dict(str, Tensor) d, int n, *, Tensor? t=None) -> Tensor")
+    assert not any(a.written for a in (*plain.arguments, *plain.returns))
+    assert [a.keyword for a in plain.arguments] == [False, False, True]
+    assert (plain.composite, plain.random, plain.pointwise) == (False, False, False)

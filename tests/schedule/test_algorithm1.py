@@ -187,3 +187,32 @@ def test_the_published_golden_vector_is_reproduced(data_dir: Path) -> None:
     expected = [float(row["cumulative_cpu_time_us"]) for row in rows]
     assert len(expected) == 115
     assert [ends[id(op)] for op in ops] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_label_that_costs_less_than_what_it_encloses_costs_nothing() -> None:
+    step = priced((Op("a label", body=(inner := Op("aten.linear"),)), []))
+    step = replace(step, kernels={id(inner): (kernel(1.0),)})
+    little = FlatHost(by_name={"a label": Overheads(0.0, 0.5, 0.5, {}, 0.0, "op")})
+    rules = Accounting("entered", annotations="entered")
+    assert algorithm1(step, little, accounting=rules).host_time == 1 + 2 + 4 + 3
+
+
+def test_a_host_is_asked_for_the_launches_that_are_paid() -> None:
+    """As many as an op has kernels; one for a graph, and for a label as for its first launch."""
+    asked: list[tuple[str, int]] = []
+
+    class Listening(FlatHost):
+        def overheads(self, op: Op, launches: int) -> Overheads:
+            asked.append((op.name, launches))
+            return replace(FLAT, level="op")
+
+    inner = Op("aten.linear")
+    label = Op("a label", body=(inner,))
+    captured = Op("cuda.graph_launch", body=(Op("a.a"), Op("a.b")))
+    kernels = {id(inner): (kernel(1.0),) * 3}
+    kernels |= {id(op): (kernel(1.0),) for op in captured.body}
+    step = Priced(Graph("g", ops=(label, captured, Op("aten.view"))), "t", kernels)
+    algorithm1(step, Listening(), accounting=Accounting("entered", annotations="entered"))
+    assert set(asked) == {
+        ("a label", 1), ("aten.linear", 3), ("cuda.graph_launch", 1), ("aten.view", 0)
+    }  # fmt: skip

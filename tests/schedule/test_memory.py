@@ -59,6 +59,27 @@ def test_a_step_fits_with_workspace_and_context() -> None:
     assert not memory.fits(2**30 + 2**29, "volta")
 
 
+def _config(text: str) -> int:
+    """Return the bytes that a ``CUBLAS_WORKSPACE_CONFIG`` asks for: pairs of KiB and a count."""
+    numbers = [int(n) for n in text.strip(":").split(":")]
+    return sum(kib * 2**10 * count for kib, count in zip(numbers[::2], numbers[1::2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        # torch, CublasHandlePool.cpp: parseChosenWorkspaceSize, and for AMD its default in KiB
+        ("volta", _config(":4096:2:16:8")), ("ampere", _config(":4096:2:16:8")),
+        ("hopper", _config(":4096:8")), ("blackwell", _config(":4096:8")),
+        ("cdna2", 32 * 1024 * 1024), ("cdna3", 128 * 1024 * 1024),
+    ],
+)  # fmt: skip
+def test_a_workspace_is_as_large_as_torch_makes_it(architecture: str, expected: int) -> None:
+    context = 512 * 2**20
+    assert Memory(0, None, {}, 0).needs(architecture) == expected + context
+    assert Memory(0, None, {}, 0).fits(expected + context, architecture)
+
+
 def test_an_empty_step_needs_what_is_declared() -> None:
     text = STEP.split("%a = ")[0]
     assert peak_memory(parse(text), rounded=1).peak == 5000

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -14,6 +16,13 @@ from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.perfetto import trace_events, write_side_by_side, write_timeline
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
+from irgraph.schedule.trace_format import (
+    Track,
+    counter_events,
+    flow_events,
+    microseconds,
+    slice_event,
+)
 from tests.schedule.graphs import FlatHost, kernel, priced
 
 
@@ -100,3 +109,29 @@ def test_timelines_stand_side_by_side(timeline: Timeline, tmp_path: Path) -> Non
     ids = [e["id"] for e in events if e["ph"] == "s"]
     assert len(ids) == len(set(ids)) == 4
     assert set(whole["otherData"]) == {"before", "after"}
+
+
+def test_operations_lie_on_their_thread_without_the_time_before_them() -> None:
+    calls = [(Op("aten.linear"), [kernel(10.0)]), (Op("aten.view"), [])]
+    events = trace_events(simulate(priced(*calls), FlatHost()))["traceEvents"]
+    found = [(e["name"], e["ts"], e["dur"]) for e in events if str(e["name"]).startswith("aten.")]
+    # T1 until 1, T2, T4 and T3 until 10; T1 until 11 and T5
+    assert found == [("aten.linear", 1.0, 9.0), ("aten.view", 11.0, 5.0)]
+
+
+@given(st.integers(0, 10**12))
+def test_times_are_whole_nanoseconds_as_perfetto_reads_them(nanoseconds: int) -> None:
+    assert int(microseconds(nanoseconds) * 1000.0) == nanoseconds
+
+
+def test_slices_arrows_and_counters_have_their_times() -> None:
+    track, other = Track(1, 2), Track(3, 4)
+    made = slice_event(track, "k", 1.0004, 3.0006, {}, "c")
+    assert made == {"ph": "X", "pid": 1, "tid": 2, "name": "k", "ts": 1.0, "dur": 2.001,
+                    "args": {}, "cat": "c"}  # fmt: skip
+    assert slice_event(track, "k", 2.0, 1.0, {})["dur"] == 0.0
+    assert "cat" not in slice_event(track, "k", 1.0, 2.0, {})
+    begun, ended = flow_events(7, track, 1.5, other, 2.5)
+    assert (begun["ts"], begun["pid"], ended["ts"], ended["pid"]) == (1.5, 1, 2.5, 3)
+    values = [(e["ts"], e["args"]["n"]) for e in counter_events(1, "n", {2.0: -1, 1.0: 2, 1.5: 0})]
+    assert values == [(1.0, 2), (2.0, 1)]

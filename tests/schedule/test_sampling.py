@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
+from statistics import NormalDist, fmean, pstdev
 
 import numpy as np
 import pytest
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.schedule.sampling import TABLE_SPREAD, interval, sample_steps
+from irgraph.schedule.sampling import DRAWS, NORMAL_90, TABLE_SPREAD, interval, sample_steps
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FLAT, FlatHost, priced
@@ -71,3 +74,40 @@ def test_draws_are_the_same_for_every_timeline() -> None:
 
 def test_an_empty_step_takes_no_time() -> None:
     assert set(sample_steps(Timeline((), ()), SURE, draws=3)) == {0.0}
+
+
+@pytest.mark.data
+def test_a_table_varies_as_the_papers_workloads_do(data_dir: Path) -> None:
+    path = data_dir / "paper" / "overheads_t1_v100_hipc2022_fig7_digitized.csv"
+    with path.open(encoding="utf-8") as lines:
+        means = [float(row["t1_mean_us"]) for row in csv.DictReader(lines)]
+    assert len(means) == 12
+    assert pytest.approx(pstdev(means) / fmean(means), rel=0.05) == TABLE_SPREAD
+
+
+def test_the_ends_of_an_interval_are_known_to_three_percent_of_its_width() -> None:
+    """The standard error of a quantile q is sqrt(q (1 - q) / draws) over the density there."""
+    standard = NormalDist()
+    end = standard.inv_cdf(0.95)
+    assert pytest.approx(end, abs=1e-4) == NORMAL_90
+    error = (0.05 * 0.95 / DRAWS) ** 0.5 / standard.pdf(end) / (2 * end)
+    assert error == pytest.approx(0.032, abs=0.001)
+
+
+def test_draws_in_parts_are_draws() -> None:
+    """A step whose draws do not fit into memory at once has the same distribution."""
+    timeline = timeline_of(Kernel("k", "gemm", 1000.0, 100.0))
+    whole = sample_steps(timeline, SURE, draws=2000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("irgraph.schedule.sampling.CELLS", 300 * len(timeline.columns))
+        parts = sample_steps(timeline, SURE, draws=2000)
+    assert len(parts) == 2000 and not np.array_equal(parts, whole)
+    assert np.array_equal(parts[:300], sample_steps(timeline, SURE, draws=300))
+    assert len(np.unique(parts)) == 2000
+    assert parts.std() == pytest.approx(whole.std(), rel=0.1)
+
+
+def test_an_interval_is_the_middle_of_its_samples() -> None:
+    samples = np.arange(101.0)
+    assert interval(samples) == pytest.approx((5.0, 95.0))
+    assert interval(samples, 0.5) == pytest.approx((25.0, 75.0))

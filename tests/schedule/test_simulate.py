@@ -187,3 +187,43 @@ def test_events_and_waits_have_a_text_form() -> None:
     (_, first), (second, last) = spans(timeline, "kernel")
     assert second >= first
     assert timeline.step_time == last
+
+
+def test_a_copy_inside_an_op_goes_where_the_copy_says() -> None:
+    """Its stream and the engine it needs are those of the call that launches it."""
+    host, near = Tensor("h", "f32", (4,), "bh", device="cpu"), Tensor("d", "f32", (4,), "bd")
+    far = Tensor("e", "f32", (4,), "be")
+
+    def beside(copy: Op, launch: str = "memcpy") -> list[tuple[float, float]]:
+        scope = Op("autograd.X", body=(copy,))
+        work = Op("a.b")
+        kernels = {id(copy): (kernel(100.0, "copy", launch=launch),), id(work): (kernel(100.0),)}
+        step = Priced(Graph("g", ops=(scope, work)), "t", kernels)
+        timeline = simulate(step, FlatHost(), accounting=PLAIN)
+        (copied,) = spans(timeline, "kernel", " s")
+        return [copied, *spans(timeline, "kernel", "default")]
+
+    def move(source: Tensor, target: Tensor) -> Op:
+        return Op("aten.to", (source,), (target,), stream="s")
+
+    alone = [(9.0, 109.0), (19.0, 119.0)]
+    assert beside(move(host, near)) == beside(move(near, host)) == alone
+    sharing = beside(move(near, far))
+    assert sharing != alone
+    # a kernel that reads memory of the host is a kernel
+    assert [end - start for start, end in beside(move(host, near), "kernel")] != [100.0, 100.0]
+
+
+def test_copies_of_both_directions_do_not_share_and_those_of_one_do() -> None:
+    host, near = Tensor("h", "f32", (4,), "bh", device="cpu"), Tensor("d", "f32", (4,), "bd")
+
+    def lengths(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> list[float]:
+        ops = [Op("aten.to", (a,), (b,), stream=s) for (a, b), s in ((first, "s"), (second, ""))]
+        copies = [kernel(100.0, "copy", launch="memcpy") for _ in ops]
+        timeline = run(*((op, [copy]) for op, copy in zip(ops, copies, strict=True)))
+        return [end - start for start, end in spans(timeline, "kernel")]
+
+    to_device, to_host = (host, near), (near, host)
+    assert lengths(to_device, to_host) == [100.0, 100.0]
+    assert lengths(to_device, to_device) != [100.0, 100.0]
+    assert lengths(to_host, to_host) != [100.0, 100.0]

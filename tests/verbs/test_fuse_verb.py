@@ -215,3 +215,84 @@ def test_an_assumption_does_not_cover_what_must_move() -> None:
     members = [[graph.ops[0]], [graph.ops[4]]]
     with pytest.raises(RefusedError, match="an op that must move after the new op depends on"):
         fuse(graph, members, Op("irgraph.whole"), assuming="it writes nothing")
+
+
+IN = "input %x : f32[4] in $x\ninput %z : f32[4] in $z\n"
+PLACED = "; placed at its first member"
+
+
+@pytest.mark.parametrize(
+    ("between", "groups", "why"),
+    [
+        (0, 2, "2 independent groups, nothing in between" + PLACED),
+        (0, 1, "one group, nothing in between" + PLACED),
+        (1, 2, "2 independent groups, no dependence path through the 1 op in between" + PLACED),
+        (2, 1, "one group, no dependence path through the 2 ops in between" + PLACED),
+    ],
+)
+def test_a_fusion_says_why_it_is_legal(between: int, groups: int, why: str) -> None:
+    others = "".join(f"%o{k} = aten.abs(%z) : f32[4] in $o{k}\n" for k in range(between))
+    first, last = (f"%{name} = aten.neg(%x) : f32[4] in ${name}\n" for name in "ab")
+    graph = model(IN + first + others + last)
+    members = [graph.ops[0], graph.ops[-1]]
+    chosen = [[op] for op in members] if groups == 2 else [members]
+    assert fuse(graph, chosen, Op("irgraph.whole")).legal == why
+
+
+@pytest.mark.parametrize(("count", "moved"), [(1, "1 consumer moves"), (2, "2 consumers move")])
+def test_consumers_move_behind_what_the_new_op_needs(count: int, moved: str) -> None:
+    users = "".join(f"%u{k} = aten.neg(%a) : f32[4] in $u{k}\n" for k in range(count))
+    graph = model(
+        f"{IN}%a = aten.neg(%x) : f32[4] in $a\n{users}"
+        "%j = aten.abs(%z) : f32[4] in $j\n%b = aten.neg(%j) : f32[4] in $b\n"
+    )
+    fusion = fuse(graph, [[graph.ops[0]], [graph.ops[-1]]], Op("irgraph.whole"))
+    assert fusion.legal.endswith(f"placed after aten.abs, which it needs; {moved} after it")
+    names = [op.name for op in fusion.graph.ops]
+    assert names == ["aten.abs", "irgraph.whole", *["aten.neg"] * count]
+
+
+def test_an_assumption_passes_one_op_and_is_noted() -> None:
+    graph = model(
+        f"{IN}%a = aten.neg(%x) : f32[4] in $a\ncustom.opaque(%z)\n"
+        "%b = aten.neg(%z) : f32[4] in $b\n"
+    )
+    members = [[graph.ops[0]], [graph.ops[2]]]
+    with pytest.raises(RefusedError, match=r"a dependence path leaves aten\.neg and returns"):
+        fuse(graph, members, Op("irgraph.whole"))
+    fusion = fuse(graph, members, Op("irgraph.whole"), assuming="it writes nothing")
+    assert fusion.assumed is graph.ops[1]
+    assert fusion.op.notes == {"assuming": "it writes nothing"}
+    free = fuse(graph, [[graph.ops[0]]], Op("irgraph.whole"), assuming="it writes nothing")
+    assert free.assumed is None and not free.op.notes
+    tied = model(f"{IN}%a = aten.neg(%x) : f32[4] in $a\n%b = aten.neg(%a) : f32[4] in $b\n")
+    both = [[tied.ops[0]], [tied.ops[1]]]
+    with pytest.raises(RefusedError, match="a dependence path"):
+        fuse(tied, both, Op("irgraph.whole"), assuming="nothing lies between")
+
+
+def test_a_user_of_what_is_assumed_away_does_not_hold_what_need_not_move() -> None:
+    """Only what must move behind the new op may not depend on the op that is passed."""
+    graph = model(
+        f"{IN}%a = aten.neg(%x) : f32[4] in $a\n"
+        "custom.opaque(%z)\n"
+        "%j = aten.abs(%z) : f32[4] in $j\n"
+        "%b = aten.neg(%j) : f32[4] in $b\n"
+    )
+    fusion = fuse(graph, [[graph.ops[0]], [graph.ops[3]]], Op("irgraph.whole"), assuming="pure")
+    assert [op.name for op in fusion.graph.ops] == ["custom.opaque", "aten.abs", "irgraph.whole"]
+
+
+def test_three_origins_are_shown_without_a_rest() -> None:
+    graph = model(
+        "input %x0 : f32[4] in $x0\n"
+        + "".join(
+            f'%x{k + 1} = aten.neg(%x{k}) : f32[4] in $x{k + 1} from "et#{k}"\n' for k in range(3)
+        )
+    )
+    made = fuse(graph, [list(graph.ops)], Op("irgraph.whole"), by="mine").op
+    assert made.origin == "mine: 3 x aten.neg (et#0 et#1 et#2)"
+    bare = model(f"{IN}%a = aten.neg(%x) : f32[4] in $a\n")
+    assert fuse(bare, [list(bare.ops)], Op("irgraph.whole"), by="mine").op.origin.startswith(
+        "mine: 1 x aten.neg"
+    )

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import verify
 from irgraph.text import parse, print_graph
-from irgraph.verbs import RefusedError, parallelize, reorder
+from irgraph.verbs import RefusedError, parallelize, reorder, streams
 from tests.language.models import model
 from tests.verbs.test_fuse_verb import conflict, graph_of
 
@@ -210,3 +211,16 @@ def test_nothing_moves_across_an_event_of_its_stream() -> None:
     with pytest.raises(RefusedError) as caught:
         reorder(done, named(done, "add"), "before", wait)
     assert "order of events on a stream" in caught.value.at[-1][1]
+
+
+def test_an_ops_stream_is_that_of_its_last_work() -> None:
+    x = Tensor("x", "f32", (4,), "x")
+    calls = [Op("aten.neg", (x,), (x,), stream=name) for name in ("s1", "s2")]
+    view = Op("aten.view", (x,), (x,), {"size": (4,)}, stream="s3")
+    assert streams.stream_of(Op("autograd.X", body=(*calls, view), stream="s4")) == "s2"
+    assert streams.stream_of(Op("autograd.X", body=(view,), stream="s4")) == "s4"
+    assert streams.works(calls[0]) and not streams.works(view)
+    host = Tensor("h", "f32", (4,), "h", device="cpu")
+    assert not streams.works(Op("aten.neg", (host,), (host,)))
+    assert streams.works(Op("aten.to", (host,), (x,)))
+    assert not streams.works(Op("sync.record", (), (x,)))

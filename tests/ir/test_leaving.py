@@ -1,0 +1,56 @@
+"""What leaves a step: gradients that nodes keep, values that the host reads, results."""
+
+from __future__ import annotations
+
+import pytest
+
+from irgraph.ir.leaving import leaving
+from tests.language.models import model
+
+HEAD = """input %x : f32[4] in $x
+param %w : f32[4] in $w
+state %old : f32[4] in $old
+%d = aten.mul(%x, %w) : f32[4] in $d
+%u = aten.neg(%d) : f32[4] in $u
+"""
+OWN = {"x": "input", "w": "param", "old": "state"}
+
+
+@pytest.mark.parametrize(
+    ("inside", "kept"),
+    [
+        ("%k = aten.detach(%d) : f32[4] in $d", {"k": "gradient"}),
+        ("aten.add_(%u!, %d)", {"u": "gradient"}),
+        # added to a gradient from before the step: nothing of its own
+        ("aten.add_(%old!, %d)", {}),
+        ("sync.stream()", {"d": "gradient"}),
+    ],
+)
+def test_a_node_keeps_what_it_makes_or_writes_or_takes(inside: str, kept: dict[str, str]) -> None:
+    node = f"autograd.AccumulateGrad(%d) {{\n  {inside}\n}}\n"
+    graph = model(HEAD + node + "%end = aten.add(%u, %d) : f32[4] in $end\nreturn\n")
+    assert leaving(graph) == OWN | kept
+
+
+def test_the_last_of_several_results_is_the_gradient() -> None:
+    inside = "  %a = aten.clone(%d) : f32[4] in $a\n  %b = aten.neg(%a) : f32[4] in $b\n"
+    graph = model(HEAD + f"autograd.AccumulateGrad(%d) {{\n{inside}}}\nreturn\n")
+    assert leaving(graph) == OWN | {"b": "gradient"}
+
+
+def test_values_that_the_host_reads_leave_and_memory_without_values_does_not() -> None:
+    ops = """aten.item(%u)
+%h = aten.to(%d) : f32[4] @cpu in $h
+%e = aten.empty_like(%d) : f32[4] in $e
+%r = aten.neg(%d) : f32[4] in $r
+"""
+    unknown = {"u": "host", "h": "host", "r": "output"}
+    assert leaving(model(HEAD + ops)) == OWN | unknown
+    told = leaving(model(HEAD + ops + "return %r\n"))
+    assert told == OWN | {"r": "returned", "u": "host", "h": "host"}
+
+
+def test_what_is_written_last_may_be_a_result_and_what_is_touched_later_not() -> None:
+    ops = "aten.add_(%u!, %d)\n"
+    assert leaving(model(HEAD + ops))["u"] == "output"
+    assert "u" not in leaving(model(HEAD + ops + "%z = aten.neg(%u) : f32[4] in $z\n"))
