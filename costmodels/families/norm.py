@@ -17,6 +17,7 @@ from costmodels.formulas.machine import (
     work,
 )
 from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -151,6 +152,7 @@ LEARNED = LearnedFamily(
     rowwise,
     lambda asked: Query("ln", shape(asked)),
     SETTINGS,
+    borrowed,
     similar="elementwise",
     measured_as=("norm",),
 )

@@ -9,6 +9,7 @@ from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -50,5 +51,5 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
 
 
 LEARNED = LearnedFamily(
-    "softmax", ("softmax",), SIZES, rowwise, _query, SETTINGS, similar="elementwise"
+    "softmax", ("softmax",), SIZES, rowwise, _query, SETTINGS, borrowed, similar="elementwise"
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes
-from costmodels.learnable.launch import Law, borrowed
+from costmodels.learnable.launch import Law, no_launch
 from costmodels.learnable.settings import Settings
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
@@ -49,7 +49,8 @@ class LearnedFamily:
         query: from the keywords of ``Machine.ask`` to a kernel that was measured, ``None`` where
             the model does not apply. Only float32 kernels get here.
         settings: how to train unless told otherwise. Choose them on training rows alone.
-        launches: how the host's launch is separated from measured times.
+        launches: how the host's launch is separated from measured times; by default they are those
+            of kernels alone, as ``irgraph measure`` takes them on GPUs.
         similar: the family whose launches ``launches`` builds on, if any.
         measured_as: names of the sweeps that measure its ops, if they are not its own name.
         folder: where its trained weights ``NAME.safetensors`` are kept.
@@ -61,7 +62,7 @@ class LearnedFamily:
     inputs: Callable[[Sizes, Hardware], Inputs]
     query: Callable[[Mapping[str, float | str]], Query | None]
     settings: Settings = field(default_factory=Settings)
-    launches: Law = borrowed
+    launches: Law = no_launch
     similar: str = ""
     measured_as: tuple[str, ...] = ()
     folder: Path = WEIGHTS

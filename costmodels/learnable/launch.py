@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import START
 from costmodels.learnable.measurements import Measurements
+from irgraph.diagnostics import fail
 
 Flags = NDArray[np.bool_]
 NEAR_FLOOR = 1.12
@@ -84,10 +85,16 @@ def no_launch(data: Measurements, device: Hardware, base: Floats, similar: Launc
 
 
 def borrowed(data: Measurements, device: Hardware, base: Floats, similar: Launches) -> Launches:
-    """Return launches with the floor of the data and what similar ops of the device hide."""
+    """Return launches with the floor of the data and what similar ops of the device hide.
+
+    Raises ``IrgraphError`` where no similar op was measured on a device.
+    """
     found: Launches = {}
     for op, name, rows in _groups(data):
         hidden = [launch.hidden for (_, other), launch in similar.items() if other == name]
+        if not hidden:
+            message = f"nothing tells how much of a launch {op} hides on {name}"
+            raise fail(message, hint="name a family that was measured there: similar=...")
         floor = _floor(data, base, rows)
         found[op, name] = _launch(floor - float(np.median(hidden)), floor)
     return found

@@ -107,6 +107,12 @@ def test_every_command_is_on_a_page() -> None:
     assert not unknown, "README.md or a page of docs/ should show how it is called"
 
 
+def test_the_first_page_calls_commands_that_there_are() -> None:
+    page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    called = re.findall(r"(?:^    |; )irgraph ([a-z-]+)", page, re.MULTILINE)
+    assert len(called) > 10 and set(called) <= entries().keys()
+
+
 def test_entries_say_where_they_are() -> None:
     assert entries()["calibrate-profiler"] == Entry(
         "calibrate-profiler",

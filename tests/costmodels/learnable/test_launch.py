@@ -18,6 +18,7 @@ from costmodels.learnable.launch import (
 )
 from costmodels.learnable.measurements import Measurements
 from costmodels.training.recipe import launches, read
+from irgraph.diagnostics import IrgraphError
 
 
 def test_the_launch_of_made_up_ops_is_found(made_up: Path) -> None:
@@ -35,6 +36,13 @@ def test_an_op_without_a_law_hides_what_others_hide(made_up: Path) -> None:
     for launch in borrowed(data, device, base, similar).values():
         assert launch.hidden == pytest.approx(12.0)
         assert launch.floor == pytest.approx(35.0, abs=0.1)
+
+
+def test_an_op_to_which_none_is_similar_is_refused(made_up: Path) -> None:
+    data, device = read("softmax", made_up)
+    base = learned_families()["softmax"].inputs(data.sizes, device).base
+    with pytest.raises(IrgraphError, match=r"softmax hides on .*\n.*similar="):
+        borrowed(data, device, base, {})
 
 
 def test_held_out_rows_do_not_count(made_up: Path) -> None:
