@@ -133,6 +133,32 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (*copies, *product_kernels(product, machine))
 
 
+def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price products of groups of rows, columns or depth, taken to be of one size.
+
+    In bf16 cards since Hopper run one kernel for all; else torch calls one product after another.
+    """
+    pair = [t for t in op.operands[:2] if isinstance(t, Tensor)]
+    ends = op.operands[2] if len(op.operands) > 2 else op.attributes.get("offs")
+    if len(pair) < 2 or not op.outputs:
+        return None
+    first, second = pair
+    stacked = next((t.shape[0] for t in (*pair, *op.outputs) if t.rank == 3), 1)
+    groups = max(int(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
+    whole = _product(first, second)
+    rows = whole.rows if first.rank == 3 else -(-whole.rows // groups)
+    columns, depth = whole.columns, whole.depth
+    if first.rank == second.rank == 2:
+        rows, depth = whole.rows, -(-depth // groups)
+    elif second.rank == 2:
+        columns = -(-columns // groups)
+    together = first.dtype == "bf16" and machine.sheet.architecture in ("hopper", "blackwell")
+    product = replace(
+        whole, batch=groups if together else 1, rows=rows, columns=columns, depth=depth
+    )
+    return product_kernels(product, machine) * (1 if together else groups)
+
+
 def are_stacked(tensors: Sequence[Tensor]) -> bool:
     """Return whether tensors of one type are at equal distances in one buffer, or the same."""
     starts = [int(t.offset) for t in tensors]
@@ -179,6 +205,7 @@ RULES: dict[str, Rule] = {
     "aten._addmm_activation": _addmm,
     "aten.linear": _linear,
     "aten.matmul": _matmul,
+    "aten._grouped_mm": _grouped,
     "aten.mv": _mv,
     "aten.addmv": _mv,
     "irgraph.addmm_relu": _addmm,

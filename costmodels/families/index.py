@@ -121,6 +121,15 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("index", name, streaming(machine, nbytes), FEW, UPDATE),)
 
 
+def _masked_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price taking from a dense tensor the rows that a sparse one has."""
+    values = op.inputs[1] if len(op.inputs) > 1 else None
+    if values is None or not any(values.strides or (1,)):
+        return None
+    time = streaming(machine, 2 * traffic(values), elements=values.numel)
+    return (work("index", f"rows {shape_text(values)}", time, FEW, UPDATE),)
+
+
 def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price ``index_add`` and ``scatter``: values and places read, their targets updated."""
     tensors = op.inputs
@@ -160,6 +169,7 @@ RULES: dict[str, Rule] = {
         ("aten.index_select", "aten.gather", "aten.take", "aten.masked_select"),
         _select_rows,
     ),
+    "aten.sparse_mask": _masked_rows,
     **dict.fromkeys(
         ("aten.index_add_", "aten.index_add", "aten.scatter_add_", "aten.scatter_add",
          "aten.scatter_", "aten.scatter", "aten.index_copy_", "aten.index_copy",

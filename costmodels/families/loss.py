@@ -82,6 +82,24 @@ def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED),)
 
 
+def _ctc(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the loss of alignments: one block a sample walks the frames one after the other.
+
+    The gradient walks them back, and then sums up over all frames and classes (torch, LossCTC.cu).
+    """
+    scores = next((t for t in op.inputs if t.rank == 3), None)
+    if scores is None:
+        return None
+    frames, batch = int(scores.shape[0]), int(scores.shape[1])
+    time = SMALL + frames * PICK * max(batch / machine.sheet.sms, 1.0)
+    walk = work("loss", f"{op.base} {frames} frames", time, BORROWED, WALKED)
+    if not op.base.endswith("backward"):
+        return (walk,)
+    return (walk, _elements(op, "", scores, 3, machine))
+
+
+WALKED = "frames x two dependent reads (torch, LossCTC.cu; the reads as traced for nll_loss)"
+
 PICK = 0.6
 """Microseconds to read a row's class and then its value (traced on RTX 2080 Ti and V100: 12 us for
 512 rows, 4 for 128, 3 for 32)."""
@@ -107,6 +125,8 @@ RULES: dict[str, Rule] = {
          "aten.nll_loss2d_backward"),
         _nll,
     ),
+    "aten._ctc_loss": _ctc,
+    "aten._ctc_loss_backward": _ctc,
 }  # fmt: skip
 
 

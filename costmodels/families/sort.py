@@ -57,6 +57,17 @@ def _sort(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return None if source is None else sorting(source, _slice(op, source), machine)
 
 
+def _coalesce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price adding up the rows of a sparse tensor that have one place, which are sorted for it."""
+    values = next(iter(op.inputs), None)
+    if values is None or not values.rank or not any(values.strides or (1,)):
+        return None
+    places = Tensor("places", "i64", values.shape[:1], buffer="places")
+    time = streaming(machine, 2 * traffic(values), elements=values.numel)
+    added = work("sort", f"add up rows of {shape_text(values)}", time, ROUGH, ROOFLINE)
+    return (*sorting(places, places.numel, machine), added)
+
+
 def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price finding the k-th value of each slice; ``topk`` then sorts the few it keeps."""
     source = next(iter(op.inputs), None)
@@ -115,6 +126,7 @@ def _named(rule: Rule, *names: str) -> dict[str, Rule]:
 
 RULES: dict[str, Rule] = {
     **_named(_sort, "sort", "msort"),
+    **_named(_coalesce, "_coalesce"),
     **_named(_select, "topk", "kthvalue", "median", "nanmedian", "mode"),
     **_named(_nonzero, "nonzero", "nonzero_static"),
     **_named(_unique, "_unique", "_unique2", "unique_dim", "unique_consecutive"),

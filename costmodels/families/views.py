@@ -27,6 +27,8 @@ NAMES = (
     "is_same_size", "sym_size", "_version", "record_stream", "retain_grad", "real", "imag",
     "view_as_real", "view_as_complex", "_has_compatible_shallow_copy_type", "_backward",
     "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk", "cudnn_is_acceptable",
+    "is_coalesced", "_assert_tensor_metadata", "_has_same_storage_numel", "sym_numel",
+    "sym_stride", "sym_storage_offset",
 )  # fmt: skip
 
 RULES: dict[str, Rule] = {f"aten.{name}": nothing for name in NAMES}

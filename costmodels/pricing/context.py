@@ -39,6 +39,8 @@ def sparse_values(graph: Graph) -> dict[str, Tensor]:
     """Return, by name of each sparse tensor, the tensor of its values."""
     found: dict[str, Tensor] = {}
     for op in graph.walk():
+        if op.name == "aten._values" and op.inputs and op.outputs:
+            found.setdefault(op.inputs[0].name, op.outputs[0])
         made = op.outputs[0] if op.outputs else None
         if made is None or made.strides is None or any(made.strides):
             continue

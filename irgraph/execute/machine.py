@@ -147,7 +147,7 @@ class Machine:
                 op, f"{op.name} gave {len(outputs)} results, the model says {len(op.results)}"
             )
         for place, (result, value) in enumerate(zip(op.results, outputs, strict=False)):
-            internal = place > 0 and op.name in LOOKUPS
+            internal = place > 0 and _is_internal(op)
             if isinstance(result, Tensor):
                 self._bind(op, result, value, internal)
             elif result is not None:
@@ -236,6 +236,15 @@ class Machine:
 
     def _failed(self, op: Op, message: str) -> IrgraphError:
         return fail(message, place_of(op, self.graph))
+
+
+def _is_internal(op: Op) -> bool:
+    """Tell whether the results after the first are for the op's own backward.
+
+    Their sizes differ by device: of a norm by fixed statistics the CPU keeps nothing.
+    """
+    trains = op.attributes.get("training", op.operands[5] if len(op.operands) > 5 else None)
+    return op.name in LOOKUPS or (op.base.endswith("batch_norm") and trains is False)
 
 
 def _laid_out(tensor: Tensor, value: Torch) -> Torch:

@@ -18,6 +18,7 @@ from irgraph.predict.remarks import (
     collectives,
     host_warnings,
     measured_times,
+    without_device,
     without_time,
     without_units,
 )
@@ -84,9 +85,8 @@ class Prediction:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: a host of another device, collectives without time."""
-        lines = [*without_time(self.priced), *without_units(self.priced, self.sheet)]
-        if all(op.is_annotation for op in self.priced.graph.walk()):
-            lines.append("the model has no op: there is nothing to predict")
+        lines = [*without_device(self.priced), *without_time(self.priced)]
+        lines += without_units(self.priced, self.sheet)
         if isinstance(self.host, HostTable):
             lines += host_warnings(self.host, self.sheet, self.path)
         return tuple(lines)

@@ -30,6 +30,18 @@ def without_time(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
     ]
 
 
+def without_device(priced: Priced) -> list[str]:
+    """Return a line where nothing of a step runs on the device."""
+    if all(op.is_annotation for op in priced.graph.walk()):
+        return ["the model has no op: there is nothing to predict"]
+    if any(priced.kernels.values()):
+        return []
+    return [
+        "nothing of this step runs on the device: its time is the host's alone; were the model "
+        "and its data moved to the device that the program was given?"
+    ]
+
+
 def without_units(priced: Priced, device: DeviceFacts) -> list[str]:
     """Return a line where a step has products in tf32 and the device no units for them."""
     rounded = [] if device.has_tf32 else products_in_tf32(priced.graph)

@@ -202,3 +202,13 @@ def test_an_autograd_node_that_shows_nothing_of_what_it_made_is_named() -> None:
     text = X + "%y = autograd.CustomBackward(%x) : f32[2] in $y\n"
     message = failure(model(text))
     assert message.endswith("autograd.CustomBackward (1): what it called is not known")
+
+
+def test_a_norm_by_fixed_statistics_keeps_nothing_on_the_cpu() -> None:
+    text = (
+        "input %x : f32[4, 6] in $x\nstate %m : f32[6] in $m\nstate %v : f32[6] in $v\n"
+        "%y, %a, %b = aten.native_batch_norm(%x, none, none, %m, %v, training = false, "
+        "momentum = 0.1, eps = 1e-05) : f32[4, 6] in $y, f32[6] in $a, f32[6] in $b\n"
+    )
+    given = {"x": torch.ones(4, 6), "m": torch.ones(6), "v": torch.ones(6)}
+    assert execute(model(text), given)["y"].abs().max() < 1e-5

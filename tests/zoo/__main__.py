@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tests.zoo.examine import OTHER
 from tests.zoo.programs import SOURCES, programs
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
@@ -82,7 +83,7 @@ def page(found: list[Mapping[str, Any]]) -> str:
     captured = [f for f in found if f["captured"] == "yes"]
     return HEAD.format(
         versions=", ".join(f"{name} {version(name)}" for name in PACKAGES),
-        other=7,
+        other=OTHER,
         count=len(found),
         captured=len(captured),
         known=sum(not f["unknown"] for f in captured),

@@ -26,7 +26,7 @@ from irgraph.ir.resize import with_dims
 from irgraph.ir.schema import schemas_of
 from tests.zoo.programs import train
 
-BATCH, SECOND, OTHER = 4, 6, 7
+BATCH, SECOND, OTHER = 4, 6, 8
 """Sizes: of the capture, of the one that it is compared with, and of the one it is resized to."""
 
 LIMIT = 240

@@ -72,8 +72,10 @@ def without_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
             module.p = 0.0
+        if type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
         for name, value in vars(module).items():
-            if isinstance(value, float) and ("drop" in name):
+            if isinstance(value, float) and "drop" in name:
                 setattr(module, name, 0.0)
 
 

@@ -189,6 +189,7 @@ class Identities:
         if handle is None or not handle.guessed or not self._fits(described, handle):
             return None
         handle.guessed = False
+        handle.hint = exact.hint
         self._addresses[exact.storage] = handle.buffer
         return handle
 

@@ -37,15 +37,29 @@ def run(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Kno
     if _needs_values(func) and on_device(args, "meta"):
         with contextlib.suppress(KeyError):
             return known.made(func, args, kwargs)
+    if _adds_sparse(func, args):
+        return _skipped(func, args, repaired)
     try:
         made = _made(func, args, kwargs)
     except NotImplementedError:
         if not on_device(args, "meta") or not _only_writes(func):
             raise
-        repaired.append(f"{func._schema.name}: does not run on the meta device, was skipped")
-        return args[0] if func._schema.returns else None
+        return _skipped(func, args, repaired)
     known.follow(func, args, kwargs, made)
     return made
+
+
+def _skipped(func: Torch, args: Torch, repaired: list[str]) -> Torch:
+    repaired.append(f"{func._schema.name}: does not run on the meta device, was skipped")
+    return args[0] if func._schema.returns else None
+
+
+def _adds_sparse(func: Torch, args: Torch) -> bool:
+    """Tell whether a sparse tensor is added to a dense one, which meta refuses midway."""
+    import torch
+
+    adds = func is torch.ops.aten.add_.Tensor and args[0].device.type == "meta"
+    return adds and getattr(args[1], "is_sparse", False) and not args[0].is_sparse
 
 
 def _needs_values(func: Torch) -> bool:
@@ -56,18 +70,33 @@ def _needs_values(func: Torch) -> bool:
         return False
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     runs = any(has_kernel(func.name(), key) for key in KERNELS)
-    return torch.Tag.dynamic_output_shape in func.tags or not runs
+    sized = torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._coalesce.default
+    return sized or not runs
 
 
 def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
-    """Call an operator; a grouped product in f32, whose meta kernel refuses it, by way of bf16."""
+    """Call an operator, but where its meta kernel does less than others.
+
+    It clones sparse tensors without their elements, and refuses grouped products in f32.
+    """
     import torch
 
+    if func is torch.ops.aten.clone.default and args[0].is_sparse and on_device(args, "meta"):
+        return _sparse_clone(args[0])
     products = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
     if not products or args[0].dtype == torch.bfloat16:
         return func(*args, **kwargs)
     shorter = [value.to(torch.bfloat16) for value in args[:2]]
     return func(*shorter, *args[2:], **kwargs).to(args[0].dtype)
+
+
+def _sparse_clone(tensor: Torch) -> Torch:
+    """Return a sparse tensor with as many elements at the same places."""
+    import torch
+
+    parts = (tensor._indices(), torch.empty_like(tensor._values()))
+    clone = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
+    return clone._coalesced_(tensor.is_coalesced())
 
 
 def _fetched(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known: Known) -> Torch:

@@ -40,7 +40,7 @@ class Known:
         if tensor.device.type == "cpu":
             return tensor
         if tensor.device.type != "meta" or tensor.layout != torch.strided:
-            return None
+            return None  # the parts of a sparse tensor may be known, not all of it
         found = self._memory.get(tensor.untyped_storage()._cdata)
         return None if found is None else _laid_out(tensor, found[1])
 
@@ -93,8 +93,8 @@ class Known:
                 raise
             zeros = _Zeros(self)
             found = func(*zeros.values(args), **zeros.values(kwargs))
-            return _on_meta(found)
-        made = _on_meta(found)
+            return zeros.on_meta(found)
+        made = _Zeros(self).on_meta(found)
         for tensor, value in zip(tensors_in(made), tensors_in(found), strict=True):
             self._learn(tensor, value)
         return made
@@ -121,20 +121,35 @@ class _Zeros(Known):
     def value(self, tensor: Torch) -> Torch:
         import torch
 
+        if tensor.layout == torch.sparse_coo:
+            parts = [self.value(part) for part in (tensor._indices(), tensor._values())]
+            if any(part is None for part in parts):
+                return None
+            whole = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
+            return whole._coalesced_(tensor.is_coalesced())
         value = self._known.value(tensor)
         real = tensor.dtype.is_floating_point and tensor.layout == torch.strided
         if value is not None or not real:
             return value
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
+    def on_meta(self, value: Torch) -> Torch:
+        """Return a result with empty tensors on meta in place of tensors."""
+        import torch
 
-def _on_meta(value: Torch) -> Torch:
-    """Return a result with empty tensors on meta in place of tensors."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return torch.empty_like(value, device="meta")
-    return type(value)(map(_on_meta, value)) if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.on_meta, value))
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.layout != torch.sparse_coo:
+            return torch.empty_like(value, device="meta")
+        rows, values = (
+            torch.empty_like(value._indices(), device="meta"),
+            self.on_meta(value._values()),
+        )
+        self._known._learn(rows, value._indices())
+        whole = torch.sparse_coo_tensor(rows, values, value.shape, check_invariants=False)
+        return whole._coalesced_(value.is_coalesced())
 
 
 def tensors_in(value: Torch) -> Iterator[Torch]:

@@ -47,6 +47,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
                 stack.enter_context(_pinned_memory(stand_in.pinned))
             stack.enter_context(_fused_dropout())
             stack.enter_context(_same_parameters())
+            stack.enter_context(_sparse_constructor())
         yield stand_in
 
 
@@ -105,6 +106,22 @@ def _same_parameters() -> Iterator[None]:
         yield
     finally:
         choices.set_swap_module_params_on_conversion(kept)
+
+
+@contextlib.contextmanager
+def _sparse_constructor() -> Iterator[None]:
+    """Let ``gradient.new(rows, values, size)``, as SparseAdam writes it, work on meta tensors."""
+    import torch
+
+    new = torch.Tensor.new
+
+    def make(tensor: Torch, *args: Torch, **kwargs: Torch) -> Torch:
+        if tensor.is_sparse and tensor.device.type == "meta" and len(args) == 3:
+            return torch.sparse_coo_tensor(*args, check_invariants=False)
+        return new(tensor, *args, **kwargs)
+
+    with mock.patch.object(torch.Tensor, "new", make):
+        yield
 
 
 @contextlib.contextmanager

@@ -63,3 +63,23 @@ def _unmarked(node: Node) -> list[Node]:
         node.children = [child for child in node.children if child.name != node.name]
         return [node]
     return node.children
+
+
+LOADER = "enumerate(DataLoader)"
+"""What the labels of a loader's fetches begin with."""
+
+
+def without_loading(nodes: Sequence[Node]) -> list[str]:
+    """Take away what loaders call to make a batch; return a sentence if there was anything.
+
+    It differs by batch size, and is the work of other processes where a loader has workers.
+    """
+    count = 0
+    for node in nodes:
+        if node.name.startswith(LOADER):
+            count += len(node.children)
+            node.children = []
+        else:
+            without_loading(node.children)
+    note = "the loader makes batches beside the step, as one with workers does: left out"
+    return [f"{note} ({count} calls)"] if count else []

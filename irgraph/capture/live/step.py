@@ -25,7 +25,7 @@ from irgraph.capture.emulate.patches import standing_in
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import model_of, program_forms
-from irgraph.capture.live.marks import join, unmarked
+from irgraph.capture.live.marks import join, unmarked, without_loading
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.target import load_target, refuse_unrun, user_error
@@ -35,6 +35,11 @@ from irgraph.diagnostics import Place, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
+
+NOT_MOVED = (
+    "nothing of the step lies on the accelerator: move the model and its data to the device that "
+    "the function is given"
+)
 
 
 def capture(
@@ -85,6 +90,7 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     resolver = Resolver(identities)
     records = join(nodes, recording)
     forest = unmarked(roots(nodes))
+    loading = without_loading(forest)
     if not forest:
         source = words.source
         raise fail(f"{words.name} called no operator", Place(source) if source else None)
@@ -106,7 +112,9 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
         ops=assembler.ops,
         returned=returned,
     )
-    notes += [*unknown, *dict.fromkeys(recording.repaired), *changes]
+    notes += [*loading, *unknown, *dict.fromkeys(recording.repaired), *changes]
+    if device == "meta" and {"cpu"} == {t.device for t in graph.by_name.values()}:
+        notes.append(NOT_MOVED)
     notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *lost(nodes)]
     differing = (*accelerator_forms(graph), *program_forms(step, model))
     return Capture(graph, tuple(notes), differing, tuple(lowering.links))

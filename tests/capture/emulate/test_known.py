@@ -114,3 +114,20 @@ def test_known_values_do_not_show_in_the_step() -> None:
     assert captured.graph.returned is not None
     assert left[captured.graph.returned[0].name] == 12
     assert all(op.name != "aten.set_" for op in captured.graph.walk())
+
+
+def test_rows_of_sparse_gradients_are_counted() -> None:
+    table = torch.nn.Embedding(9, 4, sparse=True, device="meta")
+    optimizer = torch.optim.SparseAdam(list(table.parameters()))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        table(WORDS.to("meta")).sum().backward()
+        optimizer.step()
+
+    ops = list(taken(step).graph.leaves())
+    (rows,) = (op.outputs[0].name for op in ops if op.name == "aten._coalesce")
+    sizes = [
+        op.outputs[0].shape for op in ops if op.name == "aten._values" and op.inputs[0].name == rows
+    ]
+    assert sizes == [(4, 4)]

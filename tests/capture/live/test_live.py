@@ -15,6 +15,7 @@ from irgraph.ir.dependence import dependences
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
+from irgraph.predict.prediction import predict
 from irgraph.text import IrgraphError, parse, print_graph
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -368,3 +369,40 @@ def test_what_is_under_way_is_told(tmp_path: Path) -> None:
     )
     capture_file(f"{file}:make", batch=2, symbolic=False, doing=told.append)
     assert told == ["capturing make at batch size 2"]
+
+
+def test_names_survive_casts_that_change_nothing() -> None:
+    layer = torch.nn.Linear(4, 4, bias=False, device="meta")
+    x = torch.ones(2, 4, device="meta")
+    graph = sound(capture(lambda: torch.nn.functional.linear(x, layer.weight.float()), model=layer))
+    assert [d.label for d in graph.tensors if d.role == "param"] == ["weight"]
+
+
+def test_a_step_that_never_uses_the_device_is_told() -> None:
+    captured = capture(lambda: torch.ones(3).sum())
+    assert any("nothing of the step lies on the accelerator" in note for note in captured.notes)
+    assert any("nothing of this step runs" in w for w in predict(captured.graph).warnings)
+
+
+def test_what_a_loader_calls_is_left_out_at_any_batch_size(tmp_path: Path) -> None:
+    file = tmp_path / "loaded.py"
+    file.write_text(LOADED)
+    captured = capture_file(f"{file}:train", batch=4)
+    assert captured.graph.dims == {"B": 4}
+    assert any("the loader makes batches beside the step" in note for note in captured.notes)
+    assert not any(op.name == "aten.stack" for op in captured.graph.walk())
+
+
+LOADED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def train(batch, device):
+    model = torch.nn.Linear(4, 2).to(device)
+
+    def step():
+        (x,) = next(iter(DataLoader(TensorDataset(torch.rand(batch, 4)), batch_size=batch)))
+        model(x.to(device)).sum().backward()
+
+    return step
+"""
