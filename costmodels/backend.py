@@ -57,7 +57,7 @@ def device_of_card(card: str) -> str:
 
 
 def is_card(device: str, card: str) -> bool:
-    """Tell whether a sheet stands for a recorded card."""
+    """Return whether a sheet stands for a recorded card."""
     return _is_card(load_device(device), card)
 
 

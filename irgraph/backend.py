@@ -68,7 +68,7 @@ class Backend(Protocol):
         """Return the device that stands for a card, as its driver calls it; ``""`` for none."""
 
     def is_card(self, device: str, card: str) -> bool:
-        """Tell whether what was measured on a card holds for a device."""
+        """Return whether what was measured on a card holds for a device."""
 
     def fabrics(self) -> Sequence[str]:
         """Return the platforms whose links between ranks are known."""

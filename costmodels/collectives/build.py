@@ -101,7 +101,7 @@ def _v100(path: Path) -> Mapping[Key, dict[float, float]]:
 
 
 def _a100(path: Path) -> Mapping[Key, dict[float, float]]:
-    """The ranks' medians, in ms, of which the least is free of waiting."""
+    """Medians of the ranks, in ms; the minimum over ranks contains no waiting."""
     samples: dict[Key, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     with gzip.open(path, "rt", newline="") as file:
         for row in csv.DictReader(file):

@@ -39,7 +39,7 @@ def sheet_of_card(card: str) -> str:
 
 
 def same_model(card: str, other: str) -> bool:
-    """Tell whether two names of cards are of one model, such as V100, whatever its variant."""
+    """Return whether two names of cards are of one model, such as V100, whatever its variant."""
     return _model(card) == _model(other)
 
 

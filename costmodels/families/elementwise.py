@@ -94,7 +94,7 @@ def elementwise_time(op: Op, count: int, machine: Machine) -> float:
 
 
 def needs_offsets(operands: Iterable[Tensor], count: int) -> bool:
-    """Tell whether a kernel must compute where each element lies: broadcast or strided operands."""
+    """Return whether a kernel must compute offsets: for broadcast or strided operands."""
     return any(t.numel > 1 and (t.numel != count or not t.contiguous) for t in operands)
 
 

@@ -33,7 +33,7 @@ def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
 
 
 def _measured(family: str, device: str) -> bool:
-    """Tell whether a family was measured on a device: convolutions were on three only."""
+    """Return whether a family was measured on a device: convolutions were on three only."""
     return device in load_shipped(family).made.get("devices", KNOWN)
 
 

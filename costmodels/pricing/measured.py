@@ -16,7 +16,7 @@ SOURCE = "device work of this op in a trace of this card"
 
 
 def is_card(sheet: DeviceSheet, card: str) -> bool:
-    """Tell whether a sheet stands for a recorded card.
+    """Return whether a sheet stands for a recorded card.
 
     A card with a sheet of its own is that one, or one that differs in memory size alone; one
     without is any variant of its model.
@@ -31,7 +31,7 @@ def is_card(sheet: DeviceSheet, card: str) -> bool:
 
 
 def is_measured(op: Op, free: Callable[[Op], bool]) -> bool:
-    """Tell whether all device work of an op and of those below it was measured.
+    """Return whether all device work of an op and of those below it was measured.
 
     ``free`` tells leaves that launch nothing, of which traces have nothing to say.
     """

@@ -190,7 +190,7 @@ def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
 
 
 def _gave_back(op: Op) -> bool:
-    """Tell whether a composite call made nothing: dropout of nothing returns its operand."""
+    """Return whether a composite call made nothing: dropout of nothing returns its operand."""
     schemas = schemas_of(op.name)
     idle = not op.outputs and not op.written
     return idle and bool(schemas) and all(schema.composite for schema in schemas)

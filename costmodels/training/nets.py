@@ -33,7 +33,7 @@ class Rows:
 
 
 class Nets:
-    """The networks of one architecture; a net that is not kept is gone.
+    """The networks of one architecture; dropped networks are freed.
 
     Args:
         point: ``layers``, ``width`` and ``optimizer`` (``adam`` or ``sgd``).

@@ -1,4 +1,4 @@
-"""What traces say: where the time of a step goes, on device and host, on one rank or many."""
+"""Analysis of traces: where the time of a step goes, on device and host, on one rank or many."""
 
 from irgraph.analyze.analysis import Analysis, analyze
 

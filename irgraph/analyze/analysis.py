@@ -30,7 +30,7 @@ class StepFigures:
         active: with work on at least one stream.
         compute, communication: with work of that kind.
         overlapped: with both at once.
-        left_out: why the step is left out of all else, ``""`` where it is not.
+        left_out: why the step is excluded from statistics, ``""`` if it is not.
         on_device: whether the trace has device events; without, nothing is known of a device.
     """
 
@@ -51,11 +51,11 @@ class StepFigures:
 
     @property
     def exposed(self) -> float:
-        """Communication that no computation hides."""
+        """Communication not overlapped by computation."""
         return self.communication - self.overlapped
 
     def row(self) -> dict[str, Any]:
-        """Return the figures as plain values, ``None`` where the trace does not tell."""
+        """Return the figures as plain values, ``None`` where unknown."""
         figures = {
             "gpu_active_us": round(self.active, 3),
             "gpu_idle_us": round(self.idle, 3),
@@ -75,7 +75,7 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What some traces say.
+    """The analysis of some traces.
 
     Attributes:
         steps: figures of every complete step of every rank.
@@ -83,7 +83,7 @@ class Analysis:
             device work a step and events a step, longest first; means over the usual steps of
             all ranks.
         idle: by cause, microseconds a step in which no stream works.
-        collectives: waiting told apart from transfer, if there are several ranks.
+        collectives: waiting and transfer, if there are several ranks.
         orphans: device events without an operator, by cause.
         repairs: what had to be repaired in the traces, as lines of text.
     """
@@ -113,7 +113,7 @@ class Analysis:
 
 
 def analyze(trees: Sequence[Tree]) -> Analysis:
-    """Return what traces say, one for each rank."""
+    """Return the analysis of traces, one per rank."""
     replayers = [replayer(tree) for tree in trees]
     figures = [_figures(one, step) for one in replayers for step in one.tree.steps if step.complete]
     usual = sum(len(one.usual) for one in replayers) or 1

@@ -1,4 +1,4 @@
-"""Collectives matched across ranks: waiting for others told apart from moving data."""
+"""Collectives matched across ranks: waiting for others separated from moving data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KIND = re.compile(r"AllReduce|AllGather|ReduceScatter|SendRecv|Broadcast|Reduce
 def matched(replayers: Sequence[Replayer]) -> list[dict[str, Any]]:
     """Return one row for each collective kernel of a step, over all ranks.
 
-    The n-th collective of a kind in a step is the same on every rank. None can move data before
-    the last rank has come, so the shortest of them has waited least: its time is the transfer, the
-    rest of each other one is waiting. (Clocks of ranks differ too much to compare starts.)
+    The n-th collective of a kind in a step is the same on every rank. No data moves before
+    the last rank arrives, so the minimum over ranks is taken as the transfer, and the rest of each
+    other one as waiting. (Clocks of ranks differ too much to compare starts.)
     """
     if len(replayers) < 2:
         return []

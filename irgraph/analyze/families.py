@@ -1,4 +1,4 @@
-"""Families of kernels by what their names say."""
+"""Families of kernels by their names."""
 
 from __future__ import annotations
 

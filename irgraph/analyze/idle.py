@@ -1,4 +1,4 @@
-"""Why the device had nothing to do: what the host spent the time on."""
+"""Causes of device idle time: what the host did meanwhile."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ US = 1000
 
 
 def idle_causes(replayers: Sequence[Replayer]) -> dict[str, float]:
-    """Return microseconds a step without device work, by what the host did meanwhile.
+    """Return microseconds per step without device work, by what the host did meanwhile.
 
-    The host's time is taken apart by replaying each step with every stretch as it was measured.
-    Where two threads are busy at once, the one whose name comes first counts.
+    The host's time is split by replaying each step with measured times. Where two threads are busy
+    at once, the one whose name sorts first counts.
     """
     found: dict[str, float] = defaultdict(float)
     steps = 0

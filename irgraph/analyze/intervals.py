@@ -1,4 +1,4 @@
-"""Sets of time stretches as sorted, disjoint intervals in nanoseconds."""
+"""Sets of times as sorted, disjoint intervals in nanoseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from irgraph.capture.kineto.reading.trace import Integers
 
 
 def union(starts: Integers, ends: Integers) -> Integers:
-    """Return stretches joined where they touch, as rows of (start, end)."""
+    """Return the union of intervals, as rows of (start, end)."""
     keep = ends > starts
     order = np.argsort(starts[keep], kind="stable")
     begin, end = starts[keep][order], ends[keep][order]
@@ -21,12 +21,12 @@ def union(starts: Integers, ends: Integers) -> Integers:
 
 
 def length(stretches: Integers) -> int:
-    """Return the nanoseconds that stretches cover."""
+    """Return the nanoseconds that intervals cover."""
     return int((stretches[:, 1] - stretches[:, 0]).sum())
 
 
 def intersection(a: Integers, b: Integers) -> Integers:
-    """Return what two sets of stretches share."""
+    """Return the intersection of two sets of intervals."""
     points = np.concatenate([a.ravel(), b.ravel()])
     change = np.tile([1, -1], len(points) // 2)
     order = np.lexsort((change, points))  # what ends at a point does so before what starts there
@@ -36,7 +36,7 @@ def intersection(a: Integers, b: Integers) -> Integers:
 
 
 def complement(stretches: Integers, start: int, end: int) -> Integers:
-    """Return what lies between ``start`` and ``end`` outside the stretches."""
+    """Return the complement of intervals between ``start`` and ``end``."""
     borders = np.concatenate([[start], np.clip(stretches, start, end).ravel(), [end]])
     pairs = borders.reshape(-1, 2)
     return pairs[pairs[:, 1] > pairs[:, 0]]

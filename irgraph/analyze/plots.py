@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from irgraph.overheads.format import HostFile, Stat
 
 LONGEST = 10
-"""Bars of a breakdown; what is left becomes one more."""
+"""Maximum bars of a breakdown; the rest becomes one more."""
 
 LEAST = 7
-"""Bars for which a panel has room at least."""
+"""Minimum bars that a panel has room for."""
 
 LABELLED = 16
-"""Steps up to which each one's utilisation is written above it."""
+"""Maximum steps with utilisation written above each."""
 
 TICKS = 12
 """Steps that are named on an axis."""
@@ -31,7 +31,7 @@ WIDTH = 32
 _HOST = {
     "T1": "T1, between operations",
     "T2": "T2, before the first launch",
-    "T3": "T3, behind the last launch",
+    "T3": "T3, after the last launch",
     "T4": "T4, launching",
     "T5": "T5, other host work",
     "loader": "loading data",
@@ -129,7 +129,7 @@ def _steps(axis: Any, steps: Sequence[StepFigures]) -> None:  # noqa: ANN401
 
 
 def _named(steps: Sequence[StepFigures]) -> tuple[str, list[str]]:
-    """Return what the axis of steps shows, and the name of each: ranks and steps that differ."""
+    """Return the title of the axis of steps and the label of each: ranks and steps that differ."""
     ranks, numbers = {s.rank for s in steps}, {s.step for s in steps}
     if len(ranks) == 1:
         return "step", [str(s.step) for s in steps]

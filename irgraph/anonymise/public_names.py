@@ -33,7 +33,7 @@ _NODES = frozenset(("AccumulateGrad", "GraphRoot", "CopyBackwards", "CopySlices"
 
 
 def is_public_kernel(name: str) -> bool:
-    """Tell whether a kernel is of a public library, with all the types it was made for."""
+    """Return whether a kernel is of a public library, with all the types it was made for."""
     name = name.replace("(anonymous namespace)::", "")
     roots = _ROOT.findall(name)
     if any(_KERNEL_NAMESPACES.fullmatch(root) is None for root in roots):
@@ -45,7 +45,7 @@ def is_public_kernel(name: str) -> bool:
 
 
 def is_public_operator(name: str) -> bool:
-    """Tell whether an operator (``aten::add``, ``aten.add``) or autograd node is torch's own."""
+    """Return whether an operator (``aten::add``, ``aten.add``) or autograd node is torch's own."""
     root, separator, rest = name.replace("::", ".").partition(".")
     last = rest.rpartition(".")[2] if separator else root
     node = _BACKWARD.fullmatch(last)

@@ -71,7 +71,7 @@ class Anonymiser:
         return label + self.names.setdefault(text, f"name{len(self.names) + 1}")
 
     def _hides(self, text: str) -> bool:
-        """Tell whether an autograd node that looks like torch's own is the program's."""
+        """Return whether an autograd node that looks like torch's own is the program's."""
         return bool(self.key) and _NODE.fullmatch(text) is not None and not is_public_operator(text)
 
     def kernel(self, text: str) -> str:

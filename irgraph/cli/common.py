@@ -1,4 +1,4 @@
-"""What several commands share: options, reading models, writing results."""
+"""Shared by commands: options, reading models, writing results."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
 
 PIPED_WIDTH = 160
-"""Characters in a line of a table that no terminal shows."""
+"""Width of tables outside a terminal, in characters."""
 
 DIGITS = 18
-"""Digits of a size that still fits into 64 bits."""
+"""Maximum digits of a size: it fits into 64 bits."""
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
 OutputOption = Annotated[
@@ -29,51 +29,55 @@ OutputOption = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="Write here, whole or not.",
+        help="Output file, written atomically (default: stdout).",
         callback=lambda path: writable(path),
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DeviceOption = Annotated[
-    str, typer.Option("--device", metavar="NAME|FILE", help="A shipped device sheet or your own.")
+    str, typer.Option("--device", metavar="NAME|FILE", help="A shipped device sheet or a file.")
 ]
 CardOption = Annotated[
     str | None,
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="A device sheet; by default the card of the model's measured times, or else v100.",
+        help="A device sheet (default: the card of the model's measured times, else v100).",
     ),
 ]
 FormulasOption = Annotated[
-    bool, typer.Option("--formulas", help="Leave out the times that a trace measured.")
+    bool, typer.Option("--formulas", help="Ignore the times that a trace measured.")
 ]
 TorchDeviceOption = Annotated[
     str, typer.Option("--device", help="A torch device: cpu, cuda, cuda:1.")
 ]
 HostOption = Annotated[
-    str, typer.Option("--host", metavar="NAME|FILE", help="A shipped host table or your own.")
+    str, typer.Option("--host", metavar="NAME|FILE", help="A shipped host table or a file.")
 ]
 DimOption = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=SIZE", help="Give a dimension another size (repeatable)."),
+    typer.Option("--dim", metavar="NAME=SIZE", help="Set the size of a dimension (repeatable)."),
 ]
 RanksOption = Annotated[
     str | None,
-    typer.Option("--ranks", metavar="N|MxN", help="Ranks that take part in collectives: 8, 2x8."),
+    typer.Option(
+        "--ranks", metavar="N|MxN", help="Ranks in collectives: 8, or 2x8 (machines x ranks)."
+    ),
 ]
 FabricOption = Annotated[
     str | None,
-    typer.Option("--fabric", metavar="NAME", help="Links between ranks: a100, v100 (the device)."),
+    typer.Option(
+        "--fabric", metavar="NAME", help="Links between ranks: a100, v100 (default: the device's)."
+    ),
 ]
 PassPathOption = Annotated[
     list[str] | None,
-    typer.Option("--pass-path", metavar="FOLDER", help="Look for passes here too (repeatable)."),
+    typer.Option("--pass-path", metavar="FOLDER", help="Also look for passes here (repeatable)."),
 ]
 
 
 def read_model(path: str) -> Graph:
-    """Return the verified graph of a model file; say what else the file is if it is not one."""
+    """Return the verified graph of a model file; name the format of a file that is not one."""
     from irgraph.api import load
 
     return load(path)
@@ -105,7 +109,7 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
         if not (size.isdecimal() and len(size) <= DIGITS and int(size) >= 1):
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             if size.isdecimal() and len(size) > DIGITS:
-                message = f"--dim {name}: no size has more than {DIGITS} digits, {size!r} does"
+                message = f"--dim {name}: a size has at most {DIGITS} digits, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
     for told in (note for name in sizes for note in kept_sizes(graph, name)):
@@ -149,7 +153,7 @@ def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console for tables; in a pipe plain and wide, wider if ``COLUMNS`` says so."""
+    """Return a console for tables; in a pipe plain and wide, or as wide as ``COLUMNS``."""
     import os
 
     from irgraph.report.console import PlainConsole
@@ -163,7 +167,7 @@ def console(*, error: bool = False) -> Console:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal what is under way, until another thing is told; stay quiet where piped."""
+    """Show progress on a terminal until the next message; silent in a pipe."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -172,12 +176,12 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def say(message: str) -> None:
-    """Tell the user something beside the result."""
+    """Print a message to standard error."""
     sys.stderr.write(message + "\n")
 
 
 def tell(captured: Capture) -> None:
-    """Tell what a front end repaired, what it assumed, and which ops differ on the accelerator."""
+    """Print what a front end repaired and assumed, and which ops differ on the accelerator."""
     for line in captured.health:
         say(line)
     for note in captured.notes:

@@ -7,7 +7,7 @@ imported when its command runs. A file ``NAME.py`` holds
 - ``def NAME(...) -> None``, whose docstring begins with the line that the help shows;
 - ``COMMAND = ...`` if the command needs a class of its own.
 
-Files whose names begin with an underscore are no commands.
+Files whose names begin with an underscore are not commands.
 """
 
 from __future__ import annotations

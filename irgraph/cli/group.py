@@ -1,4 +1,4 @@
-"""How commands are found, imported and listed: each when it is asked for."""
+"""Finds, imports and lists commands, each on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Group(TyperGroup):
         return None if entry is None else _command(entry)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
-        """Return what ``args`` call, or refuse a name that no command has with the nearest one."""
+        """Return the command that ``args`` name; refuse an unknown one with the nearest name."""
         name = args[0]
         if not name.startswith("-") and name not in entries():
             from irgraph.diagnostics import fail, near

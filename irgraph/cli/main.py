@@ -1,4 +1,4 @@
-"""The ``irgraph`` command: what stands before the subcommand, and what becomes of errors."""
+"""The ``irgraph`` command: global options and error handling."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Take what stands before the subcommand; show the help where there is none."""
+    """Handle global options; show the help without a subcommand."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help(), err=True)
         raise typer.Exit(2)
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Stand in for standard streams that the caller closed."""
+    """Replace standard streams that the caller closed."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if sys.stderr is None:
@@ -90,19 +90,19 @@ def _open_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Let nothing more be written to an output that takes no more."""
+    """Discard further output: its reader is gone."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
 
 
 def _defect(error: Exception) -> int:
-    """Say that irgraph itself is at fault, and where; with IRGRAPH_DEBUG set, show how."""
+    """Report an internal error and its place; with IRGRAPH_DEBUG set, its traceback."""
     from traceback import extract_tb
 
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(
         f"irgraph: internal error: {type(error).__name__}: {error}{where}\n"
-        "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 to see how it came about\n"
+        "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
     )
     if os.environ.get("IRGRAPH_DEBUG"):
         raise error
@@ -110,7 +110,7 @@ def _defect(error: Exception) -> int:
 
 
 def usage_error(error: typer.TyperException) -> IrgraphError:
-    """Return an error of the command line's syntax in the form of all others, with a hint."""
+    """Return a usage error in the form of all other errors, with a hint."""
     from irgraph.diagnostics import fail, near
 
     ctx = getattr(error, "ctx", None)

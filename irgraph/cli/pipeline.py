@@ -1,4 +1,4 @@
-"""What the commands that run pipelines share: their options, in the order given."""
+"""Options shared by the commands that run pipelines, in the order given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BARE = "--print-after"
 """An option that means all steps where it is given without ``=``."""
 
 STEPS = {"pass_": ("pass", "--pass"), "text": ("text", "-e"), "script": ("script", "")}
-"""The kind of step of each option, and what messages call its text."""
+"""The kind of step of each option, and the source that messages name."""
 
 PassOption = Annotated[
     list[str] | None,

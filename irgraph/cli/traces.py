@@ -1,4 +1,4 @@
-"""What the commands that read traces share."""
+"""Shared by the commands that read traces."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 TracesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="TRACE...", help="Kineto traces, one for each rank, or folders of `record`; or -."
+        metavar="TRACE...",
+        help="Kineto traces, one per rank, or folders of `irgraph record`; or -.",
     ),
 ]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Refuse traces that need repairs (exit code 4).")
 ]
 HealthOption = Annotated[
-    bool, typer.Option("--health", help="Show the health report even where it is clean.")
+    bool, typer.Option("--health", help="Show the health report even if it is clean.")
 ]
 OutliersOption = Annotated[
     str, typer.Option("--outliers", metavar="RULE", help="all, whiskers, trimmed or median.")
@@ -35,26 +36,26 @@ OutliersOption = Annotated[
 
 StepsOption = Annotated[
     str | None,
-    typer.Option("--steps", metavar="A:B", help="Read the profiler steps A to B alone."),
+    typer.Option("--steps", metavar="A:B", help="Read only the profiler steps A to B."),
 ]
 SkipOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--skip-cat", metavar="CATEGORY", help="Leave out a category, such as python_function."
+        "--skip-cat", metavar="CATEGORY", help="Skip a category, such as python_function."
     ),
 ]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
-        "--memory", metavar="SIZE", help="Memory to keep to, such as 4GiB; what is free by default."
+        "--memory", metavar="SIZE", help="Memory limit, such as 4GiB (default: free memory)."
     ),
 ]
 
-_WORTH_A_WORD = 1e9
-"""Bytes of memory above which a trace's need is told before it is read."""
+_REPORTED = 1e9
+"""Estimated memory above which it is reported before a trace is read, in bytes."""
 
 _LARGE = 10_000_000
-"""Bytes of a file above which its size is worth a word."""
+"""File size above which memory is estimated, in bytes."""
 
 
 def selection(steps: str | None, skip: Sequence[str] | None, memory: str | None) -> Selection:
@@ -93,7 +94,7 @@ def _usage(message: str) -> Exception:
 def read_trees(
     paths: Sequence[str], *, strict: bool, health: bool, part: Selection | None = None
 ) -> list[Tree]:
-    """Return the event trees of traces; say on standard error what was found in them."""
+    """Return the event trees of traces; report their health on standard error."""
     from irgraph.capture.kineto import read_kineto
     from irgraph.capture.kineto.events.tree import build_tree
     from irgraph.capture.kineto.reading.health import CODES
@@ -117,7 +118,7 @@ def read_trees(
 
 
 def _say_size(path: str, part: Selection) -> None:
-    """Say how much memory a large trace is going to take."""
+    """Report the memory that a large trace will take."""
     from irgraph.capture.kineto.reading.selection import (
         BYTES_AN_EVENT,
         estimated_events,
@@ -128,14 +129,14 @@ def _say_size(path: str, part: Selection) -> None:
         return
     events = estimated_events(path)
     needed = events * BYTES_AN_EVENT
-    if needed > _WORTH_A_WORD:
+    if needed > _REPORTED:
         limit = f", of {memory_text(part.memory)}" if part.memory else ""
         millions = f"{events / 1e6:.1f} million events"
         say(f"{path}: about {millions}, {memory_text(needed)} of memory{limit}")
 
 
 def _progress() -> Any:  # noqa: ANN401
-    """Return a function that shows how many events were read, where someone looks on."""
+    """Return a function that shows progress on a terminal, else ``None``."""
     if not sys.stderr.isatty():
         return None
 
@@ -147,7 +148,7 @@ def _progress() -> Any:  # noqa: ANN401
 
 
 def repaired(trees: Sequence[Tree]) -> int:
-    """Return the exit code for what was read: 3 where any trace was repaired, else 0."""
+    """Return the exit code: 3 if any trace was repaired, else 0."""
     return max((tree.trace.health.exit_code for tree in trees), default=0)
 
 

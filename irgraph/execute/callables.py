@@ -64,7 +64,7 @@ def _tensors(value: Value, lookup: Lookup) -> Torch:
 
 
 def reduces(graph: Graph) -> bool:
-    """Tell whether a graph has collectives."""
+    """Return whether a graph has collectives."""
     return any(op.name in COLLECTIVES for op in graph.leaves())
 
 

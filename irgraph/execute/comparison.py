@@ -115,7 +115,7 @@ def _type(tensor: Tensor) -> str:
 
 
 def _only_moved(before: Graph, after: Graph) -> bool:
-    """Tell whether every op of the second graph is one of the first: nothing new is computed."""
+    """Return whether every op of the second graph is one of the first: nothing new is computed."""
     return _signatures(after) <= _signatures(before)
 
 

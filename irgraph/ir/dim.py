@@ -75,7 +75,7 @@ def rebind(size: int, dims: Mapping[str, int]) -> int:
 
 
 def same(a: int, b: int) -> bool:
-    """Tell whether two sizes agree in value and in expression."""
+    """Return whether two sizes agree in value and in expression."""
     return a == b and getattr(a, "terms", None) == getattr(b, "terms", None)
 
 

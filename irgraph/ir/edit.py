@@ -170,7 +170,7 @@ def map_tensors(op: Op, change: Callable[[Tensor], Tensor]) -> Op:
 
 
 def _alike(old: Tensor, new: Tensor) -> bool:
-    """Tell whether an op has the same work with one tensor as with another."""
+    """Return whether an op has the same work with one tensor as with another."""
     before = old.dtype, old.shape, old.device, old.strides
     return new is old or before == (new.dtype, new.shape, new.device, new.strides)
 

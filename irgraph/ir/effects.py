@@ -116,7 +116,7 @@ def written_by(op: Op) -> tuple[Tensor, ...]:
 
 
 def is_view(op: Op) -> bool:
-    """Tell whether a leaf only gives other names to bytes that its operands hold."""
+    """Return whether a leaf only gives other names to bytes that its operands hold."""
     outputs = op.outputs
     if not outputs or op.written or not may_alias(op.name):
         return False
@@ -132,7 +132,7 @@ UNSAID_VIEWS = frozenset({
 
 @cache
 def may_alias(name: str) -> bool:
-    """Tell whether results may share bytes with operands: by schema, or because nobody knows."""
+    """Return whether results may share bytes with operands: by schema, or because nobody knows."""
     schemas = schemas_of(name)
     said = any(s.composite or any(r.alias for r in s.fresh_returns) for s in schemas)
     return said or not schemas or name in UNSAID_VIEWS
@@ -140,7 +140,7 @@ def may_alias(name: str) -> bool:
 
 @cache
 def _always_alias(name: str) -> bool:
-    """Tell whether all results of all overloads alias an argument; composites may copy."""
+    """Return whether all results of all overloads alias an argument; composites may copy."""
     schemas = schemas_of(name)
     returns = [r for schema in schemas for r in schema.returns]
     return bool(returns) and not any(

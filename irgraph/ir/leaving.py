@@ -54,7 +54,7 @@ def leaving(graph: Graph) -> Mapping[str, str]:
 
 
 def is_label(op: Op) -> bool:
-    """Tell whether a leaf computes nothing: a label, stream order, a node that made nothing."""
+    """Return whether a leaf computes nothing: a label, stream order, a node that made nothing."""
     return (op.is_scope and not op.outputs) or op.name.startswith("sync.")
 
 

@@ -16,7 +16,7 @@ def measured_on(graph: Graph) -> str:
 
 
 def has_measured(graph: Graph) -> bool:
-    """Tell whether any op of a model carries a measured time."""
+    """Return whether any op of a model carries a measured time."""
     return any(own_time(op) is not None for op in graph.walk())
 
 

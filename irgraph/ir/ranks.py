@@ -39,7 +39,7 @@ class Layout:
 
 
 def is_collective(op: Op) -> bool:
-    """Tell whether an op is called to exchange data with other ranks, known or not."""
+    """Return whether an op is called to exchange data with other ranks, known or not."""
     return op.name.startswith(("c10d.", "_c10d_functional.")) and op.base != "wait_tensor"
 
 

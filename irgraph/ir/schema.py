@@ -21,7 +21,7 @@ class Argument:
         type: without alias marks, such as ``Tensor``, ``Tensor[]``, ``Tensor?``, ``SymInt[]``.
         alias: letters of the alias set, ``""`` where a fresh value.
         written: whether the call writes it where it lies (``Tensor(a!)``).
-        default: the literal's text, or ``None`` where one must be given.
+        default: the literal's text, or ``None`` where one required.
         keyword: whether it stands behind the ``*``.
     """
 
@@ -233,7 +233,7 @@ def _accepts(schema: Schema, op: Op) -> bool:
 
 
 def takes(schema: Schema, op: Op) -> bool:
-    """Tell whether a schema takes what an op is given, whatever the op is said to write."""
+    """Return whether a schema takes what an op is given, whatever the op is said to write."""
     arguments, attributes = schema.arguments, op.attributes
     given = len(op.operands)
     if given > len(arguments):

@@ -110,7 +110,7 @@ def oversized(tensor: Tensor) -> str:
 
 
 def overlap(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors may share a byte (a conservative test on byte ranges)."""
+    """Return whether two tensors may share a byte (a conservative test on byte ranges)."""
     if a.buffer != b.buffer:
         return False
     (a0, a1), (b0, b1) = a.extent, b.extent

@@ -23,7 +23,7 @@ class Watcher:
     """Sees every stage of a pipeline; override what you need."""
 
     def should_run(self, stage: Stage, graph: Graph) -> bool:
-        """Tell whether a stage may run; where any watcher says no, it is left out."""
+        """Return whether a stage may run; where any watcher says no, it is left out."""
         return True
 
     def before(self, stage: Stage, graph: Graph) -> None:
@@ -78,7 +78,7 @@ class StopAfter(Watcher):
     count: int
 
     def should_run(self, stage: Stage, graph: Graph) -> bool:
-        """Tell whether a stage is one of the first."""
+        """Return whether a stage is one of the first."""
         return stage.number <= self.count
 
 

@@ -1,4 +1,4 @@
-"""Host tables from traces: statistics of T1-T5 with the profiler's own cost taken off."""
+"""Host tables from traces: statistics of T1-T5, the profiler's own cost subtracted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PAPER_COST = ProfilerCost()
 """2 us for a host event and 4 us for a device event (section III-C of the paper)."""
 
 NO_COST = ProfilerCost(0.0, 0.0)
-"""Leaves times as profiled, which is what a replay of the profiled step needs."""
+"""Leaves times as profiled, as a replay of the profiled step needs."""
 
 
 def extract(
@@ -53,13 +53,13 @@ def extract(
     source: str = "",
     architecture: str = "",
 ) -> HostFile:
-    """Return the host table of one or more traces; samples of all are taken together.
+    """Return the host table of one or more traces; samples of all are pooled.
 
     Args:
         samples: of each trace (``irgraph.overheads.samples.collect``).
         name: of the table.
         rule: which samples count (``irgraph.overheads.rules``).
-        cost: what the profiler added; T1 to T5 are at least 0 without it.
+        cost: the profiler's; subtracted, but T1 to T5 stay at least 0.
         source: where the traces come from.
         architecture: of the device in them, if it is known.
     """
@@ -86,7 +86,7 @@ def extract(
 
 
 def clipped(samples: Iterable[Samples], cost: ProfilerCost) -> dict[str, tuple[int, int]]:
-    """Return by kind how many samples are shorter than what the profiler cost, and of how many.
+    """Return by kind how many samples are shorter than the profiler's cost, and the total.
 
     They count as 0. Kinds without such samples are left out.
     """
@@ -153,7 +153,7 @@ def _entry(
 
 
 def ir_name(name: str) -> str:
-    """Return what ``model.ir`` calls an operator of a trace."""
+    """Return the name in ``model.ir`` of an operator of a trace."""
     if name.startswith((EVALUATE, "torch::autograd::")):
         plain = name.removeprefix(EVALUATE)
         return autograd_name(plain) if "::" in plain else today(plain)[0]
@@ -164,7 +164,7 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
     """Return one table of several workloads (the paper's shared overheads).
 
     Every sample counts once: means and deviations are those of all samples together, counts add
-    up. Quantiles are kept where only one table has the entry: two tables' cannot be joined.
+    up. Quantiles are kept where only one table has the entry: two tables' cannot be merged.
     """
     functions = dict.fromkeys(key for file in files for key in file.t4)
     operations = dict.fromkeys(key for file in files for key in file.ops)

@@ -41,8 +41,8 @@ class OpEntry(
 ):
     """What is known of one operation.
 
-    ``t5`` is the time between two launches; ``whole`` all of an operation that launches nothing
-    (the paper calls both T5). ``launches`` are the kinds of launch it was seen to make.
+    ``t5`` is the time between two launches; ``whole`` that of an operation without launches
+    (the paper calls both T5). ``launches`` are the kinds of launch it made.
     """
 
     t2: Stat | None = None
@@ -62,11 +62,11 @@ class HostFile(
 ):
     """A host's table: ``t4`` by kind of launch (``kernel``, ``memcpy``, ``memset``).
 
-    ``architecture`` is that of the device which the host drove when it was measured (``volta``):
-    hosts of another time go with another one.
+    ``architecture`` is that of the device which the host drove when measured (``volta``): devices
+    of another generation come with other hosts.
 
-    A kind that ``t4`` lacks was not counted as a launch by whoever measured: its time is in the
-    T2, T3 and T5 around it.
+    A kind that ``t4`` lacks was not counted as a launch: its time is in the T2, T3 and T5 around
+    it.
     """
 
     format: int

@@ -1,4 +1,4 @@
-"""What operations were called when old tables were made, and what they are called today."""
+"""Former names of operations in old tables, and their current names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
     ),
     "torch::autograd::AccumulateGrad": ("autograd.AccumulateGrad",),
 }
-"""Names that follow no rule. ``LookupFunction`` is the batched embedding of the paper's DLRM: one
+"""Irregular names. ``LookupFunction`` is the batched embedding of the paper's DLRM: one
 kernel for all tables, whose backward kernel also updates them."""
 
 
@@ -21,13 +21,13 @@ LAUNCHES = {
     "cudaMemcpyAsync": "memcpy",
     "cudaMemsetAsync": "memset",
 }
-"""Runtime functions that start work of the device, and the kind of launch each is."""
+"""Runtime functions that start device work, and their kind of launch."""
 
 _NODE = re.compile(r"^[A-Z]\w*Backward(\d*)$")
 
 
 def today(old: str) -> tuple[str, ...]:
-    """Return today's names of an operation as traces of 2021 and 2022 call it.
+    """Return the current names of an operation by its name in traces of 2021 and 2022.
 
     ``aten::linear`` is ``aten.linear``; ``AddmmBackward`` and ``AddmmBackward0`` are
     ``autograd.AddmmBackward0``; labels such as ``Optimizer.step#SGD.step`` keep their words.

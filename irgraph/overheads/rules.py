@@ -12,7 +12,7 @@ from irgraph.overheads.format import Stat
 
 Values = npt.NDArray[np.float64]
 Rule = Callable[[Values], Values]
-"""From all samples of one statistic, sorted, to those that count."""
+"""Maps all samples of one statistic, sorted, to those that count."""
 
 
 def keep_all(values: Values) -> Values:
@@ -47,8 +47,8 @@ RULES: Mapping[str, Rule] = {
     "median": middle,
 }
 """Outlier rules by name. ``all`` is the default: overheads are skewed to the right, so any rule
-that cuts the tail biases the mean low, and what is no overhead (waits, data loading) has been
-taken out by its cause before."""
+that cuts the tail biases the mean low, and time that is not overhead (waits, data loading) has
+already been removed by its cause."""
 
 QUANTILES = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
 
@@ -56,7 +56,7 @@ QUANTILES = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
 def find_rule(name: str) -> Rule:
     """Return an outlier rule by name; ``IrgraphError`` names the nearest one."""
     if name not in RULES:
-        message = f"no outlier rule is called {name!r}{near(name, RULES)}"
+        message = f"unknown outlier rule {name!r}{near(name, RULES)}"
         raise fail(message, hint=f"known: {', '.join(RULES)}", exit_code=2)
     return RULES[name]
 

@@ -15,15 +15,15 @@ US = 1000
 """Nanoseconds in a microsecond."""
 
 KINDS = {int(kind): kind.name.lower() for kind in Kind}
-"""What each kind of event is called in tables and reports."""
+"""Names of the kinds of events in tables and reports."""
 
 NEEDED = {
     "T4": "it has no launch of device work (its runtime events or its device events are missing, "
     "or all of it ran on the CPU)",
     "T2": "no operator encloses its launches",
-    "T1": "no step of it has two operators one after the other",
+    "T1": "no step of it has two consecutive operators",
 }
-"""Overheads without which a trace makes no host table, and what it means that there are none."""
+"""Overheads that a host table requires, and why a trace may have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Sample:
         name: of the operation; of the runtime function for T4 and waits.
         shape: its operand shapes, ``""`` where the trace does not say.
         time: microseconds, as profiled.
-        events: host events recorded inside: what the profiler cost, in events.
-        place: of a gap, behind what it lies; of a launch, what it starts.
+        events: host events recorded inside: the profiler's cost, in events.
+        place: of a gap, what comes before it; of a launch, what it starts.
     """
 
     kind: str
@@ -49,13 +49,13 @@ class Sample:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Return what samples of one statistic share."""
+        """Return the key of the statistic that the sample belongs to."""
         return self.kind, self.name, self.place
 
 
 @dataclass(slots=True)
 class Samples:
-    """The samples of some steps by key, and the launches that each operation was seen to make."""
+    """The samples of some steps by key, and the launches of each operation."""
 
     by_key: dict[tuple[str, str, str], list[Sample]] = field(
         default_factory=lambda: defaultdict(list)
@@ -69,20 +69,20 @@ class Samples:
         self.by_key[sample.key].append(sample)
 
     def sound(self, source: str) -> Samples:
-        """Return these samples if a host table can be made of them.
+        """Return these samples if they suffice for a host table.
 
-        Without launches what an operation took as a whole is not host time alone, and T2 to T5
-        are unknown. Raises ``IrgraphError`` (exit code 4) that names the trace, ``source``.
+        Without launches the whole time of an operation is not only host time, and T2 to T5 are
+        unknown. Raises ``IrgraphError`` (exit code 4) that names the trace, ``source``.
         """
         kinds = {kind for kind, _, _ in self.by_key}
         lacking = next((why for kind, why in NEEDED.items() if kind not in kinds), "")
         if not lacking:
             return self
         raise fail(
-            f"no host overheads can be had from this trace: {lacking}",
+            f"no host overheads in this trace: {lacking}",
             Place(source),
             hint="record steps with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], or "
-            "take a table that ships (`irgraph hosts`)",
+            "use a shipped table (`irgraph hosts`)",
             exit_code=4,
         )
 
@@ -105,13 +105,13 @@ def collect(view: HostView, steps: Sequence[Step]) -> Samples:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What lies before an outermost call.
+    """The time before an outermost call.
 
     Attributes:
-        item: the call behind the gap.
+        item: the call after the gap.
         before: position of the call that ended last, on this thread or another.
-        length: nanoseconds, what was spent waiting for the device left out.
-        place: behind what, where it is more than the call before on the same thread.
+        length: nanoseconds, without waiting for the device.
+        place: what comes before, unless just the previous call on the same thread.
         awaits: row of the device event that the host waited for without a runtime call, or -1.
     """
 
@@ -131,7 +131,7 @@ def gaps(view: HostView, items: Sequence[Item]) -> Iterator[Gap]:
     """Yield the gap before each call but the first.
 
     What came before is the call that ended last, on this thread or another: autograd's thread
-    starts when the program's hands over to it, and the other way round. Marks begin gaps, too.
+    starts when the program's hands over to it, and vice versa. Marks begin gaps, too.
     """
     last = 0
     for at, item in enumerate(items):
@@ -188,7 +188,7 @@ def of_item(view: HostView, item: Item) -> Iterator[Sample]:
 
 
 def of_call(view: HostView, call: Call) -> Sample:
-    """Return a launch's time in the driver, or a wait's time behind what it waited for."""
+    """Return a launch's time in the driver, or a wait's time after what it waited for."""
     if call.awaits < 0:
         kind = "sync" if call.syncs else "T4"
         started = _launch_kind(view, call) if call.work else ""

@@ -17,15 +17,15 @@ from irgraph.ir.tf32 import plain_name
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 
 LEVELS = ("op+shape", "op", "category", "global", "default table")
-"""How figures are found, best first: the same operation on the same shapes; the same operation;
-the mean over operations of its category; the mean over all; another table, for a type of overhead
-of which this one has no figure at all."""
+"""Levels of a look-up, best first: the same operation on the same shapes; the same operation; the
+mean over operations of its category; the mean over all; another table, for a type of overhead that
+this one lacks."""
 
 DEFAULT = "v100"
-"""The table that fills in what another lacks altogether."""
+"""The table for types of overhead that another table lacks."""
 
 TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
-"""Times of operations, and what reports call them."""
+"""Times of operations, and their names in reports."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class HostTable:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Types of overhead of which the table has no figure, as reports call them."""
+        """Types of overhead that the table lacks, by their names in reports."""
         lacking = [text for kind, text in TYPES.items() if ("", kind) not in self.means]
         return (*lacking, *(["T4"] if self._launches is not self.file.t4 else []))
 
@@ -63,8 +63,8 @@ class HostTable:
     def overheads(self, op: Op, launches: int) -> Overheads:
         """Return the overheads of a top-level operation that makes this many launches.
 
-        Each time is looked for at every level of ``LEVELS`` in turn; ``level`` of the answer is
-        the worst that was needed. T2 and T3 matter only with launches, T5 only with two.
+        Each time is looked up at every level of ``LEVELS`` in turn; ``level`` of the answer is the
+        worst one needed. T2 and T3 matter only with launches, T5 only with two.
         """
         entry = self._entry(op)
         shapes = shape_key(op) if entry is not None and entry.shapes else ""
@@ -98,7 +98,7 @@ class HostTable:
         return {kind.upper(): s.std / s.mean for kind, s in stats.items() if s.mean > 0.0}
 
     def _entry(self, op: Op) -> OpEntry | None:
-        """Return what is listed of an operation; in tf32 it is the same call of the host."""
+        """Return the entry of an operation; tf32 makes no difference on the host."""
         return self.file.ops.get(plain_name(op.name))
 
     def _listed(self, op: Op) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def shape_key(op: Op) -> str:
 
 
 def host_table(file: HostFile) -> HostTable:
-    """Return a table ready for look-ups: its means by category are made here."""
+    """Return a table ready for look-ups, with its means by category."""
     groups: dict[tuple[str, str], list[Stat]] = {}
     for name, entry in file.ops.items():
         if category(name) == "label":
@@ -157,12 +157,12 @@ def host_table(file: HostFile) -> HostTable:
 
 
 def list_hosts() -> tuple[str, ...]:
-    """Return the names of the tables that ship."""
+    """Return the names of the shipped tables."""
     return tuple(sorted(backend().hosts()))
 
 
 def load_host(name_or_path: str) -> HostTable:
-    """Return a table that ships, by name, or one from a user's file.
+    """Return a shipped table by name, or one from a file.
 
     Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
     """
@@ -174,7 +174,7 @@ def load_host(name_or_path: str) -> HostTable:
     known = ", ".join(list_hosts())
     raise fail(
         f"no host table or file {name_or_path!r}{near(name_or_path, list_hosts())}",
-        hint=f"tables that ship: {known}",
+        hint=f"shipped tables: {known}",
         exit_code=2,
     )
 
@@ -185,12 +185,12 @@ def _load_shipped(name: str) -> HostTable:
 
 
 def host_values() -> list[dict[str, object]]:
-    """Return every table that ships as plain values, for programs."""
+    """Return every shipped table as plain values."""
     return [msgspec.to_builtins(load_host(name).file) for name in list_hosts()]
 
 
 def host_rows() -> list[dict[str, str]]:
-    """Return a row of text for each table that ships, for printing."""
+    """Return a row of text for each shipped table."""
     files = (load_host(name).file for name in list_hosts())
     return [
         {
@@ -210,7 +210,7 @@ def _decode(data: bytes, source: str) -> HostFile:
     try:
         version = msgspec.json.decode(data, type=_Version).format
     except msgspec.MsgspecError as error:
-        raise fail(f"this is no host table: {error}", place) from error
+        raise fail(f"not a host table: {error}", place) from error
     if version > FORMAT:
         raise fail(
             f"this host table has format {version}; format {FORMAT} is the newest known", place

@@ -1,4 +1,4 @@
-"""Predictions: one step, two to be subtracted, many variants; what scripts ask of a device.
+"""Predictions: of one step, of a pair and its difference, of many variants; targets of scripts.
 
 The package itself can be called: ``irgraph.predict(graph, device="v100")``.
 """

@@ -18,11 +18,11 @@ from irgraph.schedule.sampling import interval, sample_steps
 
 @dataclass(frozen=True)
 class Difference:
-    """Two predictions that may be subtracted, and what changed from one model to the other.
+    """Two comparable predictions, and what changed from one model to the other.
 
     Attributes:
         before, after: the predictions (``predict.pair``).
-        measured: step times of both models in microseconds, where somebody measured them.
+        measured: measured step times of both models in microseconds, if any.
     """
 
     before: Prediction
@@ -31,14 +31,14 @@ class Difference:
 
     @property
     def step_time_change(self) -> float:
-        """How much longer the step takes after the change, microseconds."""
+        """Change of the step time, microseconds; positive if slower."""
         return self.after.step_time - self.before.step_time
 
     @cached_property
     def interval(self) -> tuple[float, float]:
         """Ends of a 90 % interval of ``step_time_change``, microseconds.
 
-        What both models have in common errs the same way in both.
+        Errors of what both models share cancel.
         """
         pair = (self.before, self.after)
         first, second = (sample_steps(p.timeline, p.host, jitter=False) for p in pair)
@@ -85,15 +85,15 @@ def diff(
     step_times: tuple[float, float] | None = None,
     **changes: Unpack[PredictFields],
 ) -> Difference:
-    """Predict two models and subtract them fairly (``predict_pair``); options as of ``predict``.
+    """Predict two models and compare them (``predict_pair``); options as for ``predict``.
 
-    ``step_times`` are the measured step times of both, microseconds, where somebody measured them.
+    ``step_times`` are the measured step times of both, microseconds, if any.
     """
     return Difference(*predict_pair(before, after, options, **changes), step_times)
 
 
 def _names(before: Prediction, after: Prediction) -> list[str]:
-    """Return what to call the two models: their names, or their files where those are equal."""
+    """Return labels of the two models: their names, or their files if the names are equal."""
     first, second = before.priced.graph, after.priced.graph
     if first.name != second.name or not (first.source and second.source):
         return [first.name, second.name]

@@ -22,8 +22,8 @@ SHOWN, TRIED = 10, 60
 def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:
     """Return what the step would take with operations, families and causes ``factor`` faster.
 
-    Operations of one name that save alike, to the tenth of a microsecond, share a row with their
-    ``count``; its times are those of one of them being faster, its place is that of the first.
+    Operations of one name with the same saving, to 0.1 us, share a row with their ``count``; its
+    times are for a single one of them, its place is that of the first.
     """
 
     def row(found: Sensitivity, count: int = 1) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def memory_summary(memory: Memory, sheet: DeviceFacts) -> dict[str, Any]:
 
 
 def coverage(kernels: Iterable[Kernel]) -> dict[str, float]:
-    """Return the share of device time by provenance, and of what lies outside models' ranges."""
+    """Return the share of device time by provenance, and of times outside the models' ranges."""
     times = dict.fromkeys(PROVENANCES, 0.0)
     outside = 0.0
     for kernel in kernels:
@@ -82,7 +82,7 @@ def by_family(kernels: Iterable[Kernel]) -> dict[str, dict[str, float]]:
 
 
 def unknown(priced: Priced) -> dict[str, Any]:
-    """Return the ops that no cost model knows: counts by name, and their share of the bytes."""
+    """Return the ops without a cost model: counts by name, and their share of the bytes."""
     names = Counter(op.name for op in priced.unknown)
     lost = sum(t.nbytes for op in priced.unknown for t in (*op.inputs, *op.outputs))
     total = sum(t.nbytes for op in priced.graph.leaves() for t in (*op.inputs, *op.outputs))

@@ -19,7 +19,7 @@ def parse_time(text: str, option: str) -> float:
     match = _NUMBER.fullmatch(text.strip())
     if match is None or match[2] not in MICROSECONDS or float(match[1]) <= 0:
         hint = "give a time with its unit, such as 12.3ms or 950us"
-        raise fail(f"{option}: {text!r} is no time", hint=hint, exit_code=2)
+        raise fail(f"{option}: not a time: {text!r}", hint=hint, exit_code=2)
     return float(match[1]) * MICROSECONDS[match[2]]
 
 
@@ -40,7 +40,7 @@ def _broken(text: str, summary: dict[str, Any], measured: float | None) -> str:
         value, limit = summary[TIMES[name]], parse_time(bound, f"--limit {name}")
         return f"{name} is {value / 1e3:.3f} ms, over the limit of {bound}" if value > limit else ""
     if name != "error":
-        message = f"--limit: no figure is called {name!r}{near(name, FIGURES)}"
+        message = f"--limit: unknown figure {name!r}{near(name, FIGURES)}"
         raise fail(message, hint=f"figures: {', '.join(FIGURES)}", exit_code=2)
     match = _NUMBER.fullmatch(bound)
     if match is None or match[2] != "%":
@@ -55,7 +55,7 @@ def _memory(bound: str, memory: dict[str, Any]) -> str:
     match = _NUMBER.fullmatch(bound.strip())
     if match is None or match[2] not in BYTES:
         hint = f"give bytes with their unit, such as 16GiB ({', '.join(BYTES)})"
-        raise fail(f"--limit memory.peak: {bound!r} is no size", hint=hint, exit_code=2)
+        raise fail(f"--limit memory.peak: not a size: {bound!r}", hint=hint, exit_code=2)
     needed = memory["needed_bytes"]
     if needed <= float(match[1]) * BYTES[match[2]]:
         return ""

@@ -1,4 +1,4 @@
-"""The options of a prediction: one record that every function about predictions takes."""
+"""Options of a prediction: one record that all functions about predictions take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from irgraph.schedule.accounting import Accounting, find_accounting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions(PriceOptions):
-    """What a prediction is for, and by which models and rules it is made.
+    """Device, host, cost models and scheduling rules of a prediction.
 
     Functions that predict take these options as one object, as keyword arguments, or both: the
     keyword arguments then replace fields of the object.
@@ -43,7 +43,7 @@ class PredictOptions(PriceOptions):
 
     @property
     def rules(self) -> Accounting:
-        """The rules of the schedule; raises ``IrgraphError`` for the name of no preset."""
+        """The rules of the schedule; raises ``IrgraphError`` for an unknown preset."""
         if isinstance(self.accounting, Accounting):
             return self.accounting
         return find_accounting(self.accounting)
@@ -94,7 +94,7 @@ def prepared(graph: Graph, options: PredictOptions) -> Graph:
 
 
 def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
-    """Return a graph with other sizes of some dimensions; all that follows from them follows.
+    """Return a graph with new sizes of some dimensions; everything derived from them follows.
 
     Shapes, strides and attributes that are expressions over the dimensions change; plain numbers
     stay. Raises ``IrgraphError`` (exit code 2) for an unknown dimension or an impossible size.

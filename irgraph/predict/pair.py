@@ -1,7 +1,7 @@
-"""Predictions of two models that may be subtracted: never one measured and the other modelled.
+"""Comparable predictions of two models: never one measured and the other modelled.
 
-A model's error would else pass for the effect of a change: an op measured at 100 us that models
-put at 60 us would seem to gain 40 us by any change at all.
+Otherwise a cost model's error would look like the effect of a change: an op measured at 100 us and
+modelled at 60 us would seem to gain 40 us by any change at all.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from irgraph.predict.options import PredictFields, PredictOptions, predict_optio
 from irgraph.predict.prediction import Prediction, device_of, predict, rescheduled
 
 ONE_SIDED = (
-    "not used: only one of the models has times of this device; models price all of both, so that "
-    "their errors do not pass for a change"
+    "not used: only one of the models has times of this device; both are priced by cost "
+    "models, so that model errors do not look like a change"
 )
 
 Key = tuple[str, str]
-"""What an op is called and where it came from: the same before and after a change."""
+"""An op's name and origin: the same before and after a change."""
 
 
 def predict_pair(
@@ -37,10 +37,10 @@ def predict_pair(
 ) -> tuple[Prediction, Prediction]:
     """Predict two models so that their difference is that of the change; options as of ``predict``.
 
-    With measured times before the change, ops that the change left alone keep theirs on both
-    sides. What models say of the others is scaled by measured / model of the same op before, or
-    else of its kernels' family among the ops that changed; such times are ``scaled``. Where only
-    one of the models has measured times, models price both.
+    With measured times before the change, unchanged ops keep theirs on both sides. Modelled times
+    of changed ops are scaled by measured / model of the same op before, or else of its kernels'
+    family among the ops that changed; such times are ``scaled``. If only one of the models has
+    measured times, cost models price both.
     """
     chosen = predict_options(options, **changes)
     chosen = replace(chosen, device=chosen.device or device_of(before, after))
@@ -59,7 +59,7 @@ def _uses(prediction: Prediction) -> bool:
 
 
 def _same_card(first: Prediction, after: Graph) -> bool:
-    """Tell whether a model without measured times was made from the one that has them."""
+    """Return whether a model without measured times was derived from the one with them."""
     card = measured_on(after)
     same = card == measured_on(first.priced.graph)
     return same and backend().is_card(first.options.device or "", card)
@@ -67,7 +67,7 @@ def _same_card(first: Prediction, after: Graph) -> bool:
 
 @dataclass
 class _Ratios:
-    """Measured over modelled time: of ops, and of families of kernels."""
+    """Ratios of measured to modelled time: of ops, and of families of kernels."""
 
     ops: dict[Key, float] = field(default_factory=dict)
     families: dict[str, float] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class _Ratios:
 
 
 def _scaled(first: Prediction, models: Prediction, second: Prediction) -> Prediction:
-    """Scale what models say of changed ops by what was measured of them before."""
+    """Scale modelled times of changed ops by their measured times before the change."""
     kept = {_key(op) for op, kernels in _priced_ops(second.priced) if _measured(kernels)}
     modelled = {_key(op) for op, kernels in _priced_ops(first.priced) if not _measured(kernels)}
     ratios = _ratios(first.priced, models.priced, kept)
@@ -135,12 +135,12 @@ def _times(kernel: Kernel, ratio: float | None) -> Kernel:
 
 
 def _remark(ratios: _Ratios, families: Collection[str]) -> str:
-    """Say what was done with measured times, and by what the models' were scaled."""
-    text = "used: ops that both models have keep theirs"
+    """Return how measured times were used, and the factors of modelled ones."""
+    text = "used: unchanged ops keep theirs"
     shown = [f"{name} {ratios.families.get(name, 1.0):.2f}" for name in sorted(families)]
     if not shown:
         return text
-    scaled = "models price the changed ones, times measured / model before"
+    scaled = "changed ops: modelled time x measured / model before"
     return f"{text}; {scaled}: {', '.join(shown)}"
 
 

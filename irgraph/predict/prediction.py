@@ -31,21 +31,21 @@ from irgraph.schedule.tasks import Floats
 from irgraph.schedule.timeline import Timeline
 
 DEFAULT_DEVICE = "v100"
-"""The device of predictions that name none."""
+"""The default device."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one step is predicted to take, and why. Times in microseconds.
+    """The predicted time of one step, and why. Times in microseconds.
 
     Attributes:
         priced: the graph with the device work of its ops.
         timeline: what happens when.
-        path: the chain that explains the step time.
+        path: the critical path.
         sheet: the device.
         host: the host whose overheads were used.
-        options: what was asked for, with the device that was taken.
-        measured: what was done with the measured times that the model carries, ``""`` if none.
+        options: as given, with the device used.
+        measured: how the model's measured times were used, ``""`` if it has none.
     """
 
     priced: Priced
@@ -63,7 +63,7 @@ class Prediction:
 
     @cached_property
     def samples(self) -> Floats:
-        """Step times under many draws of kernels' and overheads' times (``schedule.sampling``)."""
+        """Step times under random draws of kernel and overhead times (``schedule.sampling``)."""
         return sample_steps(self.timeline, self.host)
 
     @property
@@ -158,13 +158,13 @@ def predict(
 
 
 def device_of(*graphs: Graph) -> str:
-    """Return the device whose measured times models carry, or else ``v100``."""
+    """Return the device of the models' measured times, else ``v100``."""
     card = next(filter(None, map(measured_on, graphs)), "")
     return backend().device_of_card(card) or DEFAULT_DEVICE
 
 
 def rescheduled(prediction: Prediction, priced: Priced, measured: str) -> Prediction:
-    """Return a prediction with other device times, and what is said of measured ones."""
+    """Return a prediction with other device times and remark on measured ones."""
     timeline = _scheduled(priced, prediction.host, prediction.options)
     path = critical_path(timeline)
     return replace(prediction, priced=priced, timeline=timeline, path=path, measured=measured)

@@ -21,9 +21,9 @@ def predict_ranks(
 ) -> Ranks:
     """Predict a model for each rank and simulate them together; options as of ``predict``.
 
-    Collectives start when the last rank has come to them. As many ranks as there are models take
-    part in them, unless the options or a model say otherwise. ``starts`` are the times at which
-    ranks begin, microseconds behind the first.
+    A collective starts when the last rank arrives. All models' ranks take part in it, unless the
+    options or a model say otherwise. ``starts`` are the times at which ranks begin, microseconds
+    after the first.
 
     Raises ``IrgraphError`` where the ranks do not match, or a collective has no time.
     """
@@ -32,7 +32,7 @@ def predict_ranks(
 
 
 def each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Prediction]:
-    """Return the prediction of each rank by itself; one for all ranks that share a model."""
+    """Return the prediction of each rank alone; ranks with the same model share one."""
     found: dict[int, Prediction] = {}
     for graph in graphs:
         if id(graph) not in found:

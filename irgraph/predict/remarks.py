@@ -1,4 +1,4 @@
-"""What a prediction says beside its figures: what they rest on, and what makes them doubtful."""
+"""Remarks on a prediction: sources of its figures, and warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irgraph.overheads.table import DEFAULT
 from irgraph.schedule.critical_path import CriticalPath
 
 HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
-"""Causes of a critical path that are time of the host."""
+"""Causes on a critical path that are host time."""
 
 
 def without_time(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
@@ -43,7 +43,7 @@ def without_device(priced: Priced) -> list[str]:
 
 
 def without_units(priced: Priced, device: DeviceFacts) -> list[str]:
-    """Return a line where a step has products in tf32 and the device no units for them."""
+    """Return a line if a step has products in tf32 and the device has no units for them."""
     rounded = [] if device.has_tf32 else products_in_tf32(priced.graph)
     if not rounded:
         return []
@@ -52,7 +52,7 @@ def without_units(priced: Priced, device: DeviceFacts) -> list[str]:
 
 
 def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> list[str]:
-    """Return what makes a host's overheads doubtful: figures that it lacks, another device."""
+    """Return warnings about a host table: figures that it lacks, another kind of machine."""
     lines = []
     if host.lacking:
         lacking = ", ".join(host.lacking)
@@ -84,15 +84,15 @@ def collectives(kernels: Iterable[Kernel]) -> list[str]:
 
 
 def measured_times(priced: Priced, device: str, wanted: bool) -> str:
-    """Say what was done with the measured times of a model, ``""`` if it has none."""
+    """Return how the measured times of a model were used, ``""`` if it has none."""
     graph = priced.graph
     card = measured_on(graph)
     if not has_measured(graph):
         return ""
     if not wanted:
-        return "not used, as asked"
+        return "not used, as requested"
     if not card:
-        return f"not used: the model does not say of which card (setting {CARD})"
+        return f"not used: the model does not name their card (setting {CARD})"
     if not backend().is_card(device, card):
         return f"not used: they are of {card}, not of {priced.device}"
     text = f"used: of {card}{_modelled(priced)}"
@@ -101,19 +101,19 @@ def measured_times(priced: Priced, device: str, wanted: bool) -> str:
 
 
 def _modelled(priced: Priced) -> str:
-    """Say how much of a model with measured times is priced by models, ``""`` if nothing is."""
+    """Return how much of a model with measured times is modelled, ``""`` if nothing is."""
     found = [kernels for kernels in priced.kernels.values() if kernels]
     others = [ks for ks in found if any(k.by != "measured" for k in ks)]
     if not others:
         return ""
     ops = f"{len(others)} op{'s' * (len(others) > 1)} without a measured time"
     return (
-        f"; models price {ops} (changed or added since, or not in the trace), whose error passes "
-        "for a gain or a loss: `irgraph diff BEFORE AFTER` compares like with like"
+        f"; models price {ops} (changed or added since, or not in the trace), whose error looks "
+        "like a gain or a loss: `irgraph diff BEFORE AFTER` compares like with like"
     )
 
 
 def assumptions(graph: Graph) -> list[str]:
-    """Return the reasons that transformations rest on unproven, as ops remember them."""
+    """Return the unproven assumptions of transformations, as noted on ops."""
     found = (op.notes.get("assuming") for op in graph.walk())
     return [str(reason) for reason in dict.fromkeys(found) if reason is not None]

@@ -92,7 +92,7 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
 
 
 def bytes_text(count: float) -> str:
-    """Return a number of bytes with a unit that suits it."""
+    """Return a number of bytes with a suitable unit."""
     return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 

@@ -1,7 +1,7 @@
-"""What scripts may ask about a device: ``op.time``, and the figures that a sweep reports.
+"""Targets of scripts: ``op.time``, and the figures that a sweep reports.
 
-Both are what ``predict`` says of the graph so far, by models alone: beside measured times, the
-error of a model would pass for the effect of a change.
+Both are predictions of the graph so far by cost models only: mixed with measured times, the error
+of a model would look like the effect of a change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from irgraph.predict.remarks import without_time
 
 
 class Predicted:
-    """A device as the cost models know it, with what else the options of a prediction say."""
+    """A device and the other options of predictions for scripts."""
 
     def __init__(self, options: PredictOptions) -> None:
         self.options = options
@@ -31,9 +31,9 @@ class Predicted:
         """Return the device time that ``predict`` counts for an op of a graph, microseconds.
 
         An op inside one that is priced as a whole (``aten.addmm`` in ``aten.linear``) has the time
-        that it would have without that one around it: the times of such parts need not add up.
+        that it would have on its own: the times of such parts need not add up.
 
-        Raises ``EvaluationError`` for a collective of which nothing says who takes part.
+        Raises ``EvaluationError`` for a collective whose ranks are unknown.
         """
         return self._of(graph).time(op)
 
@@ -47,18 +47,18 @@ class Predicted:
         }
 
     def doubts(self, graph: Graph) -> Sequence[str]:
-        """Return what makes those figures doubtful: collectives that have no time."""
+        """Return warnings about those figures: collectives without a time."""
         return without_time(self._of(graph).priced(0))
 
     def _of(self, graph: Graph) -> _Times:
-        """Return the times of a graph; those of the last one are kept."""
+        """Return the times of a graph; those of the last graph are cached."""
         if self._times is None or self._times.graph is not graph:
             self._times = _Times(graph, self.options)
         return self._times
 
 
 class _Times:
-    """The device times of a graph's ops: each graph is priced as a whole, when first asked for."""
+    """The device times of a graph's ops, priced together on first use."""
 
     def __init__(self, graph: Graph, options: PredictOptions) -> None:
         self.graph = graph
@@ -66,7 +66,7 @@ class _Times:
         self._levels: list[tuple[Priced, frozenset[int]]] = []
 
     def priced(self, level: int) -> Priced:
-        """Return the graph with so many levels of ops that are priced as a whole opened."""
+        """Return the priced graph with ``level`` levels of composite ops expanded."""
         while len(self._levels) <= level:
             graph = prepared(self.graph, self._options)
             if self._levels:
@@ -89,7 +89,7 @@ class _Times:
 
 
 def _inside(priced: Priced) -> Iterator[Op]:
-    """Yield the ops inside of those that are priced as a whole."""
+    """Yield the ops inside ops that are priced as a whole."""
     for op in priced.graph.walk():
         if id(op) in priced.kernels:
             for child in op.body:
@@ -97,7 +97,7 @@ def _inside(priced: Priced) -> Iterator[Op]:
 
 
 def _opened(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
-    """Yield ops, the bodies of those that are priced as a whole in their place."""
+    """Yield ops, with ops that are priced as a whole replaced by their bodies."""
     for op in ops:
         if id(op) in priced.kernels:
             yield from op.body or (op,)
@@ -108,9 +108,9 @@ def _opened(ops: Iterable[Op], priced: Priced) -> Iterator[Op]:
 def target(
     options: PredictOptions | str | None = None, **changes: Unpack[PredictFields]
 ) -> Predicted:
-    """Return what scripts may ask of the device that options name, ``v100`` by default.
+    """Return the target of scripts for the device of some options, ``v100`` by default.
 
-    Sizes are those of the graph that is asked about, whatever ``dims`` say.
+    Sizes are those of the graph asked about; ``dims`` of the options are ignored.
 
     Raises ``IrgraphError`` where there is no such device.
     """

@@ -1,4 +1,4 @@
-"""Whether a predicted change was ever held against a measured one."""
+"""Whether a predicted change was compared with a measured one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 UNVALIDATED = "unvalidated: no pair of measured steps, before and after, confirms it"
-"""What stands beside every predicted gain until somebody measures it."""
+"""Remark on every predicted gain that was not measured."""
 
 HOW = "measure both steps and give --measured-before and --measured-after"
 
@@ -14,7 +14,7 @@ HOW = "measure both steps and give --measured-before and --measured-after"
 def validation(
     change: float, interval: Sequence[float], measured: Sequence[float] | None = None
 ) -> dict[str, Any]:
-    """Hold a predicted change of the step time against a measured one; times in microseconds.
+    """Compare a predicted change of the step time with a measured one; times in microseconds.
 
     ``interval`` are the ends of the prediction's 90 % interval, ``measured`` the step times before
     and after. ``status`` is ``unvalidated`` without those, ``validated`` where the measured change

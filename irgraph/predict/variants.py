@@ -1,7 +1,7 @@
 """Many variants of a step at once: batch sizes and devices, priced and scheduled together.
 
-Calls that differ in nothing a price depends on are priced once for each variant. Variants that
-launch the same kinds of work share one structure of tasks, and one pass over it times them all.
+Calls that are equal in all that a price depends on are priced once per variant. Variants that
+launch the same kinds of work share one task graph, and one pass over it times them all.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def predict_variants(
 ) -> Variants:
     """Predict a step at all of ``sizes`` on all of ``devices``, by models alone.
 
-    The same times as ``predict`` gives one by one with ``measured=False``. ``sizes`` go before
-    ``dims`` of the options, ``devices`` before their device.
+    The same times as ``predict`` gives one by one with ``measured=False``. ``sizes`` override
+    ``dims`` of the options, ``devices`` their device.
 
     Raises ``IrgraphError`` for an unknown name, an impossible size, or an accounting that is not
     simulated.
@@ -105,15 +105,15 @@ def predict_variants(
 
 
 class _Calls:
-    """Which calls of a graph stand for which others.
+    """Classes of calls of a graph with equal prices.
 
     Attributes:
-        graph: the graph with only one call of each class; sound for pricing alone.
-        of: for each top-level call in launch order, the position of the one that stands for it.
+        graph: the graph with one call of each class; valid for pricing only.
+        of: for each top-level call in launch order, the position of its representative.
     """
 
     def __init__(self, graph: Graph, *, lookups_differ: bool) -> None:
-        """Take ``lookups_differ`` for tables that are looked up each in its own way."""
+        """Set ``lookups_differ`` if embedding tables have different index distributions."""
         known: dict[object, int] = {}
         kept: list[Op] = []
         self.of: list[int] = []
@@ -128,7 +128,7 @@ class _Calls:
 
 
 def _is_sparse(op: Op) -> bool:
-    """Tell whether a price depends on more than the call: sparse tensors have values elsewhere."""
+    """Return whether a price depends on more than the call: on values of sparse tensors."""
     found = (t for inner in op.walk() for t in (*inner.inputs, *inner.outputs))
     return any(t.strides is not None and not any(t.strides) for t in found)
 
@@ -138,7 +138,7 @@ def _has_indices(op: Op) -> bool:
 
 
 def _key(op: Op, names: dict[str, int]) -> object:
-    """Return what the price of a call depends on, sizes as expressions."""
+    """Return all that the price of a call depends on, sizes as expressions."""
     return (
         op.name,
         tuple(_sketch(v, op, names) for v in op.operands),
@@ -173,12 +173,12 @@ def _structure(calls: Calls) -> object:
 
 
 def _by_shape(table: HostTable) -> bool:
-    """Tell whether a host's overheads depend on sizes."""
+    """Return whether a host's overheads depend on sizes."""
     return any(entry.shapes for entry in table.file.ops.values())
 
 
 class _Structure:
-    """The one structure of tasks that several variants share."""
+    """The task graph that several variants share."""
 
     def __init__(
         self, priced: Priced, timeline: Timeline, of: Sequence[int], rules: Accounting
@@ -218,7 +218,7 @@ class _Structure:
         return np.array(found, np.int64)
 
     def _one_by_one(self, lengths: Floats) -> tuple[Floats, Floats]:
-        """Several streams: what overlaps, and what shares, is different in each variant."""
+        """Simulate each variant: with several streams, overlap and sharing differ."""
         found = []
         for column in lengths.T:
             start, end = run_sharing(self.tasks, column)

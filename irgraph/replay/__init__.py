@@ -1,1 +1,1 @@
-"""Replays measured steps: simulated beside measured, as they were recorded."""
+"""Replay of measured steps: simulated next to measured."""

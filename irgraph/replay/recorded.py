@@ -1,4 +1,4 @@
-"""A step as a trace recorded it, to be shown beside one that is predicted or simulated."""
+"""A recorded step, to be shown next to a predicted or simulated one."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class _Shown:
             yield from counter_events(process, "kernels running", changes)
 
     def _nested(self) -> dict[int, int]:
-        """Return when each event ends; one that overlaps its neighbour in part, at its start."""
+        """Return the end of each event, cut where it partly overlaps the next one."""
         columns = self.tree.trace.columns
         ends = {row: int(self.tree.end[row]) for row in self.hosts.tolist()}
         for row in self.works.tolist():

@@ -1,4 +1,4 @@
-"""Replay of a recorded step: measured kernels, extracted overheads, and what waits for what."""
+"""Replay of a recorded step: measured kernels, extracted overheads, and dependences."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SLOW = 1.5
 """Steps longer than this many medians are left out of statistics: warm-up, allocation."""
 
 FEWEST = 3
-"""Steps from which on a median tells which are slow."""
+"""Minimum number of steps to find slow ones by their median."""
 
 UNUSUAL = 10.0
-"""Work that starts this many usual latencies behind its launch was held up by something that the
-trace does not show; it is held up as long in the replay."""
+"""Work that starts this many usual latencies after its launch was delayed by something that the
+trace does not show; the replay delays it equally."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Where a replay takes host times from: each sample itself, or the statistics of all alike.
+    """Host times of a replay: each sample as measured, or statistics of similar samples.
 
     Attributes:
-        samples: what statistics are made from; ``None`` takes every sample as it was measured.
+        samples: of the statistics; ``None`` takes every sample as measured.
         rule: which samples count.
-        scale: factor on all but data loading and waits, for a host of another speed.
+        scale: factor for a host of another speed, on all but data loading and waits.
     """
 
     samples: Samples | None = None
@@ -45,7 +45,7 @@ class Lengths:
     _known: dict[tuple[tuple[str, str, str], str], float] = field(default_factory=dict)
 
     def of(self, sample: Sample) -> float:
-        """Return the microseconds to charge for a stretch of host time."""
+        """Return the microseconds to charge for a sample of host time."""
         if self.samples is None or "loader" in (sample.kind, sample.place.removeprefix("behind ")):
             return sample.time
         key = (sample.key, sample.shape)
@@ -55,7 +55,7 @@ class Lengths:
         return self._known[key]
 
     def _mean(self, sample: Sample) -> float:
-        """Return the mean of samples alike: same shapes, else same name, else same kind."""
+        """Return the mean of similar samples: same shapes, else same name, else same kind."""
         groups = self.samples.by_key if self.samples is not None else {}
         found = groups.get(sample.key, [])
         alike = [s.time for s in found if s.shape == sample.shape] or [s.time for s in found]
@@ -72,7 +72,7 @@ class Lengths:
 
 
 def launch_ratio(of: Samples, other: Samples) -> float:
-    """Return how much longer launches take on one host than on another: a probe of its speed.
+    """Return the ratio of launch times of two hosts: a probe of their speed.
 
     Only launches of kernels are compared (T4), by runtime function, weighted by how often both
     made them.
@@ -89,13 +89,13 @@ def launch_ratio(of: Samples, other: Samples) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One step, simulated beside measured; times in microseconds.
+    """One step, simulated and measured; times in microseconds.
 
     Attributes:
         rank, step: which step.
         measured, simulated: step time.
         active, simulated_active: time with work on at least one stream, within the step.
-        left_out: why statistics leave the step out, ``""`` where they do not.
+        left_out: why the step is excluded from statistics, ``""`` if it is not.
         timeline: the simulated step.
     """
 
@@ -135,7 +135,7 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Device work in order of its start, so that what runs within a step is found at once.
+    """Device work sorted by start, so that the work of a step is found quickly.
 
     Attributes:
         rows: of the trace.
@@ -149,7 +149,7 @@ class Work:
     reached: Integers
 
     def within(self, step: Step) -> slice:
-        """Return a stretch that holds all work within a step, and little else."""
+        """Return a range of rows that holds all work within a step, and little else."""
         first = int(np.searchsorted(self.reached, step.start, side="right"))
         return slice(first, max(first, int(np.searchsorted(self.start, step.end))))
 
@@ -171,14 +171,14 @@ def device_work(trace: KinetoTrace) -> Work:
 
 @dataclass(slots=True)
 class Replayer:
-    """A trace made ready for replays.
+    """A trace prepared for replays.
 
     Attributes:
         tree: its event tree.
         view: its host calls.
         orders: what device work waits for.
         work: its device work.
-        left_out: by a complete step's number, why statistics leave it out.
+        left_out: steps excluded from statistics, by number, and why.
     """
 
     tree: Tree
@@ -189,7 +189,7 @@ class Replayer:
 
     @property
     def usual(self) -> list[Step]:
-        """The complete steps that count in statistics."""
+        """The complete steps used for statistics."""
         return [s for s in self.tree.steps if s.complete and s.number not in self.left_out]
 
     def samples(self) -> Samples:
@@ -197,7 +197,7 @@ class Replayer:
         return collect(self.view, self.usual)
 
     def replay(self, step: Step, lengths: Lengths) -> Replayed:
-        """Return one step simulated beside measured."""
+        """Return the replay of one step."""
         timeline, simulated = _Run(self, step, lengths).timeline()
         work = timeline.columns.tasks.having("kernel")
         busy = busy_time(
@@ -209,16 +209,16 @@ class Replayer:
         return Replayed(rank, step.number, step.time, simulated, active, busy, left_out, timeline)
 
     def replay_all(self, lengths: Lengths | None = None) -> list[Replayed]:
-        """Return every complete step simulated beside measured."""
+        """Return the replay of every complete step."""
         lengths = lengths or Lengths(self.samples())
         return [self.replay(step, lengths) for step in self.tree.steps if step.complete]
 
 
 def left_out(tree: Tree) -> dict[int, str]:
-    """Return the complete steps that statistics leave out, by number, and why.
+    """Return the complete steps excluded from statistics, by number, and why.
 
-    Those without device work where others have some, and of at least ``FEWEST`` others those far
-    longer than the median: the work of the trace never is left out as a whole.
+    Those without device work where others have some, and, of at least ``FEWEST`` others, those far
+    longer than the median. Never all steps.
     """
     steps = {at: step for at, step in enumerate(tree.steps) if step.complete}
     working = np.unique(tree.step[tree.trace.on_device])
@@ -231,13 +231,13 @@ def left_out(tree: Tree) -> dict[int, str]:
 
 
 def usual_steps(tree: Tree) -> list[Step]:
-    """Return the complete steps that count in statistics."""
+    """Return the complete steps used for statistics."""
     without = left_out(tree)
     return [step for step in tree.steps if step.complete and step.number not in without]
 
 
 def replayer(tree: Tree) -> Replayer:
-    """Make a trace ready for replays: find its waits and the delays of its device."""
+    """Prepare a trace for replays: find its waits and the delays of its device."""
     view = host_view(tree)
     return Replayer(tree, view, device_orders(tree), device_work(tree.trace), left_out(tree))
 
@@ -259,7 +259,7 @@ class _Run:
         self.last: dict[tuple[int, int], int] = {}
 
     def timeline(self) -> tuple[Timeline, float]:
-        """Return what happens when, and when the host is done with the step, in microseconds."""
+        """Return the timeline, and when the host finishes the step, in microseconds."""
         final = self._charge()
         tasks = self.build.tasks()
         intervals = Intervals(tasks, *run(tasks), kernels=self.kernels)
@@ -268,7 +268,7 @@ class _Run:
         return timeline, float(intervals.end[final])
 
     def _charge(self) -> int:
-        """Add all that the step does, and return the last thing that its host does."""
+        """Add all work of the step; return the last task of its host."""
         items = self.of.view.of_step(self.step)
         self._carry_in(items)
         main = self._thread(items[0])
@@ -301,7 +301,7 @@ class _Run:
         return self.resources.setdefault(Resource(kind, name), len(self.resources))
 
     def _carry_in(self, items: Sequence[Item]) -> None:
-        """Put work of earlier steps and work without a launch where it was measured."""
+        """Place work of earlier steps and work without a launch at its measured time."""
         trace = self.tree.trace
         mine = {row for item in items for call in item.calls for row in call.work}
         inside = self.of.work.within(self.step)
@@ -317,7 +317,7 @@ class _Run:
             self._work(row, length, (wait,))
 
     def _work(self, row: int, length: float, waits: tuple[int, ...]) -> None:
-        """Add device work; what awaits it before its end gets the part until then."""
+        """Add device work, split where something waits for it before its end."""
         trace = self.tree.trace
         kernel = Kernel(trace.text(row), KINDS[int(trace.columns["kind"][row])], length)
         resource = self._stream(row)
@@ -326,7 +326,7 @@ class _Run:
         self.done[row] = self.build.add(resource, "kernel", length, kernel=number, waits=waits)
 
     def _inside(self, item: Item, thread: int) -> None:
-        """Add what an operation does: T2, launches and waits with T5 between, T3."""
+        """Add an operation: T2, launches and waits with T5 between, T3."""
         samples: Iterator[Sample] = of_item(self.of.view, item)
         calls = iter(item.calls)
         for sample in samples:
@@ -354,11 +354,11 @@ class _Run:
         self.build.add(thread, "sync", max(0.0, length), waits=known)
 
     def _latest(self, call: Call) -> int:
-        """Return the last work of the stream that was launched to last, for a needless wait."""
+        """Return the last work of the stream last launched to, for a redundant wait."""
         return max(self.done.values(), default=-1) if call.awaits < 0 else -1
 
     def _launch(self, row: int, call: Call, before: int, early: float) -> None:
-        """Add work behind its launch, its stream and what it awaits of other streams."""
+        """Add work after its launch, its stream and the work of other streams that it awaits."""
         trace = self.tree.trace
         stream = self._stream(row)
         start = self.of.orders.starts[row]
@@ -381,7 +381,7 @@ class _Run:
             self._work(row, length, tuple(waits))
 
     def _latency(self, start: Start, call: Call, row: int) -> float:
-        """Return microseconds from the start of a launch to that of its work where that is free."""
+        """Return microseconds from the start of a launch to that of unobstructed work."""
         usual = self.of.orders.latency[call.function]
         measured = not start.queued and (
             self.lengths.samples is None or call.awaits == row or start.delay > UNUSUAL * usual

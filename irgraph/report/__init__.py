@@ -1,1 +1,1 @@
-"""Tables and files that commands give to people and programs."""
+"""Tables and files that commands write."""

@@ -6,10 +6,10 @@ from rich.console import Console
 
 
 class PlainConsole(Console):
-    """A console that leaves a closed pipe to the command line, which ends quietly."""
+    """A console that leaves closed pipes to the command line's error handling."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what writing to a closed pipe raises anywhere else."""
+        """Raise ``BrokenPipeError`` instead of exiting."""
         raise BrokenPipeError
 
 

@@ -1,4 +1,4 @@
-"""Which op of one graph is which op of another."""
+"""Matches the ops of two graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Place:
 
 @dataclass
 class Pairing:
-    """Ops of two graphs, outer before inner, and which belong together.
+    """Ops of two graphs, outer before inner, and their matches.
 
     Attributes:
         before, after: all ops of either graph.
@@ -36,11 +36,11 @@ class Pairing:
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Positions of ops that belong together, in the order before."""
+        """Positions of matched ops, in the order before."""
         return sorted(self.forward.items())
 
     def join(self, i: int, j: int) -> None:
-        """Let two ops belong together."""
+        """Match two ops."""
         self.forward[i] = j
         self.backward[j] = i
 
@@ -75,11 +75,11 @@ def _by_label(op: Op) -> Hashable:
 
 
 KEYS: tuple[Key, ...] = (id, _exact, _by_results, _by_origin, _by_operands, _by_label)
-"""What tells that two ops are the same, the surest first."""
+"""Keys by which ops match, the most reliable first."""
 
 
 def places(graph: Graph) -> list[Place]:
-    """Return all ops of a graph, outer before inner, with where they lie."""
+    """Return all ops of a graph, outer before inner, with their positions."""
     found: list[Place] = []
     for op in graph.ops:
         _place(op, -1, found)
@@ -95,10 +95,9 @@ def _place(op: Op, parent: int, found: list[Place]) -> None:
 
 
 def pair_ops(before: Graph, after: Graph) -> Pairing:
-    """Match the ops of two graphs: by identity, by all they say, by results, origin, operands.
+    """Match the ops of two graphs: by identity, all fields, results, origin, operands.
 
-    Ops that a key does not tell apart are matched in launch order where both graphs hold equally
-    many of them.
+    Ops with the same key are matched in launch order where both graphs have equally many of them.
     """
     pairing = Pairing(places(before), places(after))
     for key in KEYS:
@@ -122,10 +121,10 @@ def _by_key(found: Sequence[Place], taken: dict[int, int], key: Key) -> dict[Has
 
 
 def unmoved(pairing: Pairing) -> set[int]:
-    """Return the positions before of matched ops that kept their place among the others.
+    """Return the positions before of matched ops that did not move.
 
-    That is a longest run of pairs in the same order in both graphs. An op that lies in one that
-    moved counts as unmoved, unless it left it.
+    These are a longest run of pairs in the same order in both graphs. An op inside one that moved
+    counts as unmoved, unless it left it.
     """
     pairs = pairing.pairs
     steady = {pairs[k][0] for k in _longest_increasing([j for _, j in pairs])}

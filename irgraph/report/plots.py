@@ -1,4 +1,4 @@
-"""What all plots share: matplotlib where it is installed, and files written whole or not at all."""
+"""Shared by plots: matplotlib if it is installed, and atomic writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLUE, ORANGE, GREY = "#4878a8", "#d6803c", "#d9d9d9"
 
 
 def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
-    """Return matplotlib, or say that it is missing (exit code 2)."""
+    """Return matplotlib; raise ``IrgraphError`` (exit code 2) if it is missing."""
     try:
         import matplotlib as mpl
         import matplotlib.figure
@@ -26,7 +26,7 @@ def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
 
 
 def check_plot(path: str | None) -> None:
-    """Refuse a plot that cannot be written, before the work whose results it shows.
+    """Refuse a plot that cannot be written, before the work starts.
 
     Raises ``IrgraphError`` (exit code 2) where matplotlib is missing, where it cannot write files
     of that type, or where the folder does not exist.

@@ -99,7 +99,7 @@ def structural_diff(
     """Return what changed from one graph to another, in launch order, kind by kind.
 
     Ops are matched by identity, origin, name, operands and results. An op that was removed or
-    added stands for all that went with it. With both graphs priced, each change has its device time
+    added includes its body. With both graphs priced, each change has its device time
     before and after; all of them add up to the change of all device time.
     """
     pairing = pair_ops(before, after)
@@ -120,18 +120,18 @@ def structural_diff(
 
 @dataclass(frozen=True)
 class _Times:
-    """Predicted times of ops in both graphs: what is priced at the op itself."""
+    """Predicted times of ops in both graphs: of what is priced at the op itself."""
 
     pairing: Pairing
     priced: tuple[Priced, Priced] | None
 
     def own(self, i: int, j: int) -> tuple[float, float]:
-        """Return the times of a matched op, without what is priced below it."""
+        """Return the times of a matched op, without those of ops inside it."""
         first, second = self.pairing.before[i].op, self.pairing.after[j].op
         return self.at(0, first), self.at(1, second)
 
     def at(self, side: int, op: Op) -> float:
-        """Return what is priced at an op of the first or second graph, microseconds."""
+        """Return the time priced at an op of the first or second graph, microseconds."""
         if self.priced is None:
             return 0.0
         return sum(kernel.time for kernel in self.priced[side].kernels.get(id(op), ()))
@@ -206,7 +206,7 @@ def _operands(a: Op, b: Op) -> str:
 
 
 def grouped(changes: Iterable[Change]) -> list[Group]:
-    """Return changes by kind and op, those with the largest change of time first."""
+    """Return changes by kind and op, largest change of time first."""
     found: dict[tuple[str, str], Group] = {}
     for change in changes:
         key = change.kind, change.op.name

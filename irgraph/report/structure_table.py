@@ -31,7 +31,7 @@ def structure_table(groups: Sequence[Group], *, timed: bool) -> Table:
     elif timed and groups:
         before, after = (sum(group.times[i] for group in groups) for i in (0, 1))
         total = _signed(after - before)
-        table.caption = f"times are device work; together they change by {total}"
+        table.caption = f"times are device work; total change {total}"
     return table
 
 

@@ -1,4 +1,4 @@
-"""What is in a model, at a glance."""
+"""Summary of a model."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Memory:
         return self.peak + workspace(architecture)
 
     def fits(self, available: int, architecture: str) -> bool:
-        """Tell whether a device of this architecture with so many bytes holds the step."""
+        """Return whether a device of this architecture with so many bytes holds the step."""
         return self.needs(architecture) <= available
 
 

@@ -29,7 +29,7 @@ UNEVEN = ("all_to_all",)
 
 
 def is_collective(kernel: Kernel) -> bool:
-    """Tell whether a kernel exchanges data: by its family, or by NCCL's names in a trace."""
+    """Return whether a kernel exchanges data: by its family, or by NCCL's names in a trace."""
     return kernel.family == COLLECTIVE or kernel.name.startswith(("nccl", "ncclKernel"))
 
 
@@ -98,7 +98,7 @@ def shortest(kernels: Sequence[Kernel]) -> float:
 
 
 def is_timed(kernel: Kernel) -> bool:
-    """Tell whether a kernel's time comes from a trace: of a collective it contains waiting."""
+    """Return whether a kernel's time comes from a trace: of a collective it contains waiting."""
     return kernel.by in ("measured", "scaled")
 
 

@@ -54,7 +54,7 @@ class Tasks:
         return self.after[self.first[task] : self.first[task + 1]]
 
     def having(self, cause: str) -> NDArray[np.bool_]:
-        """Tell for each task whether this is its cause."""
+        """Return for each task whether this is its cause."""
         index = self.causes.index(cause) if cause in self.causes else -1
         found: NDArray[np.bool_] = self.cause == index
         return found

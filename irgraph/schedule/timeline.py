@@ -103,7 +103,7 @@ class Timeline:
         return sum(float(columns.start[at]) - self._free(int(at)) for at in found)
 
     def on_host(self, interval: Interval) -> bool:
-        """Tell whether an interval belongs to a host thread."""
+        """Return whether an interval belongs to a host thread."""
         return self.resources[interval.resource].kind == "host"
 
     def ready(self, interval: Interval) -> float:

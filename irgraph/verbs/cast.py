@@ -278,7 +278,7 @@ class _Work:
         return Casting(graph, ops, len(self.new - gone), self.met, unread)
 
     def _idle(self, op: Op, before: Collection[str], after: Collection[str]) -> bool:
-        """Tell whether nobody reads what an op gives, though it was read or is new."""
+        """Return whether nobody reads what an op gives, though it was read or is new."""
         names = {t.name for t in op.outputs}
         old = names & self.graph.by_name.keys()
         return not names & set(after) and old <= set(before)
@@ -294,7 +294,7 @@ def _only_views(unit: Op) -> bool:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Tell whether the elements fill their bytes, in whatever order of axes."""
+    """Return whether the elements fill their bytes, in whatever order of axes."""
     if tensor.strides is None:
         return True
     axes = sorted(zip(tensor.strides, tensor.shape, strict=True), reverse=True)

@@ -66,7 +66,7 @@ class _Held:
             self.buffers.setdefault(tensor.buffer, []).append(tensor)
 
     def touches(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor is one of these, or overlaps one."""
+        """Return whether a tensor is one of these, or overlaps one."""
         if tensor.name in self.names:
             return True
         return any(overlap(tensor, other) for other in self.buffers.get(tensor.buffer, ()))

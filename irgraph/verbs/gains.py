@@ -106,7 +106,7 @@ def _by_buffer(tensors: Iterable[Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
 
 
 def _covers(known: Mapping[str, Mapping[str, Tensor]], tensor: Tensor) -> bool:
-    """Tell whether a tensor is one of these, or lies within one that has no gaps."""
+    """Return whether a tensor is one of these, or lies within one that has no gaps."""
     near = known.get(tensor.buffer, {})
     start, end = tensor.extent
     extents = (other.extent for other in near.values() if other.contiguous)

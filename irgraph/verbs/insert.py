@@ -19,7 +19,7 @@ COMMUNICATION = ("c10d", "c10d_functional", "_c10d_functional")
 
 
 def communicates(op: Op) -> bool:
-    """Tell whether an op talks to other processes."""
+    """Return whether an op talks to other processes."""
     return op.name.partition(".")[0] in COMMUNICATION
 
 
@@ -147,7 +147,7 @@ def _cut(graph: Graph, insertion: Insertion) -> int:
 
 
 def _stands(graph: Graph, tensor: Tensor, cut: int) -> bool:
-    """Tell whether one of the first ``cut`` leaves makes a tensor."""
+    """Return whether one of the first ``cut`` leaves makes a tensor."""
     near = graph.touching.get(tensor.buffer, ())
     return any(i < cut and any(t.name == tensor.name for t in o.outputs) for i, o in near)
 

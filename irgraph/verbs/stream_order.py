@@ -109,7 +109,7 @@ def _join(known: dict[str, int], other: dict[str, int]) -> None:
 
 
 def _awaited(leaf: Op) -> bool:
-    """Tell whether the host waits for a leaf: it reads a value, or is given a copy at once."""
+    """Return whether the host waits for a leaf: it reads a value, or is given a copy at once."""
     if leaf.name in READS:
         return True
     given = any(t.device == "cpu" for t in leaf.outputs)

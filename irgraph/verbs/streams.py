@@ -98,7 +98,7 @@ def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) ->
 
 
 def works(op: Op) -> bool:
-    """Tell whether an op gives a device work: no view, no event, not all on the host."""
+    """Return whether an op gives a device work: no view, no event, not all on the host."""
     for leaf in op.leaves():
         on_device = any(t.device != "cpu" for t in (*leaf.inputs, *leaf.outputs))
         if on_device and not is_view(leaf) and not leaf.name.startswith("sync."):

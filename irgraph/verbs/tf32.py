@@ -45,7 +45,7 @@ def check_tf32(graph: Graph, op: Op) -> None:
 
 
 def is_in_tf32(graph: Graph, op: Op, to: str) -> bool:
-    """Tell whether an op multiplies in tf32; refuse to let it take any type but f32 then."""
+    """Return whether an op multiplies in tf32; refuse to let it take any type but f32 then."""
     products = products_at(graph, op, PLAIN)
     if products and to != "f32":
         reason = "it rounds its operands to tf32, whatever their type; cast it to f32 first"

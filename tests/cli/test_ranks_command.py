@@ -46,7 +46,7 @@ def test_ranks_wait_for_the_one_that_begins_late(run: Run, model: Path, tmp_path
 def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Path) -> None:
     ran = run("ranks", model, model, "--ranks", "8", "--late", "0=1ms")
     assert (ran.code, "exposed_us" in ran.out) == (0, True)
-    assert "the others wait most for rank 0" in ran.err
+    assert "most waiting is for rank 0" in ran.err
     assert "1 collectives" not in ran.err
     assert "8 ranks on one machine, as given; curve of v100" in ran.err
 

@@ -56,7 +56,7 @@ def test_lower_joins_both_traces_and_takes_the_cpu_for_the_device(run: Run, fold
 
 def test_predict_lowers_the_folder(run: Run, folder: Path) -> None:
     result = run("predict", folder, "--json")
-    assert "is not put beside" in result.err
+    assert "is not compared" in result.err
     found = json.loads(result.out)
     assert found["measured_us"] is None
     assert found["gpu_active_us"] > 0
@@ -74,7 +74,7 @@ def test_the_time_of_one_device_does_not_stand_beside_another(run: Run, folder: 
     path.write_text(json.dumps({**json.loads(path.read_text()), "device": "cuda"}))
     result = run("predict", folder, "--device", "a100", "--json")
     assert json.loads(result.out)["measured_us"] is None
-    assert "recorded on a device of its own" in result.err
+    assert "recorded on another device" in result.err
 
 
 def test_a_lowered_recording_is_predicted_as_a_capture_is(

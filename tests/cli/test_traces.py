@@ -132,9 +132,9 @@ def test_wrong_options(run: Run, tmp_path: Path, options: tuple[str, ...], messa
 def test_samples_that_the_profilers_cost_uses_up_are_told(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path)
     told = run("overheads", path, "--profiler", "1000,1000").err
-    assert "taken for 0: 15 of 15 of T1" in told
+    assert "counted as 0: 15 of 15 of T1" in told
     assert "12 of 12 of T4" in told
-    assert "taken for 0" not in run("overheads", path, "--profiler", "0,0").err
+    assert "counted as 0" not in run("overheads", path, "--profiler", "0,0").err
 
 
 def test_quantiles_that_no_table_knows_are_dashes(run: Run, tmp_path: Path) -> None:

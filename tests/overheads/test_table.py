@@ -165,7 +165,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "h.json").write_text("hello")
-    with pytest.raises(IrgraphError, match=r"h\.json: error: this is no host table: "):
+    with pytest.raises(IrgraphError, match=r"h\.json: error: not a host table: "):
         load_host(str(tmp_path / "h.json"))
 
 

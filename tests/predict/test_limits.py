@@ -49,8 +49,8 @@ def test_an_exceeded_limit_is_a_line() -> None:
         ("eror=5%", "no figure is called 'eror'; did you mean 'error'?"),
         ("error=5", "give a percentage"),
         ("error=5%", "needs a measured time"),
-        ("step.time=5", "is no time"),
-        ("memory.peak=16GB", "is no size"),
+        ("step.time=5", "not a time"),
+        ("memory.peak=16GB", "not a size"),
     ],
 )
 def test_wrong_limits_say_what_is_wrong(limit: str, message: str) -> None:

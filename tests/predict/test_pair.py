@@ -43,7 +43,7 @@ def test_an_op_without_its_time_is_scaled_to_what_was_measured() -> None:
     first, second = predict_pair(parse(MODEL), lost)
     assert active(second) == pytest.approx(active(first))
     assert [kernel.by for kernel in second.kernels()] == ["measured", "scaled"]
-    assert "models price the changed ones" in second.measured
+    assert "changed ops: modelled time x measured / model before" in second.measured
 
 
 def test_a_changed_op_gains_by_the_models_share_of_what_was_measured() -> None:

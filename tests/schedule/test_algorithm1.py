@@ -165,7 +165,7 @@ def test_presets_are_found_by_name() -> None:
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
-    with pytest.raises(IrgraphError, match="no accounting is called 'papper'; did you mean 'pap"):
+    with pytest.raises(IrgraphError, match="unknown accounting 'papper'; did you mean 'pap"):
         find_accounting("papper")
 
 

@@ -161,7 +161,7 @@ def _forward(node: Node) -> int:
 
 
 def _may_hold(named: Node | None, node: Node, main: int) -> TypeGuard[Node]:
-    """Tell whether the range that a backward call names can be around it."""
+    """Return whether the range that a backward call names can be around it."""
     if named is None or _is_bookkeeping(named):
         return False
     return named.thread == main and named.id < node.id

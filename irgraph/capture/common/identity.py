@@ -116,7 +116,7 @@ class Identities:
         return handle
 
     def _may_view(self, tensor: TraceTensor) -> bool:
-        """Tell whether a tensor never seen may lie in the memory that its storage id means.
+        """Return whether a tensor never seen may lie in the memory that its storage id means.
 
         Else the id was used again: a lone host scalar (a number of the program's), another
         element type, or more than was allocated.
@@ -167,7 +167,7 @@ class Identities:
         return handle
 
     def touched(self, exact: Exact) -> bool:
-        """Tell whether the memory of a tensor that a program showed is known."""
+        """Return whether the memory of a tensor that a program showed is known."""
         return exact.storage in self._addresses
 
     def known(self, exact: Exact) -> Handle | None:
@@ -241,7 +241,7 @@ class Identities:
         return buffer
 
     def _unknown_storage(self, tensor: TraceTensor) -> bool:
-        """Tell whether a storage id says nothing: none at all, nothing in it, or all alike."""
+        """Return whether a storage id says nothing: none at all, nothing in it, or all alike."""
         return not tensor.storage or 0 in tensor.shape or tensor.device.startswith(self._shared)
 
     def _fits(self, tensor: TraceTensor, handle: Handle) -> bool:

@@ -170,7 +170,7 @@ class Lowering:
 
 
 def _is_casting(node: Node) -> bool:
-    """Tell whether a call is autocast's: it casts operands and calls the same operator on them."""
+    """Return whether a call is autocast's: it casts operands and calls the operator again."""
     if not node.schema or not node.children or node.children[-1].schema != node.schema:
         return False
     return all(child.name == "aten::to" for child in node.children[:-1])

@@ -132,7 +132,7 @@ class _Casts:
 
     @contextlib.contextmanager
     def left_alone(self) -> Iterator[bool]:
-        """Enter an operator; tell whether its arguments are to be cast."""
+        """Enter an operator; return whether its arguments are to be cast."""
         import torch
 
         outer, self.busy = self.busy, True

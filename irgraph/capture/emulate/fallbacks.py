@@ -63,7 +63,7 @@ def _adds_sparse(func: Torch, args: Torch) -> bool:
 
 
 def _needs_values(func: Torch) -> bool:
-    """Tell whether a call has no kernel for meta tensors, or none without values."""
+    """Return whether a call has no kernel for meta tensors, or none without values."""
     import torch
 
     if _only_writes(func):
@@ -115,7 +115,7 @@ def _fetched(func: Torch, args: Torch, kwargs: Torch, repaired: list[str], known
 
 
 def on_device(values: Sequence[Any], kind: str) -> bool:
-    """Tell whether a tensor among values, lists opened, lies on a kind of device."""
+    """Return whether a tensor among values, lists opened, lies on a kind of device."""
     return any(
         on_device(value, kind)
         if isinstance(value, (list, tuple))
@@ -125,7 +125,7 @@ def on_device(values: Sequence[Any], kind: str) -> bool:
 
 
 def _only_writes(func: Torch) -> bool:
-    """Tell whether a call gives back nothing, or its first operand that it wrote."""
+    """Return whether a call gives back nothing, or its first operand that it wrote."""
     returns = func._schema.returns
     if len(returns) > 1:
         return False

@@ -52,5 +52,5 @@ def _outermost(ops: Sequence[Op]) -> Iterator[Op]:
 
 
 def _is_copying_add(scope: Op, op: Op) -> bool:
-    """Tell whether torch would add in place here if no dispatch mode watched."""
+    """Return whether torch would add in place here if no dispatch mode watched."""
     return op.name == "aten.add" and (scope.is_autograd or scope.name == "aten.linear")

@@ -179,7 +179,7 @@ def _written(func: Torch, args: Sequence[Torch], kwargs: Mapping[str, Torch]) ->
 
 
 def _is_certain(func: Torch) -> bool:
-    """Tell whether equal operands give equal results: no random numbers, no memory as it is."""
+    """Return whether equal operands give equal results: no random numbers, no memory as it is."""
     import torch
 
     random = torch.Tag.nondeterministic_seeded in func.tags

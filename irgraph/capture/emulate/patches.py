@@ -1,4 +1,4 @@
-"""What torch must believe so that a program on the meta device behaves as on an accelerator."""
+"""Patches of torch so that capture on the meta device takes the paths of an accelerator."""
 
 from __future__ import annotations
 

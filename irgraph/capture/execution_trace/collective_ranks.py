@@ -26,6 +26,6 @@ def recorded_ranks(forest: Iterable[Node]) -> Mapping[str, int]:
 
 
 def _has_group(node: Node) -> bool:
-    """Tell whether a note names a group: it has a first rank; notes of waiting have -1 there."""
+    """Return whether a note names a group: it has a first rank; notes of waiting have -1 there."""
     last = [value for value in node.inputs[-len(GROUP) :] if isinstance(value, int)]
     return len(last) == len(GROUP) and last[0] >= 0

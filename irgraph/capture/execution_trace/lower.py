@@ -90,7 +90,7 @@ def lower_execution_trace(
 
 
 def _names_a_device(nodes: Sequence[Node]) -> bool:
-    """Tell whether any tensor of a recording lies elsewhere than on the CPU."""
+    """Return whether any tensor of a recording lies elsewhere than on the CPU."""
     tensors = (t for node in nodes for t in tensors_in([*node.inputs, *node.outputs]))
     return any(t.device and not t.device.startswith("cpu") for t in tensors)
 

@@ -98,7 +98,7 @@ def fast_paths(model: Torch) -> list[str]:
 
 
 def _is_compiled(value: Torch) -> bool:
-    """Tell whether ``torch.compile`` wrapped an object; what ``torch.compiler.disable`` did not."""
+    """Return whether ``torch.compile`` wrapped an object (not ``torch.compiler.disable``)."""
     inside = vars(value) if hasattr(value, "__dict__") else {}
     forward = getattr(inside.get("forward"), "__dict__", {})
     if "_torchdynamo_disable" in inside or "_torchdynamo_disable" in forward:

@@ -96,7 +96,7 @@ class Site:
     node: Node
 
     def given(self, i: int) -> bool:
-        """Tell whether an input is there."""
+        """Return whether an input is there."""
         return i < len(self.node.inputs) and bool(self.node.inputs[i])
 
     def input(self, i: int) -> Tensor:

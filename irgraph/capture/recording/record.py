@@ -118,7 +118,7 @@ def _move(unfinished: Path, folder: Path) -> None:
 
 
 def _ends(path: Path) -> bool:
-    """Tell whether a JSON file, gzipped or not, ends as an object does."""
+    """Return whether a JSON file, gzipped or not, ends as an object does."""
     end = b""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -35,11 +35,11 @@ def bisect(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIGURE=BOUND", help="Broken is a prediction above it: step.time=9ms."
+            metavar="FIGURE=BOUND", help="Broken means a prediction above this: step.time=9ms."
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Broken is what computes something else, run by torch.")
+        bool, typer.Option("--check", help="Broken means different results when run with torch.")
     ] = False,
     device: DeviceOption = "v100",
     host: HostOption = "v100",
@@ -71,10 +71,10 @@ def bisect(
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
-        say(f"no step breaks it ({len(pipeline)} steps, asked {found.asked} times)")
+        say(f"no step breaks it ({len(pipeline)} steps, {found.asked} checks)")
         raise typer.Exit
     verb = "fails" if found.after is None else "breaks it"
-    say(f"{found.stage} {verb} (asked {found.asked} times):\n{found.reason}")
+    say(f"{found.stage} {verb} ({found.asked} checks):\n{found.reason}")
     if output is not None:
         write_result(print_graph(found.before), output)
     raise typer.Exit(1)

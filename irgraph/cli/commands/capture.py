@@ -22,14 +22,14 @@ def capture(
     batch: Annotated[int, typer.Option(min=1, help="Batch size of the captured step.")] = 2048,
     device: Annotated[
         str,
-        typer.Option(help="meta stands for the accelerator and computes nothing; or cpu."),
+        typer.Option(help="meta stands in for the accelerator and computes nothing; or cpu."),
     ] = "meta",
     symbolic: Annotated[
         bool, typer.Option(help="Capture other batch sizes too, to find what depends on it.")
     ] = True,
     pinned: Annotated[
         bool,
-        typer.Option("--pinned", help="Host tensors lie in pinned memory in the real program."),
+        typer.Option("--pinned", help="Host tensors are in pinned memory in the real program."),
     ] = False,
     output: OutputOption = None,
 ) -> None:

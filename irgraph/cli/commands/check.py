@@ -21,11 +21,9 @@ SHOWN = 12
 
 SizesOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; 8 if not given)."
-    ),
+    typer.Option("--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; default 8)."),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="For the values that both start from.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial values of both.")]
 
 
 def check(
@@ -34,13 +32,17 @@ def check(
     dim: SizesOption = None,
     seed: SeedOption = 0,
     rows: Annotated[
-        int, typer.Option("--rows", min=1, help="Cut tables to this where memory is short.")
+        int,
+        typer.Option(
+            "--rows", min=1, help="Cut embedding tables to this many rows where memory is short."
+        ),
     ] = 1000,
     limit: Annotated[
-        float, typer.Option("--limit", min=0, callback=finite, help="GiB that one model may take.")
+        float,
+        typer.Option("--limit", min=0, callback=finite, help="Memory limit of each model in GiB."),
     ] = 2.0,
     narrow: Annotated[
-        bool, typer.Option("--narrow", help="Compute f16, bf16 … as such, not as f32.")
+        bool, typer.Option("--narrow", help="Compute in f16, bf16 … as written, not in f32.")
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")

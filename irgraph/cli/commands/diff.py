@@ -31,7 +31,7 @@ NO_DEVICE = "none"
 
 MeasuredOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="A step time you measured, such as 12.3ms; give both."),
+    typer.Option(metavar="TIME", help="A measured step time, such as 12.3ms; give both."),
 ]
 
 
@@ -43,7 +43,7 @@ def diff(
         typer.Option(
             "--device",
             metavar="NAME|FILE|none",
-            help="A device sheet (by default as of predict); none: structure alone.",
+            help="A device sheet (default as in predict); none: structure only.",
         ),
     ] = None,
     host: HostOption = "v100",
@@ -57,9 +57,12 @@ def diff(
     measured_before: MeasuredOption = None,
     measured_after: MeasuredOption = None,
     timeline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write both for Perfetto, side by side.")
+        str | None,
+        typer.Option(metavar="FILE", help="Write both timelines for Perfetto, side by side."),
     ] = None,
-    each: Annotated[bool, typer.Option("--each", help="A row for each op, not for alike.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="One row per op; do not group similar changes.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare two models: ops added, removed, moved and retyped, and what each is worth."""
@@ -92,7 +95,7 @@ def _refuse(timeline: str | None) -> None:
     from irgraph.diagnostics import fail
 
     if timeline is not None:
-        raise fail("--timeline needs a device: without one nothing has a time", exit_code=2)
+        raise fail("--timeline needs a device: without one there are no times", exit_code=2)
 
 
 def _measured(before: str | None, after: str | None) -> tuple[float, float] | None:
@@ -104,7 +107,7 @@ def _measured(before: str | None, after: str | None) -> tuple[float, float] | No
         return None
     if before is None or after is None:
         lacking = "--measured-before" if before is None else "--measured-after"
-        raise fail(f"a measured pair is two times: give {lacking} as well", exit_code=2)
+        raise fail(f"measured times come in pairs: give {lacking} as well", exit_code=2)
     return parse_time(before, "--measured-before"), parse_time(after, "--measured-after")
 
 

@@ -21,26 +21,28 @@ def lower(
         ),
     ],
     step: Annotated[
-        int | None, typer.Option(help="Which step of several; the last complete one by default.")
+        int | None, typer.Option(help="Step number (default: the last complete one).")
     ] = None,
     kineto: Annotated[
         str | None,
         typer.Option(metavar="TRACE", help="Kineto trace of the same step, for measured times."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of the model; the file's by default.")
+        str | None, typer.Option(help="Name of the model (default: the file's).")
     ] = None,
     dim: Annotated[
         list[str] | None,
-        typer.Option("--dim", metavar="NAME=SIZE", help="Size of an open dimension of a program."),
+        typer.Option(
+            "--dim", metavar="NAME=SIZE", help="Size of a dynamic dimension of a program."
+        ),
     ] = None,
     output: OutputOption = None,
 ) -> None:
     """Lower an execution trace, of any schema version, to a model; or a program's forward pass.
 
     With --kineto, its ops carry the times, streams and kernels that were measured. A Kineto trace
-    by itself gives those, too, but not which tensor is which: nothing in it can be rewritten.
-    Exit code 3: the Kineto trace had to be repaired, as it says.
+    alone gives those, too, but no tensor identities: such a model cannot be rewritten.
+    Exit code 3: the Kineto trace had to be repaired; the report lists how.
     """
     from irgraph.capture.lower import lower_file
     from irgraph.text import print_graph

@@ -40,14 +40,14 @@ PANEL = "transform"
 COMMAND = PipelineCommand
 
 DEFECT = "irgraph-defect.ir"
-"""Where a reproducer goes if irgraph itself is at fault and no file was named."""
+"""Default file of the reproducer of an internal error."""
 
 PricedOption = Annotated[
     str | None,
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="The device that op.time is for; show what each step gains on it.",
+        help="Device of op.time; show the gain of each step on it.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No report.")]
@@ -55,19 +55,19 @@ PrintAfterOption = Annotated[
     str | None,
     typer.Option(
         metavar="=PASS|changed|failed",
-        help="Print the model after every step, or after these, to stderr.",
+        help="Print the model to stderr after every step, or after these.",
     ),
 ]
-DiffOption = Annotated[bool, typer.Option("--diff", help="Show what each step changed.")]
-TimesOption = Annotated[bool, typer.Option("--time-passes", help="Show how long each step took.")]
+DiffOption = Annotated[bool, typer.Option("--diff", help="Show the changes of each step.")]
+TimesOption = Annotated[bool, typer.Option("--time-passes", help="Show the run time of each step.")]
 StatsOption = Annotated[
     bool, typer.Option("--stats", help="Show what each statement tried and matched.")
 ]
 StopOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Leave out all steps behind the first N.")
+    int | None, typer.Option(min=0, metavar="N", help="Run only the first N steps.")
 ]
 NoVerifyOption = Annotated[
-    bool, typer.Option("--no-verify", help="Do not hold results against the IR's rules.")
+    bool, typer.Option("--no-verify", help="Do not verify results against the IR's rules.")
 ]
 ReproducerOption = Annotated[
     str | None,
@@ -77,7 +77,7 @@ CheckOption = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="Run both models with torch; where results differ, write nothing, exit with 1.",
+        help="Run both models with torch; if results differ, write nothing and exit with 1.",
     ),
 ]
 
@@ -138,7 +138,7 @@ def opt(
 
 
 def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
-    """Say which pass is meant where several folders hold one of that name."""
+    """Say which pass is used where several folders have one of that name."""
     from irgraph.manage.run import find_pass, shadowed_passes
 
     hidden = shadowed_passes(folders) if folders else {}
@@ -148,7 +148,7 @@ def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
 
 
 class _Priced(NamedTuple):
-    """The device that a command line names, if any, and the host beside it."""
+    """The device and the host that a command line names, if any."""
 
     device: str | None
     host: str
@@ -171,7 +171,7 @@ class _Priced(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Where a reproducer goes, and what else a pipeline runs with."""
+    """The reproducer's file and other settings of a pipeline run."""
 
     reproducer: str | None
     folders: tuple[str, ...]
@@ -185,7 +185,7 @@ def _run(
     watchers: Sequence[Watcher],
     kept: _Kept,
 ) -> Outcome:
-    """Run a pipeline; where it fails, say how to run what failed again."""
+    """Run a pipeline; if it fails, say how to reproduce the failure."""
     from irgraph.manage.reproducer import Reproducer
     from irgraph.manage.run import run_stages
 
@@ -203,7 +203,7 @@ def _run(
         )
     finally:
         if written.written:
-            say(f"note: irgraph opt {path}{priced} runs what failed again")
+            say(f"note: irgraph opt {path}{priced} reproduces the failure")
 
 
 def _tables(stats: bool, times: bool, priced: _Priced) -> list[Tabular]:
@@ -244,14 +244,14 @@ def _say_memory(before: Graph, after: Graph) -> None:
 
 
 def _check(before: Graph, after: Graph) -> None:
-    """Execute both models and say how the results compare; where they differ, end with 1."""
+    """Execute both models and report how results compare; exit with 1 if they differ."""
     from irgraph.execute import compare
 
     result = compare(before, after)
     for line in result.lines():
         say(line)
     if not result.same:
-        say("the new model is not written: it computes something else")
+        say("the new model is not written: its results differ")
         raise typer.Exit(1)
 
 
@@ -259,7 +259,7 @@ def _check_name(given: str, known: set[str]) -> None:
     from irgraph.diagnostics import fail, near
 
     if given not in known:
-        message = f"--print-after: no step is called {given!r}{near(given, known)}"
+        message = f"--print-after: unknown step {given!r}{near(given, known)}"
         raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
 
 

@@ -34,7 +34,7 @@ PANEL = "traces"
 def overheads(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE|TABLE...", help="Kineto traces or host tables; joined."),
+        typer.Argument(metavar="TRACE|TABLE...", help="Kineto traces or host tables, merged."),
     ],
     name: Annotated[str | None, typer.Option(help="Name of the table.")] = None,
     outliers: OutliersOption = "all",
@@ -46,7 +46,7 @@ def overheads(
         ),
     ] = "2,4",
     compare: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Put another table beside it.")
+        str | None, typer.Option(metavar="NAME|FILE", help="Compare with another table.")
     ] = None,
     longest: Annotated[int, typer.Option(min=1, help="Operations to list.")] = 20,
     plot: Annotated[
@@ -99,7 +99,7 @@ def _cost(text: str) -> ProfilerCost:
 
 
 def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
-    """Say how many samples the profiler's cost leaves nothing of."""
+    """Say how many samples are shorter than the profiler's cost."""
     from irgraph.overheads.extract import clipped
 
     found = clipped(samples, cost)
@@ -107,8 +107,8 @@ def _say_clipped(samples: list[Samples], cost: ProfilerCost) -> None:
         return
     counts = ", ".join(f"{short} of {count} of {kind}" for kind, (short, count) in found.items())
     say(
-        f"note: samples shorter than the profiler's cost, taken for 0: {counts}; where they "
-        "are many, that cost is not this machine's: see `irgraph calibrate-profiler`"
+        f"note: samples shorter than the profiler's cost, counted as 0: {counts}; if there "
+        "are many, measure this machine's cost with `irgraph calibrate-profiler`"
     )
 
 
@@ -149,7 +149,7 @@ def _table(
 
 
 def is_table(path: str) -> bool:
-    """Tell a host table, shipped or a file, from a trace by its first bytes."""
+    """Return whether a path is a host table, shipped or a file: by its first bytes."""
     from irgraph.overheads.table import list_hosts
 
     if path in list_hosts():
@@ -196,5 +196,5 @@ def _row(kind: str, name: str, stat: Stat, other: Stat | None) -> dict[str, Any]
 
 
 def _quantile(stat: Stat, name: str) -> str:
-    """Return a quantile, or a dash where the table does not know it."""
+    """Return a quantile, or a dash if the table lacks it."""
     return f"{stat.quantiles[name]:.1f}" if name in stat.quantiles else "-"

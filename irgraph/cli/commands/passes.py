@@ -11,7 +11,7 @@ from irgraph.cli.common import JsonOption, PassPathOption, console, say, write_j
 
 PANEL = "transform"
 
-FIRST = "the first folder that holds a name counts, those of --pass-path before the library"
+FIRST = "the first folder with a name wins; those of --pass-path come before the library"
 """Why one file of a pass hides another."""
 
 
@@ -28,7 +28,7 @@ def passes(
     pass_path: PassPathOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List the passes, or show one: its parameters, where it lies, and its source."""
+    """List the passes, or show one: its parameters, its file and its source."""
     from irgraph.diagnostics import fail
     from irgraph.manage.run import describe_passes
 
@@ -57,7 +57,7 @@ def passes(
 
 
 def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:
-    """Print the instances of a pass that change a model, each in another way."""
+    """Print the instances of a pass that change a model, one for each distinct result."""
     from irgraph.cli.common import read_model, working
     from irgraph.manage.run import find_pass
     from irgraph.manage.space import space
@@ -106,7 +106,7 @@ def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:
     sys.stdout.write(f"# {declared.description}\n# from {file.source}\n")
     for parameter in parameters:
         default = parameter["default"]
-        said = "must be given" if default is None else f"{default} by default"
+        said = "required" if default is None else f"{default} by default"
         sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {said}\n")
     for path in hidden:
         sys.stdout.write(f"# hides {path}: {FIRST}\n")

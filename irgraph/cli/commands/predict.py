@@ -35,18 +35,23 @@ ModeOption = Annotated[
     str, typer.Option("--mode", help="Kernel formulas: corrected, or paper (as published).")
 ]
 SoftwareOption = Annotated[
-    str, typer.Option("--software", metavar="NAME", help="Which kernels the ops launch.")
+    str,
+    typer.Option(
+        "--software", metavar="NAME", help="Software stack: which kernels the ops launch."
+    ),
 ]
 PinnedOption = Annotated[
     bool | None,
-    typer.Option("--pinned/--pageable", help="Where host tensors lie; the model says by default."),
+    typer.Option(
+        "--pinned/--pageable", help="Memory of host tensors (default: the model's setting)."
+    ),
 ]
 
 IndicesOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[TABLE=]SPEC",
-        help="How embedding tables are looked up: uniform, zipf:1.05, a .json file (repeatable).",
+        help="Distribution of embedding indices: uniform, zipf:1.05, a .json file (repeatable).",
     ),
 ]
 
@@ -55,16 +60,16 @@ WeightsOption = Annotated[
     typer.Option(
         "--weights",
         metavar="FILE",
-        help="A model trained on the device's own measurements (repeatable).",
+        help="A model trained on measurements of the device (repeatable).",
     ),
 ]
 
 
 AccountingOption = Annotated[
-    str, typer.Option(help="Rules of the schedule: blocking, paper, code-2021 …")
+    str, typer.Option(help="Scheduling rules: blocking, paper, code-2021 …")
 ]
 KnownOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="A step time you know, such as 12.3ms.")
+    str | None, typer.Option(metavar="TIME", help="A measured step time, such as 12.3ms.")
 ]
 LimitOption = Annotated[
     list[str] | None,
@@ -78,9 +83,7 @@ TimelineOption = Annotated[
 ]
 RecordedOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TRACE", help="A Kineto trace of the step: beside it in figures and timeline."
-    ),
+    typer.Option(metavar="TRACE", help="A Kineto trace of the step, shown beside the prediction."),
 ]
 
 
@@ -147,17 +150,17 @@ def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
     tell(captured)
     found = figures(path)
     if device is not None or not found.on_accelerator:
-        where = "a device of its own" if found.on_accelerator else "the CPU"
+        where = "another device" if found.on_accelerator else "the CPU"
         say(
             f"note: recorded on {where}, so its step time, {found.step_time_us / 1e3:.3f} ms, is "
-            "not put beside the prediction (--measured does so)"
+            "not compared with the prediction (use --measured for that)"
         )
         return captured.graph, None
     return captured.graph, found.step_time_us
 
 
 def _check_ops(graph: Graph, path: str) -> None:
-    """Refuse a model without any op: 0 us would be said of a step that nobody knows."""
+    """Refuse a model without ops: 0 us would be a meaningless prediction."""
     if any(not op.is_annotation for op in graph.walk()):
         return
     from irgraph.diagnostics import Place, fail
@@ -166,7 +169,7 @@ def _check_ops(graph: Graph, path: str) -> None:
 
 
 def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None) -> None:
-    """Write a timeline for Perfetto, beside the recorded step where there is one."""
+    """Write a timeline for Perfetto, with the recorded step if there is one."""
     from irgraph.schedule.perfetto import write_side_by_side, write_timeline
 
     if beside is None:
@@ -176,7 +179,7 @@ def _write_timeline(path: str, predicted: Timeline, beside: RecordedStep | None)
 
 
 def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_json: bool) -> None:
-    """Print figures and the limits that they break."""
+    """Print figures and the limits that they exceed."""
     from irgraph.predict.tables import prediction_tables
 
     if as_json:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 PANEL = "predict"
 
 MEASURED = (
-    "measured collectives contain waiting: each takes as long as on the rank where it was "
-    "shortest; waiting that all {count} ranks share stays in it"
+    "measured collectives contain waiting: each takes its minimum over ranks; "
+    "waiting common to all {count} ranks stays in it"
 )
 
 ModelsArgument = Annotated[
@@ -45,14 +45,14 @@ def ranks(
     fabric: FabricOption = None,
     late: Annotated[
         list[str] | None,
-        typer.Option(metavar="RANK=TIME", help="A rank begins later: 7=7.5ms (repeatable)."),
+        typer.Option(metavar="RANK=TIME", help="Start a rank later: 7=7.5ms (repeatable)."),
     ] = None,
     timeline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write all ranks for Perfetto here.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Predict ranks together: collectives start when the last rank has come to them."""
+    """Predict several ranks together: a collective starts when the last rank arrives."""
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.ranks import each_rank
     from irgraph.schedule.ranks import simulate_ranks
@@ -70,7 +70,7 @@ def ranks(
 
 
 def _rests_on(predictions: list[Prediction]) -> list[str]:
-    """Return where the times of collectives come from, and what makes them doubtful."""
+    """Return the sources of the collectives' times, and warnings about them."""
     from irgraph.schedule.ranks import is_collective, is_timed
 
     lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
@@ -81,7 +81,7 @@ def _rests_on(predictions: list[Prediction]) -> list[str]:
 
 
 def _starts(late: list[str], count: int) -> list[float]:
-    """Return when each rank begins, microseconds behind those that are not named."""
+    """Return the start of each rank in microseconds; ranks not named start at 0."""
     from irgraph.diagnostics import fail
     from irgraph.predict.limits import parse_time
 
@@ -97,7 +97,7 @@ def _starts(late: list[str], count: int) -> list[float]:
 
 
 def _show(models: list[str], found: Ranks, lines: list[str], as_json: bool) -> None:
-    """Print a row for each rank, and who is waited for."""
+    """Print a row for each rank, and the straggler."""
     if as_json:
         write_json({"straggler": found.straggler, **_figures(models, found), "rests_on": lines})
         return
@@ -106,7 +106,7 @@ def _show(models: list[str], found: Ranks, lines: list[str], as_json: bool) -> N
     count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
     say(f"{count} collective{'s' if count != 1 else ''}, {transfer:.3f} ms of transfer")
     if any(found.waiting):
-        say(f"the others wait most for rank {found.straggler}")
+        say(f"most waiting is for rank {found.straggler}")
     for line in lines:
         say(line)
 

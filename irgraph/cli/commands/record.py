@@ -25,7 +25,7 @@ def record(
     runs: Annotated[int, typer.Option(min=1, help="Timed steps without a profiler.")] = 20,
     json: JsonOption = False,
 ) -> None:
-    """Record a step: execution trace, Kineto trace, and its median time without a profiler."""
+    """Record a step: execution trace, Kineto trace, and median time without the profiler."""
     from dataclasses import asdict
 
     from irgraph.capture.recording.record import record as run

@@ -35,13 +35,17 @@ def reduce(
     dim: DimOption = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIGURE=BOUND", help="Stay above it after the steps: step.time=9ms."),
+        typer.Option(
+            metavar="FIGURE=BOUND", help="Stay above this after the steps: step.time=9ms."
+        ),
     ] = None,
     device: DeviceOption = "v100",
     host: HostOption = "v100",
     ranks: RanksOption = None,
     fabric: FabricOption = None,
-    most: Annotated[int, typer.Option(min=1, help="Smaller models to try.")] = 2000,
+    most: Annotated[
+        int, typer.Option(min=1, help="Maximum number of smaller models to try.")
+    ] = 2000,
     output: OutputOption = None,
 ) -> None:
     """Shrink a model as long as a pipeline fails on it with the same message."""

@@ -35,7 +35,7 @@ def replay(
         str,
         typer.Option(
             metavar="own|table|TRACE",
-            help="Host times: each as measured, the means of the trace, or those of another one.",
+            help="Host times: measured, means of the trace, or another trace's.",
         ),
     ] = "table",
     outliers: OutliersOption = "all",
@@ -50,7 +50,7 @@ def replay(
     ] = None,
     timeline: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write a step, measured beside simulated, here."),
+        typer.Option(metavar="FILE", help="Write a timeline, measured beside simulated, here."),
     ] = None,
     steps: StepsOption = None,
     skip: SkipOption = None,
@@ -59,7 +59,7 @@ def replay(
     health: HealthOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Simulate recorded steps with measured kernels; show simulated beside measured."""
+    """Simulate recorded steps with measured kernels; compare simulated with measured."""
     from irgraph.diagnostics import Place, fail
     from irgraph.replay.recorded import RecordedStep
     from irgraph.replay.replay import replayer

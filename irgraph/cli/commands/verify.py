@@ -32,7 +32,7 @@ def verify(model: ModelArgument) -> None:
 
 
 def _unknown_sheets(graph: Graph) -> Iterator[Finding]:
-    """Yield a finding for each device that stands for a card which nobody knows."""
+    """Yield a finding for each device whose card is unknown."""
     from irgraph.backend import backend
     from irgraph.diagnostics import IrgraphError
     from irgraph.ir.verify import Finding

@@ -228,7 +228,7 @@ def _product(operator: str, left: str, right: str) -> str:
 
 
 def _is_zero(expression: Binary) -> bool:
-    """Tell whether a side is 0, which is the same in every unit."""
+    """Return whether a side is 0, which is the same in every unit."""
     sides = (expression.left, expression.right)
     return any(
         isinstance(side, Literal) and side.value == 0 and side.value is not False for side in sides

@@ -18,7 +18,7 @@ def same_value(a: Value, b: Value) -> bool:
 
 
 def same(a: Value, b: Value) -> bool:
-    """Tell whether two bound values are the same; tensors are by name."""
+    """Return whether two bound values are the same; tensors are by name."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.name == b.name
     if isinstance(a, tuple) and isinstance(b, tuple):

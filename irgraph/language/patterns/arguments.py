@@ -68,7 +68,7 @@ def _tuples(value: object) -> Value:
 
 
 def is_default(argument: Argument, value: Value) -> bool:
-    """Tell whether a value is what the argument is when left out."""
+    """Return whether a value is what the argument is when left out."""
     if argument.default is None:
         return False
     default = default_of(argument)
@@ -78,7 +78,7 @@ def is_default(argument: Argument, value: Value) -> bool:
 
 
 def says_nothing(op: Op, name: str, value: Value) -> bool:
-    """Tell whether an op would be the same without this argument.
+    """Return whether an op would be the same without this argument.
 
     It is if the value is the default of any overload (one that is written out where another
     overload has it as default), or absent.

@@ -99,7 +99,7 @@ def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal
 
 
 def is_written(value: Value, op: Op) -> bool:
-    """Tell whether an op writes a tensor, or all tensors of a list, in place."""
+    """Return whether an op writes a tensor, or all tensors of a list, in place."""
     tensors = value if isinstance(value, tuple) else (value,)
     names = [tensor.name for tensor in tensors if isinstance(tensor, Tensor)]
     return bool(names) and len(names) == len(tensors) and op.written.issuperset(names)

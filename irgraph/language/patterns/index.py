@@ -95,7 +95,7 @@ class Index:
         return users != [] and users[-1] >= position
 
     def inside(self, here: int, outer: int) -> bool:
-        """Tell whether an op is another one or lies below it."""
+        """Return whether an op is another one or lies below it."""
         return outer <= here < self.end[outer]
 
     def scopes(self, here: int) -> Iterator[int]:

@@ -15,7 +15,7 @@ STAYS = ("param", "state", "input", "returned", "gradient", "host")
 
 
 def is_idle(index: Index, op: Op) -> bool:
-    """Tell whether an op only returned what it was given, or gave memory that nobody uses."""
+    """Return whether an op only returned what it was given, or gave memory that nobody uses."""
     if not all(map(_is_harmless, op.leaves())) or any(map(written_by, op.leaves())):
         return False
     made = [leaf for leaf in op.leaves() if leaf.outputs]
@@ -23,7 +23,7 @@ def is_idle(index: Index, op: Op) -> bool:
 
 
 def is_unread(index: Index, op: Op) -> bool:
-    """Tell whether no op reads what an op makes and writes, nor anybody after the step.
+    """Return whether no op reads what an op makes and writes, nor anybody after the step.
 
     Where it is unknown what the step returns, it may be just that.
     """
@@ -35,7 +35,7 @@ def is_unread(index: Index, op: Op) -> bool:
 
 
 def is_dead(index: Index, op: Op) -> bool:
-    """Tell whether an op is unread, and known not to make what the step returns."""
+    """Return whether an op is unread, and known not to make what the step returns."""
     return index.graph.returned is not None and is_unread(index, op)
 
 
@@ -45,7 +45,7 @@ def _made(leaf: Op) -> list[Tensor]:
 
 @lru_cache(maxsize=REMEMBERED)
 def _is_harmless(leaf: Op) -> bool:
-    """Tell whether an op does no more than its results and writes say."""
+    """Return whether an op does no more than its results and writes say."""
     if is_label(leaf) or leaf.name in (*READS, *WAITS) or leaf.base.startswith("_assert"):
         return False
     effect = effects(leaf)
@@ -55,7 +55,7 @@ def _is_harmless(leaf: Op) -> bool:
 
 
 def _is_used(index: Index, op: Op) -> bool:
-    """Tell whether ops outside use what an op makes."""
+    """Return whether ops outside use what an op makes."""
     here = index.position[id(op)]
     names = {t.name for inner in op.walk() for t in inner.outputs}
     users = (i for name in names for i in index.users.get(name, ()))
@@ -63,7 +63,7 @@ def _is_used(index: Index, op: Op) -> bool:
 
 
 def _stays(index: Index, leaf: Op, end: int) -> bool:
-    """Tell whether what an op makes leaves the step, or its bytes are used behind a position."""
+    """Return whether what an op makes leaves the step, or its bytes are used behind a position."""
     made = _made(leaf)
     if any(index.leaving.get(tensor.name) in STAYS for tensor in made):
         return True

@@ -200,7 +200,7 @@ class Matcher:
         yield from self._unify(laid.goals, here, match.with_op(Pair(pattern, here, laid)))
 
     def _is_free(self, here: int, match: Match) -> bool:
-        """Tell whether an op is in no match yet, nor what lies around or below it."""
+        """Return whether an op is in no match yet, nor what lies around or below it."""
         if self.taken.find(1, here, self.index.end[here]) >= 0:
             return False
         return not any(self._related(here, pair.here) for pair in match.pairs)

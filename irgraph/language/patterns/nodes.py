@@ -212,7 +212,7 @@ def spell_op(name: str) -> str:
 
 
 def is_glob(name: str) -> bool:
-    """Tell whether an op's name in a pattern stands for several."""
+    """Return whether an op's name in a pattern stands for several."""
     return bool(_GLOB.fullmatch(name)) and any(c in name for c in "*{")
 
 

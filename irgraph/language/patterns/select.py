@@ -97,7 +97,7 @@ def index_facts(index: Index, pricer: Pricer | None) -> Facts:
 
 
 def _outside(selection: Selection, index: Index, match: Match) -> str:
-    """Tell whether a match lies outside what ``within`` names."""
+    """Return whether a match lies outside what ``within`` names."""
     if not selection.within:
         return ""
     for here in match.ops:
@@ -110,14 +110,14 @@ def _outside(selection: Selection, index: Index, match: Match) -> str:
 
 
 def _lies_in(path: str, here: int, index: Index) -> bool:
-    """Tell whether an op was called by a module or stands below a label."""
+    """Return whether an op was called by a module or stands below a label."""
     if is_below(index.ops[here].module, path):
         return True
     return any(index.ops[i].name == path for i in index.scopes(index.parent[here]))
 
 
 def is_below(module: str, path: str) -> bool:
-    """Tell whether a module is one of a given path or lies below it."""
+    """Return whether a module is one of a given path or lies below it."""
     return module == path or module.startswith(f"{path}.")
 
 

@@ -69,6 +69,6 @@ def _fields(wanted: type[Statement]) -> dict[str, Any]:
 
 
 def _fits(value: object, wanted: Any) -> bool:  # noqa: ANN401  (any type)
-    """Tell whether a value is of a type; what a tuple holds is not looked at."""
+    """Return whether a value is of a type; what a tuple holds is not looked at."""
     among = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
     return isinstance(value, tuple(get_origin(one) or one for one in among))

@@ -105,7 +105,7 @@ class Fuse(Statement):
 
 
 def _has_splat(new: NewOp) -> bool:
-    """Tell whether a template takes columns: all matches of a group at once."""
+    """Return whether a template takes columns: all matches of a group at once."""
     return any(isinstance(node, Splat) for node in new.walk())
 
 

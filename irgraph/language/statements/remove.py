@@ -91,7 +91,7 @@ class _Batch:
         self.refusals = Refusals(self.frame, self.statement.place, self.statement.selection.many)
 
     def collect(self) -> bool:
-        """Collect the removals of all matches; tell whether some must wait for the next batch."""
+        """Collect the removals of all matches; return whether some must wait for the next batch."""
         taken: set[str] = set()
         waiting = False
         for match in self.selected.matches:
@@ -146,7 +146,7 @@ class _Batch:
 def _stays(
     op: Op, members: Sequence[Op], swaps: Sequence[tuple[Tensor, Tensor]], selected: Selected
 ) -> bool:
-    """Tell whether a member is needed by others, although they were given other results."""
+    """Return whether a member is needed by others, although they were given other results."""
     index = selected.index
     made = {t.name for inner in op.walk() for t in inner.outputs}
     if made & {old.name for old, _ in swaps}:

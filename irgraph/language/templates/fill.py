@@ -134,7 +134,7 @@ def _shaped(
 
 
 def _leads(argument: Argument, value: Value, schema: Schema, count: int) -> bool:
-    """Tell whether a value is an operand: a tensor where only tensors stand before it."""
+    """Return whether a value is an operand: a tensor where only tensors stand before it."""
     held = tuple(tensors_in((value,)))
     is_tensors = bool(held) or (value == () and argument.is_tensor)
     return is_tensors and not argument.keyword and schema.arguments[count] is argument

@@ -72,7 +72,7 @@ class Tree:
         return found
 
     def is_backward_thread(self, row: int) -> bool:
-        """Tell whether a host event ran on a thread of autograd's engine."""
+        """Return whether a host event ran on a thread of autograd's engine."""
         return int(self.trace.columns["thread"][row]) in self.backward
 
 

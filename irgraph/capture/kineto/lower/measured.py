@@ -78,7 +78,7 @@ class Recorded:
     lost: Collection[int]
 
     def idle(self, op: Op) -> bool:
-        """Tell whether an op was recorded, and neither it nor any below it launched anything."""
+        """Return whether an op was recorded, and neither it nor any below it launched anything."""
         if _number(op) not in self.seen:
             return False
         numbers = map(_number, op.walk())

@@ -62,7 +62,7 @@ def _times(trace: KinetoTrace) -> None:
 
 
 def _outlying(trace: KinetoTrace) -> None:
-    """Drop what lies further from the bulk of the trace than the bulk is long."""
+    """Drop outliers: events further from the main span of the trace than its length."""
     start = trace.columns["start"]
     low, high = np.quantile(start, (0.02, 0.98))
     reach = 20 * (high - low) + 10**9
