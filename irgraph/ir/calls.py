@@ -46,7 +46,7 @@ def _refused(op: Op, schemas: Sequence[Schema]) -> str:
 
 
 def _missing(schema: Schema, op: Op) -> str:
-    """Return the first argument that required and is not."""
+    """Return the first required argument that is missing."""
     for argument in schema.arguments[len(op.operands) :]:
         if argument.default is None and argument.name not in op.attributes:
             return argument.name

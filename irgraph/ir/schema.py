@@ -21,7 +21,7 @@ class Argument:
         type: without alias marks, such as ``Tensor``, ``Tensor[]``, ``Tensor?``, ``SymInt[]``.
         alias: letters of the alias set, ``""`` where a fresh value.
         written: whether the call writes it where it lies (``Tensor(a!)``).
-        default: the literal's text, or ``None`` where one required.
+        default: the literal's text, or ``None`` if the argument is required.
         keyword: whether it stands behind the ``*``.
     """
 

@@ -25,7 +25,7 @@ def load_pass(name: str, paths: Sequence[str | Path] = (), place: Place | None =
         raise fail(f"the pass {name!r} cannot be read: {error}", place) from None
     if file is None:
         alike = near(name, shipped.names(paths))
-        raise fail(f"no pass is called {name!r}{alike}", place, hint="irgraph passes lists them")
+        raise fail(f"unknown pass {name!r}{alike}", place, hint="irgraph passes lists them")
     script = _parsed(file.text, file.source)
     if len(script.passes) != 1 or script.body or script.passes[0].name != name:
         message = (
@@ -75,6 +75,6 @@ def _with_known(error: IrgraphError, name: str, found: dict[str, Pass]) -> list[
     """Add a near word among the script's own passes."""
     hint = near(name, found)
     first, *others = error.diagnostics
-    if hint and "did you mean" not in first.message and first.message.startswith("no pass"):
+    if hint and "did you mean" not in first.message and first.message.startswith("unknown pass"):
         first = Diagnostic(first.message + hint, first.place, first.notes, first.hint)
     return [first, *others]

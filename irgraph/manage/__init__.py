@@ -1,1 +1,1 @@
-"""What goes with pipelines: watchers, reproducers, bisection, reduction, spaces of parameters."""
+"""Pipelines: watchers, reproducers, bisection, reduction, parameter spaces."""

@@ -14,7 +14,7 @@ from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Watcher
 
 Predicate = Callable[[Graph], str]
-"""Returns why a graph is broken, or ``""`` where it is not."""
+"""Returns why a graph is broken, or ``""`` if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Bisection:
 
     Attributes:
         stage: the stage that breaks it, ``None`` where none does.
-        reason: what the predicate says of the graph behind it, or why the stage failed.
+        reason: the predicate's answer for the graph after it, or why the stage failed.
         before, after: the graphs around that stage; ``after`` is ``None`` where it failed.
-        asked: how often the predicate was asked.
+        asked: number of calls of the predicate.
     """
 
     stage: Stage | None
@@ -43,7 +43,7 @@ def unsound(graph: Graph) -> str:
 
 
 class _Keep(Watcher):
-    """Keeps the graph behind every stage."""
+    """Keeps the graph after every stage."""
 
     def __init__(self, graph: Graph) -> None:
         self.graphs = [graph]
@@ -61,11 +61,11 @@ def bisect(
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> Bisection:
-    """Find the stage behind which ``broken`` first holds, or the one that fails.
+    """Find the stage after which ``broken`` first holds, or the one that fails.
 
-    The pipeline runs once, unverified; graphs are immutable, so every one in between is at hand
-    and the predicate is asked a logarithmic number of times. Where it does not stay broken, a
-    stage that breaks it is found, not of necessity the first.
+    The pipeline runs once, unverified; graphs are immutable, so all intermediate ones are kept and
+    the predicate is called a logarithmic number of times. If a later stage repairs the graph, some
+    stage that breaks it is found, not necessarily the first.
 
     Raises ``IrgraphError``: exit code 1 where the graph is broken before the first stage, 2 or 4
     where the pipeline itself is wrong.
@@ -87,7 +87,7 @@ def bisect(
     graphs = keep.graphs
     first = broken(graphs[0])
     if first:
-        hint = "bisect looks for the step that breaks a model which is sound before it"
+        hint = "bisect needs a model that is not broken before the first step"
         raise fail(f"the model is broken before the first step: {first}", hint=hint, exit_code=1)
     last = broken(graphs[-1]) if len(graphs) > 1 else ""
     if not last:
@@ -105,7 +105,7 @@ def bisect(
 
 
 def _unbroken(graphs: Sequence[Graph], pipeline: Sequence[Stage], failure: str) -> Bisection:
-    """Return that nothing broke, or the stage that failed."""
+    """Return the result without a broken stage, or with the stage that failed."""
     asked = min(len(graphs), 2)
     if failure:
         stage = pipeline[len(graphs) - 1]

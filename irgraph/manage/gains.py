@@ -1,4 +1,4 @@
-"""What each stage of a pipeline is predicted to gain."""
+"""The predicted gain of each stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = (
 )
 
 LEAST = 0.0005
-"""Share of the step below which a loss is not worth a word."""
+"""Share of the step below which a loss is not reported."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Gains(Tabular):
             self.steps.append(("before", *self._figures(graph)))
 
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
-        """Predict what a stage left."""
+        """Predict the step after a stage."""
         figures = self._figures(graph) if done.changed else self.steps[-1][1:]
         for text in self.target.doubts(graph):
             if text not in self.caption:

@@ -1,4 +1,4 @@
-"""What can be wrong with a transformed graph, beside what the verifier finds."""
+"""Predicates of broken graphs beyond the verifier's rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def above(limits: Sequence[str], options: PredictOptions | str = "v100") -> Predicate:
-    """Return what tells whether a prediction exceeds limits such as ``step.time=9ms``.
+    """Return the predicate of predictions above limits such as ``step.time=9ms``.
 
     The prediction is by models alone, without measured times.
     """
@@ -28,9 +28,9 @@ def above(limits: Sequence[str], options: PredictOptions | str = "v100") -> Pred
 
 
 def computes_other(graph: Graph) -> Predicate:
-    """Return what tells whether a graph computes something else than ``graph``, run by torch.
+    """Return the predicate of graphs whose results differ from those of ``graph``, run with torch.
 
-    What the predicate raises: ``IrgraphError`` where a graph cannot be run.
+    It raises ``IrgraphError`` for a graph that cannot be run.
     """
     from irgraph.execute import compare
 

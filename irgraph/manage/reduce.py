@@ -1,4 +1,4 @@
-"""Makes a model smaller that something is wrong with, as long as that stays so."""
+"""Shrinks a model as long as it still shows a failure (delta debugging)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from irgraph.manage.run import run_stages
 from irgraph.manage.stage import Stage
 
 Interesting = Callable[[Graph], bool]
-"""Tells whether a graph still shows what is looked for."""
+"""Returns whether a graph still shows the failure."""
 
 MOST_TRIES = 2000
 USAGE = 2
-"""Exit code where the command line is wrong: no failure to look for."""
+"""Exit code of usage errors, which are not failures to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ def failure_of(
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> str:
-    """Return what a pipeline fails with on a graph, names left out; ``""`` where it does not.
+    """Return the failure of a pipeline on a graph, without names; ``""`` if it does not fail.
 
-    Two failures are the same where their first messages are, but for names of tensors, buffers
+    Two failures are the same if their first messages are, except for names of tensors and buffers
     and numbers.
     """
     try:
@@ -65,9 +65,9 @@ def fails_alike(
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> Interesting | None:
-    """Return what tells whether a pipeline fails on a graph as it does on this one.
+    """Return the predicate of graphs on which a pipeline fails as on this one.
 
-    ``None`` where it does not fail.
+    ``None`` if it does not fail.
     """
     wanted = failure_of(graph, pipeline, pass_path, pricer)
     if not wanted:
@@ -82,9 +82,9 @@ def stays_broken(
     pass_path: Sequence[str] = (),
     pricer: Pricer | None = None,
 ) -> Interesting | None:
-    """Return what tells whether a pipeline's result is broken, as it is for this graph.
+    """Return the predicate of graphs for which a pipeline's result is broken.
 
-    ``None`` where it is not. A graph that the pipeline fails on is not.
+    ``None`` if this graph's is not. A graph that the pipeline fails on is not broken.
     """
 
     def interesting(candidate: Graph) -> bool:
@@ -103,7 +103,7 @@ def reduce(
     *,
     most: int = MOST_TRIES,
 ) -> Reduction:
-    """Take out ops, outer before inner, as long as the graph stays sound and interesting.
+    """Remove ops, outer before inner, as long as the graph stays sound and interesting.
 
     Halves, then quarters, and so on down to single ops (delta debugging); what ops that stay
     still use becomes an input. Then scopes give
@@ -136,7 +136,7 @@ class _Search:
         return sum(1 for _ in self.graph.walk())
 
     def attempt(self, candidate: Graph) -> bool:
-        """Take a candidate where it is sound and interesting."""
+        """Accept a candidate if it is sound and interesting."""
         if self.tries >= self.most or verify(candidate):
             return False
         self.tries += 1
@@ -146,7 +146,7 @@ class _Search:
         return True
 
     def open_scopes(self) -> None:
-        """Put the bodies of scopes in their place, where that may be."""
+        """Replace scopes by their bodies where possible."""
         for _ in range(self.size):
             for scope in [op for op in self.graph.walk() if op.body]:
                 ops = tuple(new for op in self.graph.ops for new in _opened(op, scope))
@@ -156,7 +156,7 @@ class _Search:
                 return
 
     def level(self, depth: int) -> None:
-        """Take out ops of one depth, in ever smaller pieces."""
+        """Remove ops of one depth, in ever smaller pieces."""
         count = len(_at(self.graph.ops, depth))
         piece = (count + 1) // 2
         while piece:
@@ -169,7 +169,7 @@ class _Search:
 
 
 def _opened(op: Op, scope: Op) -> list[Op]:
-    """Return an op with the body of a scope in that scope's place."""
+    """Return an op with a scope replaced by its body."""
     if op is scope:
         return list(op.body)
     body = tuple(new for child in op.body for new in _opened(child, scope))
@@ -203,7 +203,7 @@ def _without(graph: Graph, gone: set[int]) -> Graph:
 
 
 def _returning(graph: Graph) -> Graph:
-    """Return a graph that returns only what is there."""
+    """Return a graph without missing tensors among what it returns."""
     if graph.returned is None:
         return graph
     known = graph.by_name

@@ -1,6 +1,6 @@
 """Reproducers: a model and the script that fails on it, in one file that ``opt`` runs again.
 
-The script stands behind the model, in comments, so that the file is a model as well::
+The script follows the model, in comments, so that the file is also a model::
 
     # irgraph reproducer: step 2, fuse-epilogue
     # error: the result is unsound ...
@@ -29,10 +29,10 @@ LINE = "#| "
 
 @dataclass
 class Reproducer(Watcher):
-    """Writes a reproducer where a stage fails.
+    """Writes a reproducer if a stage fails.
 
-    ``path`` is the file to write; ``defects`` says to write only where irgraph itself is at
-    fault; ``written`` tells afterwards whether that was done.
+    ``path`` is the file to write; with ``defects`` only internal errors are written; ``written`` is
+    set once that was done.
     """
 
     path: str | Path
@@ -60,7 +60,7 @@ def reproducer(graph: Graph, stage: Stage, error: Exception, pass_path: Sequence
 
 
 def recorded_script(text: str) -> str:
-    """Return the script that a reproducer holds; ``""`` where a text is a mere model."""
+    """Return the script of a reproducer; ``""`` for a plain model."""
     _, mark, rest = text.partition(MARK)
     lines = rest.splitlines() if mark else []
     script = [line[len(LINE) :] for line in lines if line.startswith(LINE.rstrip())]

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def find_target(device: str, options: PredictOptions | None = None) -> Target:
-    """Return a device for ``target`` and ``op.time``; cost models load only when one is asked for.
+    """Return a device for ``target`` and ``op.time``; cost models load on first use.
 
     Raises ``IrgraphError`` where there is none of that name.
     """
@@ -50,9 +50,8 @@ def run_steps(
 
     All steps are read before the first is applied, so that an error in a later one costs nothing.
     Each pass of a pipeline, and each script, is a stage of its own: ``watchers`` see it before
-    and after, and may leave it out. ``pricer`` tells ``op.time`` until a script names a
-    ``target``, which ``targets`` finds. ``verified`` tells whether each result is held against the
-    rules of the IR.
+    and after, and may skip it. ``pricer`` answers ``op.time`` until a script names a ``target``,
+    which ``targets`` finds. With ``verified`` each result is checked against the rules of the IR.
 
     Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for an illegal change.
     """
@@ -114,7 +113,7 @@ def run_stages(
 def check_stages(graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[str] = ()) -> None:
     """Check all stages before anything runs.
 
-    Raises ``IrgraphError``: exit code 2 where a pipeline names what is not there, else 4.
+    Raises ``IrgraphError``: exit code 2 for unknown names in a pipeline, else 4.
     """
     check_folders(pass_path)
     for stage in pipeline:
@@ -128,24 +127,22 @@ def check_stages(graph: Graph, pipeline: Sequence[Stage], pass_path: Sequence[st
 
 
 def check_folders(pass_path: Sequence[str]) -> None:
-    """Raise ``IrgraphError`` (exit code 2) where one of the further folders of passes is none."""
+    """Raise ``IrgraphError`` (exit code 2) for a folder of passes that does not exist."""
     for folder in map(Path, pass_path):
         if not folder.is_dir():
             beside = folder.parent.glob("*") if folder.parent.is_dir() else ()
             word = near(folder.name, (path.name for path in beside if path.is_dir()))
-            message = f"--pass-path: there is no folder {str(folder)!r}{word}"
+            message = f"--pass-path: no folder {str(folder)!r}{word}"
             raise fail(message, hint=f"it should hold files NAME{passes.SUFFIX}", exit_code=2)
 
 
 def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
-    """Return the file of a pass; raise ``IrgraphError`` with a near word where there is none."""
+    """Return the file of a pass; raise ``IrgraphError`` with a near name if there is none."""
     check_folders(pass_path)
     found = passes.find(name, pass_path)
     if found is None:
         hint = near(name, passes.names(pass_path))
-        raise fail(
-            f"no pass is called {name!r}{hint}", hint="irgraph passes lists them", exit_code=2
-        )
+        raise fail(f"unknown pass {name!r}{hint}", hint="irgraph passes lists them", exit_code=2)
     return found
 
 

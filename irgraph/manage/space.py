@@ -1,4 +1,4 @@
-"""What a pass can do to a graph: the values of its parameters that are legal and differ."""
+"""The parameter space of a pass on a graph: legal values with distinct results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from irgraph.predict.target import target
 from irgraph.text.printer import print_graph
 
 MOST = 256
-"""Instances of a pass that are tried."""
+"""Maximum instances of a pass to try."""
 
 INTEGERS = (*range(1, 9), *(2**k for k in range(4, 15)))
 
@@ -33,7 +33,7 @@ CANDIDATES: Mapping[str, tuple[Value | Quantity, ...]] = {
     "bytes": tuple(Quantity(4**n, "KiB") for n in range(11)),
     "dtype": tuple(map(DType, ("f32", "tf32", "f16", "bf16"))),
 }
-"""Values that are tried for a parameter by its type, beside its default."""
+"""Values to try for a parameter by its type, besides its default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Instance:
     Attributes:
         name: of the pass.
         arguments: value of every parameter.
-        graph: what it makes of the graph that the space is of.
+        graph: the transformed graph.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Instance:
 
     @property
     def call(self) -> Call:
-        """The call, for scripts that are built as objects."""
+        """The call as an object, for scripts built in Python."""
         return call_of(self.name, self.arguments)
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All instances of a pass that change a graph, each in another way.
+    """All instances of a pass that change a graph, with distinct results.
 
     Attributes:
         instances: in the order in which they were tried.
@@ -95,12 +95,12 @@ def space(
     pass_path: Sequence[str] = (),
     most: int = MOST,
 ) -> Space:
-    """Return what a pass can do to a graph: every legal instance with a result of its own.
+    """Return the parameter space of a pass on a graph: every legal instance with a distinct result.
 
     Each parameter takes its default, then the values that suit its type (``CANDIDATES``, the
     graph's devices and modules) or those in ``values``; instances are tried, at most ``most``, and
-    dropped where they fail, change nothing or repeat another's result. ``device`` is the one whose
-    times the pass may ask for, as of ``rewrite``.
+    dropped if they fail, change nothing or repeat another's result. ``device`` is that of
+    ``op.time``, as for ``rewrite``.
 
     Raises ``IrgraphError`` where the pass is unknown or unsound.
     """

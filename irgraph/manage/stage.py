@@ -1,4 +1,4 @@
-"""A pipeline as stages: what is applied as one transaction each."""
+"""Stages of a pipeline, each applied as one transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from irgraph.language import Report, Script, load_script, parse_pipeline
 from irgraph.language.statements.apply import Apply
 
 SOURCES = {"pass": "pipeline", "text": "script"}
-"""What messages call a text, by its kind, unless a step says what its caller knows it as."""
+"""Names of texts in messages, by kind, unless a step gives its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Step:
         kind: ``pass`` (a pipeline such as ``a(x=1), b``), ``text`` (statements) or ``script``
             (a file of statements).
         text: the pipeline, the statements, or the file's path.
-        source: what messages call the text.
+        source: name of the text in messages.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Stage:
         label: ``fuse-embedding(least = 4)``, the statements, or the script's file.
         name: name of the pass, or the label.
         script: what runs.
-        source: what messages call the text that it stands in.
+        source: name of its text in messages.
         is_pass: whether it is a pass of a pipeline.
     """
 
@@ -57,7 +57,7 @@ class Stage:
     is_pass: bool = False
 
     def __str__(self) -> str:
-        """Return how messages call the stage."""
+        """Return the name of the stage in messages."""
         return f"step {self.number}, {self.label}"
 
 
@@ -70,7 +70,7 @@ class Applied:
         report: what each of its statements did.
         seconds: how long it took.
         stage: the stage.
-        changed: whether the graph is another one afterwards.
+        changed: whether the graph changed.
     """
 
     label: str
@@ -82,12 +82,12 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a pipeline or a script did; ``str`` tells it.
+    """The result of a pipeline or a script; ``str`` gives the report.
 
     Attributes:
         graph: the graph after all stages.
         applied: what each stage did, in order.
-        skipped: the stages that a watcher left out.
+        skipped: the stages that a watcher skipped.
     """
 
     graph: Graph
@@ -96,7 +96,7 @@ class Outcome:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """All that the result rests on without proof."""
+        """All unproven assumptions of the result."""
         return tuple(reason for step in self.applied for reason in step.report.assumptions)
 
     def report_lines(self) -> list[str]:

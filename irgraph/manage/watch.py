@@ -1,4 +1,4 @@
-"""Watchers: small objects that see a pipeline run, stage by stage."""
+"""Watchers: objects that observe a pipeline, stage by stage."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from irgraph.report.structure import structure_lines
 from irgraph.text.printer import print_graph
 
 Write = Callable[[str], None]
-"""Takes a line, or a text of several, to show."""
+"""Shows one or more lines of text."""
 
 
 WHICH = ("all", "changed", "failed")
-"""What ``PrintAfter`` takes beside the names of passes."""
+"""What ``PrintAfter`` takes besides names of passes."""
 
 
 class Watcher:
-    """Sees every stage of a pipeline; override what you need."""
+    """Observes every stage of a pipeline; override what you need."""
 
     def should_run(self, stage: Stage, graph: Graph) -> bool:
-        """Return whether a stage may run; where any watcher says no, it is left out."""
+        """Return whether a stage may run; it is skipped if any watcher says no."""
         return True
 
     def before(self, stage: Stage, graph: Graph) -> None:
@@ -38,7 +38,7 @@ class Watcher:
 
 @dataclass
 class PrintAfter(Watcher):
-    """Prints the graph after every stage, or the ones that are asked for.
+    """Prints the graph after every stage, or after selected ones.
 
     ``which`` is ``all``, ``changed`` (where a stage changed it), ``failed`` (the graph that a
     stage failed on) or the name of a pass.
@@ -73,7 +73,7 @@ class PrintDiff(Watcher):
 
 @dataclass
 class StopAfter(Watcher):
-    """Leaves out all stages behind the first ``count``."""
+    """Skips all stages after the first ``count``."""
 
     count: int
 
@@ -98,7 +98,7 @@ class Tabular(Watcher):
         return []
 
     def remarks(self) -> list[str]:
-        """Return what to say beside the rows, a line each."""
+        """Return remarks on the rows, a line each."""
         return []
 
 
@@ -129,7 +129,7 @@ class Timing(Tabular):
 
 @dataclass
 class Statistics(Tabular):
-    """Collects, for each statement, what its pattern was held against and what came of it."""
+    """Collects, for each statement, the ops its pattern was tried on and the matches."""
 
     title = "statements"
     done: list[Applied] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Statistics(Tabular):
 
 
 def _misses(warnings: tuple[Diagnostic, ...]) -> list[str]:
-    """Return the nearest misses that warnings tell of, or why there is none."""
+    """Return the nearest misses in warnings, or why there are none."""
     return [
         note.message.removeprefix("nearest miss: ")
         for warning in warnings

@@ -35,7 +35,7 @@ from irgraph.schedule.tasks import Floats, Ints, run_many
 from irgraph.schedule.timeline import Timeline, busy_time
 
 CELLS = 8_000_000
-"""Tasks times variants of one pass at most: what bounds its memory (8 bytes each, twice)."""
+"""Maximum of tasks times variants in one pass: bounds its memory (8 bytes each, twice)."""
 
 Calls: TypeAlias = tuple[tuple[Kernel, ...], ...]
 """Kernels of each representative call."""

@@ -14,7 +14,7 @@ class PlainConsole(Console):
 
 
 def time_text(microseconds: float) -> str:
-    """Return a time with a unit that suits it."""
+    """Return a time with a suitable unit."""
     if abs(microseconds) >= 1000:
         return f"{microseconds / 1000:.3f} ms"
     return f"{microseconds:.1f} us"

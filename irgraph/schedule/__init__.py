@@ -1,1 +1,1 @@
-"""Schedules: when everything in a step happens on host threads and device streams, and why."""
+"""Schedules: what happens when on host threads and device streams, and why."""

@@ -26,8 +26,8 @@ class Accounting:
             models know: ``never``, ``unknown`` (for operations that no cost model knows in full:
             a list is of the usual call of a name, in the software of its day) or ``always``.
         sync: what makes the host wait for the device: ``never``, ``to`` (every ``aten.to`` waits
-            for all earlier work, behind its T3) or ``blocking`` (each ``Kernel.blocking``).
-        sync_return: from the end of the awaited work until the host goes on.
+            for all earlier work, after its T3) or ``blocking`` (each ``Kernel.blocking``).
+        sync_return: from the end of the awaited work until the host continues.
         annotations: what a label around operations costs: ``free``; ``entered``, the table's time
             to the first launch less that of the operation which makes it, and its T3; or
             ``whole``: a label the table knows is one operation that pays T2 and T3 twice and no
@@ -76,12 +76,12 @@ BLOCKING = Accounting(
     annotations="entered",
     simulated=True,
 )
-"""Ours. The host waits for copies from and to its memory, as ``cudaMemcpyAsync`` followed by
-``cudaStreamSynchronize`` does, and pays for entering the optimizer. The constants are medians of
-profiled steps on V100 machines that have no part in the evaluation (ResNet-50 on one V100, DLRM
-on eight; all times whole microseconds): a kernel starts 2 to 3 us behind the end of its launch
-where the device is idle (1,467 and 171 kernels), 1 us behind the kernel before it where the
-launch was early (7,492 and 38), and ``cudaStreamSynchronize`` returns 3 to 4 us behind the end
+"""irgraph's own rules. The host waits for copies from and to its memory, as ``cudaMemcpyAsync``
+followed by ``cudaStreamSynchronize`` does, and pays for entering the optimizer. The
+constants are medians of profiled steps on V100 machines not used in the evaluation (ResNet-50 on
+one V100, DLRM on eight; all times whole microseconds): a kernel starts 2 to 3 us after the end of
+its launch where the device is idle (1,467 and 171 kernels), 1 us after the kernel before it where
+the launch was early (7,492 and 38), and ``cudaStreamSynchronize`` returns 3 to 4 us after the end
 of the awaited work (12 and 8)."""
 
 ACCOUNTINGS = {a.name: a for a in (PAPER, CODE_2021, CODE_2022, CODE_HEAD, BLOCKING)}

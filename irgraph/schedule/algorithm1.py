@@ -12,7 +12,7 @@ from irgraph.schedule.timeline import Recorder, Timeline
 def algorithm1(priced: Priced, host: Host, *, accounting: Accounting) -> Timeline:
     """Return the timeline of a step by the rules of ``accounting``.
 
-    Operations follow each other on one host thread in launch order, backward ones behind forward
+    Operations follow each other on one host thread in launch order, backward ones after forward
     ones, and all device work on one stream. Every top-level operation pays T1; then T2, T4 for
     each launch, T5 between two, and T3; or, without launches, T5 (Algorithm 1, lines 4-21).
     """
@@ -42,7 +42,7 @@ class _Clock:
         self.launched = -1
 
     def run(self, charge: Charge) -> None:
-        """Move the clocks by one charge; events and streams mean nothing here."""
+        """Advance the clocks by one charge; events and streams are ignored here."""
         if charge.kind == "host":
             self.record.add(self.cpu, charge.cause, charge.length, charge.op)
         elif charge.kind == "launch":
@@ -63,7 +63,7 @@ class _Clock:
             self.record.add(self.cpu, "T4", t4 * (1.0 - share), op)
 
     def _start(self, op: Op, kernel: Kernel, launch: int) -> None:
-        """Line 11: behind the launch, and behind the kernel before with a gap."""
+        """Line 11: after the launch, and after the kernel before with a gap."""
         rules = self.rules
         if rules.gap:
             self.record.add(self.gpu, "gap", rules.gap, op, kernel)
@@ -74,7 +74,7 @@ class _Clock:
         self.record.add(self.gpu, "kernel", kernel.time + rules.per_kernel, op, kernel, (launch,))
 
     def _wait(self, charge: Charge) -> None:
-        """Let the host go on only when the device has done all earlier work."""
+        """Let the host wait until the device has finished all earlier work."""
         last = self.record.last(self.gpu)
         waits = (last,) if last >= 0 else ()
         self.record.add(self.cpu, "sync", charge.length, charge.op, waits=waits)

@@ -18,8 +18,8 @@ GRAPH_LAUNCH = "cuda.graph_launch"
 """An op whose body the device runs after one launch."""
 
 SYNCS = frozenset({"sync.record", "sync.wait", "sync.event", "sync.stream", "sync.device"})
-"""Ops about order alone: an event is recorded on a stream; a stream waits for one; the host waits
-for an event, a stream, or all streams of a device."""
+"""Ops that only order others: an event is recorded on a stream; a stream waits for one; the host
+waits for an event, a stream, or all streams of a device."""
 
 SYNCHRONISING = frozenset(
     {"aten.nonzero", "aten.masked_select", "aten._unique2", "aten.unique_dim", "aten.unique"}
@@ -32,11 +32,11 @@ class Charge(NamedTuple):
 
     Attributes:
         kind: ``host`` (time passes); ``launch``; ``inner`` (work that the launch before started
-            too) and ``join`` (behind the last of it); or ``wait`` (for what ``node`` says).
+            too) and ``join`` (after the last of it); or ``wait`` (for what ``node`` says).
         cause: a key of ``irgraph.schedule.timeline.CAUSES``.
         length: microseconds of the host.
         op: the top-level operation, or the label, that pays.
-        kernel: what is launched; ``None`` where no cost model knows.
+        kernel: what is launched; ``None`` without a cost model.
         node: the op below it that launches or waits.
     """
 
@@ -80,7 +80,7 @@ class Charges:
             yield from self._label(op, known)
 
     def _label(self, op: Op, known: bool) -> Iterator[Charge]:
-        """Charge what a label encloses; one the table knows costs its entry and its exit."""
+        """Charge the ops inside a label; a label in the table also costs entry and exit."""
         launching = [o for child in op.body for o in _calls(child) if self.priced.of(o)]
         own = self.host.overheads(op, 1) if known and launching else None
         if own is not None:
@@ -122,7 +122,7 @@ class Charges:
         kinds: tuple[str, ...],
         costs: Overheads,
     ) -> Iterator[Charge]:
-        """Lines 9 to 16. A kind of launch without T4 was counted into the times around it."""
+        """Lines 9 to 16. The time of launches without T4 is part of the times around them."""
         paid = 0
         beyond = kinds[sum(kernel is not None for kernel, _ in items) :]
         sequence = [(k, node, k.launch if k else "") for k, node in items]
@@ -179,7 +179,7 @@ class Charges:
         return table.get(kind) if self.rules.t4 is None or kind not in table else self.rules.t4
 
     def _beyond(self, op: Op, known: int) -> tuple[str, ...]:
-        """Launches that the host's table lists beyond those that the cost models know."""
+        """Launches in the host's table beyond those of the cost models."""
         when = self.rules.listed
         unknown = any(id(leaf) in self._unknown for leaf in op.leaves())
         if when == "always" or (when == "unknown" and unknown):

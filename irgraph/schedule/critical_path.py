@@ -1,4 +1,4 @@
-"""The chain of intervals that explains every microsecond of a step, and what is not on it."""
+"""The critical path of a step: the chain of intervals that adds up to its time; and slack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CriticalPath:
 
     Attributes:
         columns: all intervals of the step.
-        chain: positions of those on the path in order of time, those without length left out.
+        chain: positions of those on the path in order of time, without those of zero length.
         step_time: of the timeline, microseconds; equal to ``length`` up to rounding.
     """
 
@@ -34,9 +34,9 @@ class CriticalPath:
 
     @cached_property
     def slack(self) -> Mapping[int, float]:
-        """By ``id(op)``, how much later an operation could end without moving the step's end.
+        """By ``id(op)``, how much later an operation could end without delaying the step's end.
 
-        Microseconds that all of it could end later; zero for operations on the path.
+        Microseconds for the operation as a whole; zero for operations on the path.
         """
         return _op_slack(self.columns, self.chain)
 
@@ -85,8 +85,8 @@ class CriticalPath:
 def critical_path(timeline: Timeline) -> CriticalPath:
     """Return the critical path of a timeline.
 
-    Where two of those an interval waited for ended at the same time, the one of its own resource
-    is taken. The lengths add up to the step time by construction.
+    Where an interval waited for two that ended at the same time, the one of its own resource is
+    taken. The lengths add up to the step time by construction.
     """
     columns = timeline.columns
     chain = longest_chain(columns.tasks, columns.end)

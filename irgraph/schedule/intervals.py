@@ -1,4 +1,4 @@
-"""Intervals: stretches of time of a resource, as objects and as columns of numbers."""
+"""Intervals of time of a resource, as objects and as columns of numbers."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ CAUSES = {
     "start": "until a rank begins its step",
     "arrival": "none: a rank has come to a collective",
 }
-"""What an interval may be spent on (T1-T5: section III-C of the paper)."""
+"""Causes of intervals (T1-T5: section III-C of the paper)."""
 
 IDLE_CAUSES = frozenset({"latency", "gap"})
-"""Causes that lie on a stream but are no work of the device."""
+"""Causes of intervals on a stream that are not device work."""
 
 
 class Interval(NamedTuple):
-    """A stretch of time of one resource, in microseconds from the start of the step.
+    """An interval of one resource, in microseconds from the start of the step.
 
     Attributes:
         resource: index into ``Timeline.resources``.
         cause: a key of ``CAUSES``.
         start, end: microseconds.
         after: positions of the intervals it waited for; it starts when the last of them ends.
-        op: on whose behalf; ``None`` for none.
+        op: the operation it belongs to, if any.
         kernel: what ran, or what was launched.
     """
 
@@ -69,7 +69,7 @@ class Interval(NamedTuple):
 
 
 class Intervals(Sequence[Interval]):
-    """Intervals kept as columns; an ``Interval`` is made where one is looked at.
+    """Intervals stored as columns; ``Interval`` objects are made on access.
 
     Attributes:
         tasks: lengths and waits; with shared resources an interval may be longer than its task.

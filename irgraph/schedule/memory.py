@@ -18,7 +18,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
 ROUND = 512
-"""Bytes to whose multiple torch's caching allocator rounds every allocation."""
+"""Granularity of torch's caching allocator, in bytes."""
 
 WORKSPACE = {
     "hopper": 32 * 2**20, "blackwell": 32 * 2**20, "cdna2": 32 * 2**20, "cdna3": 128 * 2**20,
@@ -30,7 +30,7 @@ OTHER_WORKSPACE = (2 * 4096 + 8 * 16) * 2**10
 """The same on other architectures (``:4096:2:16:8``)."""
 
 CONTEXT = 512 * 2**20
-"""Bytes assumed for the CUDA context and its loaded kernels: no part of torch's own figures."""
+"""Bytes assumed for the CUDA context and its loaded kernels; not in torch's own figures."""
 
 ROLES = {"param": "parameters", "input": "inputs", "state": "state"}
 
@@ -40,7 +40,7 @@ class Memory:
     """Memory of a device over a step, in bytes.
 
     Attributes:
-        peak: the most that is allocated at once.
+        peak: the maximum allocated at once.
         at: the op at which that is; ``None`` in a step without ops.
         by_kind: what is allocated there: parameters, inputs, state (of the optimizer, and other
             tensors from before the step), gradients, and activations with all that is temporary.
@@ -57,7 +57,7 @@ class Memory:
         return self.peak + workspace(architecture)
 
     def fits(self, available: int, architecture: str) -> bool:
-        """Return whether a device of this architecture with so many bytes holds the step."""
+        """Return whether a device of this architecture with ``available`` bytes holds the step."""
         return self.needs(architecture) <= available
 
 
@@ -117,7 +117,7 @@ class _Lives:
         self.born.setdefault(buffer, at)
 
     def _name(self, buffer: str, kind: str) -> None:
-        """The first role counts: a parameter stays one where a view of it is declared as state."""
+        """Name the kind of a buffer: the first role counts, even if a view has another."""
         self.kinds.setdefault(buffer, kind)
 
     def _touch(self, buffer: str, leaf: Op, at: int, last: int) -> None:

@@ -24,11 +24,11 @@ from irgraph.schedule.trace_format import (
 )
 
 PROCESSES = 1000
-"""Numbers kept for the tracks of one timeline where several share a file."""
+"""Track numbers reserved for each timeline where several share a file."""
 
 
 class Part(Protocol):
-    """One of several things shown in a file, such as a step as it was recorded."""
+    """A group of tracks in a file, such as a recorded step."""
 
     def trace_events(self, name: str, first: int) -> dict[str, Any]:
         """Return what it shows, as ``trace_events`` does."""
@@ -39,14 +39,14 @@ def write_timeline(timeline: Timeline, path: str | Path) -> None:
 
     Tracks: the critical path; each host thread with its operations and what they spend their time
     on; each device stream with its kernels; counters of launches that wait for the device and of
-    kernels that run. Arrows lead from launches to kernels. Slices on the critical path have the
-    category ``critical path``, too (Perfetto shows no colours of the file's choice).
+    kernels that run. Arrows lead from launches to kernels. Slices on the critical path also have
+    the category ``critical path`` (Perfetto ignores colours in the file).
     """
     write_atomic(path, msgspec.json.encode(trace_events(timeline)))
 
 
 def write_side_by_side(parts: Mapping[str, Timeline | Part], path: str | Path) -> None:
-    """Write several timelines, or recorded steps, by what they are called, as tracks of one file.
+    """Write several timelines or recorded steps, by name, as tracks of one file.
 
     For predicted and measured, or before and after; all start at zero.
     """
@@ -67,7 +67,7 @@ def write_side_by_side(parts: Mapping[str, Timeline | Part], path: str | Path) -
 def trace_events(timeline: Timeline, name: str = "", first: int = 0) -> dict[str, Any]:
     """Return a timeline as a trace: times in microseconds, facts about operations in ``args``.
 
-    ``name`` stands before the names of its tracks, whose numbers count from ``first``.
+    ``name`` is a prefix of the names of its tracks, whose numbers start at ``first``.
     """
     chain = critical_path(timeline)
     tracks = _Tracks(timeline, chain, name, first)

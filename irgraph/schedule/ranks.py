@@ -1,7 +1,7 @@
-"""Several ranks simulated together: collectives start when the last rank has come to them.
+"""Several ranks simulated together: a collective starts when the last rank arrives.
 
-Every rank's schedule keeps its tasks and waits; the n-th collective of each is taken to be the same
-one. What a rank spends in a collective is told apart: waiting for the others, and the transfer.
+Every rank's schedule keeps its tasks and waits; the n-th collectives of all ranks are taken to be
+the same one. A rank's time in a collective is split into waiting for the others and the transfer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 
 EXCHANGING = ("c10d.", "_c10d_functional.")
-"""How the names of ops begin that exchange data between ranks."""
+"""Prefixes of the names of ops that exchange data between ranks."""
 
 UNEVEN = ("all_to_all",)
-"""Collectives of which ranks may hold messages of different sizes."""
+"""Collectives whose messages may differ in size between ranks."""
 
 
 def is_collective(kernel: Kernel) -> bool:
@@ -39,10 +39,10 @@ class Meeting:
 
     Attributes:
         name: of its kernel on the first rank.
-        start: when the last rank had come to it.
-        transfer: how long it then took.
+        start: when the last rank arrived.
+        transfer: its duration from then on.
         waits: how long each rank waited.
-        last: the rank that came last.
+        last: the rank that arrived last.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Ranks:
         timeline: of all ranks, on one clock; resources are named ``rank 0 main`` and so on.
         meetings: the collectives in the order of the first rank.
         steps: from each rank's start to the end of all its work.
-        exposed: how long each rank's device does nothing but communicate or wait for ranks.
+        exposed: time in which each rank's device only communicates or waits for ranks.
     """
 
     timeline: Timeline
@@ -75,12 +75,12 @@ class Ranks:
 
     @property
     def waiting(self) -> tuple[float, ...]:
-        """How long each rank waits for others in all collectives together."""
+        """Total time that each rank waits for others in collectives."""
         return tuple(sum(m.waits[rank] for m in self.meetings) for rank in range(len(self.steps)))
 
     @property
     def straggler(self) -> int:
-        """The rank that costs the others most: by the time they wait where it comes last."""
+        """The rank that others wait for most: by the waiting where it arrives last."""
         lost: Counter[int] = Counter()
         for meeting in self.meetings:
             lost[meeting.last] += round(1000 * sum(meeting.waits))
@@ -103,10 +103,10 @@ def is_timed(kernel: Kernel) -> bool:
 
 
 def transfer_time(kernels: Sequence[Kernel]) -> float:
-    """Return how long ranks exchange data, from one collective's kernel on each; microseconds.
+    """Return the transfer time of a collective from its kernel on each rank; microseconds.
 
-    Measured times contain waiting, the shortest least of all. Of modelled ones, which contain none,
-    the longest counts; beside them measured ones do not.
+    Measured times contain waiting: their minimum over ranks counts. Modelled ones contain none:
+    their maximum counts, and measured ones beside them are ignored.
     """
     modelled = [kernel for kernel in kernels if not is_timed(kernel)]
     return longest(modelled) if modelled else shortest(kernels)
@@ -119,7 +119,7 @@ def simulate_ranks(
     transfer: Callable[[Sequence[Kernel]], float] = transfer_time,
     collective: Callable[[Kernel], bool] = is_collective,
 ) -> Ranks:
-    """Return ranks simulated together, from the timeline of each by itself.
+    """Return ranks simulated together, from the timeline of each rank alone.
 
     Args:
         timelines: of each rank alone; their lengths and waits count, not their times.
@@ -149,14 +149,14 @@ def simulate_ranks(
 
 def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
     if not timelines:
-        raise fail("there is no rank to simulate: give the timeline of at least one", exit_code=2)
+        raise fail("no ranks to simulate: give at least one timeline", exit_code=2)
     if len(starts) != len(timelines):
         raise fail(f"{len(timelines)} ranks have {len(starts)} starts: give one each", exit_code=2)
     for rank, timeline in enumerate(timelines):
         names = Counter(op.name for op in timeline.unknown if op.name.startswith(EXCHANGING))
         if names:
             listed = ", ".join(f"{name} x{count}" for name, count in names.items())
-            hint = "predict it with ranks=N, and with fabric=NAME where its device has no curves"
+            hint = "predict it with ranks=N, and with fabric=NAME if its device has no curves"
             raise fail(f"rank {rank} has collectives without a time: {listed}", hint=hint)
 
 
@@ -190,7 +190,7 @@ def _matched(
 
 
 def _name(kernel: Kernel) -> str:
-    """Return what must be the same on all ranks: of traced ones, the name without arguments."""
+    """Return the name that must match on all ranks: for traced kernels without arguments."""
     if kernel.family != COLLECTIVE:
         return re.split(r"[ (]", kernel.name)[0]
     return kernel.name.partition(",")[0] if kernel.name.startswith(UNEVEN) else kernel.name
@@ -198,7 +198,7 @@ def _name(kernel: Kernel) -> str:
 
 @dataclass
 class _Joined:
-    """The tasks of all ranks, one rank's behind the other's; a start for each; the meetings."""
+    """The tasks of all ranks, concatenated, with a start for each rank, and the collectives."""
 
     ranks: Sequence[Timeline]
     matched: Sequence[tuple[int, ...]]
@@ -228,7 +228,7 @@ class _Joined:
         self.causes = (*names, "start", "arrival")
 
     def meet(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
-        """Let collectives start behind a task of no length that is behind all ranks' arrivals."""
+        """Let collectives start after a zero-length task that waits for all ranks."""
         for group in self.groups:
             self.length[group] = transfer([self._kernel(*pair) for pair in enumerate(group)])
             self.arrivals.append([self.waits[task] for task in group])
@@ -253,7 +253,7 @@ class _Joined:
         return tuple(found)
 
     def exposed(self, rank: int, start: Floats, end: Floats) -> float:
-        """Return the time in which a rank's device communicates, or waits to, and nothing else."""
+        """Return the time in which a rank's device only communicates or waits to."""
         kernels = np.flatnonzero(self.parts[rank].tasks.having("kernel")) + self.offsets[rank]
         together = np.array([group[rank] for group in self.groups], np.int64)
         work = np.setdiff1d(kernels, together)
@@ -264,7 +264,7 @@ class _Joined:
         )
 
     def tasks(self, order: Ints) -> Tasks:
-        """Return all tasks as columns in an order that serves their waits."""
+        """Return all tasks as columns in topological order."""
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         waits = [self.waits[task] for task in order.tolist()]
@@ -291,7 +291,7 @@ class _Joined:
         return [len(getattr(holder, what)) for holder in holders]
 
     def _column(self, columns: list[Ints], absent: int, sizes: list[int]) -> Ints:
-        """Join columns of indices, each counted on from the ones before."""
+        """Concatenate columns of indices, offset by the sizes of those before."""
         offsets = np.cumsum([0, *sizes]).tolist()
         moved = [
             np.where(column >= 0, column + offset, -1)

@@ -1,10 +1,10 @@
-"""How sure a step time is: the step under many draws of its kernels' and overheads' times.
+"""Uncertainty of a step time: Monte Carlo over the times of kernels and host overheads.
 
-Kernels: the errors of one family go together, those of different families are independent; a
+Kernels: errors within a family are fully correlated, those of different families independent; a
 kernel's spread is half a 90 % interval of a normal distribution. Host times: every occurrence of
 an operation varies by the table's standard deviation for it (log-normal), and the table as a whole
-by ``TABLE_SPREAD``. Figures of a category, where the table lacks the operation, err alike for all
-its occurrences.
+by ``TABLE_STD``. Errors of a category's figures, for operations not in the table, are common to
+all their occurrences.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from irgraph.schedule.sensitivity import CELLS
 from irgraph.schedule.tasks import Floats, run_many
 from irgraph.schedule.timeline import Intervals, Timeline
 
-TABLE_SPREAD = 0.06
-"""How much a host's mean overheads differ between workloads: standard deviation of the mean T1
-over the twelve workloads of the paper's Figure 7, as a share of their mean."""
+TABLE_STD = 0.06
+"""Relative standard deviation of a host's mean overheads between workloads: of the mean T1 over the
+twelve workloads of the paper's Figure 7."""
 
 NORMAL_90 = 1.6449
 """Half a 90 % interval of a normal distribution, in standard deviations."""
@@ -36,7 +36,7 @@ def sample_steps(
     """Return step times in microseconds under ``draws`` draws, ``float64[draws]``.
 
     Draws are the same for every timeline: those of two steps may be subtracted one by one.
-    Without ``jitter`` occurrences of an operation do not vary by themselves, as befits a mean over
+    Without ``jitter`` occurrences of an operation do not vary independently, as for a mean over
     many steps. Shared resources keep the slowdown that they have at the expected times.
     """
     columns = timeline.columns
@@ -58,7 +58,7 @@ def interval(samples: Floats, share: float = 0.9) -> tuple[float, float]:
 
 
 class _Model:
-    """Spreads of a step's tasks, and draws from them."""
+    """Uncertainties of a step's tasks, and draws from them."""
 
     def __init__(self, columns: Intervals, host: Host, jitter: bool) -> None:
         self.tasks = columns.tasks
@@ -83,12 +83,12 @@ class _Model:
         for code, cause in enumerate(self.tasks.causes):
             mine = np.flatnonzero((self.tasks.cause == code) & (self.relative > 0.0))
             if len(mine):
-                shared = np.exp(TABLE_SPREAD * _normal(cause, seed, draws))
+                shared = np.exp(TABLE_STD * _normal(cause, seed, draws))
                 lengths[mine] *= shared * self._occurrences(cause, mine, seed, draws)
         return np.maximum(lengths, 0.0, out=lengths)
 
     def _occurrences(self, cause: str, mine: np.ndarray, seed: int, draws: int) -> Floats:
-        """Return log-normal factors with mean one, the same for occurrences that err alike."""
+        """Return log-normal factors with mean one, the same for occurrences with a common error."""
         sigma = np.sqrt(np.log1p(self.relative[mine] ** 2))
         alike = self.alike[mine]
         normal = np.zeros((len(mine), draws))
@@ -102,7 +102,7 @@ class _Model:
 
 
 def _host_spreads(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
-    """Return, for each task, its host time's relative spread, and the group that errs alike.
+    """Return each task's relative standard deviation of host time, and its group of common error.
 
     Groups are of operations whose own figures the table lacks; -1 for none.
     """

@@ -1,4 +1,4 @@
-"""What a step would take if some of it were faster: simulated again, not read off the path."""
+"""What-if analysis: the step time if some of it were faster, simulated again."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ LABELS = {
     "gap": "gaps between kernels",
     "sync": "returning from waits",
 }
-"""Causes that a what-if may speed up, and how reports call them."""
+"""Causes that a what-if may speed up, and their names in reports."""
 
 AT_ONCE = 64
-"""What-ifs that one pass over the tasks answers at most."""
+"""Maximum what-ifs of one pass over the tasks."""
 
 CELLS = 4_000_000
-"""Tasks times what-ifs of one pass at most: what bounds its memory (8 bytes each)."""
+"""Maximum of tasks times what-ifs in one pass: bounds its memory (8 bytes each)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What a step would take if something were faster. Times in microseconds.
+    """The step time if something were faster. Times in microseconds.
 
     Attributes:
         kind: ``op``, ``family`` or ``cause``.
@@ -55,11 +55,11 @@ class Sensitivity:
 
 
 def sensitivity(timeline: Timeline, *, factor: float = 2.0, top: int = 10) -> list[Sensitivity]:
-    """Return the operations whose being ``factor`` times faster would shorten the step most.
+    """Return the operations that would shorten the step most if ``factor`` times faster.
 
-    All times of an operation, on host and device, are divided; infinity lets them vanish. Only
+    All times of an operation, on host and device, are divided; infinity removes them. Only
     operations on the critical path can shorten the step, and none by more than its time there:
-    they are tried from the longest on, until none that is left could be among the ``top``.
+    they are tried longest first, until none of the rest could be among the ``top``.
     """
     columns = timeline.columns
     on_path = _time_on_path(columns)
@@ -77,7 +77,7 @@ def sensitivity(timeline: Timeline, *, factor: float = 2.0, top: int = 10) -> li
 
 
 def sensitivity_of_groups(timeline: Timeline, *, factor: float = 2.0) -> list[Sensitivity]:
-    """Return what the step would take with a whole family, or a cause, ``factor`` times faster.
+    """Return the step time with a whole family, or a cause, ``factor`` times faster.
 
     Families of kernels, T1 to T5, launch latency, gaps and returns from waits, most saved first.
     """

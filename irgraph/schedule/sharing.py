@@ -1,8 +1,8 @@
-"""Times of tasks that share something: what runs at the same time runs slower.
+"""Times of tasks that share a resource: concurrent tasks run slower.
 
 The model: tasks of one pool that run at the same time get equal shares of it, so each of ``k``
 runs at ``1 / k`` of its speed alone. Work is conserved: two kernels that each fill the device take
-together what they take one behind the other. What needs different things does not share: copies in
+together what they take in sequence. What needs different things does not share: copies in
 each direction have an engine of their own beside the multiprocessors, collectives have the links.
 In traces of four V100 whose compute overlaps all-to-all, kernels beside a collective take 1.0 times
 their time alone (median of 49), beside another kernel 1.5 to 2.0 times, by how one counts (medians
@@ -38,7 +38,7 @@ def shared_pools(tasks: Tasks) -> list[int]:
 
 
 class _Pool:
-    """A pool in its own time, which passes at ``1 / k`` of ours while ``k`` tasks share it."""
+    """A pool with its own clock, which runs at ``1 / k`` speed while ``k`` tasks share it."""
 
     def __init__(self) -> None:
         self.clock = 0.0
@@ -55,7 +55,7 @@ class _Pool:
         self.version += 1
 
     def next_end(self) -> float:
-        """Return when, in our time, the first of the running tasks ends if nothing changes."""
+        """Return when the first of the running tasks ends if nothing changes."""
         return self.seen + (self.running[0][0] - self.clock) * len(self.running)
 
 

@@ -1,6 +1,6 @@
 """The simulator: host threads, streams of devices, events, waits and shared resources.
 
-What is modelled: the autograd thread runs while the main one stands still; other threads run on
+What is modelled: the autograd thread runs while the main one is blocked; other threads run on
 their own; a launch waits for room in its stream's queue; streams keep their order and wait for
 events; the host waits for blocking copies and synchronisation; one launch may start many kernels
 (``cuda.graph_launch``); what runs at the same time shares (``irgraph.schedule.sharing``). On one
@@ -23,7 +23,7 @@ from irgraph.schedule.tasks import TaskBuilder
 from irgraph.schedule.timeline import Intervals, Resource, Timeline
 
 TAKING_TURNS = ("main", "backward")
-"""Threads of which one stands still while the other runs: ``backward()`` returns when the autograd
+"""Threads of which one is blocked while the other runs: ``backward()`` returns when the autograd
 thread is done."""
 
 COLLECTIVE = "collective"
@@ -106,7 +106,7 @@ class _Step:
         waits: Iterable[int] = (),
         kernel: int = -1,
     ) -> int:
-        """Add a task of the charge's thread, behind the thread that hands over to it."""
+        """Add a task of the charge's thread, after the thread that hands over to it."""
         thread = self._resource("host", charge.op.thread)
         before = self.thread
         if charge.op.thread in TAKING_TURNS:
@@ -147,7 +147,7 @@ class _Step:
             self._host(charge, "T4", charge.length * (1.0 - share))
 
     def _start(self, charge: Charge, stream: int, waits: tuple[int, ...], number: int = -1) -> int:
-        """Add a kernel behind its launch, and behind the one before with a gap."""
+        """Add a kernel after its launch, and after the kernel before with a gap."""
         assert charge.kernel is not None
         if number < 0:
             number = len(self.kernels)
@@ -172,7 +172,7 @@ class _Step:
         return add(stream, "kernel", time, op=op, kernel=number, pool=pool, waits=waits)
 
     def _wait(self, charge: Charge) -> None:
-        """Let a stream, or the host, wait for what the charge's node says."""
+        """Let a stream, or the host, wait as the charge's node says."""
         assert charge.node is not None
         name, stream = charge.node.name, self._stream(charge)
         if name == "sync.record":

@@ -22,7 +22,7 @@ Ints: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tasks:
-    """Columns of ``n`` tasks, each behind all that it waits for. Times in microseconds.
+    """Columns of ``n`` tasks in topological order. Times in microseconds.
 
     Attributes:
         length: how long each takes, ``float64[n]``.
@@ -98,8 +98,8 @@ class TaskBuilder:
     ) -> int:
         """Add a task of ``length`` microseconds and return its position.
 
-        It starts behind its resource's last one and behind ``waits``. One that is not ``ordered``
-        starts behind ``waits`` alone, and none starts behind it unless it says so.
+        It starts after its resource's last one and after ``waits``. One that is not ``ordered``
+        starts after ``waits`` only, and no task waits for it implicitly.
         """
         position = len(self._rows)
         if ordered:
@@ -124,7 +124,7 @@ class TaskBuilder:
 def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
     """Return when each task starts and ends, ``float64[n]`` each.
 
-    ``length`` stands in for the tasks' own.
+    ``length`` replaces the tasks' own.
     """
     own = tasks.length if length is None else length
     starts = [0.0] * len(tasks)
@@ -140,7 +140,7 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
 
 
 def run_many(tasks: Tasks, lengths: Floats) -> Floats:
-    """Return when each task ends under many sets of lengths: ``float64[n, v]`` for as much."""
+    """Return when each task ends under many sets of lengths: ``float64[n, v]``."""
     ends = np.empty_like(lengths)
     for position, waits in enumerate(tasks.waited):
         row, time = ends[position], lengths[position]
@@ -175,7 +175,7 @@ def longest_chain(tasks: Tasks, ends: Floats) -> Ints:
 
 
 def spare(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
-    """Return how much later each task could end without moving the last end (total float)."""
+    """Return how much later each task could end without delaying the last end (total float)."""
     if not len(tasks):
         return np.empty(0)
     step = float(ends.max())
@@ -193,7 +193,7 @@ def spare(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
 
 
 def in_order(waits: Sequence[Sequence[int]]) -> list[int]:
-    """Return an order of tasks in which each comes behind those it waits for (Kahn).
+    """Return a topological order of tasks (Kahn).
 
     Raises ``ValueError`` if some wait for each other.
     """

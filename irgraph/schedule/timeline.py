@@ -1,8 +1,8 @@
-"""What happened when: intervals of host threads and device streams, each with what it waited for.
+"""Timelines: intervals of host threads and device streams, each with what it waited for.
 
 Every interval starts exactly when the last of the intervals it waited for ended, and those that
 waited for nothing start at zero. So the chain of the last of each, from the end of the step back
-to zero, has no holes: its lengths add up to the step time (``irgraph.schedule.critical_path``).
+to zero, has no gaps: its lengths add up to the step time (``irgraph.schedule.critical_path``).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Timeline:
         resources: the host threads and device streams.
         device, host, accounting: names of what it was computed from.
         levels: how many operations found their overheads at each level of the host table.
-        unknown: leaves whose device work no cost model knows: a floor stands for it.
+        unknown: leaves without a cost model, priced by a lower bound.
     """
 
     intervals: Sequence[Interval]
@@ -90,7 +90,7 @@ class Timeline:
 
     @property
     def host_time(self) -> float:
-        """Microseconds at which the last host thread is done."""
+        """End of the last host thread, microseconds."""
         hosts = [number for number, r in enumerate(self.resources) if r.kind == "host"]
         columns = self.columns
         return float(columns.end[np.isin(columns.tasks.resource, hosts)].max(initial=0.0))
@@ -107,7 +107,7 @@ class Timeline:
         return self.resources[interval.resource].kind == "host"
 
     def ready(self, interval: Interval) -> float:
-        """Return when the interval's own resource was free for it, in microseconds."""
+        """Return when the interval's own resource became free, in microseconds."""
         return self._latest(interval.after, interval.resource)
 
     def _free(self, at: int) -> float:
@@ -121,7 +121,7 @@ class Timeline:
 
 
 def busy_time(start: Floats, end: Floats) -> float:
-    """Return the summed length of the union of stretches, in their unit."""
+    """Return the length of the union of intervals, in their unit."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     before = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]])) if len(end) else end
@@ -163,11 +163,11 @@ class Recorder:
         waits: tuple[int, ...] = (),
         ordered: bool = True,
     ) -> int:
-        """Add an interval behind its resource's last one and those in ``waits``.
+        """Add an interval after its resource's last one and those in ``waits``.
 
         Returns its position. ``length`` is in microseconds. One that is not ``ordered`` may
-        overlap others of its resource: it starts behind ``waits`` alone, and none starts behind it
-        unless it says so.
+        overlap others of its resource: it starts after ``waits`` only, and none waits for it
+        implicitly.
         """
         position = len(self.intervals)
         after = waits

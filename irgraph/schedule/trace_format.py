@@ -1,7 +1,7 @@
 """Chrome's trace event format, as Perfetto reads it.
 
-Perfetto cuts times to whole nanoseconds after it has multiplied them by 1,000, wants slices of a
-track to nest, takes track number 0 for idleness, and drops flows whose numbers it cannot read.
+Perfetto truncates times to nanoseconds, requires slices of a track to nest, treats track 0 as
+idle, and drops flows with unreadable numbers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Track(NamedTuple):
     tid: int
 
     def fields(self) -> Event:
-        """Return what says so in an event."""
+        """Return the fields of an event that name the track."""
         return {"pid": self.pid, "tid": self.tid}
 
 
 def microseconds(nanoseconds: int) -> float:
-    """Return the number that Perfetto reads as so many nanoseconds."""
+    """Return the microseconds that Perfetto reads as these nanoseconds."""
     time = nanoseconds / 1000.0
     return time if int(time * 1000.0) == nanoseconds else math.nextafter(time, math.inf)
 
@@ -63,7 +63,7 @@ def counter_events(process: int, name: str, changes: Mapping[float, int]) -> Ite
 
 
 def track_names(track: Track, process: str, thread: str) -> Iterator[Event]:
-    """Yield what names a track and puts it in its place."""
+    """Yield the events that name a track and set its position."""
     for kind, facts in (
         ("process_name", {"name": process}),
         ("thread_name", {"name": thread}),

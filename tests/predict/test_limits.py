@@ -46,7 +46,7 @@ def test_an_exceeded_limit_is_a_line() -> None:
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("eror=5%", "no figure is called 'eror'; did you mean 'error'?"),
+        ("eror=5%", "unknown figure 'eror'; did you mean 'error'?"),
         ("error=5", "give a percentage"),
         ("error=5%", "needs a measured time"),
         ("step.time=5", "not a time"),

@@ -125,7 +125,7 @@ def test_messages_must_be_alike_but_of_uneven_exchanges(names: tuple[str, ...], 
 
 
 def test_no_ranks_are_an_error() -> None:
-    with pytest.raises(IrgraphError, match="there is no rank to simulate"):
+    with pytest.raises(IrgraphError, match="no ranks to simulate"):
         simulate_ranks([])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.schedule.sampling import DRAWS, NORMAL_90, TABLE_SPREAD, interval, sample_steps
+from irgraph.schedule.sampling import DRAWS, NORMAL_90, TABLE_STD, interval, sample_steps
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FLAT, FlatHost, priced
@@ -48,7 +48,7 @@ def views(count: int, host: FlatHost) -> np.ndarray:
 
 def test_occurrences_vary_on_their_own_and_the_table_as_a_whole() -> None:
     found = views(100, VARYING)
-    expected = np.sqrt(100 * (0.5**2 + 5.0**2) + (TABLE_SPREAD * 100) ** 2 * (1 + 25))
+    expected = np.sqrt(100 * (0.5**2 + 5.0**2) + (TABLE_STD * 100) ** 2 * (1 + 25))
     assert found.mean() == pytest.approx(600.0, rel=0.02)
     assert found.std() == pytest.approx(expected, rel=0.15)
     assert found.min() > 0.0
@@ -82,7 +82,7 @@ def test_a_table_varies_as_the_papers_workloads_do(data_dir: Path) -> None:
     with path.open(encoding="utf-8") as lines:
         means = [float(row["t1_mean_us"]) for row in csv.DictReader(lines)]
     assert len(means) == 12
-    assert pytest.approx(pstdev(means) / fmean(means), rel=0.05) == TABLE_SPREAD
+    assert pytest.approx(pstdev(means) / fmean(means), rel=0.05) == TABLE_STD
 
 
 def test_the_ends_of_an_interval_are_known_to_three_percent_of_its_width() -> None:

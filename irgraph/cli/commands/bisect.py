@@ -71,10 +71,10 @@ def bisect(
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
-        say(f"no step breaks it ({len(pipeline)} steps, {found.asked} checks)")
+        say(f"no step breaks it ({len(pipeline)} steps; checks: {found.asked})")
         raise typer.Exit
     verb = "fails" if found.after is None else "breaks it"
-    say(f"{found.stage} {verb} ({found.asked} checks):\n{found.reason}")
+    say(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")
     if output is not None:
         write_result(print_graph(found.before), output)
     raise typer.Exit(1)

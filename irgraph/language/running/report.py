@@ -151,7 +151,7 @@ class Report:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """All that the result rests on without proof."""
+        """All unproven assumptions of the result."""
         return tuple(reason for entry in self.entries for reason in entry.assumptions)
 
     def __str__(self) -> str:
