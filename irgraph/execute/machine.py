@@ -239,7 +239,7 @@ class Machine:
 
 
 def _is_internal(op: Op) -> bool:
-    """Tell whether the results after the first are for the op's own backward.
+    """Return whether the results after the first are for the op's own backward.
 
     Their sizes differ by device: of a norm by fixed statistics the CPU keeps nothing.
     """

@@ -55,7 +55,7 @@ def _skipped(func: Torch, args: Torch, repaired: list[str]) -> Torch:
 
 
 def _adds_sparse(func: Torch, args: Torch) -> bool:
-    """Tell whether a sparse tensor is added to a dense one, which meta refuses midway."""
+    """Return whether a sparse tensor is added to a dense one, which meta refuses midway."""
     import torch
 
     adds = func is torch.ops.aten.add_.Tensor and args[0].device.type == "meta"
