@@ -79,7 +79,7 @@ def _kept(op: Op, declared: Container[str]) -> list[str]:
 
     A node that adds to a gradient from before the step keeps nothing of its own.
     """
-    leaves = [leaf for leaf in op.leaves() if leaf is not op and not is_label(leaf)]
+    leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
     made = [leaf for leaf in leaves if leaf.outputs]
     if made:
         return [t.name for t in made[-1].outputs]

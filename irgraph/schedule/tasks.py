@@ -182,7 +182,7 @@ def spare(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
     own = (tasks.length if length is None else length).tolist()
     latest = [step] * len(tasks)
     waited = tasks.waited
-    for position in range(len(own) - 1, -1, -1):
+    for position in reversed(range(len(own))):
         start = latest[position] - own[position]
         for other in waited[position]:
             if start < latest[other]:

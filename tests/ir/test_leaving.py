@@ -24,8 +24,10 @@ OWN = {"x": "input", "w": "param", "old": "state"}
         # added to a gradient from before the step: nothing of its own
         ("aten.add_(%old!, %d)", {}),
         ("sync.stream()", {"d": "gradient"}),
+        ("%k = aten.detach(%d) : f32[4] in $d\n  %e = sync.record() : u8[] @cpu in $e",
+         {"k": "gradient"}),
     ],
-)
+)  # fmt: skip
 def test_a_node_keeps_what_it_makes_or_writes_or_takes(inside: str, kept: dict[str, str]) -> None:
     node = f"autograd.AccumulateGrad(%d) {{\n  {inside}\n}}\n"
     graph = model(HEAD + node + "%end = aten.add(%u, %d) : f32[4] in $end\nreturn\n")
@@ -54,3 +56,12 @@ def test_what_is_written_last_may_be_a_result_and_what_is_touched_later_not() ->
     ops = "aten.add_(%u!, %d)\n"
     assert leaving(model(HEAD + ops))["u"] == "output"
     assert "u" not in leaving(model(HEAD + ops + "%z = aten.neg(%u) : f32[4] in $z\n"))
+
+
+def test_what_a_lookup_keeps_for_its_own_gradient_is_no_result() -> None:
+    graph = model(
+        "param %t : f32[9, 4] in $t\ninput %i : i64[8] in $i\ninput %o : i64[2] in $o\n"
+        "%y, %p, %q, %m = aten._embedding_bag(%t, %i, %o) : "
+        "f32[2, 4] in $y, i64[8] in $p, i64[2] in $q, i64[2] in $m\n"
+    )
+    assert [name for name, kind in leaving(graph).items() if kind == "output"] == ["y"]

@@ -18,6 +18,9 @@ REDUCTION = Op("c10d.allreduce_")
 
 def test_an_op_may_name_its_ranks() -> None:
     assert [ranks_of(op) for op in (GATHER, EXCHANGE, REDUCTION)] == [8, 2, 0]
+    unsaid = replace(EXCHANGE, attributes={"group_size": 0, "output_split_sizes": (1, 1, 1)})
+    assert ranks_of(unsaid) == 3
+    assert ranks_of(replace(EXCHANGE, attributes={"group_size": 1})) == 1
 
 
 def test_the_models_setting_goes_first() -> None:

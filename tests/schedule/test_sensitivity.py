@@ -70,3 +70,9 @@ def test_a_faster_cause_is_a_faster_host(drawn: tuple[Priced, FlatHost], cause: 
 
 def _host(costs: Overheads) -> Host:
     return FlatHost(costs)
+
+
+def test_ten_operations_are_told_where_nothing_else_is_asked_for() -> None:
+    timeline = simulate(priced(*((Op(f"a.a{k}"), [kernel(100.0)]) for k in range(14))), FlatHost())
+    assert len(sensitivity(timeline)) == 10
+    assert len(sensitivity(timeline, top=12)) == 12

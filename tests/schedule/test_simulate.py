@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 from irgraph.diagnostics import IrgraphError
-from irgraph.ir.cost import Kernel, Priced
+from irgraph.ir.cost import Kernel, Overheads, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -227,3 +227,19 @@ def test_copies_of_both_directions_do_not_share_and_those_of_one_do() -> None:
     assert lengths(to_device, to_host) == [100.0, 100.0]
     assert lengths(to_device, to_device) != [100.0, 100.0]
     assert lengths(to_host, to_host) != [100.0, 100.0]
+
+
+def test_what_follows_a_graph_waits_for_all_its_streams() -> None:
+    inner = [Op("a.a"), Op("a.b", stream="s")]
+    graph, after = Op("cuda.graph_launch", body=tuple(inner)), Op("a.d")
+    kernels = {id(inner[0]): (kernel(10.0),), id(inner[1]): (kernel(100.0, "collective"),)}
+    step = Priced(Graph("g", ops=(graph, after)), "t", {**kernels, id(after): (kernel(1.0),)})
+    timeline = simulate(step, FlatHost(), accounting=PLAIN)
+    assert spans(timeline, "kernel") == [(7.0, 17.0), (7.0, 107.0), (107.0, 108.0)]
+
+
+def test_a_thread_starts_behind_the_very_first_thing_that_the_program_did() -> None:
+    host = FlatHost(Overheads(0.0, 2.0, 3.0, {}, 5.0))
+    step = priced((Op("aten.view"), []), (Op("aten.view", thread="loader"), []))
+    timeline = simulate(step, host, accounting=PLAIN)
+    assert [(i.start, i.end) for i in timeline.intervals] == [(0.0, 5.0), (5.0, 10.0)]

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.schedule.intervals import Intervals
 from irgraph.schedule.sharing import run_sharing, shared_pools
 from irgraph.schedule.tasks import TaskBuilder, Tasks, in_order, longest_chain, run, run_many, spare
 
@@ -104,3 +107,27 @@ def test_tasks_are_put_in_an_order_that_serves_their_waits() -> None:
     assert in_order([[2], [0], []]) == [2, 0, 1]
     with pytest.raises(ValueError, match="wait for each other"):
         in_order([[1], [0]])
+
+
+@given(drawn_tasks(), st.integers(0, 3), st.integers(0, 3))
+def test_an_interval_is_the_same_however_it_is_reached(
+    tasks: Tasks, ops: int, kernels: int
+) -> None:
+    """By its position, in a slice, or one after the other; and from objects back to columns."""
+    count = len(tasks)
+    numbered = replace(
+        tasks,
+        op=np.arange(count, dtype=np.int64) % (ops + 1) - 1,
+        kernel=np.arange(count, dtype=np.int64) % (kernels + 1) - 1,
+    )
+    known = [Op(f"aten.{name}") for name in "abc"[:ops]]
+    work = [Kernel(name, "gemm", 1.0) for name in "abc"[:kernels]]
+    columns = Intervals(numbered, *run(numbered), known, work)
+    one_by_one = list(columns)
+    assert one_by_one == [columns[at] for at in range(count)] == columns[:]
+    for at, interval in enumerate(one_by_one):
+        op, kernel = at % (ops + 1) - 1, at % (kernels + 1) - 1
+        assert interval.op is (known[op] if op >= 0 else None)
+        assert interval.kernel is (work[kernel] if kernel >= 0 else None)
+        assert interval.after == tuple(numbered.waits(at).tolist())
+    assert list(Intervals.of(one_by_one)) == one_by_one

@@ -6,11 +6,11 @@
 ``record`` notes which test runs which line, and for how long. ``run`` draws mutants of the files in
 some folders (same seed, same mutants) and runs for each the tests that run the changed line, the
 fastest first, ``--seconds`` of them at most; for code that runs once, on import or in a cached
-function, those that run any line of the file. It works on a copy of the repository, so that
-processes which tests start see the mutant too. A mutant is killed where a test fails that passes
-without it, or where tests take far more processor time than they need, which no load on the machine
-causes. Kept tools leave constants outside of functions alone, or start Python and torch anew for
-each mutant. Needs ``pytest-cov``.
+function, those that run any line of the file, or whose own file names the constant. It works on a
+copy of the repository, so that processes which tests start see the mutant too. A mutant is killed
+where a test fails that passes without it, or where tests take far more processor time than they
+need, which no load on the machine causes. Kept tools leave constants outside of functions alone, or
+start Python and torch anew for each mutant. Needs ``pytest-cov``.
 """
 
 from __future__ import annotations
@@ -50,29 +50,41 @@ FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed file. ``lines`` run the change, or ``around`` it; none where it runs on import."""
+    """A changed file. ``lines`` run the change, or ``around`` it; none where it runs on import.
+
+    ``name`` is then what a test file calls the constant, in small letters.
+    """
 
     path: str
     change: str
     source: str
     lines: range
     around: range
+    name: str
 
 
 def mutants(path: Path) -> Iterator[Mutant]:
     """Yield every mutant of a file."""
     tree = ast.parse(path.read_bytes())
-    name = str(path.relative_to(ROOT))
+    file = str(path.relative_to(ROOT))
+    names = {node: _name(top) for top in tree.body for node in ast.walk(top)}
     for node, attribute, value, function in _changes(tree, None):
         old = getattr(node, attribute)
         place = {"test": [old], "ifs": old}.get(attribute, [node])[0]
         before = ast.unparse(place)
         setattr(node, attribute, value)
         after = f"not {before}" if place is not node else ast.unparse(node)
-        change = f"{name}:{place.lineno}: {before:.90} -> {after:.90}"
+        change = f"{file}:{place.lineno}: {before:.90} -> {after:.90}"
         around = _lines(function) if function else range(0)
-        yield Mutant(name, change, ast.unparse(tree), _lines(place) if function else around, around)
+        lines = _lines(place) if function else around
+        yield Mutant(file, change, ast.unparse(tree), lines, around, names[place])
         setattr(node, attribute, old)
+
+
+def _name(statement: ast.stmt) -> str:
+    """Return what a statement of a module defines, in small letters."""
+    words = getattr(statement, "name", "") or ast.unparse(statement)
+    return str(words).split()[0].strip(":,").lower()
 
 
 def _lines(node: Any) -> range:
@@ -115,7 +127,7 @@ def _other(value: float) -> float:
     return value * 1.25 or 1.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Outcome:
     """A plugin of pytest: how long tests take that pass, and which failed."""
 
@@ -169,7 +181,7 @@ class Laboratory:
         """Return the tests to run for a mutant, the fastest first."""
         contexts = self.coverage.contexts_by_lineno(str(ROOT / mutant.path))
         known = self._run_by(contexts, mutant.lines) or self._run_by(contexts, mutant.around)
-        names = known or self._run_by(contexts, contexts) or set(self.times)
+        names = known or self._run_by(contexts, contexts) | self._naming(mutant.name)
         chosen = sorted(names, key=lambda name: self.times[name])
         ends = [sum(self.times[name] for name in chosen[: i + 1]) for i in range(len(chosen))]
         return [name for name, end in zip(chosen, ends, strict=True) if end <= seconds]
@@ -177,6 +189,11 @@ class Laboratory:
     def _run_by(self, contexts: dict[int, list[str]], lines: Iterable[int]) -> set[str]:
         names = {name.partition("|")[0] for line in lines for name in contexts.get(line, ())}
         return names & self.times.keys()
+
+    def _naming(self, name: str) -> set[str]:
+        files = {test.partition("::")[0] for test in self.times}
+        found = {file for file in files if name in (self.copy / file).read_text("utf-8").lower()}
+        return {test for test in self.times if test.partition("::")[0] in found}
 
     def killer(self, mutant: Mutant, names: list[str]) -> str | None:
         """Return the test that fails because of a mutant."""
@@ -188,10 +205,11 @@ class Laboratory:
             path.write_bytes(original)
             if culprit is None or culprit in self.sound:
                 return culprit
-            if culprit not in self.times or self._failing([culprit]) is None:
-                self.sound.add(culprit)
+            alone = self._failing([culprit] if culprit in self.times else names)
+            if alone is None:
+                self.sound |= {culprit} & self.times.keys()
                 return culprit
-            names = [name for name in names if name != culprit]
+            names = [name for name in names if name != alone and alone in self.times]
         return None
 
     def _failing(self, names: list[str]) -> str | None:

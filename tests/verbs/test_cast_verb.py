@@ -144,7 +144,7 @@ def test_a_view_that_others_use_is_taken_again() -> None:
         ),
         (
             "%y = aten.to(%x, dtype = f64) : f64[4] in $y\n",
-            "aten.to does not compute in bf16; it takes ",
+            "aten.to does not compute in bf16; it takes f64",
         ),
     ],
 )

@@ -296,3 +296,29 @@ def test_three_origins_are_shown_without_a_rest() -> None:
     assert fuse(bare, [list(bare.ops)], Op("irgraph.whole"), by="mine").op.origin.startswith(
         "mine: 1 x aten.neg"
     )
+
+
+def test_members_on_several_streams_are_told_by_their_streams() -> None:
+    graph = model(
+        "stream s @gpu0\ninput %x : f32[4] in $x\n"
+        "%a = aten.neg(%x) : f32[4] in $a\n%b = aten.neg(%x) : f32[4] in $b on main/s\n"
+    )
+    with pytest.raises(RefusedError, match="they run on different streams") as caught:
+        fuse(graph, [list(graph.ops)], Op("irgraph.whole"))
+    told = [said for _, said in caught.value.at]
+    assert told == ["aten.neg runs on the default stream", "aten.neg runs on s"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_unit_that_cannot_be_separated_is_shown_with_both_ties(swapped: bool) -> None:
+    """It needs one member and is needed by another, by different ops in it."""
+    inside = ["  %u = aten.neg(%a) : f32[4] in $u\n", "  %j = aten.abs(%z) : f32[4] in $j\n"]
+    body = "".join(reversed(inside) if swapped else inside)
+    graph = model(
+        f"{IN}%a = aten.neg(%x) : f32[4] in $a\nautograd.X() {{\n{body}}}\n"
+        "%b = aten.neg(%j) : f32[4] in $b\n"
+    )
+    with pytest.raises(RefusedError, match="cannot be separated from those that need it") as caught:
+        fuse(graph, [[graph.ops[0]], [graph.ops[2]]], Op("irgraph.whole"))
+    told = " ".join(said for _, said in caught.value.at)
+    assert "%a" in told and "%j" in told

@@ -128,6 +128,7 @@ def test_gradients_without_their_operands_are_unknown() -> None:
     assert not unknown(op)
     assert unknown(replace(op, operands=op.operands[:2]))
     assert unknown(replace(op, attributes={}))
+    assert unknown(replace(op, operands=(*op.operands[:2], 0)))
     rows = call("aten.embedding_dense_backward", *one[:2], out=(100_000, 32), num_weights=100_000)
     assert not unknown(rows)
     assert unknown(replace(rows, operands=rows.operands[:1]))
@@ -137,6 +138,7 @@ def test_gradients_without_their_operands_are_unknown() -> None:
         one[0], tensor("w", 10**5, 32), *one[1:], out=(6400,),
     )  # fmt: skip
     assert not unknown(weights)
+    assert not unknown(replace(weights, operands=weights.operands[:3]))
     assert unknown(replace(weights, operands=weights.operands[:2]))
     flat = (one[0], tensor("w", 32), *one[1:])
     assert unknown(replace(weights, operands=flat))
