@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# a loaded machine is slow, not wrong
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # one core a worker: threads that wait for each other's cores take ten times as long

@@ -234,12 +234,12 @@ def _child(names: list[str], limit: int, result: Any) -> None:
 
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutant", database=None, deadline=None, phases=phases)
-    hypothesis.settings.load_profile("mutant")
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     outcome = Outcome()
-    options = ["-x", "-p", "no:cacheprovider", "-p", "no:cov", "--hypothesis-seed=0"]
+    options = ["-x", "-p", "no:cacheprovider", "-p", "no:cov"]
+    options += ["--hypothesis-profile=mutant", "--hypothesis-seed=0"]
     code = pytest.main([*options, *names], plugins=[outcome])
     result.send((outcome.failed or [f"exit status {int(code)}"])[0] if code else None)
     os._exit(0)
