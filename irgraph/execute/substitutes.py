@@ -45,6 +45,11 @@ def cudnn_convolution(
     )
 
 
+def histc(self: Torch, bins: int = 100, min: float = 0, max: float = 0) -> Torch:  # noqa: A002
+    """Count integers too, as devices do."""
+    return torch.histc(self.double(), bins, min, max).to(self.dtype)
+
+
 def pinned(self: Torch, **_: object) -> Torch:
     """Return host memory as it is."""
     return self
@@ -59,6 +64,7 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.cudnn_convolution": cudnn_convolution,
     "aten._scaled_dot_product_efficient_attention": efficient_attention,
     "aten._scaled_dot_product_efficient_attention_backward": efficient_attention_backward,
+    "aten.histc": histc,
     "aten.pin_memory": pinned,
     "aten._pin_memory": pinned,
     "aten.record_stream": nothing,

@@ -26,6 +26,12 @@ from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import model_of, program_forms
 from irgraph.capture.live.marks import join, unmarked, without_loading
+from irgraph.capture.live.module import (
+    ModuleStep,
+    batch_of,
+    of_batch,
+    refuse_without_inputs,
+)
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.target import load_target, refuse_unrun, user_error
@@ -43,8 +49,11 @@ NOT_MOVED = (
 
 
 def capture(
-    step: Callable[[], object],
+    step: Callable[..., object],
+    example_inputs: Torch = None,
     *,
+    loss: Callable[[Torch], Torch] | None = None,
+    optimizer: Callable[[Torch], Torch] | None = None,
     name: str = "step",
     device: str = "meta",
     model: Torch = None,
@@ -55,7 +64,12 @@ def capture(
     """Run a step twice, once to warm up, and return its calls as a graph.
 
     Args:
-        step: makes one training or inference step; takes nothing.
+        step: makes one training or inference step; takes nothing. With ``example_inputs`` a module,
+            of which a copy is moved to the device.
+        example_inputs: what a module is called with, on the host: a tensor, several, or several by
+            name. The size of their first axes, if it is one, becomes the dimension ``B``.
+        loss: from what the module returns to the loss, whose gradients are then computed.
+        optimizer: makes the optimizer of the module's parameters, such as ``torch.optim.AdamW``.
         name: the graph's name.
         device: where the step's tensors lie. ``meta`` stands for the accelerator: nothing is
             computed, and tensors on the CPU are host tensors.
@@ -66,14 +80,27 @@ def capture(
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
 
     Raises:
-        IrgraphError: the step raised, or torch is missing; what it gives breaks a rule of the
-            IR, which is a defect (exit code 70).
+        IrgraphError: the step raised, or torch is missing; a module without inputs (exit code 2);
+            what it gives breaks a rule of the IR, which is a defect (exit code 70).
     """
     _import_torch()
+    if example_inputs is None:
+        refuse_without_inputs(step, loss, optimizer)
     words = _Words(name, device, dict(dims or {}), source, pinned)
     told: dict[str, None] = {}
     with warnings_as_notes(told), standing_in(device) as stand_in:
-        captured = _capture(step, model, words)
+        if example_inputs is None:
+            captured = _capture(step, model, words)
+        else:
+
+            def at(size: int) -> Capture:
+                given = of_batch(example_inputs, size) if size else example_inputs
+                return _capture(ModuleStep(step, given, loss, optimizer, device), None, words)
+
+            batch = batch_of(example_inputs)
+            captured = at(batch)
+            if batch:
+                captured = with_symbolic_batch(captured, batch, at, other_sizes(batch))
     return _told(captured, words.source, (*told, *stand_in.told))
 
 
