@@ -95,37 +95,46 @@ def _resolved(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
-    """Make scopes say again what their bodies do."""
-    ops = list(ops)
+    """Make scopes say again what their bodies do, and take what is defined before them."""
     defined = {d.tensor.name for d in graph.tensors}
-    for op in ops:
-        for leaf in op.leaves():
-            defined.update([t.name for t in leaf.outputs])
     kept = {id(op) for op in graph.ops}
     tidy: list[Op] = []
     for op in ops:
-        same = not op.body or (
-            id(op) in kept and all(t.name in defined for i in op.walk() for t in i.inputs)
-        )
-        tidy += [op] if same else _tidy_scope(op, defined)
+        if id(op) in kept and _is_tidy(op, defined):
+            tidy.append(op)
+        else:
+            defined.difference_update(t.name for leaf in op.leaves() for t in leaf.outputs)
+            tidy += _tidy_scope(op, defined)
     return tidy
+
+
+def _is_tidy(op: Op, defined: set[str]) -> bool:
+    """Tell whether an op and what it called take what is defined; define what they make."""
+    sound = not op.body or all(t.name in defined for t in op.inputs)
+    for child in op.body:
+        sound = _is_tidy(child, defined) and sound
+    if not op.body:
+        defined.update([t.name for t in op.outputs])
+    return sound
 
 
 def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:
     if not op.body:
+        defined.update([t.name for t in op.outputs])
         return [op]
+    before = {t.name for t in op.inputs if t.name in defined}
     body = tuple(new for child in op.body for new in _tidy_scope(child, defined))
     inside = {t.name for child in body for inner in child.walk() for t in inner.outputs}
     known = inside | {t.name for t in op.inputs}
     lost = any(t.name not in known for t in op.outputs)
-    dangling = any(t.name not in defined for t in op.inputs)
+    dangling = any(t.name not in before for t in op.inputs)
     if (lost or dangling) and not op.is_autograd and not op.is_annotation:
         return list(body)
     handed_back = any(t.name not in inside for t in op.outputs)  # an operand is no result
     same = len(body) == len(op.body) and all(map(_is, body, op.body))
     if same and not (lost or dangling or handed_back):
         return [op]
-    operands = tuple(v for v in op.operands if _is_defined(v, defined))
+    operands = tuple(v for v in op.operands if _is_defined(v, before))
     results = tuple(r for r in op.results if _is_defined(r, inside))
     return [replace(op, body=body, operands=operands, results=results)]
 

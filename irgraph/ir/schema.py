@@ -282,5 +282,8 @@ def _takes(argument: Argument, value: Value) -> bool:
     if value is None:  # torch records an undefined tensor so, which any tensor argument may be
         return argument.optional or argument.is_list or argument.is_tensor
     if argument.is_list:
-        return isinstance(value, tuple) or not (argument.is_tensor or isinstance(value, Tensor))
+        wrong = (int, float) if argument.is_tensor else Tensor
+        if isinstance(value, tuple):
+            return not any(isinstance(item, wrong) for item in value)
+        return not (argument.is_tensor or isinstance(value, Tensor))
     return argument.is_tensor == isinstance(value, Tensor) and not isinstance(value, tuple)

@@ -114,4 +114,26 @@ def overlap(a: Tensor, b: Tensor) -> bool:
     if a.buffer != b.buffer:
         return False
     (a0, a1), (b0, b1) = a.extent, b.extent
-    return a0 < b1 and b0 < a1
+    return a0 < b1 and b0 < a1 and not _apart(a, b)
+
+
+def _apart(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors lie in different columns of one matrix."""
+    for tensor in (a, b):
+        for step in tensor.strides or ():
+            width = step * tensor.itemsize
+            mine, its = (_column(a, width), _column(b, width)) if width else (None, None)
+            if mine and its and (mine[1] <= its[0] or its[1] <= mine[0]):
+                return True
+    return False
+
+
+def _column(tensor: Tensor, width: int) -> tuple[int, int] | None:
+    """Return the bytes that a tensor takes in each row of so many bytes; nothing if it wraps."""
+    steps = row_major(tensor.shape) if tensor.strides is None else tensor.strides
+    pairs = zip(steps, tensor.shape, strict=True)
+    spans = [step * tensor.itemsize * (size - 1) for step, size in pairs
+             if size > 1 and step * tensor.itemsize % width]  # fmt: skip
+    start = tensor.offset % width
+    end = start + sum(spans) + tensor.itemsize
+    return (start, end) if end <= width else None

@@ -123,7 +123,8 @@ class Interpreter:
     def _results(self, op: Op, made: Sequence[Torch], held: Sequence[torch.Tensor]) -> None:
         if len(made) < len(op.results):
             raise WrongError(f"{op.name} gave {len(made)} results, not {len(op.results)}")
-        if not op.results and any(_storage(v) not in map(_storage, held) for v in made):
+        fresh = (v for v in made if isinstance(v, torch.Tensor))
+        if not op.results and any(_storage(v) not in map(_storage, held) for v in fresh):
             raise WrongError(f"{op.name} makes something that the graph does not name")
         for place, (result, value) in enumerate(zip(op.results, made, strict=False)):
             internal = place > 0 and any(word in op.name for word in KEPT)

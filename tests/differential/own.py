@@ -67,8 +67,27 @@ def addmm(c: Torch, a: Torch, b: Torch, beta: float = 1, alpha: float = 1) -> To
     return beta * c + alpha * (a @ b)
 
 
+def batched_embedding_backward(
+    grads: Sequence[Torch], indices: Sequence[Torch], offsets: Sequence[Torch], *,
+    num_weights: Sequence[int], mode: int = 0, sparse: bool = False,
+    per_sample_weights: Sequence[Torch] = (),
+) -> list[Torch]:  # fmt: skip
+    made = []
+    scales = per_sample_weights or (None,) * len(grads)
+    for grad, index, offset, rows, scale in zip(
+        grads, indices, offsets, num_weights, scales, strict=True
+    ):
+        with torch.enable_grad():
+            weight = grad.new_zeros(int(rows), grad.shape[1], requires_grad=True)
+            kind = ("sum", "mean", "max")[mode]
+            out = F.embedding_bag(index, weight, offset, mode=kind, per_sample_weights=scale)
+            made += torch.autograd.grad(out, weight, grad)
+    return [grad.to_sparse(1) for grad in made] if sparse else made
+
+
 OWN: Mapping[str, Callable[..., Torch]] = {
     "irgraph.batched_embedding": batched_embedding,
+    "irgraph.batched_embedding_backward": batched_embedding_backward,
     "irgraph.fused_adam": adam,
     "irgraph.add_layer_norm": add_layer_norm,
     "irgraph.batched_gemm": gemms,

@@ -352,10 +352,57 @@ SMALL = (
         " with { %z = aten.add(%y, %h)  %y = aten.relu(%h) }",
     ),
     Case(
-        "numbers are no tensors of a list",
+        "numbers are a list of numbers",
         "input %x : f32[4] in $x\n%y = aten.mul(%x, other = 2.0) : f32[4] in $y\n",
         "fuse many %y = aten.mul(%a, %b) into [*%y] = aten._foreach_mul([*%a], [*%b])",
+        "changed",
+    ),
+    Case(
+        "numbers are no tensors of a list",
+        "input %x : f32[4] in $x\n%y = aten.mul(%x, other = 2.0) : f32[4] in $y\n"
+        "%z = aten.mul(%x, %x) : f32[4] in $z\n",
+        "fuse many %y = aten.mul(%a, %b) into [*%y] = aten._foreach_mul([*%a], [*%b])",
         "same",
+    ),
+    Case(
+        "columns that share no byte do not depend on each other",
+        "state %s : f32[4, 8] in $s\n"
+        "%a = aten.slice(%s, dim = 1, start = 0, end = 4) : f32[4, 4; 8, 1] in $s\n"
+        "%b = aten.slice(%s, dim = 1, start = 4, end = 8) : f32[4, 4; 8, 1] in $s+16\n"
+        "aten.neg_(%a!)\naten.exp_(%b!)\n",
+        "reorder aten.exp_ before aten.neg_",
+        "changed",
+    ),
+    Case(
+        "a match that cannot be removed does not fail the others",
+        "input %x : f32[4] in $x\nstate %s : f32[4] in $s\n"
+        "%y = aten.mul(%x, other = 2.0) : f32[4] in $y\n"
+        "%o = aten.ones_like(%y) : f32[4] in $o\n%z = aten.maximum(%y, %y) : f32[4] in $z\n"
+        "aten.copy_(%s!, %z)\n",
+        "remove many %b = aten.{mul,maximum}(%a, %k) using %k for %b",
+        "changed",
+    ),
+    Case(
+        "what is reduced already is not reduced again",
+        "param %p : f32[4] in $p\ninput %x : f32[4] in $x\n%g = aten.neg(%x) : f32[4] in $g\n"
+        "autograd.AccumulateGrad(%g)\nc10d.allreduce_([%g!], process_group = none,"
+        " reduce_op = none)\naten.add_(%p!, %g)\n",
+        "apply overlap-allreduce",
+    ),
+    Case(
+        "a gelu is no part of a linear with a relu",
+        "param %w : f32[4, 4] in $w\ninput %x : f32[4, 4] in $x\n"
+        "%h = aten.linear(%x, %w) : f32[4, 4] in $h\n%y = aten.gelu(%h) : f32[4, 4] in $y\n"
+        "return %y\n",
+        "fuse %y = aten.gelu(aten.linear(%x, %w)) into %y = irgraph.linear_relu(%x, %w)",
+    ),
+    Case(
+        "a relu is",
+        "param %w : f32[4, 4] in $w\ninput %x : f32[4, 4] in $x\n"
+        "%h = aten.linear(%x, %w) : f32[4, 4] in $h\n%y = aten.relu(%h) : f32[4, 4] in $y\n"
+        "return %y\n",
+        "fuse %y = aten.relu(aten.linear(%x, %w)) into %y = irgraph.linear_relu(%x, %w)",
+        "changed",
     ),
     Case(
         "torch refuses to write another type",
@@ -374,6 +421,6 @@ SMALL = (
 )
 
 
-@params(*SMALL)
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_smaller_defects(case: Case) -> None:
     assert judged(model(case.text), [case.script]) == case.outcome

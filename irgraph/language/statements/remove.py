@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from irgraph.diagnostics import fail
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
@@ -95,7 +94,11 @@ class _Batch:
         taken: set[str] = set()
         waiting = False
         for match in self.selected.matches:
-            removal = self._removal(match)
+            try:
+                removal = self._removal(match)
+            except RefusedError as error:
+                self.refusals.add(error, f"{call_of(self.selected.op(match.root))} is not removed")
+                continue
             buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
             if buffers & taken:
                 waiting = True
@@ -121,7 +124,7 @@ class _Batch:
     def _tensor(self, match: Match, name: str) -> Tensor:
         value = match.values[name]
         if not isinstance(value, Tensor):
-            raise fail(f"%{name} is {spell(value)}, not a tensor", self.statement.place)
+            raise RefusedError(f"%{name} is {spell(value)}, not a tensor")
         return value
 
     def _check(self, removal: Removal) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
 from irgraph.ir.op import Op, tensors_in
@@ -15,7 +15,8 @@ from irgraph.language.patterns.arguments import Passed
 from irgraph.language.patterns.fit import unsaid
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Blank, Bound, NewOp, Rest, opened
+from irgraph.language.patterns.nodes import Blank, Bound, NewOp, Part, Rest, opened
+from irgraph.language.templates.meanings import check_meaning
 from irgraph.verbs.cover import check_cover
 from irgraph.verbs.refusal import RefusedError
 
@@ -38,7 +39,8 @@ def check_losses(
             raise RefusedError(
                 f"%{tensor.name} is not a result of the matched ops", [(members[0], "")]
             )
-    _check_own_results(match, news, made, members[0])
+    _check_own_results(match, news, members[0])
+    check_meaning(members, [new.op for new in news])
     lost = sorted((produced - {t.name for t in made}) & set(kept))
     if lost:
         users = [
@@ -63,19 +65,22 @@ def check_losses(
     check_cover(members, _named(match), _written(match, news), declared)
 
 
-def _check_own_results(
-    match: Match, news: Sequence[NewOp], made: Collection[Tensor], first: Op
-) -> None:
-    """Refuse a single new op that would need what it makes itself."""
-    if len(news) != 1:
-        return
-    results = {tensor.name for tensor in made}
-    taken = (p for p in opened(news[0].parts) if isinstance(p, (Bound, Splat)))
-    operands = tensors_in(match.values[p.name] for p in taken if p.name in match.values)
-    for tensor in operands:
-        if tensor.name in results:
-            reason = f"the new op would need %{tensor.name}, which it makes itself"
-            raise RefusedError(reason, [(first, "")])
+def _check_own_results(match: Match, news: Sequence[NewOp], first: Op) -> None:
+    """Refuse a new op that would need what it makes itself, or what one behind it makes."""
+    later: set[str] = set()
+    for new in reversed(news):
+        mine = {tensor.name for tensor in _bound(match, new.results)}
+        for tensor in _bound(match, new.parts):
+            if tensor.name in mine | later:
+                who = "it makes itself" if tensor.name in mine else "a later one makes"
+                reason = f"the new op would need %{tensor.name}, which {who}"
+                raise RefusedError(reason, [(first, "")])
+        later |= mine
+
+
+def _bound(match: Match, parts: Sequence[Part]) -> Iterator[Tensor]:
+    names = (part.name for part in opened(parts) if isinstance(part, (Bound, Splat)))
+    return tensors_in(match.values[name] for name in names if name in match.values)
 
 
 def _check_values(match: Match, news: Sequence[NewOp], first: Op) -> None:

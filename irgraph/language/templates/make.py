@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
+from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.language.expressions.attributes import shape_text
 from irgraph.language.expressions.evaluate import Scope
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.match import Match
@@ -32,6 +36,7 @@ def make_ops(
         filler = Filler([replace(scope, values=values)], [match.pairs[0].laid.hidden])
         op = filler.make(replace(new, results=()), graph.schemas)
         types = _types(op, graph, needed=any(_unbound(new, values)))
+        _check_written(op, graph)
         op = replace(op, results=_results(new.results, types, values, taken, new.op))
         _check_bytes(op, types)
         made.append(op)
@@ -99,6 +104,20 @@ def _check_type(known: Tensor, told: Result) -> None:
         before, after = getattr(known, what), getattr(told, what)
         if before != after:
             raise BuildError(f"%{known.name} would have {what} {spell(after)}, not {spell(before)}")
+
+
+def _check_written(op: Op, graph: Graph) -> None:
+    """Refuse a pointwise op in place whose result torch would not write to its operand."""
+    twin = replace(op, name=op.name.removesuffix("_"), written=frozenset())
+    if not op.written or not any(schema.pointwise for schema in schemas_of(twin.name)):
+        return
+    with suppress(ShapeError, ImportError):
+        told = next(tensors_in(infer(twin, graph.schemas, graph.dims, graph.device)))
+        target = op.inputs[0]
+        floats = told.dtype in DIGITS, target.dtype in DIGITS
+        if told.shape != target.shape or floats == (True, False):
+            wrong = f"{op.name} would write {shape_text(told)} to %{target.name}"
+            raise BuildError(f"{wrong}, which is {shape_text(target)}")
 
 
 def _check_bytes(op: Op, types: Sequence[Result]) -> None:

@@ -1,0 +1,37 @@
+"""What our own fused ops stand for: a match that computes something else does not become one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from irgraph.ir.effects import is_view
+from irgraph.ir.op import Op
+from irgraph.verbs.refusal import RefusedError
+
+RELU = ("a ReLU", ("relu", "relu_"))
+PRODUCT = ("a product", ("linear", "addmm", "mm"))
+
+PARTS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
+    "irgraph.addmm_relu": (PRODUCT, RELU),
+    "irgraph.linear_relu": (PRODUCT, RELU),
+    "irgraph.mm_relu_backward": (PRODUCT, ("a ReLU's backward", ("threshold_backward",))),
+    "irgraph.batched_gemm": (PRODUCT,),
+    "irgraph.add_layer_norm": (
+        ("a sum", ("add", "add_")),
+        ("a layer norm", ("native_layer_norm", "layer_norm")),
+    ),
+}
+"""What each is made of, and the ops that are that."""
+
+
+def check_meaning(members: Sequence[Op], new: Sequence[str]) -> None:
+    """Refuse to let ops become a single op of ours that is made of other parts."""
+    parts = PARTS.get(new[0], ()) if len(new) == 1 else ()
+    leaves = [leaf for member in members for leaf in member.leaves() if not is_view(leaf)]
+    for leaf in leaves if parts else ():
+        if not any(leaf.base in names for _, names in parts):
+            made = " and ".join(told for told, _ in parts)
+            raise RefusedError(f"{new[0]} is {made}, and {leaf.name} is neither", [(leaf, "")])
+    for told, names in parts:
+        if not any(leaf.base in names for leaf in leaves):
+            raise RefusedError(f"{new[0]} holds {told}, and nothing here is one")
