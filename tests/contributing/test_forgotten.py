@@ -18,6 +18,8 @@ FORGOTTEN = (
      "docs/costs.md has no row for renorm"),
     ("A learned family", "docs/costs.md", "tests/costmodels/families/test_sources.py -k distance",
      "docs/costs.md has no row for distance"),
+    ("A learned family", "docs/learned.md", "tests/costmodels/benchmarks/test_sweep.py -k docu",
+     r"docs/learned.md lacks {'\| distance"),
     ("A statement", "grammars/transform.lark", f"{EACH} -k has_a_file",
      "not in _statement of transform.lark.*'commute'"),
     ("A statement", STATEMENT, f"{EACH} -k has_a_file",
