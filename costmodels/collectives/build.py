@@ -1,4 +1,4 @@
-"""Fit the curves that ship to published measurements.
+"""Fit the shipped curves to published measurements.
 
 ``python -m costmodels.collectives.build DATA_DIR`` reads ``DATA_DIR/collectives`` and writes
 ``costmodels/collectives/fitted.json``.

@@ -1,4 +1,4 @@
-"""Finding the curve of a collective among those that ship, for any number of ranks."""
+"""Looks up the shipped curve of a collective, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from costmodels.collectives.curve import Form
 from irgraph.diagnostics import fail, near
 
 LIKE = {"broadcast": "reduce", "all_to_all": "all_to_allv", "all_gather": "all_gather_base"}
-"""What stands in for a collective that nobody measured on a platform: it moves as much."""
+"""Substitutes for collectives not measured on a platform: they move as much data."""
 
 SCALED = 0.21
 """Mean absolute error of curves scaled from one number of ranks to another, where both were
@@ -82,7 +82,7 @@ def find_curve(collective: str, ranks: int, platform: str = "v100", local: int =
 
 
 def lacking(collective: str, platform: str, *, several: bool = False) -> str:
-    """Say why a collective has no curve on a platform, ``""`` where it has one.
+    """Return why a collective has no curve on a platform, ``""`` if it has one.
 
     ``several`` asks for ranks on more than one machine.
     """

@@ -1,8 +1,8 @@
-"""Who takes part in a step's collectives, over which links, and how long that takes.
+"""The ranks of a step's collectives, the links between them, and the times.
 
 The number of ranks comes from the op itself where it says so, else from the model's setting
 ``ranks``, else from other ops of the step; the curves from the setting ``fabric``, or else from the
-device. What nobody says stays unknown, with a reason: no number stands in for it.
+device. What is not known stays unknown, with a reason: nothing is assumed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Peers:
         return find_curve(OPS[op.name], mine.ranks, mine.fabric, mine.local)
 
     def lacks(self, op: Op) -> str:
-        """Say why a collective op has no time, ``""`` where it has one."""
+        """Return why a collective op has no time, ``""`` if it has one."""
         mine = self.of(op)
         if op.name not in OPS:
             return "no curve of such an op was measured"

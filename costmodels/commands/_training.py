@@ -1,4 +1,4 @@
-"""What the commands that train share."""
+"""Shared by the commands that train."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def family_named(name: str) -> LearnedFamily:
     if name not in families:
         others = [found.name for found in families.values() if name in found.measured_as]
         word = f"; with kernels/*.csv.gz it is {others[0]!r}" if others else near(name, families)
-        message = f"no family to train is called {name!r}{word}"
+        message = f"unknown family to train {name!r}{word}"
         raise fail(message, hint=f"known: {', '.join(families)}", exit_code=2)
     return families[name]
 

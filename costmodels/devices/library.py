@@ -1,4 +1,4 @@
-"""Finding device sheets: those that ship, those of installed packages, and files of users."""
+"""Looks up device sheets: shipped ones, those of installed packages, and files."""
 
 from __future__ import annotations
 

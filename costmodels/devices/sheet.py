@@ -1,4 +1,4 @@
-"""Device sheets: what a card's datasheet promises beside what was measured on one."""
+"""Device sheets: figures of a card from its datasheet and as measured."""
 
 from __future__ import annotations
 

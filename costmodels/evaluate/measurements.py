@@ -1,4 +1,4 @@
-"""Where the reference measurements lie."""
+"""The folder of reference measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a measured time may lie from a formula's: half a 90 % interval, as a share of the time.
+"""Uncertainty of formulas: half a 90 % interval, as a share of the time.
 
 ``SMALL_SPREAD`` microseconds come on top. Two were taken from traces; the others are
 judgements, wider with what is only assumed (docs/costs.md).

@@ -1,4 +1,4 @@
-"""What a family's formulas need to know about the machine, and how they state their result."""
+"""The machine that a family's formulas refer to, and the records of their results."""
 
 from __future__ import annotations
 

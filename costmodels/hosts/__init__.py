@@ -1,1 +1,1 @@
-"""Host overhead tables that ship, one file each, and what makes them from published sources."""
+"""Shipped host tables, one file each, and how they are made from published sources."""

@@ -1,4 +1,4 @@
-"""Make the host tables that ship from published measurements.
+"""Make the shipped host tables from published measurements.
 
 ``python -m costmodels.hosts.build DATA_DIR`` reads ``DATA_DIR/paper/overheads_*.csv`` (read off the
 notebooks and figures of owensgroup/ml_perf_model, BSD-3) and writes ``costmodels/hosts/*.json``.

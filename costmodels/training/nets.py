@@ -64,7 +64,7 @@ class Nets:
         self._done = 0
 
     def train(self, updates: int) -> None:
-        """Train every net on."""
+        """Train every network further."""
         import jax
         import jax.numpy as jnp
 
@@ -83,7 +83,7 @@ class Nets:
         return np.asarray(told, np.float32)
 
     def keep(self, chosen: Sequence[int] | NDArray[np.intp]) -> None:
-        """Go on with some nets, in this order."""
+        """Keep some networks, in this order; the others are freed."""
         import jax
 
         index = np.asarray(chosen)

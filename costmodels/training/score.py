@@ -1,4 +1,4 @@
-"""How good predictions of measured times are, the host's launch included on both sides."""
+"""Errors of predictions of measured times, the host's launch included in both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family's model does where it has seen nothing: devices left out, and larger shapes.
+"""Extrapolation of a family's model: to devices left out, and to larger shapes.
 
 The errors found there are the widths of the intervals that it gives there.
 """

@@ -1,4 +1,4 @@
-"""The paper's own way: one MLP a device and kernel, log sizes in, log time out, found by search.
+"""The paper's method: one MLP per device and kernel, log sizes in, log time out, found by search.
 
 Section III-B-2 and Table II: layers, width, optimizer and learning rate (times ten for SGD), mean
 squared error. Learning rates and seeds of one architecture train together under ``vmap``; the grid
@@ -44,7 +44,7 @@ class Winner:
         parameters: its place in Table II.
         chosen_gmae: its error on the rows that chose it, as a fraction.
         held_out: its errors on held-out rows; no intervals.
-        finished, given_up: architectures trained to the end, and not.
+        finished, given_up: architectures trained to the end, and pruned.
         seconds: that trials took, summed over processes.
     """
 

@@ -1,1 +1,1 @@
-"""What stands in for an accelerator, so that a capture shows the calls of one."""
+"""Emulation of an accelerator, so that a capture shows its calls."""
