@@ -76,7 +76,7 @@ def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     if backward or "2d" in op.base:
         return (_elements(op, "", tensors[0], 2, machine),)
-    rows = max(tensors[0].numel, 1)
+    rows = tensors[0].numel
     threads = min(max(2 ** round(math.log2(max(rows / 16, 1))), 32), 1024)
     time = SMALL + math.ceil(rows / threads) * PICK
     return (work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED),)

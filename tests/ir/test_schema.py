@@ -82,6 +82,14 @@ def test_collectives_write_their_first_argument() -> None:
     assert [argument.name for argument in schema.arguments if argument.written] == ["tensors"]
 
 
+def test_spaces_behind_commas_may_be_left_out() -> None:
+    text = "made::up(Tensor a,{0}int[2] n=[1,{0}2],{0}*,{0}Tensor c) -> ()"
+    tight, wide = (text.format(space) for space in ("", " "))
+    read = [(a.name, a.type, a.keyword) for a in parse_schema(tight).arguments]
+    assert read == [("a", "Tensor", False), ("n", "int[]", False), ("c", "Tensor", True)]
+    assert read == [(a.name, a.type, a.keyword) for a in parse_schema(wide).arguments]
+
+
 def test_marks_stand_only_where_they_are_written() -> None:
     plain = parse_schema("made::up(Dict(str, Tensor) d, int n, *, Tensor? t=None) -> Tensor")
     assert not any(a.written for a in (*plain.arguments, *plain.returns))

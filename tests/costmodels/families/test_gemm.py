@@ -88,6 +88,9 @@ def test_a_fused_epilogue_copies_no_bias_in_any_era() -> None:
 def test_a_matmul_with_recorded_calls_leaves_the_price_to_them() -> None:
     op = call("aten.matmul", tensor("x", 4, 8), tensor("w", 8, 2), out=(4, 2))
     assert kernels(op, machine())
+    stacked = (tensor("x", 3, 4, 8), tensor("w", 3, 8, 2))
+    batched = call("aten.matmul", *stacked, out=(3, 4, 2))
+    assert kernels(batched, machine()) == kernels(replace(batched, name="aten.bmm"), machine())
     inside = replace(op, body=(replace(op, name="aten.mm"),))
     assert rules()["aten.matmul"](inside, machine()) is None
 

@@ -241,7 +241,8 @@ def test_a_sum_and_its_norm_read_two_tensors_and_write_two() -> None:
     ("name", "family"), [("native_layer_norm", "layer_norm"), ("_softmax", "softmax")]
 )
 @pytest.mark.parametrize(
-    ("shape", "rows", "columns"), [((8, 256, 1024), 2048, 1024), ((7,), 1, 7), ((), 1, 1)]
+    ("shape", "rows", "columns"),
+    [((8, 256, 1024), 2048, 1024), ((7,), 1, 7), ((8, 1), 8, 1), ((), 1, 1)],
 )
 def test_a_trained_model_is_asked_about_rows(
     name: str, family: str, shape: tuple[int, ...], rows: int, columns: int
