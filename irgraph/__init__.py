@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from irgraph.capture.live import capture, capture_file
     from irgraph.capture.lower import lower_file as lower
     from irgraph.diagnostics import Diagnostic, IrgraphError, Place
-    from irgraph.execute import Compared, Comparison
+    from irgraph.execute import Compared, Comparison, Coverage
     from irgraph.execute import compare as check
     from irgraph.ir.cost import Kernel, Priced
     from irgraph.ir.graph import Declared, Device, Graph, Stream
@@ -75,6 +75,7 @@ __all__ = [
     "Change",
     "Compared",
     "Comparison",
+    "Coverage",
     "CriticalPath",
     "Declared",
     "Device",
@@ -156,7 +157,7 @@ _HOMES = {
     "irgraph.capture.lower": ("lower=lower_file",),
     "irgraph.capture.live": ("capture", "capture_file"),
     "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "Place"),
-    "irgraph.execute": ("Compared", "Comparison", "check=compare"),
+    "irgraph.execute": ("Compared", "Comparison", "Coverage", "check=compare"),
     "irgraph.ir.cost": ("Kernel", "Priced"),
     "irgraph.ir.graph": ("Declared", "Device", "Graph", "Stream"),
     "irgraph.ir.op": ("Op",),

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from irgraph.diagnostics import fail
-from irgraph.execute.records import Compared, Comparison, Result
+from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.ir.graph import Graph
 
-__all__ = ["Compared", "Comparison", "Result", "compare", "execute"]
+__all__ = ["Compared", "Comparison", "Coverage", "Result", "compare", "execute"]
 
 ROWS = 1000
 """Rows that long tables are cut to where a graph takes much memory."""
@@ -62,6 +62,7 @@ def compare(
     rows: int = ROWS,
     limit: int = LIMIT,
     widen: bool = True,
+    draws: int = 3,
 ) -> Comparison:
     """Run two graphs on the same values and compare every tensor that leaves the step.
 
@@ -69,26 +70,23 @@ def compare(
         before: a step.
         after: what a rewrite made of it; tensors are matched by name.
         seed: for the values that both start from.
-        dims: sizes of dimensions; those not given are 8, or what they are if that is less.
+        dims: sizes of dimensions; those not given are 8, 5 and 3 by turns, or what they are if that
+            is less.
         rows: what longer tables are cut to, in both, if a graph would take more than 256 MiB.
         limit: bytes that the tensors of one graph may take together.
-        widen: compute types shorter than f32 as f32, so that casts do not hide mistakes.
+        widen: compute in f64 (or f32, where torch has no kernel for that), so that roundings hide
+            no mistake.
+        draws: times that values are drawn: of both signs, of many magnitudes, and with nan, by
+            turns. The first on which the two differ is the last.
 
     Raises:
         IrgraphError: an op cannot be executed (all such ops are named) or failed, the graphs are
             too large or start from other tensors, or torch is missing (exit code 2).
     """
     _need_torch()
-    from irgraph.execute.comparison import compare as run_both
-    from irgraph.execute.sizes import small_sizes
-    from irgraph.execute.widen import short_types, widened
+    from irgraph.execute.trials import Trials
 
-    graphs, notes = small_sizes((before, after), dims or {}, rows, limit)
-    short = sorted(set().union(*map(short_types, graphs)))
-    if widen and short:
-        graphs = [widened(graph) for graph in graphs]
-        notes.append(f"{' and '.join(short)} computed as f32: what casts lose is not judged")
-    return run_both(graphs[0], graphs[1], seed, notes)
+    return Trials(before, after, seed, dims or {}, rows, limit, widen).compared(max(draws, 1))
 
 
 def _need_torch() -> None:

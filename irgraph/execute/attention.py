@@ -31,7 +31,8 @@ def efficient_attention(
     seed = torch.randint(2**62, ())
     kept = _kept(scores, dropout_p, seed)
     out = (scores.softmax(-1) * kept) @ value
-    sums = scores.logsumexp(-1).float()
+    sums = scores.logsumexp(-1)
+    sums = sums if sums.dtype == torch.float64 else sums.float()
     missing = -sums.shape[-1] % ALIGNED
     sums = torch.nn.functional.pad(sums, (0, missing)) if compute_log_sumexp else sums[..., :0]
     return out, sums, seed, torch.zeros((), dtype=torch.int64)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.execute.aliases import sharing
-from irgraph.execute.callables import reduces
 from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
-from irgraph.execute.records import DECLARED, Comparison
+from irgraph.execute.reads import paired, when_read
+from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.scatter import SURE, scatter
+from irgraph.execute.torch_values import Torch
 from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import written_by
@@ -26,53 +28,115 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as the same, over the change that a step makes to a tensor."""
 
 
-def compare(before: Graph, after: Graph, seed: int, notes: Sequence[str]) -> Comparison:
-    """Run two graphs; ``irgraph.execute.compare`` says what is compared and raised."""
-    _check_starts(before, after)
-    ranks = 2 if reduces(before) and reduces(after) else 1
-    first = run(before, {}, seed, ranks)
-    known = {name: value for name, value in first.initial.items() if name in after.by_name}
-    second = run(after, known, seed, ranks)
+@dataclass(frozen=True)
+class Trial:
+    """Two graphs at the sizes at which they run, and what the first left of drawn values.
+
+    ``said`` is the first with the types that it has when nothing is widened.
+    """
+
+    before: Graph
+    after: Graph
+    first: Result
+    seed: int
+    ranks: int
+    manner: str
+    said: Graph
+
+    @cached_property
+    def second(self) -> Result:
+        """What the second graph left."""
+        return run(self.after, self.known, self.seed, self.ranks, manner=self.manner)
+
+    @cached_property
+    def known(self) -> dict[str, Torch]:
+        """What the second graph starts from as the first did."""
+        given = self.first.initial.items()
+        return {name: value for name, value in given if name in self.after.by_name}
+
+    def scattered(
+        self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
+    ) -> list[float]:
+        """Return how far roundings scatter tensors of both graphs."""
+        found = [0.0] * len(names)
+        for place, (graph, given) in enumerate(
+            ((self.before, self.first.initial), (self.after, self.known))
+        ):
+            wanted = [pair[place] for pair in names]
+            by_name = scatter(graph, given, self.seed, self.ranks, wanted, norm)
+            found = [math.hypot(s, by_name.get(n, 0)) for s, n in zip(found, wanted, strict=True)]
+        return found
+
+
+def compare(trial: Trial) -> Comparison:
+    """Run the second graph; ``irgraph.execute.compare`` says what is compared and raised."""
+    before, after, first = trial.before, trial.after, trial.first
+    second = trial.second
     kinds, others = leaving(before), leaving(after)
     exact = _only_moved(before, after)
     precision = _precision(before, after)
-    labels = {declared.tensor.name: declared.label for declared in before.tensors}
-    written = _written(before) | _written(after)
     gradients = (plain(first[name]) for name, kind in kinds.items() if kind == "gradient")
     measure = Measure(
         0.0 if exact else precision[1],
         max(map(largest, gradients), default=0.0),
         not exact and precision[0] in SHORT,
     )
-    leave = _both(before, after, kinds)
-    wanted = [
-        (kind, name, other)
-        for kind, name, other in leave
-        if other in second.values and not (kind in DECLARED and name not in written)
-    ]
-    scattered = [0.0] * len(wanted)
-    if measure.coarse:
-        for graph, started, place in ((before, first.initial, 1), (after, known, 2)):
-            names = [one[place] for one in wanted]
-            found = scatter(graph, started, seed, ranks, names, measure.norm)
-            scattered = [
-                math.hypot(s, found.get(n, 0)) for s, n in zip(scattered, names, strict=True)
-            ]
-    shared = sharing(before, after)
-    compared = []
-    for (kind, name, other), scatters in zip(wanted, scattered, strict=True):
-        pair = Pair(before.by_name[name], other, kind, labels.get(name, ""), first, second)
-        one = pair.compared(measure, SURE * scatters)
-        compared.append(replace(one, problem=one.problem or shared.get((name, other), "")))
-    made = {other for _, _, other in leave}
+    leave = [one for one in _both(before, after, kinds) if (one[0], one[1]) not in _read(first)]
+    reads = paired(first, second)
+    given = {d.tensor.name for d in before.tensors}  # what outlives the step can be read later
+    made = {other for _, _, other in leave} | set(reads.values())
+    lost = [(kind, name) for kind, name, other in leave if other not in second.values]
+    lost += [("host", name) for name in first.read if name not in reads and name not in given]
     return Comparison(
-        compared,
-        [(kind, name) for kind, name, other in leave if other not in second.values],
+        [*_compared(trial, leave, measure), *_compared_reads(trial, reads, measure)],
+        lost,
         [(kind, name) for name, kind in others.items() if name not in {*made, *first.values}],
         exact,
         precision,
-        (*notes, f"seed {seed}"),
     )
+
+
+def _read(result: Result) -> set[tuple[str, str]]:
+    """Return what the host reads, which is compared as it was then and not as it is left."""
+    return {("host", name) for name in result.read}
+
+
+def _compared(
+    trial: Trial, leave: Sequence[tuple[str, str, str]], measure: Measure
+) -> Iterator[Compared]:
+    """Compare what leaves the step in both, but for what neither writes."""
+    before, after = trial.before, trial.after
+    written = _written(before) | _written(after)
+    wanted = [
+        (kind, name, other)
+        for kind, name, other in leave
+        if other in trial.second.values and not (kind in DECLARED and name not in written)
+    ]
+    names = [(name, other) for _, name, other in wanted]
+    scattered = trial.scattered(names, measure.norm) if measure.coarse else [0.0] * len(names)
+    shared = sharing(before, after)
+    labels = {declared.tensor.name: declared.label for declared in before.tensors}
+    for (kind, name, other), scatters in zip(wanted, scattered, strict=True):
+        label = labels.get(name, "")
+        pair = Pair(trial.said.by_name[name], other, kind, label, trial.first, trial.second)
+        one = pair.compared(measure, SURE * scatters)
+        yield replace(one, problem=one.problem or shared.get((name, other), ""))
+
+
+def _compared_reads(trial: Trial, reads: Mapping[str, str], measure: Measure) -> Iterator[Compared]:
+    """Compare what the host reads, as it was when it was read."""
+    pairs = list(reads.items())
+    scattered = trial.scattered(pairs, measure.norm) if measure.coarse else [0.0] * len(pairs)
+    first, second = when_read(trial.first), when_read(trial.second)
+    for (name, other), scatters in zip(pairs, scattered, strict=True):
+        pair = Pair(trial.said.by_name[name], other, "host", "", first, second)
+        yield pair.compared(measure, SURE * scatters)
+
+
+def undefined(graph: Graph, result: Result) -> bool:
+    """Tell whether a step leaves any nan."""
+    left = (plain(result[name]) for name in leaving(graph) if name in result.values)
+    return any(bool(value.sum().isnan()) for value in left)
 
 
 def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -94,7 +158,7 @@ def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[s
     ]
 
 
-def _check_starts(before: Graph, after: Graph) -> None:
+def check_starts(before: Graph, after: Graph) -> None:
     """Refuse graphs that start from tensors of one name and different types."""
     types = {d.tensor.name: (d.tensor.dtype, d.tensor.shape) for d in before.tensors}
     for declared in after.tensors:

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from irgraph.execute.ranges import Range, Starts, integer_rules
+from irgraph.execute.signs import positive_buffers
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
+
+TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
+"""How values are drawn: floats that are not parameters between 0 and 1; of both signs; of many
+magnitudes, with zeros; of both signs, with nan in what the step is given."""
+
+SMALLEST = -12
+"""The smallest magnitude of single elements that are drawn wide, as a power of ten."""
+
+LARGEST = 10.0
+"""Magnitude of the largest and of the smallest element of what is drawn wide and no parameter."""
+
+SPECIAL = 8
+"""Of so many elements one is zero, or nan, where such are drawn."""
+
+SPAN = 100
+"""Integers, and single numbers, that no op asks anything of lie within plus and minus this."""
 
 
 class Drawer:
     """Draws values; equal names get equal values in every graph where they serve alike.
 
-    Parameters lie within plus or minus one over the root of their fan-in, everything else within
-    0 and 1 (optimizer state must often not be negative). Integers are 0 or 1, unless an op takes
-    them as row numbers, classes or the starts of bags.
+    Parameters lie within plus or minus one over the root of their fan-in. What a step takes the
+    root or the logarithm of is never negative.
     """
 
-    def __init__(self, graph: Graph, seed: int) -> None:
+    def __init__(self, graph: Graph, seed: int, manner: str = TAME) -> None:
         self._seed = seed
+        self._manner = manner
         self._rules: Mapping[str, Sequence[Range | Starts]] = integer_rules(graph)
+        self._positive = positive_buffers(graph)
+        given = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
+        self._undefined = "input" if "input" in given else "param"
 
     def generator(self, *key: object) -> torch.Generator:
         """Return a source of random numbers of its own for a key."""
@@ -38,24 +59,62 @@ class Drawer:
         rules = sorted(self._rules.get(buffer, ()), key=_strictness)
         for number, rule in enumerate(rules):
             source = self.generator(rule.tensor.name, rule.tensor.offset, number)
-            shape = tuple(map(int, rule.tensor.shape))
             view = view_of(storage, rule.tensor, shift)
-            if isinstance(rule, Range):
-                view.copy_(torch.randint(max(rule.below, 1), shape, generator=source))
-            else:
-                view.copy_(_starts(rule, source))
+            view.copy_(self._obeying(rule, source))
+
+    def _obeying(self, rule: Range | Starts, source: torch.Generator) -> Torch:
+        if isinstance(rule, Starts):
+            return _starts(rule, source)
+        shape = tuple(map(int, rule.tensor.shape))
+        values = torch.randint(max(rule.below, 1), shape, generator=source)
+        if rule.besides is not None and self._manner == WIDE:
+            values[_some(shape, source)] = rule.besides
+        return values
 
     def _values(self, tensor: Tensor, role: str) -> Torch:
         shape = tuple(map(int, tensor.shape))
         dtype = DTYPES[tensor.dtype]
         source = self.generator(tensor.name)
         if not (dtype.is_floating_point or dtype.is_complex):
-            return torch.randint(2, shape, generator=source)
-        values = torch.rand(shape, generator=source)
+            return self._integers(dtype, shape, source)
+        positive = role != "param" and (self._manner == TAME or tensor.buffer in self._positive)
+        values = torch.rand(shape, generator=source, dtype=torch.float64)
+        if not positive:
+            values.mul_(2).sub_(1).mul_(1 if shape else SPAN)
         if role == "param":
             fan = max(tensor.numel // max(shape[0], 1), 1) if shape else 1
-            return values.sub_(0.5).mul_(2 * min(fan**-0.5, 0.5))
+            values.mul_(min(fan**-0.5, 0.5))
+        if self._manner == WIDE and shape:
+            ends = () if role == "param" else (0.0 if positive else -LARGEST, LARGEST)
+            return self._spread(values, source, ends)
+        if self._manner == UNDEFINED and role == self._undefined:
+            values[_some(shape, source)] = math.nan
         return values
+
+    def _spread(self, values: Torch, source: torch.Generator, ends: Sequence[float]) -> Torch:
+        """Give a tensor a magnitude, a quarter of its elements one of their own, and zeros."""
+        whole, each = (
+            torch.rand(n, generator=source, dtype=torch.float64) for n in ((), values.shape)
+        )
+        own = torch.where(each < 0.25, SMALLEST * 4 * each, -3 * whole)
+        values.mul_(10**own)
+        values[_some(tuple(values.shape), source)] = 0
+        flat = values.view(-1)
+        if ends and len(flat) > 1:
+            flat[flat.argmin()], flat[flat.argmax()] = ends
+        return values
+
+    def _integers(self, dtype: torch.dtype, shape: Sequence[int], source: torch.Generator) -> Torch:
+        if dtype == torch.bool or self._manner == TAME:
+            return torch.randint(2, tuple(shape), generator=source)
+        low = max(-SPAN, torch.iinfo(dtype).min)
+        return torch.randint(low, SPAN + 1, tuple(shape), generator=source)
+
+
+def _some(shape: Sequence[int], source: torch.Generator) -> Torch:
+    """Return which elements are special: one of a few, at least one of several."""
+    drawn = torch.rand(tuple(shape), generator=source)
+    return (drawn * SPECIAL < 1) | ((drawn == drawn.amin()) & (drawn.numel() > 1))
 
 
 def _strictness(rule: Range | Starts) -> tuple[bool, int]:

@@ -11,7 +11,7 @@ import torch
 
 from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.execute.callables import computations, place_of
-from irgraph.execute.draw import Drawer
+from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import (
     DTYPES,
@@ -22,15 +22,14 @@ from irgraph.execute.torch_values import (
     view_of,
 )
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import LOOKUPS, UNFILLED, is_label
+from irgraph.ir.leaving import LOOKUPS, READS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
-Change = Callable[[Tensor, Torch], None]
-"""Changes a result where it lies."""
+Watch = Callable[[Op, Mapping[str, Torch]], None]
+"""Is told of each op once it ran, with the value of every name so far; may change values."""
 
 
 def run(
@@ -38,12 +37,13 @@ def run(
     inputs: Mapping[str, Any],
     seed: int,
     ranks: int = 1,
-    change: Change | None = None,
+    watch: Watch | None = None,
+    manner: str = TAME,
 ) -> Result:
     """Run a graph; ``irgraph.execute.execute`` says what is taken and raised.
 
-    Collectives act as if ``ranks`` processes held the same values; ``change`` is told of all that
-    an op made or wrote, but for views.
+    Collectives act as if ``ranks`` processes held the same values; ``manner`` says how values are
+    drawn.
     """
     known = graph.by_name
     for name in inputs:
@@ -51,22 +51,34 @@ def run(
             near = difflib.get_close_matches(name, list(known), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
-    with _alone():
-        machine = Machine(graph, inputs, seed, ranks, change)
+    held = {tensor.dtype for tensor in known.values()}
+    with _alone(torch.float64 if "f64" in held and "f32" not in held else torch.float32):
+        machine = Machine(graph, inputs, Drawer(graph, seed, manner), ranks, watch)
         machine.run()
-    return Result(machine.values, machine.initial)
+    return Result(machine.values, machine.initial, machine.read)
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Compute on one thread, without autograd, and leave torch's settings as they were."""
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: sums over several come out differently from run to run."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # sums over several threads come out differently from run to run
+    torch.set_num_threads(1)
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            yield
+        yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def _alone(default: torch.dtype) -> Iterator[None]:
+    """Compute without autograd, and leave torch's settings as they were."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        with one_thread(), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 class Machine:
@@ -76,17 +88,18 @@ class Machine:
         self,
         graph: Graph,
         inputs: Mapping[str, Any],
-        seed: int,
+        drawer: Drawer,
         ranks: int = 1,
-        change: Change | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.graph = graph
-        self.change = change
+        self.watch = watch
         self.inputs = inputs
         self.values: dict[str, Torch] = {}
         self.initial: dict[str, Torch] = {}
+        self.read: dict[str, list[Torch]] = {}
         self._draws: dict[str, int] = {}
-        self._drawer = Drawer(graph, seed)
+        self._drawer = drawer
         self._how = computations(graph, ranks)
         self._declare()
 
@@ -141,6 +154,9 @@ class Machine:
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._failed(op, f"{op.name} cannot be executed: {first}") from error
+        if op.name in READS:
+            for tensor in op.inputs:
+                self.read.setdefault(tensor.name, []).append(self.values[tensor.name].clone())
         outputs = self._outputs(op, made)
         if len(outputs) < len(op.results):
             raise self._failed(
@@ -155,9 +171,8 @@ class Machine:
                     raise self._failed(op, f"{op.name} gave another number of tensors in a list")
                 for one, item in zip(result, value, strict=True):
                     self._bind(op, one, item, internal)
-        if self.change is not None and not is_view(op):
-            for tensor in (*op.outputs, *written_by(op)):
-                self.change(tensor, self.values[tensor.name])
+        if self.watch is not None:
+            self.watch(op, self.values)
 
     def _seed(self, op: Op) -> None:
         """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from irgraph.execute.records import DECLARED, Compared, Result
-from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.execute.torch_values import Torch
 from irgraph.ir.tensor import Tensor
 
 ROUNDING = 4
@@ -63,35 +63,49 @@ class Pair:
             return Compared(*about, problem=f"its type differs: {sizes}")
         if not first.numel():
             return Compared(*about, changed=False)
-        if not (math.isfinite(largest(first)) and math.isfinite(largest(second))):
-            return self._unusual(about)
-        change = measure.norm(first if self.start is None else first - self.start)
-        equal = torch.equal(first, second)
+        start = self.start
+        equal = torch.equal(first, second)  # never where there is nan
+        if not equal and not (math.isfinite(largest(first)) and math.isfinite(largest(second))):
+            if not _alike_unusual(first, second):
+                return Compared(
+                    *about, problem="it holds nan or infinity, and not at the same places"
+                )
+            usual = first.isfinite()
+            first, second = first.where(usual, 0), second.where(usual, 0)
+            start = start if start is None else start.where(usual, 0)
+            equal = torch.equal(first, second)
+        change = measure.norm(first if start is None else first - start)
+        if equal and not math.isfinite(change):
+            return Compared(*about)
         differs = 0.0 if equal else measure.norm(_wide(first) - _wide(second))
         relative = differs / change if change else math.inf if differs else 0.0
-        rounding = self._rounding(measure)
+        rounding = self._rounding(measure, first)
         allowed = measure.tolerance * change + rounding + besides if measure.tolerance else 0.0
         if not _continuous(first):
             allowed = 0.0
         return Compared(*about, differs, relative, allowed, change > TELLING * rounding)
 
-    def _rounding(self, measure: Measure) -> float:
+    def _rounding(self, measure: Measure, value: Torch) -> float:
         """Return what rounding alone may change."""
-        if not _continuous(self.values[0]):
+        if not _continuous(value):
             return 0.0
-        scale = largest(self.values[0])
+        scale = largest(value)
         if self.kind == "gradient":
             scale = max(scale, measure.gradient)
-        return ROUNDING * float(torch.finfo(DTYPES[self.tensor.dtype]).eps) * scale
+        return ROUNDING * float(torch.finfo(value.dtype).eps) * scale
 
-    def _unusual(self, about: tuple[str, str, str, str]) -> Compared:
-        """Compare tensors with nan or infinity: they must have the same, at the same places."""
-        first, second = self.values
-        if torch.equal(first.isnan(), second.isnan()) and torch.equal(
-            first.nan_to_num(0.0, math.inf, -math.inf), second.nan_to_num(0.0, math.inf, -math.inf)
-        ):
-            return Compared(*about)
-        return Compared(*about, problem="it holds nan or infinity, and is not equal")
+
+def _alike_unusual(first: Torch, second: Torch) -> bool:
+    """Tell whether two tensors have nan and infinities at the same places."""
+    return all(torch.equal(test(first), test(second)) for test in (torch.isnan, _up, _down))
+
+
+def _up(value: Torch) -> Torch:
+    return value == math.inf
+
+
+def _down(value: Torch) -> Torch:
+    return value == -math.inf
 
 
 def plain(value: Torch) -> Torch:

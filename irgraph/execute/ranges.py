@@ -19,10 +19,11 @@ COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Elements of ``tensor`` are at least 0 and below ``below``."""
+    """Elements of ``tensor`` are at least 0 and below ``below``, or ``besides``, if that is any."""
 
     tensor: Tensor
     below: int
+    besides: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,9 @@ def _classes(given: Mapping[str, Value]) -> Iterator[Range]:
     if not isinstance(scores, Tensor) or not scores.rank:
         return
     if isinstance(target, Tensor) and target.dtype.startswith(("i", "u")):
-        yield Range(target, scores.shape[min(1, scores.rank - 1)])
+        ignored = given.get("ignore_index")
+        besides = ignored if isinstance(ignored, int) else None
+        yield Range(target, scores.shape[min(1, scores.rank - 1)], besides)
     classes = given.get("num_classes")
     if isinstance(classes, int):
         yield Range(scores, classes)

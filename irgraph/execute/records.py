@@ -18,10 +18,12 @@ class Result:
     Attributes:
         values: every tensor by name, as it was at the end of the step.
         initial: what the step started from: declared tensors, and memory that no op fills.
+        read: by name, the values of a tensor each time that the host read it.
     """
 
     values: Mapping[str, Any]
     initial: Mapping[str, Any]
+    read: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401  (a torch tensor)
         """Return a tensor's value at the end of the step."""
@@ -76,6 +78,31 @@ class Compared:
 
 DECLARED = ("param", "state", "input")
 
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many of how many the drawn values exercised, in the first graph.
+
+    Attributes:
+        ops: ops on which something that leaves the step depends, and whose results were more than
+            zeros on some draw; of all that compute.
+        branches: ways that elements of ReLUs, comparisons and choices went; two for each op.
+        elements: elements of what the step leaves that it changed or made other than zero, on the
+            draw where that share is largest.
+    """
+
+    ops: tuple[int, int] = (0, 0)
+    branches: tuple[int, int] = (0, 0)
+    elements: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        """Return one line, such as ``exercised 31 of 33 ops, 12 of 12 branches, ...``."""
+        ops, branches = (f"{some} of {of}" for some, of in (self.ops, self.branches))
+        some, of = self.elements
+        taken = f"{branches} branches, " * (self.branches[1] > 0)
+        return f"exercised {ops} ops, {taken}{some / of if of else 1:.0%} of elements"
+
+
 NEEDED = {"host": "the host reads it", "returned": "the step returns it"}
 """Kinds of tensors that a rewrite may not leave out, and why."""
 
@@ -92,6 +119,7 @@ class Comparison:
         precision: the coarsest element type, and the share of its change that a tensor may differ
             by; types shorter than f32 allow what their roundings scatter besides.
         notes: sizes and other facts about this run.
+        coverage: what the values exercised.
     """
 
     compared: Sequence[Compared]
@@ -100,6 +128,7 @@ class Comparison:
     exact: bool = True
     precision: tuple[str, float] = ("f32", 0.0)
     notes: Sequence[str] = field(default_factory=tuple)
+    coverage: Coverage = field(default_factory=lambda: Coverage())
 
     @property
     def different(self) -> list[Compared]:
@@ -142,6 +171,7 @@ class Comparison:
         if unchanged:
             yield f"changed too little by these values to say much: {_names(unchanged)}"
         yield ", ".join(self.notes)
+        yield str(self.coverage) if self.coverage.ops[1] else ""
 
     def _agreement(self) -> str:
         if self.exact:

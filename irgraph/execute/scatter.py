@@ -20,7 +20,9 @@ from irgraph.execute.machine import run
 from irgraph.execute.torch_values import Torch
 from irgraph.execute.widen import SHORT, short_types, spelled_out, widened
 from irgraph.ir.dtypes import DIGITS
+from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 UNIT = {name: 2.0 ** -DIGITS[name] for name in SHORT}
@@ -68,7 +70,13 @@ class _Rounding:
         self.types = types
         self.source = torch.Generator().manual_seed(seed)
 
-    def __call__(self, tensor: Tensor, value: Torch) -> None:
+    def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
+        if is_view(op):
+            return
+        for tensor in (*op.outputs, *written_by(op)):
+            self._round(tensor, values[tensor.name])
+
+    def _round(self, tensor: Tensor, value: Torch) -> None:
         held = value if value.layout == torch.strided else value._values()
         kind = self.types.get(tensor.name)
         if kind is None or not held.is_floating_point():

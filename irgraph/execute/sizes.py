@@ -38,13 +38,13 @@ def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
 
 
 def small_sizes(
-    graphs: Sequence[Graph], dims: Mapping[str, int], rows: int, limit: int
+    graphs: Sequence[Graph], dims: Mapping[str, int], rows: int, limit: int, most: int = SMALL
 ) -> tuple[list[Graph], list[str]]:
     """Return graphs at small sizes, the same in each, and a sentence for each choice.
 
-    Dimensions that are not given become 8, or stay below that. If a graph would take more than
-    256 MiB (or ``limit``), tables with more than ``rows`` rows are cut to that, with all that
-    bears their number of rows.
+    Dimensions that are not given become ``most``, or stay below that. If a graph would take
+    more than 256 MiB (or ``limit``), tables with more than ``rows`` rows are cut to that, with all
+    that bears their number of rows.
     """
     known = {name for graph in graphs for name in graph.dims}
     for name in dims:
@@ -53,7 +53,7 @@ def small_sizes(
             raise fail(
                 message, hint=f"dimensions: {', '.join(sorted(known)) or 'none'}", exit_code=2
             )
-    sizes = {name: min(SMALL, *(g.dims.get(name, SMALL) for g in graphs)) for name in sorted(known)}
+    sizes = {name: min(most, *(g.dims.get(name, most) for g in graphs)) for name in sorted(known)}
     sizes.update(dims)
     small = [
         resized(graph, {name: size for name, size in sizes.items() if name in graph.dims})

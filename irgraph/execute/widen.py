@@ -1,8 +1,9 @@
-"""A graph in f32: the same steps without what short floating types round away."""
+"""A graph in f64 or f32: the same steps without what short floating types round away."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from irgraph.ir.dtypes import DIGITS, ITEMSIZE
 from irgraph.ir.edit import Edit, map_value
@@ -12,7 +13,13 @@ from irgraph.ir.tensor import DType, Tensor
 from irgraph.ir.tf32 import PLAIN, factors, plain_name, products_in_tf32
 
 SHORT = tuple(name for name, digits in DIGITS.items() if digits < DIGITS["f32"])
-"""Types that are computed as f32."""
+"""Types shorter than f32."""
+
+WIDE = {
+    "f32": dict.fromkeys(SHORT, "f32"),
+    "f64": dict.fromkeys((*SHORT, "f32"), "f64") | {"c64": "c128"},
+}
+"""What types become in a graph that is widened to a type."""
 
 
 def short_types(graph: Graph) -> set[str]:
@@ -21,13 +28,12 @@ def short_types(graph: Graph) -> set[str]:
     return computed | {tensor.dtype for tensor in graph.by_name.values()} & set(SHORT)
 
 
-def widened(graph: Graph) -> Graph:
-    """Return the graph with f32 in place of every shorter floating type."""
-    if not short_types(graph):
-        return graph
-    declared = tuple(replace(d, tensor=_tensor(d.tensor)) for d in graph.tensors)
-    returned = map_value(graph.returned, _tensor)
-    return replace(graph, tensors=declared, ops=tuple(map(_op, graph.ops)), returned=returned)
+def widened(graph: Graph, wide: str = "f32") -> Graph:
+    """Return the graph with ``wide`` (f32 or f64) in place of every shorter floating type."""
+    made = _Widened(WIDE[wide])
+    declared = tuple(replace(d, tensor=made.tensor(d.tensor)) for d in graph.tensors)
+    returned = map_value(graph.returned, made.tensor)
+    return replace(graph, tensors=declared, ops=tuple(map(made.op, graph.ops)), returned=returned)
 
 
 def spelled_out(graph: Graph) -> Graph:
@@ -49,27 +55,32 @@ def spelled_out(graph: Graph) -> Graph:
     return edit.commit()
 
 
-def _tensor(tensor: Tensor) -> Tensor:
-    if tensor.dtype not in SHORT:
-        return tensor
-    offset = tensor.offset * ITEMSIZE["f32"] // tensor.itemsize
-    return replace(tensor, dtype="f32", offset=offset)
+@dataclass(frozen=True)
+class _Widened:
+    """Gives tensors, arguments and products other types."""
 
+    types: Mapping[str, str]
 
-def _literal(name: str, value: Value) -> Value:
-    if isinstance(value, DType):
-        return DType("f32") if value in SHORT else value
-    if name == "half_to_float":
-        return False
-    return map_value(value, _tensor)
+    def tensor(self, tensor: Tensor) -> Tensor:
+        wide = self.types.get(tensor.dtype)
+        if wide is None:
+            return tensor
+        offset = tensor.offset * ITEMSIZE[wide] // tensor.itemsize
+        return replace(tensor, dtype=wide, offset=offset)
 
+    def literal(self, name: str, value: Value) -> Value:
+        if isinstance(value, DType):
+            return DType(self.types.get(value, value))
+        if name == "half_to_float":
+            return False
+        return map_value(value, self.tensor)
 
-def _op(op: Op) -> Op:
-    return replace(
-        op,
-        name=plain_name(op.name),
-        operands=map_value(op.operands, _tensor),
-        results=map_value(op.results, _tensor),
-        attributes={name: _literal(name, value) for name, value in op.attributes.items()},
-        body=tuple(map(_op, op.body)),
-    )
+    def op(self, op: Op) -> Op:
+        return replace(
+            op,
+            name=plain_name(op.name),
+            operands=map_value(op.operands, self.tensor),
+            results=map_value(op.results, self.tensor),
+            attributes={name: self.literal(name, value) for name, value in op.attributes.items()},
+            body=tuple(map(self.op, op.body)),
+        )

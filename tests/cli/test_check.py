@@ -43,8 +43,8 @@ def test_a_rewrite_that_is_right_is_the_same(run: Callable, step: Path, tmp_path
     ran = run("check", step, after)
     assert ran.code == 0
     first, second, *_ = ran.out.splitlines()
-    assert first.startswith("same: 1 tensor (1 param) within 0.0001 of their")
-    assert second == "at B = 8, seed 0"
+    assert first.startswith("same: 1 tensor (1 param) within 1e-09 of their")
+    assert second == "at B = 8; B = 5; B = 3, 3 draws from seed 0"
     assert "top.weight" not in ran.out
     assert '%w "top.weight"' in run("check", step, after, "--all").out
 
@@ -54,7 +54,7 @@ def test_one_that_is_wrong_differs(run: Callable, step: Path, tmp_path: Path) ->
     assert ran.code == 1
     first, second, *_ = ran.out.splitlines()
     assert first == (
-        "different: 1 of 1 tensor (1 param) by more than 0.0001 of their change and rounding (f32)"
+        "different: 1 of 1 tensor (1 param) by more than 1e-09 of their change and rounding (f64)"
     )
     assert second.startswith('  param %w "top.weight" : f32[6, 5]: differs by ')
     assert second.endswith("is allowed")
@@ -73,7 +73,7 @@ def test_sizes_and_seed_are_taken(run: Callable, step: Path) -> None:
     ran = run("check", step, step, "--dim", "B=3", "--seed", "5")
     assert ran.out.splitlines()[:2] == [
         "same: 1 tensor (1 param) equal to the bit",
-        "at B = 3, seed 5",
+        "at B = 3, 3 draws from seed 5",
     ]
 
 

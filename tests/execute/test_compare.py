@@ -174,7 +174,8 @@ def test_a_graph_is_the_same_as_itself(make: Callable[..., Step]) -> None:
     graph = capture(make(2, "meta"), device="meta").graph
     result = compare(graph, graph, seed=3)
     assert (result.same, result.exact) == (True, True)
-    assert {one.kind for one in result.compared} == {"param", "state", "gradient", "returned"}
+    kinds = {one.kind for one in result.compared} - {"host"}
+    assert kinds == {"param", "state", "gradient", "returned"}
     assert any(one.changed for one in result.compared if one.kind == "param")
 
 
@@ -265,7 +266,7 @@ def test_nan_where_there_were_numbers_is_caught() -> None:
         "%y = aten.log(%n) : f32[9] in $y\n"
     )
     assert [one.problem for one in compare(before, after).different] == [
-        "it holds nan or infinity, and is not equal"
+        "it holds nan or infinity, and not at the same places"
     ]
 
 
@@ -289,8 +290,8 @@ def test_casts_of_products_change_nothing_but_the_type() -> None:
         after = rewrite(graph, "cast-gemms").graph
         result = compare(graph, after)
         assert result.same, str(result)
-        assert result.precision[0] == "f32"
-        assert "bf16 computed as f32: what casts lose is not judged" in result.notes
+        assert result.precision[0] == "f64"
+        assert "bf16 computed as f64: what casts lose is not judged" in result.notes
 
 
 def test_casts_of_products_stay_within_their_type() -> None:
@@ -317,7 +318,7 @@ def test_products_in_tf32_round_what_exact_ones_do_not(make: Callable[[], Graph]
     after = rewrite(graph, "cast-gemms(narrow = tf32)").graph
     wide, rounded = compare(graph, after), compare(graph, after, widen=False)
     assert (wide.same, wide.exact) == (True, True)
-    assert "tf32 computed as f32: what casts lose is not judged" in wide.notes
+    assert "tf32 computed as f64: what casts lose is not judged" in wide.notes
     assert rounded.same and rounded.precision == ("tf32", 1e-4)
     assert max(one.relative for one in rounded.compared) > 2 * TOLERANCE
 
@@ -362,9 +363,9 @@ def test_reductions_that_both_have_must_come_in_time() -> None:
 
 
 def test_what_hardly_changes_is_said_to_say_little() -> None:
-    text = "param %w : f32[9] in $w\ninput %g : f32[9] in $g\naten.add_(%w!, %g, alpha = 1e-09)\n"
+    text = "param %w : f32[9] in $w\ninput %g : f32[9] in $g\naten.add_(%w!, %g, alpha = 1e-16)\n"
     result = compare(
-        model(text), model(text.replace("1e-09", "2e-09") + "%n = aten.neg(%w) : f32[9] in $n\n")
+        model(text), model(text.replace("1e-16", "2e-16") + "%n = aten.neg(%w) : f32[9] in $n\n")
     )
     assert "changed too little by these values to say much: %w" in result.lines()
 

@@ -21,7 +21,9 @@ SHOWN = 12
 
 SizesOption = Annotated[
     list[str] | None,
-    typer.Option("--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; default 8)."),
+    typer.Option(
+        "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; else at 8, 5 and 3)."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial values of both.")]
 
@@ -41,8 +43,9 @@ def check(
         float,
         typer.Option("--limit", min=0, callback=finite, help="Memory limit of each model in GiB."),
     ] = 2.0,
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Times that values are drawn.")] = 3,
     narrow: Annotated[
-        bool, typer.Option("--narrow", help="Compute in f16, bf16 … as written, not in f32.")
+        bool, typer.Option("--narrow", help="Compute in f32, f16, bf16 … as written, not in f64.")
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")
@@ -60,6 +63,7 @@ def check(
         rows=rows,
         limit=int(limit * 2**30),
         widen=not narrow,
+        draws=draws,
     )
     if json:
         write_json(as_json(result))
@@ -96,6 +100,7 @@ def as_json(result: Comparison) -> dict[str, Any]:
         "only_after": [list(pair) for pair in result.only_after],
         "lost": result.lost,
         "notes": list(result.notes),
+        "coverage": asdict(result.coverage),
     }
 
 

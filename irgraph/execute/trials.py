@@ -1,0 +1,132 @@
+"""Two graphs on several draws of values and at several sizes, up to the first that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import IrgraphError
+from irgraph.execute.callables import reduces
+from irgraph.execute.comparison import Trial, check_starts, compare, undefined
+from irgraph.execute.coverage import Observer
+from irgraph.execute.draw import SIGNED, TAME, UNDEFINED, WIDE
+from irgraph.execute.machine import one_thread, run
+from irgraph.execute.records import Compared, Comparison, Coverage, Result
+from irgraph.execute.sizes import SMALL, memory, small_sizes
+from irgraph.execute.widen import short_types, widened
+from irgraph.ir.graph import Graph
+
+DRAWS = 3
+"""Draws of values, unless another number is asked for."""
+
+MANNERS = (SIGNED, WIDE, UNDEFINED)
+SIZES = (SMALL, 5, 3)
+"""How values are drawn, and the size of every dimension that is not given; they take turns."""
+
+WIDTHS = ("f64", "f32")
+"""What shorter floating types are computed as: the first in which torch has all the kernels."""
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What is tried; ``irgraph.execute.compare`` says what each setting means."""
+
+    before: Graph
+    after: Graph
+    seed: int
+    dims: Mapping[str, int]
+    rows: int
+    limit: int
+    widen: bool
+
+    def compared(self, draws: int) -> Comparison:
+        """Run both graphs on several draws, up to the first on which they differ."""
+        with one_thread():
+            return self._compared(draws)
+
+    def _compared(self, draws: int) -> Comparison:
+        widths: Sequence[str] = WIDTHS if self.widen else ("",)
+        observer = Observer(self.before)
+        found: list[Comparison] = []
+        notes: list[str] = []
+        for number in range(draws):
+            try:
+                trial, told, widths = self._started(number, widths, observer)
+            except IrgraphError as error:
+                if number == 0:
+                    raise
+                notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
+                continue
+            found.append(compare(trial))
+            notes += told
+            if not found[-1].same:
+                break
+        seeded = f"{len(found)} draw{'s' * (len(found) > 1)} from seed {self.seed}"
+        return _merged(found, observer.coverage(), [*_sizes_first(notes), seeded])
+
+    def _started(
+        self, number: int, widths: Sequence[str], observer: Observer
+    ) -> tuple[Trial, list[str], Sequence[str]]:
+        """Run the first graph; say in which width."""
+        size = SIZES[number % len(SIZES)]
+        small, notes = small_sizes(
+            (self.before, self.after), self.dims, self.rows, self.limit, size
+        )
+        check_starts(*small)
+        short = sorted(set().union(*map(short_types, small)))
+        for width in widths:
+            before, after = (widened(g, width) if width else g for g in small)
+            if width != widths[-1] and max(memory(before), memory(after)) > self.limit:
+                continue
+            ranks = 2 if reduces(before) and reduces(after) else 1
+            try:
+                first, manner = self._first(before, number, ranks, observer)
+            except IrgraphError:
+                if width == widths[-1]:
+                    raise
+                continue
+            if width and short:
+                told = f"{' and '.join(short)} computed as {width}: what casts lose is not judged"
+                notes.append(told)
+            trial = Trial(before, after, first, self._seed(number), ranks, manner, small[0])
+            return trial, notes, (width,)
+        raise AssertionError("no width is tried")
+
+    def _first(
+        self, before: Graph, number: int, ranks: int, observer: Observer
+    ) -> tuple[Result, str]:
+        """Run the first graph on values that give it no nan of its own, if there are any."""
+        manner = MANNERS[number % len(MANNERS)] if self.widen else SIGNED
+        seed = self._seed(number)
+        first = run(before, {}, seed, ranks, observer.watching(before), manner)
+        if manner != UNDEFINED and undefined(before, first):
+            manner = TAME
+            first = run(before, {}, seed, ranks, observer.watching(before), manner)
+        observer.saw(before, first)
+        return first, manner
+
+    def _seed(self, number: int) -> int:
+        return self.seed + 1_000_003 * number
+
+
+def _sizes_first(notes: Sequence[str]) -> Iterator[str]:
+    """Yield each note once, and those on sizes as one: ``at B = 8; B = 5; B = 3``."""
+    sizes = [note.removeprefix("at ") for note in notes if note.startswith("at ")]
+    if sizes:
+        yield "at " + "; ".join(dict.fromkeys(sizes))
+    yield from dict.fromkeys(note for note in notes if not note.startswith("at "))
+
+
+def _merged(found: Sequence[Comparison], coverage: Coverage, notes: Sequence[str]) -> Comparison:
+    """Return what several draws showed together: of each tensor the worst."""
+    worst: dict[tuple[str, str], Compared] = {}
+    for one in (one for each in found for one in each.compared):
+        known = worst.setdefault((one.kind, one.name), one)
+        chosen = max(known, one, key=_badness)
+        changed = known.changed or one.changed
+        worst[one.kind, one.name] = replace(chosen, changed=changed)
+    return replace(found[-1], compared=list(worst.values()), notes=tuple(notes), coverage=coverage)
+
+
+def _badness(one: Compared) -> tuple[bool, float]:
+    return not one.same, one.absolute / one.allowed if one.allowed else one.absolute

@@ -1,0 +1,193 @@
+"""Mutants that compute the same on whatever a step may be given, and why: each proof is a rule.
+
+A rule looks at the changed op alone or at what depends on it; none runs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from irgraph.execute.coverage import reaching
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value, tensors_in
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+from tests.execute.mutants import Mutant
+
+Arguments = Mapping[str, Value]
+
+
+def proof(before: Graph, mutant: Mutant) -> str:
+    """Return why a mutant computes what the step does, ``""`` where nothing says so."""
+    return next((why for rule in RULES for why in rule(before, mutant)), "")
+
+
+def _dead(before: Graph, mutant: Mutant) -> Iterator[str]:
+    places = {id(op): place for place, op in enumerate(before.leaves())}
+    made = {id(op): place for place, op in enumerate(mutant.graph.leaves())}
+    new = mutant.new
+    if places[id(mutant.old)] in reaching(before):
+        return
+    if new is None or made[id(new)] not in reaching(mutant.graph):
+        yield "nothing that leaves the step depends on it"
+
+
+def _same_bytes(before: Graph, mutant: Mutant) -> Iterator[str]:
+    old, new = mutant.old, mutant.new
+    if new is None:
+        return
+    if is_view(old) and is_view(new) and new.base not in ("_neg_view", "_conj"):
+        yield "both give a name to the same bytes"
+    same = all(
+        _bytes(old, before, name) == _bytes(new, before, name)
+        for name in _differing(before, mutant)
+    )
+    if old.name == new.name and same and old.operands != new.operands:
+        yield "it takes the same bytes under another name"
+
+
+def _bytes(op: Op, graph: Graph, name: str) -> object:
+    value = _arguments(op, graph).get(name)
+    return [
+        (t.buffer, t.offset, t.shape, t.strides, t.dtype) for t in tensors_in((value,))
+    ] or value
+
+
+WITHOUT_VALUES = {"detach_": "it changes what autograd keeps, no value"}
+
+
+def _without_values(before: Graph, mutant: Mutant) -> Iterator[str]:
+    why = WITHOUT_VALUES.get(mutant.old.base, "")
+    if why and (mutant.new is None or mutant.new.base == mutant.old.base):
+        yield why
+
+
+def _arguments(op: Op, graph: Graph) -> dict[str, Any]:
+    schema = resolve(op, graph.schemas)
+    assert schema is not None
+    return {argument.name: value for argument, value in bind(schema, op)}
+
+
+def _differing(graph: Graph, mutant: Mutant) -> set[str]:
+    """Return the arguments that differ between two calls of one op."""
+    assert mutant.new is not None
+    old, new = _arguments(mutant.old, graph), _arguments(mutant.new, graph)
+    return {name for name in {*old, *new} if old.get(name) != new.get(name)}
+
+
+def _training(given: Arguments) -> bool:
+    return bool(given.get("train", given.get("training")))
+
+
+def _always(given: Arguments) -> bool:
+    return True
+
+
+def _sums(given: Arguments) -> bool:
+    return not given.get("mode", 0)
+
+
+MAXIMA = "which elements were largest matters to the backward of a maximum alone"
+MEANS = "what bags hold matters to the backward of a mean alone"
+FORWARD_BAGS = "what a bag's gradient is scaled by, or skips, is its backward's affair"
+SHAPE_ONLY = "of that operand the backward takes the sizes alone"
+SAVED = "in training the backward takes the mean and deviation that the forward saved"
+
+INERT: Mapping[tuple[str, str], tuple[str, Callable[[Arguments], bool]]] = {
+    ("embedding", "padding_idx"): (FORWARD_BAGS, _always),
+    ("embedding", "scale_grad_by_freq"): (FORWARD_BAGS, _always),
+    ("embedding", "sparse"): (FORWARD_BAGS, _always),
+    ("_embedding_bag", "scale_grad_by_freq"): (FORWARD_BAGS, _always),
+    ("_embedding_bag", "sparse"): (FORWARD_BAGS, _always),
+    ("_embedding_bag_backward", "maximum_indices"): (MAXIMA, _sums),
+    ("_embedding_bag_backward", "bag_size"): (MEANS, _sums),
+    ("max_pool2d_with_indices_backward", "self"): (SHAPE_ONLY, _always),
+    ("nll_loss_backward", "self"): (SHAPE_ONLY, _always),
+    ("native_batch_norm_backward", "running_mean"): (SAVED, _training),
+    ("native_batch_norm_backward", "running_var"): (SAVED, _training),
+    ("native_batch_norm_backward", "eps"): (SAVED, _training),
+}
+"""Arguments on whose value no result depends, why, and where that holds."""
+
+
+def _inert(before: Graph, mutant: Mutant) -> Iterator[str]:
+    if mutant.new is None or mutant.old.name != mutant.new.name:
+        return
+    given = _arguments(mutant.old, before)
+    changed = _differing(before, mutant)
+    known = [INERT.get((mutant.old.base, name), ("", _always)) for name in changed]
+    if known and all(why and holds(given) for why, holds in known):
+        yield known[0][0]
+
+
+def _no_row(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """No row has a negative number."""
+    if mutant.new is None or _differing(before, mutant) != {"padding_idx"}:
+        return
+    if mutant.old.name != mutant.new.name or not mutant.old.base.startswith("_embedding_bag"):
+        return
+    numbers = [_arguments(op, before).get("padding_idx", -1) for op in (mutant.old, mutant.new)]
+    if all(number < 0 for number in numbers):
+        yield "no row has a negative number, so that none is left out"
+
+
+SYNONYMS = (
+    {"alias", "detach", "lift_fresh"},
+    {"addmm", "_sparse_addmm"},
+    {"_embedding_bag", "_embedding_bag_forward_only"},
+)
+"""Ops that are defined as one another on dense tensors, but for what autograd keeps."""
+
+
+def _synonyms(before: Graph, mutant: Mutant) -> Iterator[str]:
+    old, new = mutant.old, mutant.new
+    if new is not None and any({old.base, new.base} <= names for names in SYNONYMS):
+        yield "two names of one operator"
+
+
+def _permuted(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """A series over lists is the same in any order."""
+    old, new = mutant.old, mutant.new
+    if new is None or old.name != new.name or not old.base.startswith("_foreach_"):
+        return
+    lists = [[v for v in op.operands if isinstance(v, tuple)] for op in (old, new)]
+    rows = [sorted(zip(*map(_names, each), strict=True)) for each in lists]
+    if not old.outputs and rows[0] == rows[1]:
+        yield "the series does the same in another order"
+
+
+def _names(tensors: tuple[Value, ...]) -> list[str]:
+    return [tensor.name for tensor in tensors if isinstance(tensor, Tensor)]
+
+
+def _shifted(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """A batch norm in training takes away what a bias before it adds."""
+    norms = [op for op in before.leaves() if op.name == "aten.native_batch_norm_backward"]
+    given = [op for op in norms if _training(_arguments(op, before))]
+    shifts = {
+        leaf.outputs[2].buffer
+        for leaf in before.leaves()
+        if leaf.name == "aten.convolution_backward"
+        and len(leaf.outputs) == 3
+        and any(leaf.operands[0] is op.outputs[0] for op in given)
+    }
+    changed = [t for t in mutant.old.inputs if t.buffer in shifts]
+    if changed and _scaled(mutant):
+        yield "the gradient of a bias before a batch norm is zero, whatever it is multiplied by"
+
+
+def _scaled(mutant: Mutant) -> bool:
+    """Tell whether a mutant only scales what is added, or negates it."""
+    old, new = mutant.old, mutant.new
+    if new is None:
+        return False
+    if {old.base, new.base} == {"detach", "_neg_view"}:
+        return True
+    return old.base == new.base == "add_" and old.operands == new.operands
+
+
+RULES: tuple[Callable[[Graph, Mutant], Iterator[str]], ...] = (
+    _without_values, _dead, _same_bytes, _inert, _no_row, _synonyms, _permuted, _shifted,
+)  # fmt: skip
