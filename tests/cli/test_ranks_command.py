@@ -75,7 +75,7 @@ def test_measured_collectives_take_as_long_as_where_they_were_shortest(
     found = json.loads(run("ranks", *paths, "--json").out)
     assert found["collectives"][0]["transfer_us"] == pytest.approx(200.0)
     assert "measured collectives contain waiting" in found["rests_on"][-1]
-    assert "waiting that all 2 ranks share stays in it" in found["rests_on"][-1]
+    assert "waiting common to all 2 ranks stays in it" in found["rests_on"][-1]
     modelled = run("ranks", paths[0], paths[1], "--device", "a100", "--json").out
     assert "contain waiting" not in modelled
 
