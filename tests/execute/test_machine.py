@@ -212,3 +212,11 @@ def test_a_norm_by_fixed_statistics_keeps_nothing_on_the_cpu() -> None:
     )
     given = {"x": torch.ones(4, 6), "m": torch.ones(6), "v": torch.ones(6)}
     assert execute(model(text), given)["y"].abs().max() < 1e-5
+
+
+def test_integers_are_counted_as_on_a_device() -> None:
+    text = (
+        "input %n : i32[6] in $n\n%h = aten.histc(%n, bins = 3, min = 0, max = 2) : i32[3] in $h\n"
+    )
+    given = {"n": torch.tensor([0, 1, 1, 2, 2, 2], dtype=torch.int32)}
+    assert execute(model(text), given)["h"].tolist() == [1, 2, 3]

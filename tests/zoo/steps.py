@@ -16,6 +16,11 @@ Loss = Callable[[nn.Module, Data], torch.Tensor]
 """From a model and a batch on the device to the loss."""
 
 
+def adam_w(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    """Return AdamW that does not blow up gradients that are nothing but rounding."""
+    return torch.optim.AdamW(parameters, lr=lr, eps=1e-4)
+
+
 @dataclass(frozen=True)
 class Program:
     """A model to be trained.
@@ -30,7 +35,7 @@ class Program:
     model: Callable[[], nn.Module]
     data: Callable[[int], Data]
     loss: Loss
-    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW
+    optimizer: Callable[..., torch.optim.Optimizer] = adam_w
 
     def step(self, batch: int, device: str, fixed: bool = False) -> Step:
         """Return a step; ``fixed`` without dropout, so that it can be compared with another."""

@@ -12,7 +12,7 @@ from timm.models.metaformer import MetaFormer
 from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
 from torch import nn
 
-from tests.zoo.steps import Program, classes, images
+from tests.zoo.steps import Program, adam_w, classes, images
 
 
 def sgd(parameters: Any, lr: float) -> torch.optim.Optimizer:
@@ -21,12 +21,12 @@ def sgd(parameters: Any, lr: float) -> torch.optim.Optimizer:
 
 def trained(name: str, size: int = 32, adam: bool = False, **options: Any) -> Program:
     make = partial(timm.create_model, name, pretrained=False, num_classes=5, **options)
-    return Program(make, images(size), classes, torch.optim.AdamW if adam else sgd)
+    return Program(make, images(size), classes, adam_w if adam else sgd)
 
 
 def built(model: Callable[..., nn.Module], **options: Any) -> Program:
     make = partial(model, num_classes=5, **options)
-    return Program(make, images(32), classes, torch.optim.AdamW)
+    return Program(make, images(32), classes, adam_w)
 
 
 MIXED = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "num_blocks": 2}
@@ -41,7 +41,7 @@ PROGRAMS: Mapping[str, Program] = {
     "timm/cait": trained("cait_xxs24_224", adam=True, **SMALL),
     "timm/xcit": trained("xcit_nano_12_p8_224", adam=True, **SMALL),
     "timm/mixer": built(MlpMixer, **MIXED),
-    "timm/resmlp": built(MlpMixer, block_layer=ResBlock, norm_layer=Affine, **MIXED),
+    "timm/resmlp": built(MlpMixer, block_layer=ResBlock, norm_layer=Affine, mlp_ratio=4, **MIXED),
     "timm/convnext": trained("convnext_atto", adam=True, **STAGES),
     "timm/inception_next": trained("inception_next_atto", **STAGES),
     "timm/poolformer": built(MetaFormer, depths=(1, 1, 1, 1), dims=(8, 16, 16, 32)),
