@@ -64,10 +64,12 @@ zoo: $(READY) .zoo/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .zoo --requirement $<
 	@touch $@
 
-# The newest versions that work together; torch is renewed by hand, as a CPU build.
+# The newest versions that work together. Two are chosen by hand: torch is a CPU build, and typer
+# imports pydantic from 0.29 on, which takes as long as importing numpy.
 constraints:
 	$(PYTHON) -m venv --clear build/newest
-	build/newest/bin/python $(INSTALL) --editable '.[all]' "$$(grep ^torch== constraints.txt)"
+	build/newest/bin/python $(INSTALL) --editable '.[all]' 'typer<0.29' \
+	  "$$(grep ^torch== constraints.txt)"
 	{ sed -n '/^#/p' constraints.txt; build/newest/bin/python -m pip freeze --exclude-editable \
 	  | sed 's/+cpu$$//'; } > build/constraints.txt
 	mv build/constraints.txt constraints.txt

@@ -62,6 +62,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that every figure which is saved adds its description to."""
+    from matplotlib.figure import Figure
+
+    from tests.report.figures import described
+
+    found: list[str] = []
+    save = Figure.savefig
+
+    def saved(figure: Figure, *args: Any, **options: Any) -> None:
+        save(figure, *args, **options)
+        found.append(described(figure))
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    return found
+
+
+@pytest.fixture
 def page(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     """Return what compares a text with a file, or writes it anew."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, console, working, writable, write_json
+from irgraph.cli.common import JsonOption, PlotOption, console, working, write_json
 
 if TYPE_CHECKING:
     from costmodels.evaluate import Evaluation
@@ -18,12 +18,7 @@ def evaluate(
     what: Annotated[
         str, typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models or traced")
     ],
-    plot: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", callback=writable, help="Draw the errors here (needs matplotlib)."
-        ),
-    ] = None,
+    plot: PlotOption = None,
     baseline: Annotated[
         bool, typer.Option(help="kernels: gradient boosting beside (needs scikit-learn; minutes).")
     ] = False,
@@ -32,14 +27,12 @@ def evaluate(
     """Put predictions beside published measurements, with signed errors."""
     from costmodels.evaluate import EVALUATIONS, evaluate_kernels
     from irgraph.diagnostics import fail, near
-    from irgraph.report.plots import check_plot
 
     if what not in EVALUATIONS:
         message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
     if baseline and what != "kernels":
         raise fail("--baseline: gradient boosting stands beside kernels only", exit_code=2)
-    check_plot(plot)
     with working(f"evaluating {what}"):
         result = evaluate_kernels(baseline=True) if baseline else EVALUATIONS[what]()
     if plot is not None:

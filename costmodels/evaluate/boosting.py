@@ -50,7 +50,7 @@ def _boosted(weights: Weights, data: Measurements, device: Hardware, without: st
     try:
         from sklearn.ensemble import HistGradientBoostingRegressor
     except ImportError:
-        hint = "pip install scikit-learn"
+        hint = "pip install 'irgraph[train]'"
         raise fail("the baseline needs scikit-learn", hint=hint, exit_code=2) from None
     inputs = weights.family.inputs(data.sizes, device)
     columns = inputs.matrix()[: len(inputs.columns) if without else None].T

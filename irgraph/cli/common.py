@@ -22,6 +22,13 @@ PIPED_WIDTH = 160
 DIGITS = 18
 """Maximum digits of a size: it fits into 64 bits."""
 
+TargetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py:NAME",
+        help="A function of (batch, device) that returns a step without arguments.",
+    ),
+]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
 OutputOption = Annotated[
     str | None,
@@ -68,6 +75,19 @@ FabricOption = Annotated[
     str | None,
     typer.Option(
         "--fabric", metavar="NAME", help="Links between ranks: a100, v100 (default: the device's)."
+    ),
+]
+OtherArgument = Annotated[
+    str, typer.Argument(metavar="OTHER", help="The model to compare with it.")
+]
+BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Batch size of the step.")]
+PlotOption = Annotated[
+    str | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        help="Draw the figures here (needs matplotlib).",
+        callback=lambda path: drawable(path),
     ),
 ]
 PassPathOption = Annotated[
@@ -136,6 +156,14 @@ def writable(output: Any) -> Any:  # noqa: ANN401  (text or a path)
 
     check_writable(output)
     return output
+
+
+def drawable(path: Any) -> Any:  # noqa: ANN401  (text or nothing)
+    """Return where a plot goes, checked before any work: a callback of options."""
+    from irgraph.report.plots import check_plot
+
+    check_plot(writable(path))
+    return path
 
 
 def finite(value: float | None) -> float | None:

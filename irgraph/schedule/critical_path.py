@@ -77,7 +77,7 @@ class CriticalPath:
         """Sum lengths by label; several codes may have the same."""
         sums: dict[str, float] = {}
         times = np.bincount(codes, self._lengths, minlength=len(labels))
-        for code in np.unique(codes).tolist():
+        for code in sorted(set(codes.tolist())):
             sums[labels[code]] = sums.get(labels[code], 0.0) + float(times[code])
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 

@@ -94,7 +94,7 @@ class _Model:
         normal = np.zeros((len(mine), draws))
         if self.jitter:
             normal = _generator(f"{cause} alone", seed).standard_normal((len(mine), draws))
-        for group in np.unique(alike[alike >= 0]):
+        for group in sorted(set(alike[alike >= 0].tolist())):
             normal[alike == group] = _normal(f"{cause} {group}", seed, draws)
         sigma = np.where(self.jitter | (alike >= 0), sigma, 0.0)[:, None]
         factors: Floats = np.exp(sigma * normal - sigma**2 / 2)

@@ -12,6 +12,7 @@ of 8, from 0.8 to 5: too few to say more).
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 
 import numpy as np
 
@@ -31,10 +32,9 @@ def run_sharing(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Flo
 
 def shared_pools(tasks: Tasks) -> list[int]:
     """Return the pools in which more than one resource has tasks."""
-    used = tasks.pool >= 0
-    pairs = np.unique(np.stack([tasks.pool[used], tasks.resource[used]]), axis=1)
-    pools, counts = np.unique(pairs[0], return_counts=True)
-    return [int(pool) for pool in pools[counts > 1]]
+    pairs = set(zip(tasks.pool.tolist(), tasks.resource.tolist(), strict=True))
+    counts = Counter(pool for pool, _ in pairs if pool >= 0)
+    return sorted(pool for pool, count in counts.items() if count > 1)
 
 
 class _Pool:

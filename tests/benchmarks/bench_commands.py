@@ -25,6 +25,9 @@ from irgraph.text import parse, print_graph
 DEVICE_OPS = 1000
 RUNS = 9
 
+COMPILED = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""The environment of a user whose modules are compiled once, as pip compiles packages."""
+
 IRGRAPH, BARE, NUMPY = ("-m", "irgraph"), ("-c", "pass"), ("-c", "import numpy")
 
 
@@ -62,7 +65,7 @@ def seconds(*arguments: str) -> float:
     """Return the processor time of one run of an interpreter with its children, in seconds."""
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     command = [sys.executable, *arguments]
-    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet)
+    pid = os.posix_spawn(sys.executable, command, COMPILED, file_actions=quiet)
     _, status, used = os.wait4(pid, 0)
     if status:
         raise SystemExit(f"{' '.join(command)} ended with {os.waitstatus_to_exitcode(status)}")
@@ -72,9 +75,9 @@ def seconds(*arguments: str) -> float:
 def times(command: Sequence[str], *others: Sequence[str], runs: int = RUNS) -> list[float]:
     """Return the median seconds of a command, and how many times those of each other it is.
 
-    The commands take turns, and the ratios are medians over turns.
+    The commands take turns, the first of which does not count; the ratios are medians over turns.
     """
-    turns = [[seconds(*one) for one in (command, *others)] for _ in range(runs)]
+    turns = [[seconds(*one) for one in (command, *others)] for _ in range(runs + 1)][1:]
     ratios = [statistics.median(t[0] / t[n + 1] for t in turns) for n in range(len(others))]
     return [statistics.median(t[0] for t in turns), *ratios]
 

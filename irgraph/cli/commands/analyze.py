@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, write_json
+from irgraph.cli.common import JsonOption, PlotOption, write_json
 from irgraph.cli.traces import (
     HealthOption,
     MemoryOption,
@@ -37,9 +37,7 @@ VIEWS = {
 def analyze(
     traces: TracesArgument,
     longest: Annotated[int, typer.Option(min=1, help="Rows of each breakdown.")] = 12,
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw breakdown and utilisation here.")
-    ] = None,
+    plot: PlotOption = None,
     steps: StepsOption = None,
     skip: SkipOption = None,
     memory: MemoryOption = None,
@@ -49,9 +47,7 @@ def analyze(
 ) -> None:
     """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
     from irgraph.analyze import analyze as run
-    from irgraph.report.plots import check_plot
 
-    check_plot(plot)
     part = selection(steps, skip, memory)
     trees = read_trees(traces, strict=strict, health=health, part=part)
     result = run(trees)

@@ -6,20 +6,21 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import OutputOption, tell, working, write_result
+from irgraph.cli.common import (
+    BatchOption,
+    OutputOption,
+    TargetArgument,
+    tell,
+    working,
+    write_result,
+)
 
 PANEL = "models"
 
 
 def capture(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.py:NAME",
-            help="A function of (batch, device) that returns a step without arguments.",
-        ),
-    ],
-    batch: Annotated[int, typer.Option(min=1, help="Batch size of the captured step.")] = 2048,
+    target: TargetArgument,
+    batch: BatchOption = 2048,
     device: Annotated[
         str,
         typer.Option(help="meta stands in for the accelerator and computes nothing; or cpu."),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, ModelArgument, console, finite, read_model, write_json
+from irgraph.cli.common import (
+    JsonOption,
+    ModelArgument,
+    OtherArgument,
+    console,
+    finite,
+    read_model,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +38,7 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial val
 
 def check(
     before: ModelArgument,
-    after: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare with it.")],
+    after: OtherArgument,
     dim: SizesOption = None,
     seed: SeedOption = 0,
     rows: Annotated[

@@ -14,6 +14,7 @@ from irgraph.cli.common import (
     HostOption,
     JsonOption,
     ModelArgument,
+    OtherArgument,
     RanksOption,
     console,
     read_model,
@@ -37,7 +38,7 @@ MeasuredOption = Annotated[
 
 def diff(
     before: ModelArgument,
-    after: Annotated[str, typer.Argument(metavar="OTHER", help="The model to compare with it.")],
+    after: OtherArgument,
     device: Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, OutputOption, say, write_json, write_result
+from irgraph.cli.common import JsonOption, OutputOption, PlotOption, say, write_json, write_result
 from irgraph.cli.traces import (
     HealthOption,
     MemoryOption,
@@ -49,9 +49,7 @@ def overheads(
         str | None, typer.Option(metavar="NAME|FILE", help="Compare with another table.")
     ] = None,
     longest: Annotated[int, typer.Option(min=1, help="Operations to list.")] = 20,
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Draw the most costly overheads here.")
-    ] = None,
+    plot: PlotOption = None,
     output: OutputOption = None,
     steps: StepsOption = None,
     skip: SkipOption = None,
@@ -64,9 +62,7 @@ def overheads(
     import msgspec
 
     from irgraph.overheads.table import load_host
-    from irgraph.report.plots import check_plot
 
-    check_plot(plot)
     part = selection(steps, skip, memory)
     file, code = _table(sources, name, outliers, _cost(profiler), strict, health, part)
     other = load_host(compare).file if compare is not None else None

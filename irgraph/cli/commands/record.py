@@ -6,20 +6,17 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, say, working, write_json
+from irgraph.cli.common import BatchOption, JsonOption, TargetArgument, say, working, write_json
 
 PANEL = "traces"
 
 
 def record(
-    target: Annotated[
-        str,
-        typer.Argument(metavar="FILE.py:NAME", help="A function of (batch, device) -> a step."),
-    ],
+    target: TargetArgument,
     folder: Annotated[
         str, typer.Option("-o", "--output", metavar="FOLDER", help="Where the traces go.")
     ],
-    batch: Annotated[int, typer.Option(min=1, help="Batch size.")] = 2048,
+    batch: BatchOption = 2048,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
     steps: Annotated[int, typer.Option(min=1, help="Steps under the profiler.")] = 5,
     runs: Annotated[int, typer.Option(min=1, help="Timed steps without a profiler.")] = 20,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -122,9 +124,15 @@ def test_the_papers_way_stands_beside_ours(data_dir: Path) -> None:
 
 
 @pytest.mark.data
-def test_residuals_are_drawn_over_size(data_dir: Path, tmp_path: Path) -> None:
+def test_residuals_are_drawn_over_size(
+    data_dir: Path, tmp_path: Path, drawn: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["evaluate", "kernels", "--plot", str(tmp_path / "r.png"), "--json"]) == 0
-    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(capsys.readouterr().out)["scores_pct"]["held-out shapes, launch included"]
+    held_out = sum(row["count"] for row in rows if row["part"] == "all")
+    lines = [line for line in drawn[0].splitlines() if re.match(r"line [A-Z]", line)]
+    assert sum(len(line.split(" | ")) for line in lines) == held_out
+    assert len(lines) == len({row["what"] for row in rows})
 
 
 def test_the_baseline_is_one_of_kernels(capsys: pytest.CaptureFixture[str]) -> None:
