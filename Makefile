@@ -22,8 +22,8 @@ quick: $(READY)
 test: $(READY)
 	$(PYTEST) -m 'not slow'
 
-test-slow: $(READY)
-	$(PYTEST) -m slow
+test-slow: $(READY) .zoo/.ready
+	PYTHONPATH=.zoo $(PYTEST) -m slow
 
 coverage: $(READY)
 	$(PYTEST) -m 'not slow' --cov --cov-report=term:skip-covered
@@ -60,7 +60,7 @@ test-oldest: pyproject.toml constraints-oldest.txt
 zoo: $(READY) .zoo/.ready
 	PYTHONPATH=.zoo $(BIN)/python -m tests.zoo
 
-.zoo/.ready: tests/zoo/requirements.txt
+.zoo/.ready: tests/zoo/requirements.txt | $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target .zoo --requirement $<
 	@touch $@
 

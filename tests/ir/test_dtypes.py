@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from irgraph.ir.dtypes import ELEMENT_TYPES, FROM_CPP, FROM_ONNX, FROM_SCALAR, ElementType
-
-torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("kind", ELEMENT_TYPES, ids=lambda kind: kind.name)
@@ -39,7 +38,8 @@ def test_numbers_are_those_of_torchs_header() -> None:
 
 
 def test_numbers_are_those_of_onnx() -> None:
-    onnx = pytest.importorskip("onnx")
+    import onnx
+
     for number, kind in FROM_ONNX.items():
         name = next(k.torch for k in ELEMENT_TYPES if k.name == kind)
         known = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT8E4M3FN": "float8_e4m3fn",

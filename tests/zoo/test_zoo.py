@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-for package in ("torch", "torchvision", "timm", "transformers"):
-    if package == "torchvision":
-        pytest.importorskip("tests.zoo.stubs")
-    pytest.importorskip(package)
-
-from tests.zoo.examine import examine  # noqa: E402
-
 SAMPLE = ("resnet18", "timm/deit3", "hf/bert", "hf/gpt2")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_model_is_captured_priced_executed_and_resized(name: str) -> None:
+    from tests.zoo.examine import examine
+
     found = examine(name)
     assert (found.captured, found.unknown) == ("yes", {})
     assert (found.resized, found.executed) == ("equal", "equal")

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from costmodels.devices.library import load_device  # noqa: E402
-from costmodels.pricing.price import price  # noqa: E402
-from irgraph.capture.common.result import Capture  # noqa: E402
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.execute import execute  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
+from costmodels.devices.library import load_device
+from costmodels.pricing.price import price
+from irgraph.capture.common.result import Capture
+from irgraph.capture.live import capture
+from irgraph.execute import execute
+from irgraph.text import IrgraphError
 
 WORDS = torch.tensor([[3, 1, 0], [2, 0, 0]])
 WEIGHT = torch.rand(4, 2, device="meta")
