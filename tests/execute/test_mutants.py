@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("torch")
-
 from irgraph.execute import compare
 from irgraph.text import IrgraphError
 from tests.execute.equivalent import proof

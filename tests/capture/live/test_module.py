@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from irgraph.capture.live import capture  # noqa: E402
-from irgraph.text import IrgraphError  # noqa: E402
+from irgraph.capture.live import capture
+from irgraph.text import IrgraphError
 
 
 class Tied(torch.nn.Module):
