@@ -72,8 +72,17 @@ class Growth:
                 )
         found = _Found(self.algebra, more)
         tensors = {name: self._tensor(name, layout, found) for name, layout in self.tensors.items()}
+        self._keep_constants(tensors)
         given = {spot: found(size, self._op(spot)) for spot, size in self.arguments.items()}
         return _Rebuilt(self.graph, tensors, self._by_op(given)).graph()
+
+    def _keep_constants(self, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse sizes at which a constant would have other elements than those known."""
+        for declared in self.graph.tensors:
+            made = tensors.get(declared.tensor.name, declared.tensor)
+            if declared.value is not None and made.shape != declared.tensor.shape:
+                name = declared.tensor.name
+                raise FixedSizeError(None, f"%{name} is a constant: its value has one size")
 
     def _by_op(self, given: Mapping[Argument, int]) -> dict[int, dict[tuple[str, int], int]]:
         found: dict[int, dict[tuple[str, int], int]] = {}

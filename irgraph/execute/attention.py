@@ -30,7 +30,7 @@ def efficient_attention(
     scores = _scores(query, key, attn_bias, is_causal, scale)
     seed = torch.randint(2**62, ())
     kept = _kept(scores, dropout_p, seed)
-    out = (scores.softmax(-1) * kept) @ value
+    out = (torch._safe_softmax(scores, -1) * kept) @ value  # rows that are masked wholly are 0
     sums = scores.logsumexp(-1)
     sums = sums if sums.dtype == torch.float64 else sums.float()
     missing = -sums.shape[-1] % ALIGNED

@@ -22,7 +22,7 @@ from irgraph.execute.torch_values import (
     view_of,
 )
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.leaving import LOOKUPS, READS, UNFILLED, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -125,9 +125,22 @@ class Machine:
         for name, storage in storages.items():
             self._drawer.obey(name, storage)
         for declared in self.graph.tensors:
+            self._hold_constant(declared)
             self._give(declared.tensor)
         for declared in self.graph.tensors:
             self.initial[declared.tensor.name] = self.values[declared.tensor.name].clone()
+
+    def _hold_constant(self, declared: Declared) -> None:
+        """Put a constant's value in its memory."""
+        if declared.value is None:
+            return
+        view = self.values[declared.tensor.name]
+        if len(declared.value) != view.numel():
+            sizes = f"{len(declared.value)} elements, and {view.numel()} at this size"
+            raise fail(f"the value of %{declared.tensor.name} has {sizes}", exit_code=2)
+        real = view.dtype.is_floating_point
+        kind = torch.float64 if real else view.dtype
+        view.copy_(torch.tensor(declared.value, dtype=kind).view(view.shape))
 
     def _give(self, tensor: Tensor) -> None:
         """Copy a value that the caller gave into a tensor's memory."""

@@ -14,7 +14,8 @@ from irgraph.ir.tensor import Tensor
 FORMAT = 2
 """Newest version of the text form; one that is newer still is refused by name.
 
-Format 2 may say what the step returns. A graph that does not know is written in format 1.
+Format 2 may say what the step returns, and the values of constants. A graph that knows neither is
+written in format 1.
 """
 
 END = "step.return"
@@ -72,11 +73,13 @@ class Declared:
         role: ``input``, ``param`` or ``state``.
         tensor: the tensor.
         label: the program's own name of it, such as a parameter's path; ``""`` if none.
+        value: the elements of a constant in row-major order; ``None`` where they are not known.
     """
 
     role: str
     tensor: Tensor
     label: str = ""
+    value: tuple[Value, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

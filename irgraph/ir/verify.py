@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from irgraph.ir.calls import misfit, overwritten, reachable, usage
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, SchemaError, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, oversized
@@ -73,6 +73,9 @@ def _definitions(graph: Graph) -> Iterator[Finding]:
         if declared.tensor.name in known:
             yield Finding("names", f"%{declared.tensor.name} is declared twice")
         known[declared.tensor.name] = declared.tensor
+        if declared.value is not None and not _fits(declared):
+            name, count = declared.tensor.name, declared.tensor.numel
+            yield Finding("values", f"%{name} has {count} elements: its value is no such list")
     for op in graph.ops:
         yield from _defined(op, known)
     for tensor in graph.returned or ():
@@ -107,6 +110,13 @@ def _written(graph: Graph) -> Iterator[Finding]:
             held = {t.name for t in op.inputs}
             for name in sorted(op.written - held):
                 yield Finding("written", f"writes %{name}!, which is no operand of it", op)
+
+
+def _fits(declared: Declared) -> bool:
+    """Tell whether a constant's value is one number an element."""
+    value = declared.value or ()
+    numbers = all(isinstance(item, (int, float)) for item in value)
+    return numbers and len(value) == declared.tensor.numel
 
 
 def _tensors(graph: Graph) -> Iterator[Finding]:

@@ -189,9 +189,11 @@ class Builder:
             message = f"format {value} of model.ir is newer than this irgraph reads ({FORMAT})"
             raise BuildError(message, str(value), hint="update irgraph")
 
-    def declare(self, role: str, tensor: Tensor, label: str) -> None:
-        """Take a tensor that exists before the step."""
-        self.declared.append(Declared(role, tensor, label))
+    def declare(
+        self, role: str, tensor: Tensor, label: str, value: tuple[Value, ...] | None = None
+    ) -> None:
+        """Take a tensor that exists before the step, and its elements where they are known."""
+        self.declared.append(Declared(role, tensor, label, value))
 
     def give_back(self, names: Iterable[str]) -> None:
         """Take the names of what the step returns."""

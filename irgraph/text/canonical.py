@@ -98,9 +98,8 @@ class _Reader:
             match = _DECLARED.match(line)
             if match is not None:
                 tensor, end = self.placed(match[2], line, match.end())
-                if end != len(line):
-                    raise NotCanonicalError("declaration")
-                self.builder.declare(match[1], tensor, unquote(match[3]) if match[3] else "")
+                label = unquote(match[3]) if match[3] else ""
+                self.builder.declare(match[1], tensor, label, self.value(line[end:]))
             else:
                 self.other(line)
             self.at += 1
@@ -108,6 +107,14 @@ class _Reader:
             raise NotCanonicalError("no blank line before the ops")
         if self.at < len(self.lines) - 1:
             self.at += 1
+
+    def value(self, text: str) -> tuple[Value, ...] | None:
+        """Return the elements that stand behind a declared tensor, if any."""
+        if not text:
+            return None
+        if not (text.startswith(" = [") and text.endswith("]")):
+            raise NotCanonicalError("declaration")
+        return self.arguments(text[4:-1], set())[0] if len(text) > 5 else ()
 
     def other(self, line: str) -> None:
         match = _OTHER.match(line)

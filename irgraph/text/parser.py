@@ -104,9 +104,11 @@ class _Reader:
         self.builder.schemas.append(unquote(str(node.children[0])))
 
     def _tensor(self, node: Tree[Token]) -> None:
-        role, name, label, placed = node.children
+        role, name, label, placed, value = node.children
         tensor = self.placed(str(name)[1:], placed)
-        self.builder.declare(str(role), tensor, unquote(str(label)) if label else "")
+        given = None if value is None else self.operand(value, set())
+        assert given is None or isinstance(given, tuple)
+        self.builder.declare(str(role), tensor, unquote(str(label)) if label else "", given)
 
     def _returned(self, node: Tree[Token]) -> None:
         names = [str(token)[1:] for token in node.children if token is not None]

@@ -24,7 +24,8 @@ def print_graph(graph: Graph) -> str:
     for declared in graph.tensors:
         label = f" {quote(declared.label)}" if declared.label else ""
         typed = writer.type_of(declared.tensor)
-        lines.append(f"{declared.role} %{declared.tensor.name}{label} : {typed}")
+        value = "" if declared.value is None else f" = {literal(declared.value)}"
+        lines.append(f"{declared.role} %{declared.tensor.name}{label} : {typed}{value}")
     if graph.ops or graph.returned is not None:
         lines.append("")
     writer.lines = lines
@@ -49,7 +50,8 @@ def print_head(op: Op, device: str = "gpu0") -> str:
 
 
 def _header(graph: Graph) -> str:
-    settings = [f"format = {1 if graph.returned is None else FORMAT}"]
+    plain = graph.returned is None and all(d.value is None for d in graph.tensors)
+    settings = [f"format = {1 if plain else FORMAT}"]
     if graph.dims:
         dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
         settings.append(f"dims = {{{dims}}}")

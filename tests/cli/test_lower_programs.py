@@ -15,17 +15,18 @@ def test_lower_reads_onnx_by_its_suffix(run: Run, tmp_path: Path) -> None:
 
     helper = onnx.helper
     graph = helper.make_graph(
-        [helper.make_node("Hardmax", ["x"], ["y"])],
+        [helper.make_node("GlobalLpPool", ["x"], ["y"])],
         "g",
-        [helper.make_tensor_value_info("x", 1, ("batch", 8))],
+        [helper.make_tensor_value_info("x", 1, ("batch", 8, 4))],
         [helper.make_empty_tensor_value_info("y")],
     )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     ran = run("lower", path, "--dim", "batch=32")
     assert ran.code == 0
-    assert "onnx.Hardmax(%x) : f32[batch, 8]" in ran.out
-    assert "1 x Hardmax of ONNX has no counterpart" in ran.err
+    assert "= onnx.GlobalLpPool([%x]" in ran.out
+    assert ": [f32[batch, 8, 1]" in ran.out
+    assert "nothing in torch stands for GlobalLpPool (y)" in ran.err
     assert "--dim batch=SIZE" in run("lower", path).err
     assert run("lower", path, "--dim", "batch=some").code == 2
     assert "--dim: give NAME=SIZE" in run("lower", path, "--dim", "batch").err

@@ -79,6 +79,9 @@ CASES: dict[str, Callable[[], object]] = {
     "literals: no device": lambda: Builder().literal("@"),
     "types: unknown": lambda: Builder().tensor("x", "f33", "4", "", "b1"),
     "a name twice": lambda: checked(tensors=(X, X)),
+    "a value of another length": lambda: "\n".join(
+        f.message for f in verify(Graph("g", tensors=(Declared("param", X, "", (1.0,)),)))
+    ),
     "a name too early": lambda: checked(Op("aten.relu", (Y,))),
     "a name with two meanings": lambda: checked(Op("aten.relu", (replace(X, dtype="f64"),))),
     "a return of nothing": lambda: checked(returned=(Y,)),
@@ -91,6 +94,13 @@ CASES: dict[str, Callable[[], object]] = {
     "a device without cost models": lambda: run(load_script('target "v100"', "s.irg"), mlp()),
     "a device that is no name": lambda: run(
         load_script("let d = [3] target d[0]", "s.irg"), mlp(), targets=lambda name: None  # type: ignore[arg-type, return-value]
+    ),
+    "a constant of another size": lambda: run(
+        load_script("resize %m.shape[0] of %m = aten.maximum(...) = 4", "s.irg"),
+        model(
+            "input %x : f32[2] in $x\nparam %c : f32[2] in $c = [1.0, 2.0]\n"
+            "%m = aten.maximum(%x, %c) : f32[2] in $m\n"
+        ),
     ),
     "a model that uses what nothing defines": lambda: run(
         load_script("find r = aten.relu remove aten.neg(%x)", "s.irg"),
@@ -143,10 +153,6 @@ def test_messages_of_files(golden: Golden, tmp_path: Path, monkeypatch: pytest.M
     golden("messages/files.txt", page(cases))
 
 
-def _refuse(*_: object, **__: object) -> None:
-    raise ValueError("[ShapeInferenceError] x has rank 2, not 3")
-
-
 def test_messages_of_onnx_models(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +169,9 @@ def test_messages_of_onnx_models(
 
     relu = [node("Relu", ["x"], ["y"])]
     cases = {
-        "old": lower(relu, opset=9),
+        "old": lower(relu, opset=6),
+        "not out yet": lower(relu, opset=99),
+        "old, and not converted": _first(lower([node("Nothing", ["x"], ["y"])], opset=12)),
         "open": lower(relu, ("batch", 8)),
         "open, misspelled": lower(relu, ("batch", 8), dims={"batsh": 3}),
         "closed": lower(relu, dims={"batch": 3}),
@@ -181,10 +189,39 @@ def test_messages_of_onnx_models(
                     size_threshold=0, convert_attribute=True)  # fmt: skip
     (tmp_path / "w.bin").unlink()
     cases["a weight that is gone"] = _first(said(lambda: lower_onnx(external)))
-    with monkeypatch.context() as patch:
-        patch.setattr(onnx.shape_inference, "infer_shapes", _refuse)
-        cases["shapes that contradict"] = lower(relu)
+    cases |= _changed(path, lambda: lower(relu))
     golden("messages/onnx.txt", page(cases))
+
+
+def _changed(path: Path, write: Callable[[], str]) -> dict[str, str]:
+    """Return what is said of models with types that the IR lacks."""
+    import onnx
+
+    def changed(change: Callable[[Any], object]) -> str:
+        write()
+        proto = onnx.load(path)
+        change(proto.graph)
+        onnx.save(proto, path)
+        return said(lambda: lower_onnx(path))
+
+    def odd(graph: Any) -> None:
+        graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
+
+    text = onnx.helper.make_tensor("c", onnx.TensorProto.STRING, (1,), [b"a"])
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", onnx.TensorProto.FLOAT, (4,))
+    return {
+        "an input of strings": changed(odd),
+        "an input without a shape": changed(
+            lambda g: g.input[0].type.tensor_type.ClearField("shape")
+        ),
+        "an input that is a list": changed(lambda g: g.input.append(sequence)),
+        "a constant of strings": changed(lambda g: g.initializer.append(text)),
+        "a sparse constant": changed(_sparse),
+    }
+
+
+def _sparse(graph: Any) -> None:
+    graph.sparse_initializer.add().values.name = "c"
 
 
 def test_messages_of_exported_programs(golden: Golden, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from irgraph.capture.common.calls import Item
 from irgraph.ir.dim import make
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.resize import fixed_sizes
 from irgraph.ir.tensor import Tensor
@@ -35,10 +35,7 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
     declared = [g.tensors for g in (base, *others)]
     if len({len(tensors) for tensors in declared}) > 1:
         raise DifferentStructureError("they use different tensors from before the step")
-    tensors = tuple(
-        replace(parts[0], tensor=merge.tensor([part.tensor for part in parts]))
-        for parts in zip(*declared, strict=True)
-    )
+    tensors = tuple(merge.declared(parts) for parts in zip(*declared, strict=True))
     returned = merge.returned([graph.returned for graph in (base, *others)])
     settings = {**base.settings, **fixed_sizes(name, sorted(merge.odd))}
     dims = {**base.dims, name: batch}
@@ -113,6 +110,15 @@ class _Merge:
         )
         self._tensors[first.name] = found
         return found
+
+    def declared(self, parts: Sequence[Declared]) -> Declared:
+        """Return a tensor from before the step; a value that depends on the batch size is none."""
+        first = parts[0]
+        tensor = self.tensor([part.tensor for part in parts])
+        if all(part.value == first.value for part in parts):
+            return replace(first, tensor=tensor)
+        self.odd.add(f"the value of %{tensor.name} depends on the batch size: it is not kept")
+        return replace(first, tensor=tensor, value=None)
 
     def returned(self, parts: Sequence[tuple[Tensor, ...] | None]) -> tuple[Tensor, ...] | None:
         """Return what the step returns at every batch size, if that is known."""

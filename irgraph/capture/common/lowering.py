@@ -16,6 +16,9 @@ OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
 MODULE = "irgraph.module#"
 """Prefix of the ranges by which a live capture marks the calls of a submodule."""
 
+ORIGIN = "irgraph.origin#"
+"""Prefix of the ranges by which a front end says what the calls in it come from."""
+
 MODULES = (MODULE, "module::")
 """Prefixes of annotations that hold the path of a module."""
 
@@ -27,6 +30,7 @@ class Around:
     thread: str = "main"
     module: str = ""
     phase: str = "forward"
+    origin: str = ""
 
 
 @dataclass(slots=True)
@@ -68,6 +72,8 @@ class Lowering:
             return self.calls(node.children, around)
         if node.name.startswith(MODULES):
             return self.calls(node.children, replace(around, module=_path(node.name)))
+        if node.name.startswith(ORIGIN):
+            return self.calls(node.children, replace(around, origin=node.name[len(ORIGIN) :]))
         around = self._on_thread(node, around)
         found = known_schema(node.schema) if node.schema else None
         if found is None:
@@ -98,7 +104,7 @@ class Lowering:
     def _start(self, node: Node, name: str, around: Around) -> Call:
         self._count += 1
         number = self._count if self.renumber else node.id
-        call = Call(name, origin=f"{self.source}#{number}")
+        call = Call(name, origin=around.origin or f"{self.source}#{number}")
         call.thread, call.module, call.phase = around.thread, around.module, around.phase
         return call
 

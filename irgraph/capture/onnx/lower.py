@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.sized import with_named_dim
 from irgraph.capture.common.source import Source
-from irgraph.capture.onnx.build import Builder, Site
-from irgraph.capture.onnx.layers import LAYERS
-from irgraph.capture.onnx.model import Model, read_onnx
-from irgraph.capture.onnx.operators import ARITHMETIC, Emit
-from irgraph.capture.onnx.products import PRODUCTS, with_linear_layers
-from irgraph.ir.graph import Device, Graph
-from irgraph.ir.op import Op
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Declared, Device
+from irgraph.ir.op import Value
 
-OPERATORS: Mapping[str, Emit] = {**ARITHMETIC, **PRODUCTS, **LAYERS}
-"""What adds the ops of each ONNX operator that has a counterpart in torch."""
+if TYPE_CHECKING:
+    from irgraph.capture.onnx.program import Program
+
+INLINE = 64
+"""Elements up to which a float weight's content stands in the model; of larger ones none does."""
 
 
 def lower_onnx(
@@ -28,10 +29,12 @@ def lower_onnx(
     name: str | None = None,
     sheet: str = "v100",
 ) -> Capture:
-    """Lower an ONNX model of opset 13 or newer to a graph of torch's ops.
+    """Lower an ONNX model of opset 7 or newer to a graph of torch's ops.
 
-    Shapes are inferred by onnx, constants folded; views stay views. Operators without counterpart
-    become ops ``onnx.NAME``, which no cost model knows, and are listed in the notes.
+    Each node becomes the calls of torch that do the same, run on the meta device under the observer
+    of live captures. Constants keep their values, but for float weights of more than 64 elements.
+    Nodes without counterpart become ops ``onnx.NAME``, which no cost model knows; the notes name
+    each, and why.
 
     Args:
         path: the model; contents of large weights are not needed.
@@ -41,55 +44,72 @@ def lower_onnx(
         sheet: name of the device sheet that the graph's device stands for.
 
     Raises:
-        IrgraphError: onnx is missing (exit code 2), or the model cannot be lowered.
+        IrgraphError: onnx or torch is missing (exit code 2), or the model cannot be lowered.
     """
+    _need("onnx", "torch")
+    from irgraph.capture.onnx.model import read_onnx
+    from irgraph.capture.onnx.program import Program
+
     dims = dict(dims or {})
     with Source.opened(path) as source:
         data = source.read()
-    graph, notes = _lower(read_onnx(data, dims, source.path), name, sheet)
+    title = name or Path(source.path).name.removesuffix(".onnx")
+
+    def at(sizes: Mapping[str, int]) -> Capture:
+        return _capture(Program(read_onnx(data, sizes, source.path)), title, sheet)
+
+    captured = at(dims)
     if not dims:
-        return Capture(graph, notes)
+        return captured
     first, size = next(iter(dims.items()))
-
-    def at(other: int) -> Graph:
-        return _lower(read_onnx(data, {**dims, first: other}, source.path), name, sheet)[0]
-
-    graph, more = with_named_dim(graph, first, size, at)
-    return Capture(graph, (*notes, *more))
-
-
-def _lower(model: Model, name: str | None, sheet: str) -> tuple[Graph, tuple[str, ...]]:
-    build = Builder(model)
-    for value in model.inputs:
-        build.tensor(value)
-    unmapped: Counter[str] = Counter()
-    for node in with_linear_layers(model):
-        site = Site(build, node)
-        emit = OPERATORS.get(node.op) if not node.domain else None
-        if emit is None or emit(site) is False:
-            unmapped[f"{node.domain}.{node.op}" if node.domain else node.op] += 1
-            _opaque(site)
-    notes = [
-        f"{count} x {op} of ONNX has no counterpart in torch: no cost model knows it"
-        for op, count in sorted(unmapped.items())
-    ]
-    file = Path(model.source).name
-    graph = Graph(
-        name or file.removesuffix(".onnx"),
-        settings={"source": file, "opset": model.opset},
-        devices=(Device("gpu0", sheet),),
-        tensors=tuple(build.declared),
-        ops=tuple(build.ops),
-        returned=tuple(build.tensors[name] for name in model.outputs if name in build.tensors),
+    graph, more = with_named_dim(
+        captured.graph, first, size, lambda n: at({**dims, first: n}).graph
     )
-    return graph, tuple(notes)
+    return replace(captured, graph=graph, notes=(*captured.notes, *more))
 
 
-def _opaque(site: Site) -> None:
-    """Add an op for a node that has no counterpart."""
-    node = site.node
-    operands = tuple(site.input(i) for i in range(len(node.inputs)) if site.given(i))
-    results = tuple(site.out(i) for i, output in enumerate(node.outputs) if output)
-    origin = f"onnx#{node.name}"
-    op = Op(f"onnx.{node.op}", operands, results, module=node.module, origin=origin)
-    site.build.ops.append(op)
+def _need(*packages: str) -> None:
+    for package in packages:
+        if find_spec(package) is None:
+            hint = "pip install 'irgraph[onnx]'"
+            raise fail(f"reading ONNX needs the package {package}", hint=hint, exit_code=2)
+
+
+def _capture(program: Program, name: str, sheet: str) -> Capture:
+    """Capture the program of a model."""
+    from irgraph.capture.live import capture
+    from irgraph.capture.onnx.weights import Weights
+
+    captured = capture(program, name=name, model=Weights(program.declared))
+    model = program.model
+    graph = replace(
+        captured.graph,
+        settings={"source": Path(model.source).name, "opset": model.opset},
+        devices=(Device("gpu0", sheet),),
+        tensors=tuple(_declared(one, program) for one in captured.graph.tensors),
+    )
+    notes = [
+        f"nothing in torch stands for {why}; no cost model knows it" for why in program.strangers
+    ]
+    return Capture(graph, (*captured.notes, *notes), captured.differing)
+
+
+def _declared(declared: Declared, program: Program) -> Declared:
+    """Return what exists before the step by its own name, with its value if that is a constant."""
+    role, _ = program.declared[declared.label]
+    label = "" if role == "input" and declared.label == declared.tensor.name else declared.label
+    return Declared(role, declared.tensor, label, _value(declared.label, program))
+
+
+def _value(name: str, program: Program) -> tuple[Value, ...] | None:
+    """Return a constant's elements, ``None`` where execution may draw them: of large weights."""
+    value = program.known.get(name)
+    if value is None or value.is_complex() or bool(value.isnan().any()):
+        return None
+    weight = name in program.model.constants and value.is_floating_point()
+    if weight and value.numel() > INLINE:
+        return None
+    flat = value.reshape(-1)
+    if str(value.dtype) == "torch.float32":  # the shortest decimals that are the same numbers
+        return tuple(float(str(number)) for number in flat.numpy())
+    return tuple((flat.double() if value.is_floating_point() else flat).tolist())

@@ -1,21 +1,35 @@
-"""Reads an ONNX model: one flat list of nodes, every shape known, constants folded."""
+"""Reads an ONNX model: one flat list of nodes, types of inputs, values of constants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from irgraph.diagnostics import Place, fail, near
-from irgraph.ir.dtypes import FROM_ONNX
+import numpy as np
+import onnx
+import torch
+from onnx import (
+    TensorProto,
+    external_data_helper,
+    helper,
+    inliner,
+    numpy_helper,
+    version_converter,
+)
 
-OLDEST = 13
+from irgraph.diagnostics import Place, fail, near
+from irgraph.ir.dtypes import FROM_ONNX, FROM_TORCH, TORCH
+
+OLDEST, NATIVE = 7, 13
+"""The oldest opset that is read; what is older than the second is converted to it by onnx."""
+
 SMALL = 4096
 """Elements up to which constants are kept as values, so that shapes can follow from them."""
-
-ROUNDS = 12
-"""Rounds of folding and inference: each lets shapes follow from what the one before folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +47,30 @@ class Node:
 
 @dataclass
 class Model:
-    """An ONNX model with every shape known.
+    """An ONNX model whose inputs have known shapes.
 
     Attributes:
         source: the file.
-        name: the graph's name.
         opset: version of the default operator set.
-        nodes: in topological order, without those whose results are constants.
-        types: element type and shape by the name of a value.
-        inputs: names of what the caller gives.
-        weights: names of constants that are tensors of the model.
+        nodes: in topological order.
+        inputs: what the caller gives: by name, tensors on torch's meta device.
+        weights: the same of constants whose content is too large to be looked at.
+        constants: the other constants, on the CPU.
         outputs: names of what the caller gets.
-        values: contents of small constants (numpy arrays), by name.
-        dims: open dimensions and the sizes that they were given.
     """
 
     source: str
-    name: str
     opset: int
     nodes: list[Node] = field(default_factory=list)
-    types: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    inputs: tuple[str, ...] = ()
-    weights: frozenset[str] = frozenset()
+    inputs: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
-    values: dict[str, Any] = field(default_factory=dict)
-    dims: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def native(self) -> int:
+        """Return the opset of its nodes, after what is old was converted."""
+        return max(self.opset, NATIVE)
 
 
 def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
@@ -71,45 +84,103 @@ def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
         path: the file, for messages; small constants may lie in others beside it.
 
     Raises:
-        IrgraphError: onnx is missing; the file is no model, older than opset 13, or wrong; an
-            open dimension got no size, or a shape cannot be found.
+        IrgraphError: onnx is missing; the file is no model, of another opset, or wrong; an open
+            dimension got no size, or a type is one that the IR lacks.
     """
-    proto = _load(data, path)
-    opset = _opset(proto, str(path))
-    _bind(proto.graph, dims, str(path))
-    proto = _inlined(proto)
-    _strip(proto, path)
-    values = _initial(proto.graph)
-    proto = _settle(proto, values, str(path))
-    graph = proto.graph
-    weights = frozenset(tensor.name for tensor in graph.initializer)
-    nodes = [_node(node) for node in graph.node if _needed(node, values)]
+    source = str(path)
+    proto, opset = _converted(_load(data, path), source)
+    _bind(proto.graph, dims, source)
+    graph = _inlined(proto).graph
+    _strip(graph, path)
+    weights, constants = {}, {}
+    for tensor in graph.initializer:
+        if prod(tensor.dims) <= SMALL:
+            constants[tensor.name] = _content(tensor, source)
+        else:
+            place = f"the constant {tensor.name!r}"
+            weights[tensor.name] = _on_meta(tensor.data_type, tensor.dims, place, source)
+    for sparse in graph.sparse_initializer:
+        raise fail(f"the sparse constant {sparse.values.name!r} is not supported", Place(source))
+    given = [i for i in graph.input if i.name not in {*weights, *constants}]
     return Model(
-        str(path),
-        graph.name,
+        source,
         opset,
-        nodes,
-        _types(graph),
-        tuple(i.name for i in graph.input if i.name not in weights),
+        list(map(node_of, graph.node)),
+        {value.name: _input(value, source) for value in given},
         weights,
+        constants,
         tuple(o.name for o in graph.output),
-        values,
-        dict(dims),
     )
 
 
-def import_onnx() -> Any:  # noqa: ANN401
-    """Return the module onnx; raise ``IrgraphError`` where it is not installed."""
+def _input(value: Any, source: str) -> Any:  # noqa: ANN401
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        message = f"the input {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor"
+        raise fail(message, Place(source))
+    typed = value.type.tensor_type
+    if not typed.HasField("shape"):
+        hint = "export it with the shapes of its inputs"
+        raise fail(f"the model says no shape of its input {value.name!r}", Place(source), hint=hint)
+    sizes = [size.dim_value for size in typed.shape.dim]
+    return _on_meta(typed.elem_type, sizes, f"the input {value.name!r}", source)
+
+
+def _on_meta(number: int, sizes: Iterable[int], place: str, source: str) -> Any:  # noqa: ANN401
+    dtype = dtype_of(number)
+    if not in_ir(dtype):
+        raise fail(f"{place} is of {type_word(number)}, which the IR lacks", Place(source))
+    return torch.empty(tuple(sizes), dtype=dtype, device="meta")
+
+
+def _content(tensor: Any, source: str) -> Any:  # noqa: ANN401
     try:
-        import onnx
-    except ImportError:
-        hint = "pip install 'irgraph[onnx]'"
-        raise fail("reading ONNX needs the package onnx", hint=hint, exit_code=2) from None
-    return onnx
+        return tensor_of(tensor)
+    except TypeError as error:
+        raise fail(f"the constant {tensor.name!r}: {error}", Place(source)) from None
+
+
+def type_word(number: int) -> str:
+    """Return ONNX's word for an element type by its number."""
+    return str(TensorProto.DataType.Name(number)).lower()
+
+
+@cache
+def _dtypes() -> Mapping[int, Any]:
+    """Return torch's element types by ONNX's numbers: the IR's, and others that constants have."""
+    words = {number: TORCH[name] for number, name in FROM_ONNX.items()}
+    others = {4: "uint16", 12: "uint32", 13: "uint64", 18: "float8_e4m3fnuz", 20: "float8_e5m2fnuz"}
+    return {number: getattr(torch, word) for number, word in {**words, **others}.items()}
+
+
+def in_ir(dtype: Any) -> bool:  # noqa: ANN401
+    """Tell whether the IR has an element type of torch's."""
+    return str(dtype).removeprefix("torch.") in FROM_TORCH
+
+
+def dtype_of(number: int) -> Any:  # noqa: ANN401
+    """Return torch's element type for ONNX's number, ``None`` where there is none."""
+    return _dtypes().get(number)
+
+
+def number_of(dtype: Any) -> int:  # noqa: ANN401
+    """Return ONNX's number of an element type of torch's."""
+    return next(number for number, known in _dtypes().items() if known == dtype)
+
+
+def tensor_of(proto: Any) -> Any:  # noqa: ANN401
+    """Return a constant on the CPU; raise ``TypeError`` where torch has no such type."""
+    dtype = dtype_of(proto.data_type)
+    if dtype is None:
+        raise TypeError(f"torch has no {type_word(proto.data_type)}")
+    array = np.array(numpy_helper.to_array(proto))
+    if array.dtype.kind == "V" or array.dtype.name.startswith(("bfloat", "float8")):
+        bits = torch.from_numpy(array.reshape(-1).view(f"u{array.dtype.itemsize}"))
+        return bits.view(dtype).reshape(array.shape)
+    return torch.from_numpy(array)
 
 
 def _load(data: bytes, path: Path) -> Any:  # noqa: ANN401
-    onnx = import_onnx()
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:
@@ -119,13 +190,26 @@ def _load(data: bytes, path: Path) -> Any:  # noqa: ANN401
     return proto
 
 
-def _opset(proto: Any, source: str) -> int:  # noqa: ANN401
-    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), OLDEST)
+def _converted(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
+    """Return a model of an opset that the converters know, and its own opset."""
+    newest = onnx.defs.onnx_opset_version()
+    opsets = [o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")]
+    version = int(opsets[0]) if opsets else newest
     if version < OLDEST:
-        hint = f"convert it: onnx.version_converter.convert_version(model, {OLDEST})"
-        message = f"opset {version} is too old: irgraph reads {OLDEST} and newer"
-        raise fail(message, Place(source), hint=hint)
-    return int(version)
+        raise fail(f"opset {version} is too old: irgraph reads {OLDEST} and newer", Place(source))
+    if version > newest:
+        hint = "pip install -U onnx"
+        raise fail(
+            f"opset {version} is newer than onnx {onnx.__version__}", Place(source), hint=hint
+        )
+    if version >= NATIVE:
+        return proto, version
+    try:
+        return version_converter.convert_version(proto, NATIVE), version
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        message = f"onnx cannot convert opset {version} to {NATIVE}: {first}"
+        raise fail(message, Place(source)) from None
 
 
 def _bind(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: ANN401
@@ -152,30 +236,19 @@ def _bind(graph: Any, dims: Mapping[str, int], source: str) -> None:  # noqa: AN
         hint = "give " + " ".join(f"--dim {name}=SIZE" for name in missing)
         message = f"the model leaves {', '.join(missing)} open"
         raise fail(message, Place(source), hint=hint, exit_code=2)
-    if opened:
-        del graph.value_info[:]
-        for value in graph.output:
-            value.type.tensor_type.ClearField("shape")
 
 
 def _inlined(proto: Any) -> Any:  # noqa: ANN401
     if not proto.functions:
         return proto
-    from onnx import inliner  # type: ignore[import-untyped,unused-ignore]
-
     return inliner.inline_local_functions(proto)
 
 
-def _strip(proto: Any, path: Path) -> None:  # noqa: ANN401
+def _strip(graph: Any, path: Path) -> None:  # noqa: ANN401
     """Drop the contents of large constants; read small ones that lie in other files."""
-    from onnx import external_data_helper
-
-    for tensor in proto.graph.initializer:
-        size = 1
-        for dim in tensor.dims:
-            size *= dim
+    for tensor in graph.initializer:
         external = tensor.data_location == tensor.EXTERNAL
-        if size > SMALL:
+        if prod(tensor.dims) > SMALL:
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
                 tensor.ClearField(name)
         elif external:
@@ -189,121 +262,8 @@ def _strip(proto: Any, path: Path) -> None:  # noqa: ANN401
             del tensor.external_data[:]
 
 
-def _initial(graph: Any) -> dict[str, Any]:  # noqa: ANN401
-    from onnx import numpy_helper
-
-    found = {}
-    for tensor in graph.initializer:
-        size = 1
-        for dim in tensor.dims:
-            size *= dim
-        if size <= SMALL:
-            found[tensor.name] = numpy_helper.to_array(tensor)
-    return found
-
-
-def _settle(proto: Any, values: dict[str, Any], source: str) -> Any:  # noqa: ANN401
-    """Infer shapes and fold constants by turns, until neither finds more."""
-    from onnx import shape_inference
-
-    for _ in range(ROUNDS):
-        try:
-            proto = shape_inference.infer_shapes(proto, strict_mode=False, data_prop=True)
-        except Exception as error:
-            first = str(error).strip().splitlines()[0]
-            raise fail(f"shapes cannot be inferred: {first}", Place(source)) from None
-        if not _fold(proto.graph, values):
-            break
-    return proto
-
-
-def _fold(graph: Any, values: dict[str, Any]) -> bool:  # noqa: ANN401
-    """Evaluate nodes whose inputs are small constants, and shapes that are known."""
-    from onnx import numpy_helper
-
-    types = _types(graph)
-    left, folded = [], False
-    for node in graph.node:
-        made = None if node.output[0] in values else _evaluated(node, values, types)
-        if made is None:
-            left.append(node)
-            continue
-        folded = True
-        for name, value in zip(node.output, made, strict=False):
-            values[name] = value
-            graph.initializer.append(numpy_helper.from_array(value, name))
-    del graph.node[:]
-    graph.node.extend(left)
-    return folded
-
-
-def _evaluated(node: Any, values: Mapping[str, Any], types: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    import numpy as np
-
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    if node.op_type in ("Shape", "Size") and _known(types.get(node.input[0])):
-        shape = types[node.input[0]][1]
-        if node.op_type == "Size":
-            return [np.array(int(np.prod(shape)), dtype=np.int64)]
-        said = {a.name: a.i for a in node.attribute}
-        return [np.array(shape[said.get("start", 0) : said.get("end")], dtype=np.int64)]
-    if node.op_type in ("If", "Loop", "Scan") or node.op_type.startswith("Random"):
-        return None
-    if any(name and name not in values for name in node.input):
-        return None
-    size = types.get(node.output[0])
-    if node.op_type in ("ConstantOfShape", "Expand", "Tile", "Range", "EyeLike") and (
-        size is None or not _known(size) or int(np.prod(size[1])) > SMALL
-    ):
-        return None
-    return _run(node, values)
-
-
-def _known(found: tuple[str, tuple[int, ...]] | None) -> bool:
-    return found is not None and -1 not in found[1]
-
-
-def _run(node: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Evaluate one node by onnx's reference implementation; ``None`` where it cannot."""
-    import numpy as np
-    from onnx import TensorProto, defs, helper
-    from onnx.reference import ReferenceEvaluator
-
-    names = [name for name in node.input if name]
-    inputs = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in names]
-    outputs = [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in node.output]
-    graph = helper.make_graph([node], "one", inputs, outputs)
-    opsets = [helper.make_opsetid("", min(defs.onnx_opset_version(), 21))]
-    try:
-        model = helper.make_model(graph, opset_imports=opsets)
-        made = ReferenceEvaluator(model).run(None, {name: values[name] for name in names})
-    except Exception:  # the evaluator raises what its kernels raise; the op then stays an op
-        return None
-    arrays = [np.asarray(value) for value in made]
-    return arrays if all(array.size <= SMALL for array in arrays) else None
-
-
-def _types(graph: Any) -> dict[str, tuple[str, tuple[int, ...]]]:  # noqa: ANN401
-    """Return element type and shape by name; -1 stands for a size that is not known."""
-    found: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape"):
-            sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-            found[value.name] = FROM_ONNX.get(tensor.elem_type, "?"), tuple(sizes)
-    for tensor in graph.initializer:
-        found[tensor.name] = FROM_ONNX.get(tensor.data_type, "?"), tuple(tensor.dims)
-    return found
-
-
-def _needed(node: Any, values: Mapping[str, Any]) -> bool:  # noqa: ANN401
-    return any(name and name not in values for name in node.output)
-
-
-def _node(node: Any) -> Node:  # noqa: ANN401
-    from onnx import helper
-
+def node_of(node: Any) -> Node:  # noqa: ANN401
+    """Return a node with its attributes as plain values."""
     attributes = {a.name: _plain(helper.get_attribute_value(a)) for a in node.attribute}
     scopes = {p.key: p.value for p in getattr(node, "metadata_props", ())}
     return Node(
@@ -323,8 +283,6 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 def _module(name: str, scopes: Mapping[str, str]) -> str:
     """Return the path of the module that a node came from, as torch's exporters note it."""
-    import ast
-
     noted = scopes.get("pkg.torch.onnx.name_scopes", "")
     if noted:
         try:

@@ -1,0 +1,180 @@
+"""From a node to the call of what converts its operator: nothing that a node says is left unread.
+
+A converter is a plain function on torch tensors. Its positional parameters are the operator's
+inputs, its keyword parameters the attributes, each by its name (``transA`` is ``trans_a``, ``max``
+is ``max_``); an attribute may also bind to the input that later opsets made of it. Annotations say
+what an input must be:
+
+- ``Torch``: a tensor. ``Operand``: a tensor, or a number where a constant of one element stands.
+- ``Type``: a tensor of which only the element type counts.
+- ``Ints``, ``Floats``, ``Number``, ``Known``: a constant, as numbers, a number, or with its type.
+
+A keyword parameter ``outputs`` is the number of results that the node names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from inspect import Parameter, signature
+from typing import Any, NamedTuple, TypeAlias
+
+from irgraph.capture.onnx.model import Node
+
+Torch: TypeAlias = Any
+Operand: TypeAlias = Any
+Type: TypeAlias = Any
+Ints: TypeAlias = Sequence[int]
+Floats: TypeAlias = Sequence[float]
+Number: TypeAlias = float
+Convert: TypeAlias = Callable[..., Any]
+
+
+class Known(NamedTuple):
+    """A constant: its elements in row-major order, and their type."""
+
+    elements: Sequence[float]
+    dtype: Torch
+
+
+class UnsupportedError(Exception):
+    """A converter does not take this form of a node; the text says what of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An input that is a tensor, by its name in the model; or only its element type."""
+
+    name: str
+    type_only: bool = False
+
+
+@dataclass(slots=True)
+class Call:
+    """A converter and its arguments, tensors by name."""
+
+    convert: Convert
+    positional: list[Any] = field(default_factory=list)
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, lookup: Callable[[str], Torch]) -> Any:  # noqa: ANN401
+        """Call the converter with the tensors that ``lookup`` returns."""
+        given = [_looked_up(v, lookup) if isinstance(v, Ref) else v for v in self.positional]
+        return self.convert(*given, **self.keywords)
+
+    @property
+    def needs(self) -> list[str]:
+        """Return the names of the inputs whose content it takes."""
+        return [v.name for v in self.positional if isinstance(v, Ref) and not v.type_only]
+
+
+def _looked_up(ref: Ref, lookup: Callable[[str], Torch]) -> Any:  # noqa: ANN401
+    found = lookup(ref.name)
+    return found.dtype if ref.type_only else found
+
+
+def bind(convert: Convert, node: Node, known: Mapping[str, Torch]) -> Call:
+    """Return the call of a node's converter; ``known`` holds the values of constants.
+
+    Raises:
+        UnsupportedError: the node has an input or attribute that the converter does not read, or an
+            input that must be constant is not.
+    """
+    call = Call(convert)
+    places, keywords = _parameters(convert)
+    attributes = dict(node.attributes)
+    variadic = bool(places) and places[-1].kind is Parameter.VAR_POSITIONAL
+    for i, name in enumerate(node.inputs):
+        if i >= len(places) and not variadic and name:
+            raise UnsupportedError(f"its input {i + 1}, {name!r}, is not supported")
+        place = places[min(i, len(places) - 1)] if places else None
+        if place is not None and (i < len(places) or variadic):
+            call.positional.append(_input(place, name, node, known, attributes))
+    for place in places[len(node.inputs) :]:
+        if place.kind is not Parameter.VAR_POSITIONAL:
+            call.positional.append(_absent(place, attributes))
+    for name in list(attributes):
+        keyword = _python_name(name)
+        if keyword not in keywords:
+            raise UnsupportedError(
+                f"its attribute {name} = {_shown(attributes[name])} is not supported"
+            )
+        call.keywords[keyword] = attributes.pop(name)
+    if "outputs" in keywords:
+        call.keywords["outputs"] = sum(map(bool, node.outputs))
+    missing = [
+        n for n, p in keywords.items() if p.default is Parameter.empty and n not in call.keywords
+    ]
+    if missing:
+        raise UnsupportedError(f"it lacks the attribute {missing[0]}")
+    return call
+
+
+@cache
+def _parameters(convert: Convert) -> tuple[list[Parameter], dict[str, Parameter]]:
+    every = list(signature(convert).parameters.values())
+    keywords = {p.name: p for p in every if p.kind is Parameter.KEYWORD_ONLY}
+    return [p for p in every if p.name not in keywords], keywords
+
+
+def _python_name(attribute: str) -> str:
+    word = re.sub(r"(?<=[a-z])([A-Z])", r"_\1", attribute).lower()
+    return word + "_" if word in ("min", "max", "to", "sorted", "id", "type", "axis_") else word
+
+
+def _absent(place: Parameter, attributes: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Return what an input that is not there is: an attribute of older opsets, or a default."""
+    word = place.name
+    named = next((name for name in attributes if _python_name(name) == word), None)
+    if named is not None:
+        return attributes.pop(named)
+    if place.default is Parameter.empty:
+        raise UnsupportedError(f"it lacks the input {word.rstrip('_')}")
+    return place.default
+
+
+def _input(
+    place: Parameter,
+    name: str,
+    node: Node,
+    known: Mapping[str, Torch],
+    attributes: dict[str, Any],
+) -> Any:  # noqa: ANN401
+    if not name:
+        return _absent(place, attributes)
+    kind = str(place.annotation).partition(" ")[0]
+    value = known.get(name)
+    if kind in ("Ints", "Floats", "Number", "Known"):
+        if value is None:
+            raise UnsupportedError(f"its input {place.name.rstrip('_')}, {name!r}, is no constant")
+        return _constant(kind, value)
+    if (
+        kind == "Operand"
+        and value is not None
+        and value.numel() == 1
+        and _is_number(value, node, known)
+    ):
+        return value.item()
+    return Ref(name, kind == "Type")
+
+
+def _is_number(value: Torch, node: Node, known: Mapping[str, Torch]) -> bool:
+    """Tell whether a constant of one element may be a number: another operand is a tensor."""
+    others = [name for name in node.inputs if name and name not in known]
+    return bool(others) and value.ndim == 0 and not value.is_complex()
+
+
+def _constant(kind: str, value: Torch) -> Any:  # noqa: ANN401
+    elements = tuple(value.reshape(-1).tolist())
+    if kind != "Number":
+        return Known(elements, value.dtype) if kind == "Known" else elements
+    if value.numel() != 1:
+        raise UnsupportedError(f"a constant of {value.numel()} elements stands for a number")
+    return elements[0]
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    text = " ".join(str(value).split())
+    return text if len(text) < 40 else text[:37] + "..."

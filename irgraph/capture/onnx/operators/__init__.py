@@ -1,0 +1,22 @@
+"""ONNX operators as the calls of torch that do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from irgraph.capture.onnx.bind import Convert
+from irgraph.capture.onnx.operators.elementwise import ELEMENTWISE
+from irgraph.capture.onnx.operators.layers import LAYERS
+from irgraph.capture.onnx.operators.movement import MOVEMENT
+from irgraph.capture.onnx.operators.pooling import POOLING
+from irgraph.capture.onnx.operators.products import PRODUCTS, linear
+from irgraph.capture.onnx.operators.quantized import QUANTIZED
+from irgraph.capture.onnx.operators.reductions import REDUCTIONS
+from irgraph.capture.onnx.operators.values import VALUES
+
+__all__ = ["OPERATORS", "linear"]
+
+OPERATORS: Mapping[str, Convert] = {
+    **ELEMENTWISE, **LAYERS, **MOVEMENT, **POOLING, **PRODUCTS, **QUANTIZED, **REDUCTIONS, **VALUES,
+}  # fmt: skip
+"""What converts each operator of ONNX's default domain."""

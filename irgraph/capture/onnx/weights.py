@@ -1,0 +1,22 @@
+"""What a model takes, as the module whose parameters a capture names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from irgraph.capture.onnx.bind import Torch
+
+
+class Weights(torch.nn.Module):  # type: ignore[misc]
+    """A module that has tensors by the names of an ONNX model, which are no Python names."""
+
+    def __init__(self, declared: Mapping[str, tuple[str, Torch]]) -> None:
+        super().__init__()
+        self._named = [(name, tensor) for name, (_, tensor) in declared.items()]
+
+    def named_buffers(self, *_: Any, **__: Any) -> Iterator[tuple[str, Torch]]:  # noqa: ANN401
+        """Yield every tensor by its name."""
+        yield from self._named
