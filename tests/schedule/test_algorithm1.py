@@ -57,6 +57,13 @@ def test_an_op_without_launches_pays_t1_and_t5_only() -> None:
     assert [(i.cause, i.length) for i in timeline.intervals] == [("T1", 1.0), ("T5", 5.0)]
 
 
+def test_code_2021_starts_a_kernel_at_half_of_the_tables_t4() -> None:
+    timeline = algorithm1(
+        priced((Op("aten.linear"), [kernel(100.0)])), FlatHost(), accounting=CODE_2021
+    )
+    assert spans(timeline, "kernel") == [(1 + 2 + 4 / 2, 105.0)]
+
+
 def test_code_2022_starts_behind_t4_and_lengthens_every_kernel() -> None:
     timeline = algorithm1(
         priced((Op("aten.linear"), [kernel(100.0)])), FlatHost(), accounting=CODE_2022
