@@ -12,6 +12,7 @@ from irgraph.diagnostics import near
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import kept_sizes, with_dims
+from irgraph.verbs.asked import check_sizes
 from irgraph.verbs.refusal import RefusedError
 
 
@@ -99,6 +100,7 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
         made = with_dims(graph, {name: size})
     except ValueError as error:
         raise RefusedError(str(error)) from None
+    check_sizes(graph, made)
     now = made.by_name
     changed = (old.name for old in graph.by_name.values() if now[old.name] is not old)
     return Resizing(made, tuple(changed), kept_sizes(graph, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -24,19 +23,6 @@ class Case:
     text: str
     script: str
     outcome: str = "refused"
-
-
-def params(*cases: Case, fixed: tuple[str, ...] = ()) -> Callable[..., None]:
-    """Return the mark that runs cases; those that are not fixed yet must fail."""
-    marked = [
-        pytest.param(
-            case,
-            id=case.name,
-            marks=() if case.name in fixed else pytest.mark.xfail(strict=True),
-        )
-        for case in cases
-    ]
-    return pytest.mark.parametrize("case", marked)
 
 
 RETURNED_MEAN = """
@@ -327,7 +313,6 @@ FIXED_SIZES = {
 }
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("name", FIXED_SIZES)
 def test_a_batch_that_an_op_does_not_take_is_refused(name: str) -> None:
     line, size = FIXED_SIZES[name]
