@@ -9,7 +9,8 @@ from irgraph.ir.op import Op
 
 SOURCE = (
     "alpha + bytes / B + c sqrt(bytes), fitted to published measurements of 4 and 8 V100 and up to "
-    "16 A100 (owensgroup/ml_perf_model, microsoft/vidur); unknown where nothing tells the ranks"
+    "16 A100 (owensgroup/ml_perf_model, microsoft/vidur); unknown where the number of ranks is "
+    "not known"
 )
 
 INTERVAL = 1.645 / 0.798

@@ -16,8 +16,8 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "as the embedding family, tables taken as equally large, since the op does not list their "
-    "rows; the update's kernels as a V100 trace of TorchRec has them: sorted, then row by row"
+    "as the embedding family, with tables assumed equally large, since the op does not list their "
+    "rows; the update's kernels as in a V100 trace of TorchRec: sorted, then row by row"
 )
 
 STATES = {"sgd": 0.0, "approx_sgd": 0.0, "adagrad": 1.0, "adam": 2.0, "lamb": 2.0,

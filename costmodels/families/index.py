@@ -36,7 +36,7 @@ RESIDENT_BLOCKS, INDICES_A_BLOCK, SLICE_A_BLOCK = 16, 4, 128
 covers (torch, Indexing.cu)."""
 
 SOURCE = (
-    "gathers by an element rate, sums at sorted places by waves of blocks (traced V100 kernels; "
+    "gathers by an element rate, sums at sorted indices by waves of blocks (traced V100 kernels; "
     "torch, Indexing.cu); other scatters by bytes at the rate of random updates"
 )
 

@@ -13,7 +13,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "each layer: one product for all steps' inputs, then a product and an element-wise kernel a "
+    "each layer: one product for all steps' inputs, then a product and an element-wise kernel per "
     "step, one after the other (Appleyard et al. 2016); nothing was measured"
 )
 

@@ -15,7 +15,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "radix sort and radix select: passes over keys and 8-byte places (Merrill 2011; torch, "
+    "radix sort and radix select: passes over keys and 8-byte indices (Merrill 2011; torch, "
     "Sort.cu, TensorTopK.cu); nothing was measured"
 )
 

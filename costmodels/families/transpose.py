@@ -12,7 +12,7 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import row_major
 
-SOURCE = "bytes at 0.6 of DRAM bandwidth (traced V100 permute), whole rows at all of it"
+SOURCE = "bytes at 0.6 of DRAM bandwidth (traced V100 permute), whole rows at full bandwidth"
 
 
 def _transpose(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
