@@ -6,7 +6,7 @@ from costmodels.formulas.machine import Machine, Rule
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
-SOURCE = "launches nothing; the schedule knows what waits for what"
+SOURCE = "launches nothing; the schedule models the waits"
 
 
 def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
