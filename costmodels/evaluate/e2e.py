@@ -49,7 +49,7 @@ def evaluate_e2e() -> Comparison:
     quantities = (
         step_times(rows, [p.timeline for p in shared], "step time, overheads shared"),
         step_times(rows, alone, "step time, overheads of the workload alone"),
-        series("step time, if kernels were all", rows, (p.timeline.active_time for p in shared)),
+        series("step time, kernels only", rows, (p.timeline.active_time for p in shared)),
         active_times(rows, [p.timeline for p in shared]),
         series(
             "GPU idle time (step less the derived active time)",
@@ -91,7 +91,7 @@ def _classifier_series(
     yield cnn_v100.step_times(rows, shared, f"{title}, shared overheads")
     yield cnn_v100.step_times(rows, alone, f"{title}, own overheads")
     busy = (timeline.active_time for timeline in shared)
-    yield series(f"{title}, if kernels were all", rows, busy)
+    yield series(f"{title}, kernels only", rows, busy)
     (traced,) = (
         p
         for p, row in zip(predictions, rows, strict=True)

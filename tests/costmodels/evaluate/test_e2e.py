@@ -11,7 +11,7 @@ from costmodels.evaluate.e2e import evaluate_e2e
 from costmodels.evaluate.own_overheads import own_overheads, own_overheads_2022
 from irgraph.diagnostics import IrgraphError
 
-HOW = ("shared overheads", "own overheads", "if kernels were all")
+HOW = ("shared overheads", "own overheads", "kernels only")
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def test_overheads_of_the_workload_alone_predict_it_better(series: dict[str, Ser
 
 @pytest.mark.data
 def test_kernels_alone_fall_short(series: dict[str, Series]) -> None:
-    assert all(point.error < 0.0 for point in series["step time, if kernels were all"].points)
+    assert all(point.error < 0.0 for point in series["step time, kernels only"].points)
 
 
 @pytest.mark.data
 def test_step_is_active_and_idle(series: dict[str, Series]) -> None:
     step = series["step time, overheads shared"].points
     idle = series["GPU idle time (step less the derived active time)"].points
-    active = series["step time, if kernels were all"].points
+    active = series["step time, kernels only"].points
     for whole, part, rest in zip(step, idle, active, strict=True):
         assert part.predicted + rest.predicted == pytest.approx(whole.predicted)
 
