@@ -56,6 +56,13 @@ TORCH: Mapping[str, str] = {kind.name: kind.torch for kind in ELEMENT_TYPES}
 FROM_TORCH: Mapping[str, str] = {torch: name for name, torch in TORCH.items() if name != "tf32"}
 """Element types by torch's names."""
 
+OTHER_NAMES: Mapping[str, str] = {
+    **FROM_TORCH, "double": "f64", "float": "f32", "fp64": "f64", "fp32": "f32", "half": "f16",
+    "fp16": "f16", "float8": "f8e4m3", "fp8": "f8e4m3", "long": "i64", "int": "i32", "short": "i16",
+    "byte": "u8",
+}  # fmt: skip
+"""Element types by torch's and other usual names."""
+
 DIGITS: Mapping[str, int] = {kind.name: kind.digits for kind in ELEMENT_TYPES if kind.digits}
 """Binary digits of the floating types, from fine to coarse."""
 

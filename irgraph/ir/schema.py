@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
+from irgraph.diagnostics import near
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
@@ -216,6 +217,16 @@ def known_ops() -> tuple[str, ...]:
     """Return the dotted names of all ops with a schema, sorted, for near-word suggestions."""
     own = (parse_schema(text).name for text in OWN_SCHEMAS)
     return tuple(sorted({*_shipped(), *own}))
+
+
+def near_op(name: str) -> str:
+    """Return ``; did you mean 'aten.relu'?`` for ``torch.relu``, ``F.relu`` or ``nn.ReLU`` alike.
+
+    That is ATen's op of this name if there is one, and else the closest name.
+    """
+    known = known_ops()
+    base = name.replace("::", ".").rpartition(".")[2].lower()
+    return f"; did you mean 'aten.{base}'?" if f"aten.{base}" in known else near(name, known)
 
 
 def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:

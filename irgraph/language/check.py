@@ -76,7 +76,13 @@ def _check_cycles(passes: Mapping[str, Pass], check: Checker) -> None:
 
 
 def unused(script: Script) -> list[Diagnostic]:
-    """Return a warning for each name that a script gives to a value and never uses."""
+    """Return a warning for each name that a script gives to a value and never uses.
+
+    A script without anything is one as well.
+    """
+    if not script.body and not script.passes:
+        hint = "write a statement, as in remove many aten.t(...), or apply a pass"
+        return [Diagnostic("the script is empty", script.place, hint=hint, severity="warning")]
     blocks: list[tuple[Sequence[Parameter], Sequence[Statement]]] = [((), script.body)]
     blocks += [(declared.parameters, declared.body) for declared in script.passes]
     return [

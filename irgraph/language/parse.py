@@ -5,9 +5,11 @@ from __future__ import annotations
 from lark.exceptions import UnexpectedInput
 
 import grammars
+from irgraph.diagnostics import IrgraphError
+from irgraph.language import slips
 from irgraph.language.reader import Reader
 from irgraph.language.script import Script
-from irgraph.text.syntax import syntax_error
+from irgraph.text.syntax import syntax_error, too_short
 
 
 def parse_script(text: str, source: str = "script") -> Script:
@@ -24,6 +26,16 @@ def _read(text: str, source: str, start: str) -> Script:
     try:
         tree = grammars.load("transform", start).parse(text)
     except UnexpectedInput as error:
-        raise syntax_error(error, text, source) from None
+        raise _refused(error, text, source) from None
     script: Script = Reader(text, source, start).read(tree)
     return script
+
+
+def _refused(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
+    """Return the error of a text that is no script, with what its writer may have meant."""
+    if not too_short(error):
+        hint = slips.hint(text, error.pos_in_stream or 0)
+        return syntax_error(error, text, source, hint)
+    open_braces = slips.unclosed(text, source)
+    hint = "close it with '}'" if open_braces else slips.hint(text.rstrip(), len(text.rstrip()))
+    return syntax_error(error, text, source, hint, open_braces)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from irgraph.diagnostics import IrgraphError, Place, fail, near
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 
 NAMES = {
     "VALUE": "a value such as %x", "OPNAME": "an op such as aten.relu", "STRING": "a string",
@@ -28,13 +29,28 @@ MOST = 6
 _WORD_END = re.compile(r"[A-Za-z_]+$")
 
 
-def syntax_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
-    """Return the error of a text that does not fit its grammar (exit code 4)."""
-    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+def too_short(error: UnexpectedInput) -> bool:
+    """Tell whether a text ends where its grammar wants more."""
+    return isinstance(error, UnexpectedToken) and error.token.type == "$END"
+
+
+def syntax_error(
+    error: UnexpectedInput,
+    text: str,
+    source: str,
+    hint: str = "",
+    notes: Sequence[Diagnostic] = (),
+) -> IrgraphError:
+    """Return the error of a text that does not fit its grammar (exit code 4).
+
+    A hint says better than a list of words what may stand there.
+    """
+    if too_short(error):
         rows = text.split("\n")
         last = max((i for i, row in enumerate(rows) if row.strip()), default=0)
         place = Place(source, text, last + 1, len(rows[last]) + 1)
-        return fail(f"the text ends too early; expected {_expected(error)}", place)
+        expected = "" if hint else f"; expected {_expected(error)}"
+        return fail(f"the text ends too early{expected}", place, hint=hint, notes=notes)
     word = _word(error, text)
     column = error.column
     row = text.split("\n")[error.line - 1] if error.line > 0 else ""
@@ -42,7 +58,8 @@ def syntax_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError
     if before and word[:1].isalpha():  # a keyword with letters behind it is one word
         word, column = before[0] + word, column - len(before[0])
     place = Place(source, text, error.line, column, len(word))
-    return fail(f"unexpected {word!r}; expected {_expected(error)}{_near(error, word)}", place)
+    expected = "" if hint else f"; expected {_expected(error)}{_near(error, word)}"
+    return fail(f"unexpected {word!r}{expected}", place, hint=hint, notes=notes)
 
 
 def _word(error: UnexpectedInput, text: str) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from irgraph.language import load_script, run
+from irgraph.language.parse import parse_script
+from irgraph.language.slips import MEANT
 from irgraph.text import IrgraphError
 from tests.language.models import mlp, model
 
@@ -65,3 +67,20 @@ def test_an_error_in_a_library_file_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.irg").write_text('pass mine "Mine." { remov aten.t }')
     with pytest.raises(IrgraphError, match=r"mine\.irg:1:21: error: unexpected 'remov'"):
         run(load_script("apply mine"), mlp(), paths=[tmp_path])
+
+
+@pytest.mark.parametrize("verb", sorted(MEANT))
+def test_other_verbs_lead_to_the_statement(verb: str) -> None:
+    for word in MEANT[verb].split("|"):
+        for spelled in (word, word.upper()):
+            with pytest.raises(
+                IrgraphError, match=f"unexpected '{spelled}'\n(.*\n)*hint.*'{verb}'"
+            ):
+                parse_script(f"{spelled} many aten.t")
+
+
+def test_a_mistake_elsewhere_still_says_what_may_stand_there() -> None:
+    with pytest.raises(IrgraphError, match=r"unexpected 'to'; expected .*'[)]'"):
+        parse_script("cast many aten.mm(%x, %w to bf16")
+    with pytest.raises(IrgraphError, match="unexpected '}'; expected"):
+        parse_script("repeat at most 2 { resize B = }")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from irgraph.language.slips import SLIPS
 from tests.messages.book import Reader
 from tests.messages.templates import ROOT, templates
 
@@ -22,6 +23,11 @@ def test_messages_are_those_of_the_book(
     text = book.read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     page(book, Reader().page(text))
+
+
+def test_every_slip_of_a_newcomer_is_in_the_book() -> None:
+    book = (BOOKS / "mistakes.md").read_text(encoding="utf-8")
+    assert [hint for hint in SLIPS.values() if f"hint: {hint}" not in book] == []
 
 
 UNSEEN = (

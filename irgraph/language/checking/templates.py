@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from irgraph.diagnostics import Place, near
-from irgraph.ir.schema import Argument, Schema, known_ops
+from irgraph.ir.schema import Argument, Schema, near_op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.patterns import schema_hint
 from irgraph.language.clauses import Swap
@@ -84,8 +84,9 @@ def check_used(
 def _check_schema(check: Checker, new: NewOp) -> None:
     found = schemas_for(new.op, check.schemas)
     if not found:
-        hint = 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
-        check.note(f"unknown op {new.op}{near(new.op, known_ops())}", new.place, hint)
+        alike = near_op(new.op)
+        hint = "" if alike else 'declare it in the model: schema "my::op(Tensor x) -> Tensor"'
+        check.note(f"unknown op {new.op}{alike}", new.place, hint)
         return
     problems = [_misfit(new, schema) for schema in found]
     if all(problems):
@@ -131,7 +132,7 @@ def _wrong(part: Part, argument: Argument) -> str:
     if written and not argument.written:
         return f"it does not write {argument.name!r} in place: drop the '!'"
     if argument.written and not written and items:
-        return f"it writes {argument.name!r} in place: mark it with '!'"
+        return f"it writes {argument.name!r} in place: mark it with '!', as in {items[0]}!"
     return ""
 
 

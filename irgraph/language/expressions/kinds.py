@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from irgraph.diagnostics import Diagnostic, near
+from irgraph.ir.dtypes import OTHER_NAMES
 from irgraph.language.expressions.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
 from irgraph.language.expressions.nodes import (
     Attribute,
@@ -55,6 +56,9 @@ OP_KINDS = {
     "dead": "bool",
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
+USUAL = {**OTHER_NAMES, "True": "true", "False": "false", "None": "none", "null": "none"}
+"""Words as other languages spell them, and as this one does."""
+
 OPEN = (ANY, WRONG)
 MEASURES = {"step.time": "time", "gpu.active": "time", "gpu.utilization": "fraction"}
 """What a sweep may report of a step, and what each measures."""
@@ -120,6 +124,9 @@ class Kinds:
             hint = "as in group by %m having count >= 2"
             return self.note("'count' is defined only in 'having'", name, hint)
         alike = near(name.name, self.names)
+        known = USUAL.get(name.name) or (f"%{name}" if name.name in self.variables else "")
+        if known:
+            return self.note(f"{name} is not defined; did you mean {known}?", name)
         hint = "" if alike else f"define it first: let {name} = 4"
         return self.note(f"{name} is not defined{alike}", name, hint)
 
@@ -135,6 +142,9 @@ class Kinds:
         return ANY
 
     def _attribute(self, expression: Attribute) -> str:
+        if str(expression.of) == "torch" and expression.name in USUAL:
+            usual = USUAL[expression.name]
+            return self.note(f"{expression} is not defined; did you mean {usual}?", expression)
         of = self.of(expression.of)
         if of == WRONG:
             return WRONG

@@ -10,6 +10,7 @@ from typing import Protocol
 from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import near_op
 from irgraph.language.clauses import Parameter
 from irgraph.language.expressions.evaluate import EvaluationError, Pricer, Scope, Target, evaluate
 from irgraph.language.expressions.nodes import Expression, Node
@@ -275,4 +276,8 @@ def _unheard(selection: Selection, index: Index) -> str:
     if isinstance(pattern, Found):
         return ""
     name = pattern.ops[0].op
-    return f": the model has no {name}{near(name, index.by_name)}"
+    alike = near(name, index.by_name)
+    library = name.replace("::", ".").partition(".")[0]
+    if not alike and library in ("torch", "nn", "F"):
+        alike = near_op(name)
+    return f": the model has no {name}{alike}"

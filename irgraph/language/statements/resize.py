@@ -14,10 +14,11 @@ from irgraph.language.checking.checker import Checker
 from irgraph.language.expressions.kinds import unbound
 from irgraph.language.expressions.nodes import Expression
 from irgraph.language.expressions.values import counted, spell
+from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.patterns.select import Selected
 from irgraph.language.running.report import Entry
-from irgraph.language.running.state import Frame, Refusals, illegal, refusal
+from irgraph.language.running.state import Frame, Refusals, call_of, illegal, refusal
 from irgraph.language.statement import Statement
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.resize import Axis, Resizing, resize
@@ -94,7 +95,7 @@ class Resize(Statement):
         made = frame.entry_of(self, selected, selection)
         refusals = Refusals(frame, self.place, selection.many)
         changes: list[str] = []
-        for (was, size), axes in self._wanted(frame, selected).items():
+        for (was, size), axes in self._wanted(selected, refusals).items():
             first = f"{axes[0]}" if len(axes) == 1 else f"{axes[0]} and {len(axes) - 1} more"
             with refusals.attempt(f"{first} is not resized to {size}"):
                 done = resize(state.graph, axes, size)
@@ -102,24 +103,45 @@ class Resize(Statement):
                 made = replace(made, warnings=(*made.warnings, *self._kept(done)))
                 follow = counted(len(done.changed), "tensor")
                 changes.append(f"{first} is {size} (was {was}), {follow} changed")
+        if made.first:
+            made = replace(made, warnings=(*made.warnings, *self._others(frame, selection)))
         legal = (AGREE,) if changes else ()
         return replace(made, done="; ".join(changes), legal=legal, refused=tuple(refusals.found))
 
-    def _wanted(self, frame: Frame, selected: Selected) -> dict[tuple[int, int], list[Axis]]:
+    def _wanted(self, selected: Selected, refusals: Refusals) -> dict[tuple[int, int], list[Axis]]:
         """Return the axes to resize by their size and the new one, which a match may decide."""
         found: dict[tuple[int, int], list[Axis]] = {}
         for match in selected.matches:
-            tensor = match.values[self.operand]
-            if not isinstance(tensor, Tensor):
-                raise fail(f"%{self.operand} is {spell(tensor)}, not a tensor", self.place)
-            if self.axis >= tensor.rank:
-                what = f"%{self.operand} is %{tensor.name}, of rank {tensor.rank}"
-                raise fail(f"{what}: it has no shape[{self.axis}]", self.place)
-            size = self._whole(frame.value(self.size, selected, match))
-            axes = found.setdefault((int(tensor.shape[self.axis]), size), [])
-            if (axis := Axis(tensor.name, self.axis)) not in axes:
-                axes.append(axis)
+            what = f"%{self.operand} of {call_of(selected.op(match.root))} is not resized"
+            with refusals.attempt(what):
+                tensor = self._tensor(match)
+                size = self._whole(refusals.frame.value(self.size, selected, match))
+                axes = found.setdefault((int(tensor.shape[self.axis]), size), [])
+                if (axis := Axis(tensor.name, self.axis)) not in axes:
+                    axes.append(axis)
         return found
+
+    def _tensor(self, match: Match) -> Tensor:
+        tensor = match.values[self.operand]
+        if not isinstance(tensor, Tensor):
+            raise RefusedError(f"it is {spell(tensor)}, not a tensor")
+        if self.axis >= tensor.rank:
+            what = f"it is %{tensor.name}, of rank {tensor.rank}"
+            raise RefusedError(f"{what}: it has no shape[{self.axis}]")
+        return tensor
+
+    def _others(self, frame: Frame, selection: Selection) -> tuple[Diagnostic, ...]:
+        """Return a warning where further matches, which did not follow, keep another size."""
+        all_ = replace(selection, many=True)
+        wanted = self._wanted(frame.select_whole(all_), Refusals(frame, self.place, True))
+        names = [str(axis) for (was, size), axes in wanted.items() if was != size for axis in axes]
+        if not names:
+            return ()
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        keep = "keep their sizes" if more else "keeps its size"
+        message = f"only the first match is resized: {names[0]}{more} {keep}"
+        hint = f"for all of them: of {all_}"
+        return (Diagnostic(message, self.place, hint=hint, severity="warning"),)
 
     def _whole(self, size: Value) -> int:
         if isinstance(size, float) and size.is_integer():
