@@ -10,7 +10,7 @@ from typing import Any
 from irgraph.ir.dim import Dim, evaluate, make, rebind
 from irgraph.ir.dtypes import FROM_TORCH, TORCH
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
-from irgraph.ir.schema import Schema, bind, resolve
+from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
 
@@ -19,7 +19,14 @@ STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_rel
 
 
 class ShapeError(Exception):
-    """The types of an op's results cannot be told; the message says why."""
+    """The types of an op's results cannot be told; the message says why.
+
+    ``refused`` where torch knows the op and does not take these operands.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 PROBE = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
@@ -96,7 +103,7 @@ class _Call:
             raise ShapeError(f"torch has no {self.op.name}")
         called = getattr(packet, schema.overload or "default", packet)
         pairs = bind(schema, self.op)
-        named = {argument.name: self._value(value) for argument, value in pairs}
+        named = {argument.name: self._given(argument, value) for argument, value in pairs}
         places = []
         for argument in schema.arguments:
             if argument.keyword or argument.name not in named:
@@ -107,7 +114,15 @@ class _Call:
                 return called(*places, **named)
         except Exception as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ShapeError(f"torch refuses it: {first}") from None
+            refused = type(error) in (RuntimeError, ValueError, IndexError)
+            raise ShapeError(f"torch refuses it: {first}", refused=refused) from None
+
+    def _given(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
+        import torch
+
+        if isinstance(value, str) and argument.type.rstrip("?") in ("Layout", "MemoryFormat"):
+            return getattr(torch, value)
+        return self._value(value)
 
     def _value(self, value: Value) -> Any:  # noqa: ANN401  (what torch takes)
         if isinstance(value, Tensor):

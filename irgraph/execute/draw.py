@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from irgraph.execute.ranges import Range, Starts, integer_rules
-from irgraph.execute.signs import positive_buffers
+from irgraph.execute.ranges import Range, Starts, integer_rules, positive_buffers
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor

@@ -21,12 +21,21 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Torch:
-    """Look up bags and keep what a backward pass needs, which torch leaves out without autograd."""
+    """Look up bags and keep what any backward pass could need.
+
+    Torch leaves it out without autograd, and its kernels for the CPU what a sum does not need: the
+    bag of each index, and the sizes of bags.
+    """
     padding = -1 if padding_idx is None else padding_idx
-    return torch.ops.aten._embedding_bag(
+    bags, bag_of, sizes, maxima = torch.ops.aten._embedding_bag(
         weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
         include_last_offset, padding,
     )  # fmt: skip
+    if mode == 0 and padding < 0:
+        starts = offsets[: len(bags)]
+        sizes = torch.cat([starts[1:], starts.new_tensor([indices.numel()])]) - starts
+        bag_of = torch.arange(len(bags)).to(offsets).repeat_interleave(sizes.long())
+    return bags, bag_of, sizes, maxima
 
 
 def cudnn_convolution(
@@ -61,6 +70,7 @@ def nothing(*_: object, **__: object) -> None:
 
 SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.embedding_bag": embedding_bag,
+    "aten._embedding_bag": embedding_bag,
     "aten.cudnn_convolution": cudnn_convolution,
     "aten._scaled_dot_product_efficient_attention": efficient_attention,
     "aten._scaled_dot_product_efficient_attention_backward": efficient_attention_backward,

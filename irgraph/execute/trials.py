@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from irgraph.diagnostics import IrgraphError
-from irgraph.execute.callables import reduces
+from irgraph.diagnostics import IrgraphError, fail
+from irgraph.execute.callables import place_of, reduces
 from irgraph.execute.comparison import Trial, check_starts, compare, undefined
 from irgraph.execute.coverage import Observer
 from irgraph.execute.draw import SIGNED, TAME, UNDEFINED, WIDE
 from irgraph.execute.machine import one_thread, run
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import SMALL, memory, small_sizes
+from irgraph.execute.typed import mistyped
 from irgraph.execute.widen import short_types, widened
 from irgraph.ir.graph import Graph
 
@@ -45,6 +46,8 @@ class Trials:
             return self._compared(draws)
 
     def _compared(self, draws: int) -> Comparison:
+        for graph in (self.before, self.after):
+            _check_types(graph)
         widths: Sequence[str] = WIDTHS if self.widen else ("",)
         observer = Observer(self.before)
         found: list[Comparison] = []
@@ -107,6 +110,13 @@ class Trials:
 
     def _seed(self, number: int) -> int:
         return self.seed + 1_000_003 * number
+
+
+def _check_types(graph: Graph) -> None:
+    """Refuse a graph that torch would refuse at its own sizes, whatever it does at small ones."""
+    for finding in mistyped(graph):
+        assert finding.op is not None
+        raise fail(f"{finding.op.name}: {finding.message}", place_of(finding.op, graph))
 
 
 def _sizes_first(notes: Sequence[str]) -> Iterator[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from irgraph.ir.effects import may_alias
 from irgraph.ir.op import Op
-from irgraph.ir.schema import Schema, takes, written_by
+from irgraph.ir.schema import Schema, schemas_of, takes, written_by
 from irgraph.ir.tensor import DeviceRef, Tensor, overlap
+from irgraph.ir.tf32 import plain_name
 
 SHOWN = 3
 """Overloads that a hint names."""
@@ -85,3 +87,64 @@ def overwritten(op: Op, result: Tensor) -> Tensor | None:
     if may_alias(op.name):
         return None
     return next((tensor for tensor in op.inputs if overlap(result, tensor)), None)
+
+
+Shape = tuple[int, ...]
+
+FACTORS = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1}
+"""Products of two matrices, or of batches of them, and which operand is the first factor."""
+
+
+def wrong_shape(op: Op) -> str:
+    """Return what is wrong with the shapes of a call, ``""`` where nothing is, or none can tell."""
+    first = FACTORS.get(plain_name(op.name))
+    wanted: Shape | str | None
+    if first is not None:
+        wanted = _product(op, first)
+    elif _is_pointwise(op.name) and all(isinstance(r, Tensor) for r in op.results):
+        wanted = _broadcast([tensor.shape for tensor in op.inputs])
+    else:
+        return ""
+    if isinstance(wanted, str):
+        return wanted
+    made = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
+    for tensor in made:
+        if wanted is not None and tensor.shape != wanted:
+            return f"makes {_text(wanted)}, not %{tensor.name}, {_text(tensor.shape)}"
+    return ""
+
+
+@cache
+def _is_pointwise(name: str) -> bool:
+    schemas = schemas_of(name)
+    return bool(schemas) and all(schema.pointwise for schema in _plain(schemas))
+
+
+def _broadcast(shapes: list[Shape]) -> Shape | str | None:
+    """Return the shape to which some shapes broadcast, or why they do not."""
+    if not shapes:
+        return None
+    rank = max(map(len, shapes))
+    found: list[int] = [1] * rank
+    for shape in shapes:
+        for place, size in enumerate(shape, rank - len(shape)):
+            if found[place] == 1:
+                found[place] = size
+            elif size not in (1, found[place]):
+                return f"its operands do not broadcast: {', '.join(map(_text, shapes))}"
+    return tuple(found)
+
+
+def _product(op: Op, first: int) -> Shape | str | None:
+    factors = [value.shape for value in op.operands[first:] if isinstance(value, Tensor)]
+    if len(factors) != 2:
+        return None
+    a, b = factors
+    rank = 3 if op.base.startswith("b") else 2
+    if len(a) != rank or len(b) != rank or a[-1] != b[-2] or a[:-2] != b[:-2]:
+        return f"its factors do not fit: {_text(a)} and {_text(b)}"
+    return (*a[:-1], b[-1])
+
+
+def _text(shape: Shape) -> str:
+    return f"[{', '.join(str(int(size)) for size in shape)}]"

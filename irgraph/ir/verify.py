@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
-from irgraph.ir.calls import misfit, overwritten, reachable, usage
+from irgraph.ir.calls import misfit, overwritten, reachable, usage, wrong_shape
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import Schema, SchemaError, parse_schema, schemas_of
+from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, oversized
 from irgraph.ir.tf32 import PLAIN
 
@@ -276,6 +277,35 @@ def _place(op: Op, result: Tensor) -> Iterator[Finding]:
         yield Finding("written", message, op, "it makes a new tensor: give that its own buffer")
 
 
+def _shapes(graph: Graph) -> Iterator[Finding]:
+    """Results have the shapes that follow from those of operands."""
+    if OPERANDS in graph.settings:
+        return
+    own = _declared(graph)
+    for op in graph.walk():
+        problem = "" if op.body or op.name in own else wrong_shape(op)
+        if problem:
+            yield Finding("shapes", problem, op)
+
+
+def _declared(graph: Graph) -> set[str]:
+    """Return the names of the ops whose schemas a model brings."""
+    names = (text.partition("(")[0].partition(".")[0] for text in graph.schemas)
+    return {name.strip().replace("::", ".") for name in names}
+
+
+def unknown(graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each name of an op that no schema is known of: no error, a warning."""
+    seen = _declared(graph)
+    for op in graph.leaves():
+        if op.is_scope or op.name in seen or schemas_of(op.name):
+            continue
+        seen.add(op.name)
+        message = "no schema of it is known: nothing moves across it, and it cannot be executed"
+        meant = get_close_matches(op.name, known_ops(), 1, 0.8)
+        yield Finding("names", message, op, f"did you mean {meant[0]}?" if meant else "")
+
+
 def _rounded(graph: Graph) -> Iterator[Finding]:
     """Products in tf32 multiply f32."""
     for op in graph.walk():
@@ -294,6 +324,7 @@ RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (
     _single,
     _schemas,
     _places,
+    _shapes,
     _rounded,
 )
 """Every rule, in the order in which findings are reported."""

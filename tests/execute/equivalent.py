@@ -90,6 +90,9 @@ def _sums(given: Arguments) -> bool:
 
 
 MAXIMA = "which elements were largest matters to the backward of a maximum alone"
+STARTS = "where bags start is read only where nothing says in which bag an index is"
+NO_DROPOUT = "the CPU's kernel knows no dropout: its forward refuses any"
+FLASH_BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 MEANS = "what bags hold matters to the backward of a mean alone"
 FORWARD_BAGS = "what a bag's gradient is scaled by, or skips, is its backward's affair"
 SHAPE_ONLY = "of that operand the backward takes the sizes alone"
@@ -102,6 +105,12 @@ INERT: Mapping[tuple[str, str], tuple[str, Callable[[Arguments], bool]]] = {
     ("_embedding_bag", "scale_grad_by_freq"): (FORWARD_BAGS, _always),
     ("_embedding_bag", "sparse"): (FORWARD_BAGS, _always),
     ("_embedding_bag_backward", "maximum_indices"): (MAXIMA, _sums),
+    ("_embedding_bag_backward", "offsets"): (STARTS, _sums),
+    (FLASH_BACKWARD, "dropout_p"): (
+        "the CPU's kernel knows no dropout: its forward refuses any",
+        _always,
+    ),
+    ("max_pool2d_with_indices_backward", "ceil_mode"): ("it goes by the indices", _always),
     ("_embedding_bag_backward", "bag_size"): (MEANS, _sums),
     ("max_pool2d_with_indices_backward", "self"): (SHAPE_ONLY, _always),
     ("nll_loss_backward", "self"): (SHAPE_ONLY, _always),
@@ -136,6 +145,7 @@ def _no_row(before: Graph, mutant: Mutant) -> Iterator[str]:
 SYNONYMS = (
     {"alias", "detach", "lift_fresh"},
     {"addmm", "_sparse_addmm"},
+    {"stack", "_stack"},
     {"_embedding_bag", "_embedding_bag_forward_only"},
 )
 """Ops that are defined as one another on dense tensors, but for what autograd keeps."""
@@ -164,15 +174,13 @@ def _names(tensors: tuple[Value, ...]) -> list[str]:
 
 def _shifted(before: Graph, mutant: Mutant) -> Iterator[str]:
     """A batch norm in training takes away what a bias before it adds."""
-    norms = [op for op in before.leaves() if op.name == "aten.native_batch_norm_backward"]
-    given = [op for op in norms if _training(_arguments(op, before))]
-    shifts = {
-        leaf.outputs[2].buffer
-        for leaf in before.leaves()
-        if leaf.name == "aten.convolution_backward"
-        and len(leaf.outputs) == 3
-        and any(leaf.operands[0] is op.outputs[0] for op in given)
-    }
+    makers = {t.name: op for op in before.leaves() for t in op.outputs}
+    shifts = set()
+    for leaf in before.leaves():
+        norm = makers.get(leaf.inputs[0].name) if leaf.name == "aten.convolution_backward" else None
+        if norm is not None and norm.name == "aten.native_batch_norm_backward":
+            bias = leaf.results[2] if _training(_arguments(norm, before)) else None
+            shifts.update(t.buffer for t in tensors_in((bias,)))
     changed = [t for t in mutant.old.inputs if t.buffer in shifts]
     if changed and _scaled(mutant):
         yield "the gradient of a bias before a batch norm is zero, whatever it is multiplied by"
@@ -185,9 +193,80 @@ def _scaled(mutant: Mutant) -> bool:
         return False
     if {old.base, new.base} == {"detach", "_neg_view"}:
         return True
-    return old.base == new.base == "add_" and old.operands == new.operands
+    return {old.base, new.base} <= {"add_", "sub_"} and old.operands == new.operands
+
+
+TYPE_ONLY = ("ones_like", "zeros_like", "full_like", "empty_like", "new_zeros", "new_empty")
+
+
+def _type_only(before: Graph, mutant: Mutant) -> Iterator[str]:
+    old, new = mutant.old, mutant.new
+    if new is None or old.name != new.name or old.base not in TYPE_ONLY:
+        return
+    if _differing(before, mutant) == {"self"}:
+        yield "of its operand it takes the type alone"
+
+
+def _commuted(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """``a + b`` is ``b + a``, to the bit."""
+    old, new = mutant.old, mutant.new
+    if new is None or old.name != new.name or old.written or old.base not in ("add", "mul"):
+        return
+    if old.operands == new.operands[::-1] and not old.attributes and not new.attributes:
+        yield "its operands commute"
+
+
+def _no_such_mode(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """The backward of bags asks for means and for maxima, and sums otherwise."""
+    old, new = mutant.old, mutant.new
+    if new is None or not old.name == new.name == "aten._embedding_bag_backward":
+        return
+    modes = {_arguments(op, before).get("mode", 0) for op in (old, new)}
+    if _differing(before, mutant) == {"mode"} and not modes & {1, 2}:
+        yield "whatever is neither a mean nor a maximum is a sum"
+
+
+def _keys(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """A softmax is the same whatever is added to a row: the rows of its gradient sum to zero.
+
+    So do the gradients of all keys, ``t(gradient) @ queries``: a bias of keys adds to whole rows.
+    """
+    old, new = mutant.old, mutant.new
+    if new is None or {old.base, new.base} - {"sum", "mean"} or old.attributes != new.attributes:
+        return
+    makers = {t.name: op for op in before.leaves() for t in op.outputs}
+    found: list[str] = []
+    maker = makers.get(old.inputs[0].name)
+    while maker is not None and maker.base in ("t", "mm"):
+        found.append(maker.base)
+        maker = makers.get(maker.inputs[0].name)
+    wanted = ["t", "t", "mm", "t"]
+    softmax = maker is not None and maker.base == "_softmax_backward_data"
+    if softmax and found == wanted and old.attributes.get("dim") == (0,):
+        yield "the gradient of a bias of keys is zero"
+
+
+def _never_negative(before: Graph, mutant: Mutant) -> Iterator[str]:
+    """What is added to a root is as it is without a ReLU."""
+    old, new = mutant.old, mutant.new
+    if new is None or (old.base, new.base) != ("add_", "_add_relu_"):
+        return
+    makers = {t.buffer: op for op in before.leaves() for t in op.outputs}
+    maker = makers.get(old.inputs[0].buffer)
+    if maker is not None and maker.base == "div":
+        scale = _arguments(maker, before).get("other")
+        held = makers.get(maker.inputs[0].buffer)
+        maker = held if isinstance(scale, float) and scale > 0 else None
+    added = _arguments(old, before).get("other")
+    if maker is not None and maker.base == "sqrt" and isinstance(added, float) and added > 0:
+        yield "a root is never negative, nor is it with a positive number added"
 
 
 RULES: tuple[Callable[[Graph, Mutant], Iterator[str]], ...] = (
     _without_values, _dead, _same_bytes, _inert, _no_row, _synonyms, _permuted, _shifted,
+    _never_negative,
+    _no_such_mode,
+    _keys,
+    _type_only,
+    _commuted,
 )  # fmt: skip

@@ -17,18 +17,33 @@ PANEL = "models"
 
 
 def verify(model: ModelArgument) -> None:
-    """Check a model against every rule of the IR; all findings are listed."""
+    """Check a model against every rule of the IR, and types by torch; all findings are listed."""
     from irgraph.api import read_graph
-    from irgraph.ir.verify import describe
+    from irgraph.ir.verify import describe, unknown
     from irgraph.ir.verify import verify as find
 
     graph = read_graph(model)
+    for warning in unknown(graph):
+        hint = f"; {warning.hint}" if warning.hint else ""
+        say(f"warning: {describe(graph, warning)}{hint}")
     findings = [*find(graph), *_unknown_sheets(graph)]
+    findings = findings or _mistyped(graph)
     for finding in findings:
         say(describe(graph, finding))
     count = sum(1 for _ in graph.walk())
     say(f"{model}: {count} ops, {len(findings) or 'no'} finding{'s' * (len(findings) != 1)}")
     raise typer.Exit(1 if findings else 0)
+
+
+def _mistyped(graph: Graph) -> list[Finding]:
+    """Return the types that torch does not give, where there is torch to be asked."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        return []
+    from irgraph.execute.typed import mistyped
+
+    return list(mistyped(graph))
 
 
 def _unknown_sheets(graph: Graph) -> Iterator[Finding]:

@@ -1,0 +1,76 @@
+"""Whether results have the types that torch gives them: each kind of call is asked about once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import LOOKUPS, READS, is_label
+from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.schema import schemas_of
+from irgraph.ir.tensor import Tensor
+from irgraph.ir.verify import CHECKED, OPERANDS, Finding
+from irgraph.shapes import ShapeError, plain_sizes
+
+ELSEWHERE = (*READS, "aten.pin_memory", "aten._pin_memory")
+"""Ops that need the bytes of a tensor, which meta has not."""
+
+BAGS_BACKWARD = "aten._embedding_bag_"
+"""How backward passes of lookups are called: they take what a lookup kept, whose size differs by
+device."""
+
+
+def mistyped(graph: Graph) -> Iterator[Finding]:
+    """Yield the ops that torch's meta device refuses, or to which it gives results of other types.
+
+    Strides are no part of it, as devices differ in them. Ops that torch lacks, whose sizes depend
+    on values, or whose operands a trace did not tell, are left out. Raises ``ImportError`` where
+    there is no torch.
+    """
+    if OPERANDS in graph.settings:
+        return
+    known: dict[object, str] = {}
+    for op in graph.leaves():
+        known_op = op.name.startswith(CHECKED) and schemas_of(op.name)
+        if is_label(op) or not known_op or op.name.startswith((*ELSEWHERE, BAGS_BACKWARD)):
+            continue
+        form = (op.name, op.written and _marks(op), *map(_form, (op.operands, op.results)))
+        form = (*form, *((name, _form(value)) for name, value in op.attributes.items()))
+        if form not in known:
+            known[form] = _mistyped(op, graph)
+        if known[form]:
+            yield Finding("shapes", known[form], op)
+
+
+def _marks(op: Op) -> tuple[bool, ...]:
+    return tuple(tensor.name in op.written for tensor in op.inputs)
+
+
+def _form(value: Value | Result) -> object:
+    if isinstance(value, Tensor):
+        return value.dtype, value.shape, value.strides
+    if isinstance(value, tuple):
+        return tuple(map(_form, value))
+    return type(value), value
+
+
+def _mistyped(op: Op, graph: Graph) -> str:
+    try:
+        made = plain_sizes(op, graph.schemas, graph.dims)
+    except ShapeError as error:
+        return str(error) if error.refused else ""
+    pairs = list(zip(made, op.results, strict=False))[: 1 if op.name in LOOKUPS else None]
+    return next((text for pair in pairs for text in _differing(*pair)), "")
+
+
+def _differing(made: Result, said: Result) -> Iterator[str]:
+    """Yield how a result differs from what torch makes; one that is missing is not looked at."""
+    if isinstance(made, tuple) and isinstance(said, tuple):
+        for one, other in zip(made, said, strict=False):
+            yield from _differing(one, other)
+    elif isinstance(made, Tensor) and isinstance(said, Tensor) and _text(made) != _text(said):
+        yield f"makes {_text(made)}, not %{said.name}, {_text(said)}"
+
+
+def _text(tensor: Tensor) -> str:
+    return f"{tensor.dtype}[{', '.join(str(int(size)) for size in tensor.shape)}]"
