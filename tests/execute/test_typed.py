@@ -88,5 +88,7 @@ def test_no_recorded_step_is_accused(data_dir: Path) -> None:
     wrong = {}
     for path in (path for path in paths if "rank" not in path.name or "rank0" in path.name):
         graph = lower_file(str(path)).graph
-        wrong.update({path.name: finding.message for finding in mistyped(graph)})
+        messages = [finding.message for finding in mistyped(graph)]
+        if messages:
+            wrong[path.name] = messages
     assert not wrong
