@@ -54,8 +54,8 @@ class ScoreTable:
         heads = ["GMAE", "mean", "std", "bias", "p90", "in interval"]
         heads += ["boosting GMAE", "mean"] if self.boosting else []
         table = Table("", "", "rows", *heads, title=self.title, title_justify="left")
-        for what, part, told in self.rows:
-            figures = told.as_percent()
+        for what, part, errors in self.rows:
+            figures = errors.as_percent()
             count = figures.pop("count")
             cells = ["-" if x is None else f"{x:.2f} %" for x in figures.values()]
             other = self.boosting.get((what, part))
@@ -66,8 +66,8 @@ class ScoreTable:
     def as_json(self) -> list[dict[str, Any]]:
         """Return the rows as plain values, errors in percent."""
         found: list[dict[str, Any]] = []
-        for what, part, told in self.rows:
-            row: dict[str, Any] = {"what": what, "part": part, **told.as_percent()}
+        for what, part, errors in self.rows:
+            row: dict[str, Any] = {"what": what, "part": part, **errors.as_percent()}
             other = self.boosting.get((what, part))
             found.append({**row, "boosting": other.as_percent()} if other else row)
         return found

@@ -93,8 +93,8 @@ def evaluate_models() -> Comparison:
     series = [Series("inference", inference), Series("inference by family", families)]
     if training:
         series.append(Series("training", training))
-    told = [_contradiction(device, shares) for device, shares in alone.items()]
-    return Comparison("models", series, settings, (*NOTES, *told))
+    contradictions = [_contradiction(device, shares) for device, shares in alone.items()]
+    return Comparison("models", series, settings, (*NOTES, *contradictions))
 
 
 def _alone(families: Sequence[Point], whole: float) -> Alone:

@@ -47,10 +47,11 @@ def traced_products(folder: Path) -> list[Traced]:
         matrices = _product(row["launching_op_input_shape"], row["kernel"][-2:])
         sizes = {"batch": matrices.batch, "m": matrices.rows, "n": matrices.columns}
         sizes |= {"k": matrices.depth, "op": gemm_op(matrices)}
-        told = estimate(weights, {k: np.asarray([v], np.float32) for k, v in sizes.items()}, device)
+        columns = {k: np.asarray([v], np.float32) for k, v in sizes.items()}
+        learned = estimate(weights, columns, device)
         formula = product_kernels(matrices, machine)[0].time
         shape = f"{matrices.batch} x {matrices.rows}x{matrices.columns}x{matrices.depth}"
-        time, spread = float(told.time[0]), float(told.spread[0])
+        time, spread = float(learned.time[0]), float(learned.spread[0])
         found.append(
             Traced(row["kernel"], shape, float(row["mean_kernel_time_us"]), time, spread, formula)
         )

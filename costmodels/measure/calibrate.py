@@ -42,8 +42,8 @@ def _sheet(torch: Torch, device: str, nbytes: int, side: int) -> dict[str, Any]:
     source = f"irgraph calibrate, {name}, torch {torch.__version__}"
 
     def figure(value: float, datasheet: float | None = None) -> dict[str, Any]:
-        told = {} if datasheet is None else {"datasheet": round(datasheet, 3)}
-        return {**told, "measured": round(value, 3), "source": source}
+        promised = {} if datasheet is None else {"datasheet": round(datasheet, 3)}
+        return {**promised, "measured": round(value, 3), "source": source}
 
     sheet = _properties(torch, device)
     clock = sheet["clock_mhz"]["measured"]
@@ -104,9 +104,9 @@ def _architecture(target: str) -> str:
 
 
 def _clock(card: Any) -> float:  # noqa: ANN401  (torch's properties of a card)
-    """Return MHz of a card's multiprocessors, as torch or the driver's tool tells it."""
-    told = getattr(card, "clock_rate", 0) / 1e3
-    return told or float(nvidia_smi("clocks.max.sm", card) or 0) or 1000.0
+    """Return MHz of a card's multiprocessors, as torch or the driver's tool reports it."""
+    clock = getattr(card, "clock_rate", 0) / 1e3
+    return clock or float(nvidia_smi("clocks.max.sm", card) or 0) or 1000.0
 
 
 def _host_properties(torch: Torch) -> dict[str, Any]:

@@ -195,14 +195,14 @@ def torch_for(device: str) -> Any:  # noqa: ANN401  (the module)
 
 
 def nvidia_smi(what: str, card: Any) -> str:  # noqa: ANN401  (torch's properties of a card)
-    """Return a property of a card as its driver's tool tells it, or nothing."""
+    """Return a property of a card as the driver's tool reports it, or nothing."""
     import subprocess
 
     query = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
     if getattr(card, "uuid", ""):
         query.append(f"--id=GPU-{card.uuid}")
     try:
-        told = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
-        return told.stdout.split()[0]
+        output = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30)
+        return output.stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         return ""

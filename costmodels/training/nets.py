@@ -79,8 +79,8 @@ class Nets:
         """Return logarithms of the times of all rows, (nets, rows)."""
         import jax
 
-        told = jax.vmap(lambda w: self._module.apply(w, self._every)[:, 0])(self._state[0])
-        return np.asarray(told, np.float32)
+        predicted = jax.vmap(lambda w: self._module.apply(w, self._every)[:, 0])(self._state[0])
+        return np.asarray(predicted, np.float32)
 
     def keep(self, chosen: Sequence[int] | NDArray[np.intp]) -> None:
         """Keep some networks, in this order; the others are freed."""

@@ -192,8 +192,8 @@ def _course(
         order = np.argsort(errors)
         best = int(order[0])
         held = np.exp(predicted[best] - rows.times)[rows.held] - 1
-        told = score(held, np.zeros(len(held), bool))
-        yield end, Stage(float(errors[best]), nets.rate(best), told, nets.layers(best))
+        result = score(held, np.zeros(len(held), bool))
+        yield end, Stage(float(errors[best]), nets.rate(best), result, nets.layers(best))
         if not whole:
             nets.keep(order[: -(-len(order) // FACTOR)])
 

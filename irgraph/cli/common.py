@@ -132,8 +132,8 @@ def with_dim_options(graph: Graph, dims: list[str] | None) -> Graph:
                 message = f"--dim {name}: a size has at most {DIGITS} digits, not {size!r}"
             raise fail(message, exit_code=2)
         sizes[name] = int(size)
-    for told in (note for name in sizes for note in kept_sizes(graph, name)):
-        say(f"warning: not resized: {told}")
+    for note in (text for name in sizes for text in kept_sizes(graph, name)):
+        say(f"warning: not resized: {note}")
     try:
         return with_dims(graph, sizes)
     except ValueError as error:

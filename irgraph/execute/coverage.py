@@ -75,7 +75,7 @@ class Observer:
                 self._sides[place].update(SIDES[op.base](op, values).unique().tolist())
             if place in self._counted and place not in self._exercised:
                 made = (*op.outputs, *written_by(op))
-                if not made or "zero" in op.base or any(_told(values[t.name]) for t in made):
+                if not made or "zero" in op.base or any(_nonzero(values[t.name]) for t in made):
                     self._exercised.add(place)
 
         return watch
@@ -104,8 +104,8 @@ class Observer:
         )
 
 
-def _told(value: Torch) -> bool:
-    """Tell whether a value is more than zeros."""
+def _nonzero(value: Torch) -> bool:
+    """Return whether a value has an element other than zero."""
     held = value if value.layout == torch.strided else value._values()
     return bool(held.any())
 

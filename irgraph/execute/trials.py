@@ -54,14 +54,14 @@ class Trials:
         notes: list[str] = []
         for number in range(draws):
             try:
-                trial, told, widths = self._started(number, widths, observer)
+                trial, remarks, widths = self._started(number, widths, observer)
             except IrgraphError as error:
                 if number == 0:
                     raise
                 notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
                 continue
             found.append(compare(trial))
-            notes += told
+            notes += remarks
             if not found[-1].same:
                 break
         seeded = f"{len(found)} draw{'s' * (len(found) > 1)} from seed {self.seed}"
@@ -89,8 +89,8 @@ class Trials:
                     raise
                 continue
             if width and short:
-                told = f"{' and '.join(short)} computed as {width}: what casts lose is not judged"
-                notes.append(told)
+                remark = f"{' and '.join(short)} computed as {width}: what casts lose is not judged"
+                notes.append(remark)
             trial = Trial(before, after, first, self._seed(number), ranks, manner, small[0])
             return trial, notes, (width,)
         raise AssertionError("no width is tried")

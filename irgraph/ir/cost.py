@@ -124,8 +124,8 @@ class Overheads:
         t5: between two launches; for an op without launches, all of it.
         level: how the figures were found: ``op+shape``, ``op``, ``category`` or ``global``.
         listed: launches that such an op was seen to make, by ``Kernel.launch``; empty if unknown.
-        spread: by type (``T1`` to ``T5``), how much it varies from one occurrence to the next:
-            standard deviation as a share of the time.
+        std: by type (``T1`` to ``T5``), the relative standard deviation over occurrences: as a
+            share of the mean.
     """
 
     t1: float
@@ -135,7 +135,7 @@ class Overheads:
     t5: float
     level: str = "op"
     listed: tuple[str, ...] = ()
-    spread: Mapping[str, float] = field(default_factory=dict)
+    std: Mapping[str, float] = field(default_factory=dict)
 
 
 class Host(Protocol):

@@ -56,8 +56,8 @@ def _whole(name: str, size: object) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        told = f"the dimension {name} must be a whole number of at least 1, not {size!r}"
-        raise ValueError(told)
+        message = f"the dimension {name} must be a whole number of at least 1, not {size!r}"
+        raise ValueError(message)
     return number
 
 

@@ -227,7 +227,7 @@ class Reader:
     def _rest(self, place: Place, _: Token) -> Rest:
         return Rest(place=place)
 
-    def _spread(self, place: Place, _: Token, name: Token, bang: Token | None) -> Splat:
+    def _splat(self, place: Place, _: Token, name: Token, bang: Token | None) -> Splat:
         return Splat(self.value(name), bang is not None, place=place)
 
     def _new_op(

@@ -34,7 +34,7 @@ class HostTable:
 
     Attributes:
         file: the table as its file holds it.
-        means: means and spreads by category of operations and type of overhead.
+        means: means and standard deviations by category of operations and type of overhead.
     """
 
     file: HostFile
@@ -86,10 +86,10 @@ class HostTable:
             t5=gap[0].mean,
             level=max((level for _, level in found.values()), key=LEVELS.index),
             listed=self._listed(op),
-            spread=self._spreads({kind: stat for kind, (stat, _) in found.items()}),
+            std=self._relative_std({kind: stat for kind, (stat, _) in found.items()}),
         )
 
-    def _spreads(self, found: Mapping[str, Stat]) -> dict[str, float]:
+    def _relative_std(self, found: Mapping[str, Stat]) -> dict[str, float]:
         """Return standard deviations as shares of the mean, by type of overhead."""
         stats = {"t1": self.file.t1, **found}
         stats["t4"] = self._launches.get("kernel", Stat(0.0))

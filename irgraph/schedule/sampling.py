@@ -71,7 +71,7 @@ class _Model:
         number = np.array([families.index(k.family) for k in known] or [0])
         self.families = families
         self.family = number[self.tasks.kernel]
-        self.relative, self.alike = _host_spreads(columns, host)
+        self.relative, self.alike = _host_std(columns, host)
 
     def draw(self, seed: int, draws: int) -> Floats:
         """Return lengths of all tasks, ``float64[n, draws]``."""
@@ -101,7 +101,7 @@ class _Model:
         return factors
 
 
-def _host_spreads(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
+def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     """Return each task's relative standard deviation of host time, and its group of common error.
 
     Groups are of operations whose own figures the table lacks; -1 for none.
@@ -110,13 +110,13 @@ def _host_spreads(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     launches = Counter(tasks.op[tasks.having("T4")].tolist())
     relative = np.zeros(len(tasks))
     alike = np.full(len(tasks), -1)
-    spreads: dict[int, tuple[dict[str, float], int]] = {}
+    known: dict[int, tuple[dict[str, float], int]] = {}
     for number, op in enumerate(columns.ops):
         costs = host.overheads(op, launches[number])
         group = -1 if costs.level.startswith("op") else zlib.crc32(op.name.encode())
-        spreads[number] = ({c: v for c, v in costs.spread.items() if v > 0.0}, group)
+        known[number] = ({c: v for c, v in costs.std.items() if v > 0.0}, group)
     for at, (op, cause) in enumerate(zip(tasks.op.tolist(), tasks.cause.tolist(), strict=True)):
-        found, group = spreads.get(op, ({}, -1))
+        found, group = known.get(op, ({}, -1))
         name = tasks.causes[cause]
         if name in found:
             relative[at] = found[name]

@@ -78,8 +78,8 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
         written = written_by(leaf)
         if written:
             name = written[0].name
-            told = [(leaf, f"{leaf.name} writes %{name}")]
-            raise RefusedError(f"it writes %{name} in place, in the type that it has", told)
+            at = [(leaf, f"{leaf.name} writes %{name}")]
+            raise RefusedError(f"it writes %{name} in place, in the type that it has", at)
         if not is_view(leaf):
             _check_leaf(graph, leaf, to)
 

@@ -157,11 +157,9 @@ def _check_streams(members: Sequence[Op]) -> None:
         if works(member):
             ran.setdefault(stream_of(member), member)
     if len(ran) > 1:
-        told = [
-            (op, f"{op.name} runs on {name or 'the default stream'}") for name, op in ran.items()
-        ]
+        at = [(op, f"{op.name} runs on {name or 'the default stream'}") for name, op in ran.items()]
         raise RefusedError(
-            "they run on different streams: fuse before moving ops to streams", told[:2]
+            "they run on different streams: fuse before moving ops to streams", at[:2]
         )
 
 

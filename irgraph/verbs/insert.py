@@ -162,10 +162,10 @@ def _check_views(old: Tensor, new: Tensor, graph: Graph, cut: int, defined: set[
             if lasting and leaf is graph.end:
                 raise RefusedError(f"%{tensor.name} is returned, and would be a copy")
             if tensor.name != old.name and known:
-                told = [] if leaf is graph.end else [(leaf, f"{leaf.name} uses %{tensor.name}")]
+                at = [] if leaf is graph.end else [(leaf, f"{leaf.name} uses %{tensor.name}")]
                 reason = f"%{tensor.name} shares bytes with %{old.name} and is still used"
-                raise RefusedError(reason, told)
+                raise RefusedError(reason, at)
             if lasting and tensor in written_by(leaf):
-                told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+                at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
                 reason = f"%{old.name} outlives the step, and %{new.name} would be written instead"
-                raise RefusedError(reason, told)
+                raise RefusedError(reason, at)

@@ -28,7 +28,7 @@ class RefusedError(Exception):
 
 def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, str]]:
     """Return a chain of dependences as ops with what each does to the one before it."""
-    told = []
+    at = []
     for step in chain:
         before, after = ops[step.before], ops[step.after]
         if step.tensor is None:
@@ -36,5 +36,5 @@ def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, s
         else:
             verb = "reads" if step.kind in ("def", "raw") else "writes"
             what = f"{verb} %{step.tensor.name} (${step.tensor.buffer}) of"
-        told.append((after, f"{after.name} {what} {before.name}: {KINDS[step.kind]}"))
-    return told
+        at.append((after, f"{after.name} {what} {before.name}: {KINDS[step.kind]}"))
+    return at

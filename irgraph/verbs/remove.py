@@ -79,15 +79,15 @@ def check_removal(graph: Graph, removal: Removal) -> None:
 
 
 def _check_known(graph: Graph, removal: Removal) -> None:
-    """Refuse to take out what waits for others, or of which nobody knows what it does."""
+    """Refuse to remove waits, and ops whose effects are not known."""
     opaque = {id(leaf) for _, leaf in barriers(graph)}
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         if leaf.name in WAITS:
-            told = "what comes later may read what it waits for"
-            raise RefusedError(told, [(leaf, f"{leaf.name} waits")], of_order=True)
+            reason = "what comes later may read what it waits for"
+            raise RefusedError(reason, [(leaf, f"{leaf.name} waits")], of_order=True)
         if id(leaf) in opaque:
-            told = f"nobody knows what {leaf.name} does beside what it gives"
-            raise RefusedError(told, [(leaf, _opaque(leaf))], of_order=True)
+            reason = f"{leaf.name} may have other effects than its results"
+            raise RefusedError(reason, [(leaf, _opaque(leaf))], of_order=True)
 
 
 def _opaque(leaf: Op) -> str:
@@ -101,8 +101,8 @@ def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> No
     first, user = next(takes, (0, None))
     makers = (o for i, o in _near(graph, new) if i >= first and new in o.outputs)
     if user is not None and (maker := next(makers, None)) is not None:
-        told = [(user, f"{user.name} uses %{old.name}"), (maker, f"{maker.name} defines it")]
-        raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", told)
+        at = [(user, f"{user.name} uses %{old.name}"), (maker, f"{maker.name} defines it")]
+        raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", at)
 
 
 def _near(graph: Graph, *tensors: Tensor) -> list[tuple[int, Op]]:
@@ -138,15 +138,15 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     opaque = {id(leaf) for _, leaf in barriers(graph)}
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
         for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
-            told = [(leaf, f"{leaf.name} writes %{tensor.name}")]
+            at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):
                 user = later[uses[-1]]
-                told += [] if user is graph.end else [(user, f"{user.name} still uses it")]
+                at += [] if user is graph.end else [(user, f"{user.name} still uses it")]
                 reason = f"%{new.name} is written while %{old.name} is still in use"
-                raise RefusedError(reason, told, of_order=True)
+                raise RefusedError(reason, at, of_order=True)
             if tensor.buffer == old.buffer and (lasting or any(j >= i for j in others)):
                 reason = f"%{old.name} is written in place; that would write %{new.name}"
-                raise RefusedError(reason, told, of_order=True)
+                raise RefusedError(reason, at, of_order=True)
 
 
 def _check_returned(graph: Graph, old: Tensor, new: Tensor) -> None:
@@ -169,9 +169,9 @@ def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: T
         writes = [t for t in written_by(leaf) if overlap(t, new)]
         user = next((u for u in users if u.name != END and u.stream != leaf.stream), None)
         if writes and user is not None:
-            told = [(leaf, f"{leaf.name} writes %{writes[0].name}"), (user, f"{user.name} uses it")]
+            at = [(leaf, f"{leaf.name} writes %{writes[0].name}"), (user, f"{user.name} uses it")]
             reason = f"%{new.name} is written on a different stream than %{old.name} is used on"
-            raise RefusedError(reason, told, of_order=True)
+            raise RefusedError(reason, at, of_order=True)
 
 
 def _check_lost_writes(graph: Graph, removal: Removal) -> None:

@@ -18,14 +18,14 @@ from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FLAT, FlatHost, priced
 
 SURE = FlatHost()
-VARYING = FlatHost(replace(FLAT, spread={"T1": 0.5, "T5": 1.0}))
+VARYING = FlatHost(replace(FLAT, std={"T1": 0.5, "T5": 1.0}))
 
 
 def timeline_of(*kernels: Kernel) -> Timeline:
     return simulate(priced(*((Op("aten.linear"), [k]) for k in kernels)), SURE)
 
 
-def test_without_spreads_there_is_one_step_time() -> None:
+def test_without_deviations_there_is_one_step_time() -> None:
     timeline = timeline_of(Kernel("k", "gemm", 1000.0))
     assert set(sample_steps(timeline, SURE)) == {timeline.step_time}
 

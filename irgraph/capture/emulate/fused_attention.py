@@ -24,12 +24,12 @@ MOST_FLASH = 256
 
 
 @contextlib.contextmanager
-def fused_on_meta(told: dict[str, None]) -> Iterator[None]:
-    """Let attention over meta tensors run fused while it lasts; ``told`` gets a sentence."""
+def fused_on_meta(notes: dict[str, None]) -> Iterator[None]:
+    """Let attention over meta tensors run fused while it lasts; ``notes`` gets a sentence."""
     from torch.library import Library
 
     def kernel(*args: Torch, **kwargs: Torch) -> Torch:
-        return attention(told, *args, **kwargs)
+        return attention(notes, *args, **kwargs)
 
     library = Library("aten", "IMPL")
     with warnings.catch_warnings():
@@ -42,7 +42,7 @@ def fused_on_meta(told: dict[str, None]) -> Iterator[None]:
 
 
 def attention(
-    told: dict[str, None],
+    notes: dict[str, None],
     query: Torch,
     key: Torch,
     value: Torch,
@@ -58,7 +58,7 @@ def attention(
 
     ops = torch.ops.aten
     form = _choose(query, key, value, attn_mask, is_causal, enable_gqa)
-    told[_TOLD[form]] = None
+    notes[_NOTES[form]] = None
     if form == "flash":
         size = query.shape[-1]
         scale = 1 / math.sqrt(size) if scale is None else scale
@@ -80,7 +80,7 @@ def attention(
     )[0]
 
 
-_TOLD: Mapping[str, str] = {
+_NOTES: Mapping[str, str] = {
     "flash": "aten.scaled_dot_product_attention runs the flash kernel, which CUDA devices since "
     "Ampere have; older ones run the memory-efficient one",
     "efficient": "aten.scaled_dot_product_attention runs the memory-efficient kernel, which a "

@@ -20,11 +20,11 @@ class StandIn:
     """What was done so that the meta device stands for an accelerator.
 
     Attributes:
-        told: sentences about it, in order.
+        notes: sentences about it, in order.
         pinned: by address, the memory that the program asked to be pinned.
     """
 
-    told: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
     pinned: dict[int, Torch] = field(default_factory=dict)
 
 
@@ -42,7 +42,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
         stack.enter_context(optimizers_on_meta())
         if device == "meta":
             stack.enter_context(autocast_on_meta())
-            stack.enter_context(fused_on_meta(stand_in.told))
+            stack.enter_context(fused_on_meta(stand_in.notes))
             if not torch.accelerator.is_available():
                 stack.enter_context(_pinned_memory(stand_in.pinned))
             stack.enter_context(_fused_dropout())

@@ -48,13 +48,13 @@ def lower_export(
         return _run(torch, program, module, found, title)
 
     captured = at(sizes)
-    graph, told = captured.graph, [f"{dim} is {size}" for dim, size in sizes.items()]
+    graph, notes = captured.graph, [f"{dim} is {size}" for dim, size in sizes.items()]
     if sizes:
         first, size = next(iter(sizes.items()))
         graph, more = with_named_dim(graph, first, size, lambda n: at({**sizes, first: n}).graph)
-        told += more
+        notes += more
     graph = replace(graph, settings={**graph.settings, "source": source or "torch.export"})
-    return replace(captured, graph=graph, notes=(*captured.notes, *told))
+    return replace(captured, graph=graph, notes=(*captured.notes, *notes))
 
 
 def _torch() -> Any:  # noqa: ANN401

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def pinned_memory(copies: Sequence[tuple[bool, bool]], told: bool) -> tuple[bool, list[str]]:
+def pinned_memory(copies: Sequence[tuple[bool, bool]], forced: bool) -> tuple[bool, list[str]]:
     """Return whether a graph's host tensors are pinned, and notes where that is not plain.
 
     ``copies`` holds, of each copy to the device, whether its memory is pinned and whether the
-    host asked not to wait; ``told`` is what the user says.
+    host asked not to wait; ``forced`` says that the user wants them pinned.
     """
-    if told:
+    if forced:
         return True, []
     held = [pinned for pinned, _ in copies]
     if held and all(held):

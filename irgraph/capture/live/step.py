@@ -87,8 +87,8 @@ def capture(
     if example_inputs is None:
         refuse_without_inputs(step, loss, optimizer)
     words = _Words(name, device, dict(dims or {}), source, pinned)
-    told: dict[str, None] = {}
-    with warnings_as_notes(told), standing_in(device) as stand_in:
+    notes: dict[str, None] = {}
+    with warnings_as_notes(notes), standing_in(device) as stand_in:
         if example_inputs is None:
             captured = _capture(step, model, words)
         else:
@@ -101,7 +101,7 @@ def capture(
             captured = at(batch)
             if batch:
                 captured = with_symbolic_batch(captured, batch, at, other_sizes(batch))
-    return _told(captured, words.source, (*told, *stand_in.told))
+    return _with_notes(captured, words.source, (*notes, *stand_in.notes))
 
 
 def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture:
@@ -178,14 +178,14 @@ def capture_file(
         symbolic: whether to capture at other batch sizes too, to find what depends on it.
         batches: those other sizes; chosen if empty.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
-        doing: is told what is under way, for whoever waits.
+        doing: called with a description of the work in progress.
 
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
     _import_torch()
-    told: dict[str, None] = {}
-    with warnings_as_notes(told), standing_in(device) as stand_in:
+    notes: dict[str, None] = {}
+    with warnings_as_notes(notes), standing_in(device) as stand_in:
         found = load_target(target)
         name = f"{Path(found.path).stem}_{found.name}"
         words = _Words(name, device, {}, found.path, pinned)
@@ -197,10 +197,10 @@ def capture_file(
         captured = at(batch)
         if symbolic:
             captured = with_symbolic_batch(captured, batch, at, batches or other_sizes(batch))
-    return _told(captured, found.path, (*told, *stand_in.told))
+    return _with_notes(captured, found.path, (*notes, *stand_in.notes))
 
 
-def _told(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
+def _with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
     """Return a capture that is sound, with notes before its own."""
     graph = sound(captured.graph, source, program=True)
     return replace(captured, graph=graph, notes=(*notes, *captured.notes))

@@ -21,15 +21,15 @@ NO_AUTOCAST = (
 
 
 @contextlib.contextmanager
-def warnings_as_notes(told: dict[str, None]) -> Iterator[None]:
-    """Add a sentence to ``told`` for each different warning raised while it lasts."""
+def warnings_as_notes(notes: dict[str, None]) -> Iterator[None]:
+    """Add a sentence to ``notes`` for each different warning raised while it lasts."""
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
             yield
         finally:
             loud = [w for w in raised if not issubclass(w.category, QUIET)]
-            told.update((_sentence(str(w.message)), None) for w in loud)
+            notes.update((_sentence(str(w.message)), None) for w in loud)
 
 
 def _sentence(message: str) -> str:

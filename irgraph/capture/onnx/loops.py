@@ -29,9 +29,9 @@ def looped(
     kept: list[list[str]] = []
     while more and len(kept) < min(trips, MOST):
         mark = f"{len(kept)}/"
-        told = (f"{node.name}/{mark}trip", f"{node.name}/{mark}going")
-        known |= {told[0]: torch.tensor(len(kept)), told[1]: torch.tensor(True)}
-        made = _round(node, body, (*told, *states), mark, add)
+        names = (f"{node.name}/{mark}trip", f"{node.name}/{mark}going")
+        known |= {names[0]: torch.tensor(len(kept)), names[1]: torch.tensor(True)}
+        made = _round(node, body, (*names, *states), mark, add)
         if made[0] not in known:
             raise UnsupportedError("whether it goes on is no constant")
         more, states = int(known[made[0]]), made[1 : len(states) + 1]

@@ -239,8 +239,8 @@ def _say_memory(before: Graph, after: Graph) -> None:
     first, last = peak_memory(before).peak, peak_memory(after).peak
     if first != last:
         change = f"{last / first - 1:+.1%}" if first else "from nothing"
-        told = f"{bytes_text(first)} before, {bytes_text(last)} after ({change})"
-        say(f"peak memory of tensors: {told}")
+        change_text = f"{bytes_text(first)} before, {bytes_text(last)} after ({change})"
+        say(f"peak memory of tensors: {change_text}")
 
 
 def _check(before: Graph, after: Graph) -> None:

@@ -79,8 +79,8 @@ class Entry:
         """Return the entry as lines of text."""
         where = f"{self.caller}: " if self.caller else ""
         if self.caller and self.warnings and not self.matched:
-            told = "; ".join(map(_line, self.warnings))
-            return f"{where}{self.verb} at {self.place}: {told}"
+            warnings = "; ".join(map(_line, self.warnings))
+            return f"{where}{self.verb} at {self.place}: {warnings}"
         lines = [f"{where}{self.verb} at {self.place}: {self._done()}"]
         for reason, times in Counter(self.legal).items():
             lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))

@@ -49,7 +49,7 @@ def _unbound(new: NewOp, values: dict[str, Value]) -> Iterator[bool]:
 
 
 def _types(op: Op, graph: Graph, needed: bool) -> Sequence[Result]:
-    """Return the types of an op's results; nothing where they cannot be told and need not be."""
+    """Return the types of an op's results; nothing where unknown and not needed."""
     try:
         return infer(op, graph.schemas, graph.dims, graph.device)
     except ShapeError as error:
@@ -70,38 +70,38 @@ def _results(
 ) -> tuple[Result, ...]:
     results: list[Result] = []
     for i, part in enumerate(parts):
-        told = types[i] if i < len(types) else None
+        inferred = types[i] if i < len(types) else None
         if isinstance(part, Parts):
-            inner = told if isinstance(told, tuple) else ()
+            inner = inferred if isinstance(inferred, tuple) else ()
             listed = _results(part.items, inner, values, taken, name)
             results.append(tuple(tensors_in(listed)))
         elif isinstance(part, Bound):
-            results.append(_result(part.name, told, values, taken, name))
+            results.append(_result(part.name, inferred, values, taken, name))
     return tuple(results)
 
 
 def _result(
-    part: str, told: Result, values: dict[str, Value], taken: set[str], name: str
+    part: str, inferred: Result, values: dict[str, Value], taken: set[str], name: str
 ) -> Tensor:
     known = values.get(part)
     if isinstance(known, Tensor):
-        _check_type(known, told)
+        _check_type(known, inferred)
         return known
-    if part in values or not isinstance(told, Tensor):
+    if part in values or not isinstance(inferred, Tensor):
         raise BuildError(f"{name}: its result %{part} is not a single tensor")
     fresh = free_name(part, taken)
     taken.add(fresh)
-    made = replace(told, name=fresh, buffer=told.buffer or fresh)
+    made = replace(inferred, name=fresh, buffer=inferred.buffer or fresh)
     values[part] = made
     return made
 
 
-def _check_type(known: Tensor, told: Result) -> None:
+def _check_type(known: Tensor, inferred: Result) -> None:
     """Refuse a result that would not be what the name stands for."""
-    if not isinstance(told, Tensor):
+    if not isinstance(inferred, Tensor):
         return
     for what in ("dtype", "shape", "device"):
-        before, after = getattr(known, what), getattr(told, what)
+        before, after = getattr(known, what), getattr(inferred, what)
         if before != after:
             raise BuildError(f"%{known.name} would have {what} {spell(after)}, not {spell(before)}")
 
@@ -112,21 +112,21 @@ def _check_written(op: Op, graph: Graph) -> None:
     if not op.written or not any(schema.pointwise for schema in schemas_of(twin.name)):
         return
     with suppress(ShapeError, ImportError):
-        told = next(tensors_in(infer(twin, graph.schemas, graph.dims, graph.device)))
+        inferred = next(tensors_in(infer(twin, graph.schemas, graph.dims, graph.device)))
         target = op.inputs[0]
-        floats = told.dtype in DIGITS, target.dtype in DIGITS
-        if told.shape != target.shape or floats == (True, False):
-            wrong = f"{op.name} would write {shape_text(told)} to %{target.name}"
+        floats = inferred.dtype in DIGITS, target.dtype in DIGITS
+        if inferred.shape != target.shape or floats == (True, False):
+            wrong = f"{op.name} would write {shape_text(inferred)} to %{target.name}"
             raise BuildError(f"{wrong}, which is {shape_text(target)}")
 
 
 def _check_bytes(op: Op, types: Sequence[Result]) -> None:
     """Refuse results that would be views where they were none, or the other way round."""
     held = {tensor.buffer for tensor in op.inputs}
-    for made, told in zip(tensors_in(op.results), tensors_in(types), strict=False):
-        if told.buffer and told.buffer != made.buffer:
+    for made, inferred in zip(tensors_in(op.results), tensors_in(types), strict=False):
+        if inferred.buffer and inferred.buffer != made.buffer:
             raise BuildError(f"%{made.name} would share the bytes of an operand of {op.name}")
-        if not told.buffer and made.buffer in held:
+        if not inferred.buffer and made.buffer in held:
             raise BuildError(f"%{made.name} would no longer share bytes with {op.name}'s operand")
 
 

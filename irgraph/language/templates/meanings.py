@@ -21,17 +21,17 @@ PARTS: Mapping[str, Sequence[tuple[str, Sequence[str]]]] = {
         ("a layer norm", ("native_layer_norm", "layer_norm")),
     ),
 }
-"""What each is made of, and the ops that are that."""
+"""The parts that each computes, and the ops that compute them."""
 
 
 def check_meaning(members: Sequence[Op], new: Sequence[str]) -> None:
-    """Refuse to let ops become a single op of ours that is made of other parts."""
+    """Refuse to fuse ops into an op of ours that computes something else."""
     parts = PARTS.get(new[0], ()) if len(new) == 1 else ()
     leaves = [leaf for member in members for leaf in member.leaves() if not is_view(leaf)]
     for leaf in leaves if parts else ():
         if not any(leaf.base in names for _, names in parts):
-            made = " and ".join(told for told, _ in parts)
+            made = " and ".join(part for part, _ in parts)
             raise RefusedError(f"{new[0]} is {made}, and {leaf.name} is neither", [(leaf, "")])
-    for told, names in parts:
+    for part, names in parts:
         if not any(leaf.base in names for leaf in leaves):
-            raise RefusedError(f"{new[0]} holds {told}, and nothing here is one")
+            raise RefusedError(f"{new[0]} holds {part}, and nothing here is one")
