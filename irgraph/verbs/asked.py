@@ -18,7 +18,7 @@ def check_sizes(before: Graph, after: Graph) -> None:
     """
     asked: set[str] = set()
     for was, now in zip(before.leaves(), after.leaves(), strict=True):
-        key = "" if was is now or not now.outputs else _key(was) + _key(now)
+        key = "" if was is now or not now.outputs else kind_of(was) + kind_of(now)
         if not key or key in asked:
             continue
         asked.add(key)
@@ -52,7 +52,8 @@ def _shapes(results: tuple[Result, ...]) -> Shapes:
     return [tuple(map(int, tensor.shape)) for tensor in tensors_in(results)]
 
 
-def _key(op: Op) -> str:
+def kind_of(op: Op) -> str:
+    """Return what an op has in common with all that differ from it by names and places alone."""
     values = (*op.operands, *op.attributes.items(), *op.results)
     return f"{op.name} {[_type(value) for value in values]}"
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from irgraph.ir.edit import Edit, map_tensors
 from irgraph.ir.effects import effects, is_view, written_by
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType, Tensor, overlap, row_major
 from irgraph.shapes import ShapeError, infer
+from irgraph.verbs.asked import kind_of
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
@@ -98,12 +100,23 @@ def _check_leaf(graph: Graph, leaf: Op, to: str) -> None:
 
 def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
     """Return the types of an op's results if its operands were of a type; nothing if refused."""
-    narrow = map_tensors(leaf, lambda t: replace(t, dtype=to) if t.dtype in FLOATS else t)
-    try:
-        found = infer(narrow, graph.schemas, graph.dims, graph.device)
-    except (ShapeError, ImportError) as error:
-        raise RefusedError(f"its result types in {to} are unknown: {error}", [(leaf, "")]) from None
-    return [t.dtype for result in found for t in _tensors(result)]
+    sizes = [str(size) for t in leaf.inputs for size in t.shape]
+    known, key = _asked(graph), f"{to} {kind_of(leaf)} {sizes}"
+    if key not in known:
+        narrow = map_tensors(leaf, lambda t: replace(t, dtype=to) if t.dtype in FLOATS else t)
+        try:
+            found = infer(narrow, graph.schemas, graph.dims, graph.device)
+        except (ShapeError, ImportError) as error:
+            told = f"its result types in {to} are unknown: {error}"
+            raise RefusedError(told, [(leaf, "")]) from None
+        known[key] = [t.dtype for result in found for t in _tensors(result)]
+    return known[key]
+
+
+@remembered
+def _asked(graph: Graph) -> dict[str, list[str]]:
+    """Return what is known of a graph's ops in other types: filled as it is asked."""
+    return {}
 
 
 def _tensors(result: object) -> Iterator[Tensor]:
@@ -112,6 +125,30 @@ def _tensors(result: object) -> Iterator[Tensor]:
     elif isinstance(result, tuple):
         for item in result:
             yield from _tensors(item)
+
+
+@dataclass
+class _Ready:
+    """Tensors that exist in the new type too, by their names."""
+
+    pairs: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    lying: dict[str, set[str]] = field(default_factory=dict)
+
+    def __setitem__(self, name: str, pair: tuple[Tensor, Tensor]) -> None:
+        self.pairs[name] = pair
+        for tensor in pair:
+            self.lying.setdefault(tensor.buffer, set()).add(name)
+
+    def forget(self, written: Tensor) -> None:
+        """Forget what has bytes that are written."""
+        for name in list(self.lying.get(written.buffer, ())):
+            if any(overlap(known, written) for known in self.pairs.get(name, ())):
+                del self.pairs[name]
+                self.lying[written.buffer].discard(name)
+
+    def clear(self) -> None:
+        self.pairs.clear()
+        self.lying.clear()
 
 
 @dataclass
@@ -125,7 +162,7 @@ class _Work:
     graph: Graph
     to: str
     units: Mapping[int, Op]
-    ready: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    ready: _Ready = field(default_factory=_Ready)
     made: list[tuple[Op, Op]] = field(default_factory=list)
     new: set[int] = field(default_factory=set)
     loose: list[Op] = field(default_factory=list)
@@ -137,6 +174,7 @@ class _Work:
         self.buffers = {t.buffer for t in self.graph.by_name.values()}
         self.declared = declared(self.graph)
         self.inside = {id(o) for unit in self.units.values() for o in unit.walk()}
+        self.uses = _uses(self.graph)
 
     def passed(self, leaf: Op) -> None:
         """Forget casts of what an op writes."""
@@ -144,14 +182,8 @@ class _Work:
             return
         if effects(leaf, self.declared).barrier:
             self.ready.clear()
-        written = written_by(leaf)
-        lost = [
-            name
-            for name, pair in self.ready.items()
-            if any(overlap(known, w) for known in pair for w in written)
-        ]
-        for name in lost:
-            del self.ready[name]
+        for tensor in written_by(leaf):
+            self.ready.forget(tensor)
         self._met(leaf)
 
     def _met(self, leaf: Op) -> None:
@@ -166,7 +198,7 @@ class _Work:
             self.ready[made.name] = (made, source)
             self.loose.append(leaf)
         elif made.dtype == self.to:
-            self.ready.setdefault(source.name, (source, made))
+            self.ready[source.name] = self.ready.pairs.get(source.name, (source, made))
 
     def unit(self, unit: Op) -> None:
         """Cast what a unit takes, the unit, and what it gives."""
@@ -181,7 +213,7 @@ class _Work:
             self.loose.append(new)
         self.edit.put(new, before=unit)
         self.edit.remove(unit)
-        outside = {t.name for t in self._uses_outside(unit)} | {t.name for t in unit.outputs}
+        outside = self._used_outside(unit)
         for leaf in unit.leaves():
             self._results(leaf, unit, names, outside)
 
@@ -190,19 +222,19 @@ class _Work:
         found = {t.name: t for leaf in unit.leaves() for t in leaf.inputs}
         return [t for t in found.values() if t.name not in own and t.dtype in FLOATS]
 
-    def _uses_outside(self, unit: Op) -> Iterator[Tensor]:
-        inside = {id(leaf) for leaf in unit.leaves()}
-        for leaf in self.graph.leaves():
-            if id(leaf) not in inside:
-                yield from leaf.inputs
-        yield from self.graph.returned or ()
+    def _used_outside(self, unit: Op) -> set[str]:
+        """Return the names of a unit that other ops use too, and those of its results."""
+        inside = Counter(t.name for leaf in unit.leaves() for t in leaf.inputs)
+        made = dict.fromkeys(t.name for leaf in unit.leaves() for t in leaf.outputs)
+        given = {t.name for t in unit.outputs}
+        return given | {name for name in made if self.uses[name] > inside[name]}
 
     def _operand(self, tensor: Tensor, unit: Op) -> Tensor:
         if tensor.dtype == self.to:
             return tensor
-        if tensor.name in self.ready:
+        if tensor.name in self.ready.pairs:
             self.met += 1
-            return self.ready[tensor.name][1]
+            return self.ready.pairs[tensor.name][1]
         made = self._narrow(tensor, offset=0)
         if not is_dense(tensor):
             made = replace(made, strides=None)
@@ -245,7 +277,8 @@ class _Work:
         own = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
         old = all(t.name not in own for t in leaf.inputs)
         if wide and is_view(leaf) and old:
-            self.ready.update((t.name, (t, names[t.name])) for t in wide)
+            for tensor in wide:
+                self.ready[tensor.name] = (tensor, names[tensor.name])
             self.edit.put(leaf, after=unit)
             self.loose.append(leaf)
             return
@@ -257,36 +290,47 @@ class _Work:
     def done(self) -> Casting:
         """Return the graph, without casts and views that nobody reads any more."""
         graph = self.edit.commit()
-        before = _read(self.graph)
-        gone: set[int] = set()
-        while True:
-            after = _read(graph)
-            left = [op for op in self.loose if id(op) not in gone]
-            going = [op for op in left if self._idle(op, before, after)]
-            if not going:
-                break
-            edit = Edit(graph)
-            for op in going:
-                edit.remove(op)
-                gone.add(id(op))
-            graph = edit.commit()
+        going = self._unread(graph)
+        edit = Edit(graph)
+        for op in going:
+            edit.remove(op)
+        gone = {id(op) for op in going}
         known = {t.name for leaf in self.graph.leaves() for t in leaf.outputs}
-        met = [op for op in self.loose if id(op) in gone and op.name == CAST]
+        met = [op for op in going if op.name == CAST]
         self.met += sum(t.name in known for op in met for t in op.outputs)
         ops = tuple(new for _, new in self.made if id(new) not in gone)
         unread = tuple(unit for unit, new in self.made if id(new) in gone)
-        return Casting(graph, ops, len(self.new - gone), self.met, unread)
+        return Casting(edit.commit(), ops, len(self.new - gone), self.met, unread)
 
-    def _idle(self, op: Op, before: Collection[str], after: Collection[str]) -> bool:
-        """Return whether nobody reads what an op gives, though it was read or is new."""
-        names = {t.name for t in op.outputs}
-        old = names & self.graph.by_name.keys()
-        return not names & set(after) and old <= set(before)
+    def _unread(self, graph: Graph) -> list[Op]:
+        """Return the loose ops that nobody reads, though what they give was read or is new."""
+        old = self.graph.by_name.keys()
+        left, standing = _uses(graph), {id(op) for op in graph.walk()}
+        makers: dict[str, list[Op]] = {}
+        for op in self.loose:
+            for tensor in op.outputs:
+                makers.setdefault(tensor.name, []).append(op)
+        gone: dict[int, Op] = {}
+        waiting = list(self.loose)
+        while waiting:
+            op = waiting.pop()
+            names = [t.name for t in op.outputs]
+            unread = not any(left[name] for name in names)
+            if id(op) in gone or not unread or any(n in old and not self.uses[n] for n in names):
+                continue
+            gone[id(op)] = op
+            taken = (t for leaf in op.leaves() for t in leaf.inputs)
+            for tensor in taken if id(op) in standing else ():
+                left[tensor.name] -= 1
+                waiting += () if left[tensor.name] else makers.get(tensor.name, ())
+        return list(gone.values())
 
 
-def _read(graph: Graph) -> set[str]:
-    used = {t.name for leaf in graph.leaves() for t in leaf.inputs}
-    return used | {t.name for t in graph.returned or ()}
+def _uses(graph: Graph) -> Counter[str]:
+    """Return how often leaves take each tensor, and the step returns it."""
+    found = Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)
+    found.update(t.name for t in graph.returned or ())
+    return found
 
 
 def _only_views(unit: Op) -> bool:
