@@ -12,7 +12,7 @@ from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.schema import parse_schema
-from irgraph.verbs.refusal import RefusedError, describe
+from irgraph.verbs.refusal import CrossedError, RefusedError, describe
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Line:
     def check(self, order: Sequence[int], anchor: int = -1, assuming: str = "") -> Op | None:
         """Refuse an order that crosses a dependence; return the op that was assumed away.
 
-        The error shows the shortest chain from the anchor, or the dependence that is crossed.
+        The error shows the shortest chain from the anchor, or the dependence that is crossed; it
+        names every op that crosses one.
         """
         crossed = crossing(order, self.labelled)
         if not crossed:
@@ -57,14 +58,25 @@ class Line:
         first = crossed[0]
         ends = (first.before, first.after)
         passed = next((self.ops[i] for i in ends if i not in self.members), None)
-        only = passed is not None and not crossing(order, self.without(passed))
-        if assuming and only:
+        others = crossing(order, self.without(passed)) if passed is not None else crossed
+        if assuming and not others:
             return passed
-        moved = first.after if first.after in self.members else first.before
-        pair = (anchor, moved) if anchor < moved else (moved, anchor)
-        chain = shortest_chain(self.labelled, *pair) if anchor >= 0 else []
-        reason = "this move would cross a dependence"
-        raise RefusedError(reason, describe(chain or [first], self.ops), of_order=only)
+        raise self._crossed(others if assuming else crossed, anchor, of_order=not others)
+
+    def _crossed(self, crossed: Sequence[Dependence], anchor: int, of_order: bool) -> CrossedError:
+        """Return why an order is refused: the first chain in full, of others the last step."""
+        found: dict[int, RefusedError] = {}
+        members = set(self.members)
+        for tie in crossed:
+            moved = tie.after if tie.after in members else tie.before
+            if moved in found:
+                continue
+            pair = (anchor, moved) if anchor < moved else (moved, anchor)
+            chain = [] if found or anchor < 0 else shortest_chain(self.labelled, *pair)
+            told = describe(chain or [tie], self.ops)
+            reason = "this move would cross a dependence"
+            found[moved] = RefusedError(reason, told, of_order=of_order)
+        return CrossedError([(self.ops[i], why) for i, why in found.items()])
 
     def moved(self, order: Sequence[int]) -> list[int]:
         """Return the members that stand among other ops than before, in their new order."""

@@ -22,7 +22,8 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
     """
     s = line(graph, [op for group in groups for op in group])
     owner = _owners(s, groups)
-    _check(s, owner, len(groups))
+    for refused in _dependent(s, owner).values():
+        raise refused
     free = Free(graph)
     names = ["", *(free.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
     chosen = [
@@ -45,23 +46,37 @@ def _owners(s: Line, groups: Sequence[Sequence[Op]]) -> dict[int, int]:
     return owner
 
 
-def _check(s: Line, owner: dict[int, int], count: int) -> None:
-    """Refuse groups of which one depends on another, through others or not."""
+def dependent(graph: Graph, groups: Sequence[Sequence[Op]]) -> dict[int, RefusedError]:
+    """Return the groups that cannot run beside those before them, by place, each with why."""
+    s = line(graph, [op for group in groups for op in group])
+    return _dependent(s, _owners(s, groups))
+
+
+def _dependent(s: Line, owner: dict[int, int]) -> dict[int, RefusedError]:
+    """Find groups that depend on another one that stays, through others or not."""
     reached = [0] * len(s.ops)
+    found: dict[int, RefusedError] = {}
+    staying = -1
     for tie in s.found:
         mask = reached[tie.before]
         if tie.before in owner:
             mask |= 1 << owner[tie.before]
-        others = mask & ~(1 << owner[tie.after]) if tie.after in owner else 0
+        group = owner.get(tie.after, -1)
+        others = mask & staying & ~(1 << group) if group >= 0 and staying >> group & 1 else 0
         if others:
-            first = next(group for group in range(count) if others >> group & 1)
-            raise _refusal(s, owner, first, tie)
+            first = (others & -others).bit_length() - 1
+            found[group] = _refusal(s, owner, first, tie, whole=not found)
+            staying &= ~(1 << group)
         reached[tie.after] |= mask
+    return found
 
 
-def _refusal(s: Line, owner: dict[int, int], first: int, last: Dependence) -> RefusedError:
-    starts = [i for i, group in owner.items() if group == first and i < last.after]
+def _refusal(
+    s: Line, owner: dict[int, int], first: int, last: Dependence, whole: bool
+) -> RefusedError:
+    """Return why two groups cannot run side by side: the ``whole`` chain, or its last step."""
+    starts = [i for i, group in owner.items() if group == first and i < last.after] * whole
     chains = [shortest_chain(s.labelled, i, last.after) for i in starts]
-    chain = min(filter(None, chains), key=len)
+    chain = min(filter(None, chains), key=len, default=[last])
     pair = f"groups {first + 1} and {owner[last.after] + 1}"
     return RefusedError(f"{pair} depend on each other", describe(chain, s.ops))

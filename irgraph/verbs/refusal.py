@@ -26,6 +26,19 @@ class RefusedError(Exception):
         self.of_order = of_order
 
 
+class CrossedError(RefusedError):
+    """A move would turn dependences round.
+
+    Attributes:
+        each: every op whose move does so, with why.
+    """
+
+    def __init__(self, each: Sequence[tuple[Op, RefusedError]]) -> None:
+        first = each[0][1]
+        super().__init__(first.reason, first.at, of_order=first.of_order)
+        self.each = tuple(each)
+
+
 def describe(chain: Sequence[Dependence], ops: Sequence[Op]) -> list[tuple[Op, str]]:
     """Return a chain of dependences as ops with what each does to the one before it."""
     at = []

@@ -9,7 +9,7 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.launch_order import beside, extreme, line
-from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.refusal import CrossedError, RefusedError
 from irgraph.verbs.streams import on_streams
 
 
@@ -38,7 +38,8 @@ def reorder(
     depends on each other across streams. ``assuming`` says why the dependences of one other op do
     not count.
 
-    Raises ``RefusedError`` with the shortest chain of dependences that a move would cross.
+    Raises ``CrossedError`` with the shortest chain of dependences that a move would cross, and
+    every op whose move would cross one.
     """
     s = line(graph, ops)
     if anchor is None:
@@ -46,7 +47,8 @@ def reorder(
     else:
         at = s.position(anchor)
         if at in s.members:
-            raise RefusedError("the anchor is one of the ops that move", [(s.ops[at], "")])
+            moving = RefusedError("the anchor is one of the ops that move", [(s.ops[at], "")])
+            raise CrossedError([(s.ops[at], moving)])
         order = beside(s, at, to == "after")
     assumed = s.check(order, at, assuming)
     moved = tuple(s.ops[i] for i in s.moved(order))

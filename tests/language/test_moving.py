@@ -95,3 +95,48 @@ def test_branches_that_depend_on_each_other_are_refused() -> None:
 def test_one_group_alone_is_said() -> None:
     warnings = done("parallelize aten.t, aten.bmm over 2 streams", mlp()).report.warnings
     assert [w.message for w in warnings][1] == "parallelize needs two or more groups"
+
+
+WRITTEN = """input %x : f32[4] in $x
+input %z : f32[4] in $z
+%a = aten.neg(%x) : f32[4] in $a
+%b = aten.neg(%a) : f32[4] in $b
+%c = aten.neg(%z) : f32[4] in $c
+%d = aten.neg(%b) : f32[4] in $d
+"""
+
+
+def refused(outcome: Outcome) -> list[str]:
+    return [found.message for entry in outcome.report.entries for found in entry.refused]
+
+
+def test_of_many_moves_only_what_crosses_a_dependence_stays() -> None:
+    graph = model(WRITTEN + "%r = aten.relu(%d) : f32[4] in $r\n")
+    outcome = done("reorder many aten.neg before last aten.neg", graph)
+    assert "the anchor is one of the ops that move" in refused(outcome)[0]
+    outcome = done("reorder many aten.{neg,relu}(%v) where %v.shape == [4] before aten.abs", model(
+        WRITTEN.replace("%c =", "%p = aten.abs(%b) : f32[4] in $p\n%q = aten.neg(%p)"
+                        " : f32[4] in $q\n%c =")
+    ))  # fmt: skip
+    assert [op.outputs[0].name for op in outcome.graph.ops] == list("abcdpq")
+    assert [m.partition(":")[0] for m in refused(outcome)] == ["aten.neg (%q) is not moved"]
+
+
+def test_many_groups_leave_out_what_depends_on_another() -> None:
+    outcome = done("parallelize many aten.neg over 2 streams", model(WRITTEN))
+    streams = {op.outputs[0].name: op.stream for op in outcome.graph.ops if op.name == "aten.neg"}
+    assert streams == {"a": "", "b": "", "c": "branch1", "d": ""}
+    assert [m.partition(":")[0] for m in refused(outcome)] == [
+        "aten.neg (%b) does not run in parallel",
+        "aten.neg (%d) does not run in parallel",
+    ]
+
+
+def test_where_all_but_one_group_depend_nothing_runs_in_parallel() -> None:
+    graph = model(WRITTEN)
+    outcome = done("parallelize many aten.neg(%v) where %v.shape == [4] over 2 streams", graph)
+    assert outcome.report.entries[0].refused
+    chain = model(WRITTEN.replace("aten.neg(%z)", "aten.neg(%b)"))
+    outcome = done("parallelize many aten.neg over 2 streams", chain)
+    assert outcome.graph == chain
+    assert len(refused(outcome)) == 3

@@ -103,3 +103,16 @@ def test_a_sweep_resizes_axes_from_the_same_graph() -> None:
 @pytest.mark.parametrize("resize", ["resize B = 24", "resize %w.shape[0] of aten.t(%w) = 24"])
 def test_what_was_found_before_is_still_found(resize: str) -> None:
     done(f"find a = aten.relu {resize} expect 1 a", mlp())
+
+
+def test_of_many_only_the_match_that_is_no_tensor_stays() -> None:
+    graph = model("""input %x : f32[4, 8] in $x
+input %y : f32[8] in $y
+%a = aten.mul(%x, 2.0) : f32[4, 8] in $a
+%b = aten.mul(%x, %y) : f32[4, 8] in $b
+""")
+    outcome = run(load_script("resize %n.shape[0] of many aten.mul(_, %n) = 16"), graph)
+    (entry,) = outcome.report.entries
+    (refused,) = entry.refused
+    assert "%n of aten.mul (%a) is not resized: it is 2.0, not a tensor" in refused.message
+    assert [list(t.shape) for op in outcome.graph.ops for t in op.outputs] == [[4, 16]] * 2

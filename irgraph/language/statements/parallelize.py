@@ -14,9 +14,9 @@ from irgraph.language.expressions.values import counted, spell
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.patterns.select import Selected
 from irgraph.language.running.report import Entry
-from irgraph.language.running.state import Frame, illegal, nothing_matched, refusal
+from irgraph.language.running.state import Frame, call_of, illegal, nothing_matched, refusal
 from irgraph.language.statement import Statement
-from irgraph.verbs.parallelize import parallelize
+from irgraph.verbs.parallelize import dependent, parallelize
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import new_events
 
@@ -57,14 +57,17 @@ class Parallelize(Statement):
         total = sum(selected.total for _, selected in found)
         first = any(len(selected.matches) < selected.total for _, selected in found)
         lacking = [nothing_matched(selected, s) for s, selected in found if not selected.total]
-        groups = _groups([selected for _, selected in found])
+        groups: Sequence[Sequence[Op]] = _groups([selected for _, selected in found])
         if len(groups) == 1:
             message = "parallelize needs two or more groups"
             lacking.append(Diagnostic(message, self.place, severity="warning"))
         made = replace(frame.entry(self), matched=total, first=first, warnings=tuple(lacking))
+        before = frame.state.graph
+        if len(self.selections) == 1 and len(groups) > 1:
+            groups, refused = self._independent(frame, groups)
+            made = replace(made, refused=refused)
         if len(groups) < 2:
             return made
-        before = frame.state.graph
         try:
             after = parallelize(before, groups, streams)
         except RefusedError as error:
@@ -73,7 +76,21 @@ class Parallelize(Statement):
         frame.state.graph = after
         events = counted(new_events(before, after), "event")
         done = f"{len(groups)} groups over {min(streams, len(groups))} streams with {events}"
-        return replace(made, done=done, legal=("no group depends on another",), moved=total)
+        return replace(
+            made, done=done, legal=("no group depends on another",), moved=total - len(made.refused)
+        )
+
+    def _independent(
+        self, frame: Frame, groups: Sequence[Sequence[Op]]
+    ) -> tuple[list[Sequence[Op]], tuple[Diagnostic, ...]]:
+        """Return the groups that may run side by side, and why others are left as they are."""
+        graph = frame.state.graph
+        alone = dependent(graph, groups)
+        refused = tuple(
+            refusal(why, f"{call_of(groups[i][0])} does not run in parallel", self.place, graph)
+            for i, why in alone.items()
+        )
+        return [group for i, group in enumerate(groups) if i not in alone], refused
 
 
 def _groups(found: Sequence[Selected]) -> list[list[Op]]:

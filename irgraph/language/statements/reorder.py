@@ -12,9 +12,9 @@ from irgraph.language.clauses import Anchor, assuming, clause, words
 from irgraph.language.expressions.values import counted
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
-from irgraph.language.running.state import Frame, call_of, illegal, nothing_matched, refusal
+from irgraph.language.running.state import Frame, Refusals, call_of, nothing_matched
 from irgraph.language.statement import Statement
-from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.refusal import CrossedError
 from irgraph.verbs.reorder import reorder
 from irgraph.verbs.streams import new_events
 
@@ -42,11 +42,11 @@ class Reorder(Statement):
         """Move what matches, one by one where all matches are meant."""
         selected = frame.select_whole(self.selection)
         made = frame.entry_of(self, selected, self.selection)
-        ops = [op for match in selected.matches for op in selected.members(match)]
-        if not ops:
+        groups = [selected.members(match) for match in selected.matches]
+        if not any(groups):
             return made
         if isinstance(self.to, str):
-            return self._moved(frame, ops, self.to, None, made)
+            return self._moved(frame, groups, self.to, None, made)
         found = frame.select(self.to.selection, all_=True)
         if not found.matches:
             lacking: Diagnostic = nothing_matched(found, self.to.selection)
@@ -55,18 +55,28 @@ class Reorder(Statement):
         anchor = found.op(match.ops[-1] if self.to.side == "after" else match.ops[0])
         if len(found.matches) > 1 and not self.to.nth:
             made = replace(made, done=f" {self.to.side} the first of {len(found.matches)} matches")
-        return self._moved(frame, ops, self.to.side, anchor, made)
+        return self._moved(frame, groups, self.to.side, anchor, made)
 
     def _moved(
-        self, frame: Frame, ops: Sequence[Op], to: str, anchor: Op | None, made: Entry
+        self,
+        frame: Frame,
+        groups: Sequence[Sequence[Op]],
+        to: str,
+        anchor: Op | None,
+        made: Entry,
     ) -> Entry:
-        """Move the ops; ``made.done`` says beside which of several anchors."""
+        """Move the ops of each match; ``made.done`` says beside which of several anchors."""
         before = frame.state.graph
-        try:
-            done = reorder(before, ops, to, anchor, stream=self.stream, assuming=self.assuming)
-        except RefusedError as error:
-            what = f"{call_of(ops[0])} is not moved"
-            raise illegal(refusal(error, what, self.place, before)) from None
+        refusals = Refusals(frame, self.place, self.selection.many)
+        while True:
+            ops = [op for group in groups for op in group]
+            if not ops:
+                return replace(made, done="", refused=tuple(refusals.found))
+            try:
+                done = reorder(before, ops, to, anchor, stream=self.stream, assuming=self.assuming)
+                break
+            except CrossedError as error:
+                groups = _others(groups, error, refusals)
         frame.state.graph = done.graph
         message = f"{counted(len(ops), 'op')} moved"
         if len(done.moved) < len(ops):
@@ -82,5 +92,22 @@ class Reorder(Statement):
             done=message,
             legal=("no dependence is crossed",),
             assumptions=assumed,
+            refused=tuple(refusals.found),
             moved=len(ops) if self.stream else len(done.moved),
         )
+
+
+def _others(
+    groups: Sequence[Sequence[Op]], error: CrossedError, refusals: Refusals
+) -> list[Sequence[Op]]:
+    """Refuse the matches whose ops may not move; return the others."""
+    why = {id(op): refused for moved, refused in error.each for op in moved.walk()}
+    kept: list[Sequence[Op]] = []
+    for group in groups:
+        found = next((op for op in group for inner in op.walk() if id(inner) in why), None)
+        if found is None:
+            kept.append(group)
+        else:
+            reason = next(why[id(inner)] for inner in found.walk() if id(inner) in why)
+            refusals.add(reason, f"{call_of(found)} is not moved")
+    return kept
