@@ -1,4 +1,4 @@
-"""Gradient boosting on the rows and inputs of the learned models: what they are held against."""
+"""Gradient boosting on the rows and inputs of the learned models, as a baseline."""
 
 from __future__ import annotations
 

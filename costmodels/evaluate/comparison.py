@@ -87,7 +87,7 @@ class Series:
         return table
 
     def _signed(self, errors: Sequence[float]) -> list[str]:
-        """Show our error with its sign, and those of others if they have one."""
+        """Return our error with its sign, and those of others, signed if they are."""
         others = "{:.1%}" if self.unsigned else "{:+.1%}"
         return [f"{errors[0]:+.1%}", *(others.format(e) for e in errors[1:])]
 
@@ -136,13 +136,13 @@ def series(
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """An evaluation: one table a quantity, what it was made with, and what limits it.
+    """An evaluation: one table a quantity, its settings, and its limitations.
 
     Attributes:
         name: as the command calls it.
         series: the quantities.
         settings: what the predictions were made with.
-        notes: sentences that belong beside the figures.
+        notes: sentences to print with the figures.
     """
 
     name: str

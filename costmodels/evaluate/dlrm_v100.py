@@ -156,7 +156,7 @@ def active_times(rows: Iterable[Row], timelines: Iterable[Timeline]) -> Series:
 
 
 def active(row: Row) -> float:
-    """Return the milliseconds in which the device is said to be busy."""
+    """Return the milliseconds in which the device is busy according to the reference."""
     return float(row[ACTIVE])
 
 

@@ -101,7 +101,7 @@ def _classifier_series(
 
 
 def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Say what the device's time is made of, and how busy it is."""
+    """Return notes on the device time by family, and on utilisation."""
     for row, prediction in zip(rows, predictions, strict=True):
         families = by_family(prediction.kernels()).items()
         parts = [f"{family} {entry['time_us'] / 1000.0:.1f}" for family, entry in families]
@@ -115,7 +115,7 @@ def _classifier_parts(rows: Sequence[Row], predictions: Sequence[Prediction]) ->
 def _parts(
     rows: Sequence[Row], predictions: Sequence[Prediction], alone: Sequence[Timeline]
 ) -> Iterator[str]:
-    """Say which part of each step's error is other workloads' overheads, kernels, or the rest."""
+    """Return a note that splits each step's error: others' overheads, kernels, the rest."""
     yield (
         "Error of the step with shared overheads, in ms: what taking other workloads' overheads "
         "adds, what device time adds (against the derived reference), and the rest: host and "

@@ -1,4 +1,4 @@
-"""Signed relative errors and what is said of many of them."""
+"""Signed relative errors and their summaries."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _alone(families: Sequence[Point], whole: float) -> Alone:
 
 
 def _contradiction(device: str, models: Sequence[Alone]) -> str:
-    """Say how far the times of ops alone are from those of whole models on a device."""
+    """Return how far the times of single ops are from those of whole models on a device."""
     low, high = (bound(model.excess for model in models) for bound in (min, max))
     more = sum(model.gemm_exceeds for model in models)
     text = f"{device}: the published times of ops alone sum to {low:+.0%} to {high:+.0%}"

@@ -1,4 +1,4 @@
-"""Host overheads of one workload alone, in place of those that all workloads share."""
+"""Host overheads of one workload alone, instead of those shared by all workloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAME = {"autograd.CudnnBatchNormBackward0": "autograd.NativeBatchNormBackward0"}
 def own_overheads(folder: Path, model: str, batch: str) -> HostTable:
     """Return the host table of one workload of the paper's Figures 7 and 8.
 
-    Made as the shared one is; what was published only over several workloads stays so.
+    Made like the shared one; what was published only over several workloads stays shared.
     """
     snapshots = _read(folder, SNAPSHOTS)
     own = [_of(_read(folder, name), model, batch) for name in (BY_OP_2022, FIGURE_7, FIGURE_8)]
@@ -61,7 +61,7 @@ def _t1_ratio(figure: Sequence[Row], rows: Sequence[Row]) -> float:
 
 
 def _t2_ratio(shared: Mapping[str, OpEntry], rows: Sequence[Row]) -> float:
-    """Return what the shared table scaled T2 of these tables by, as its entries say."""
+    """Return the factor by which the shared table scaled T2 of these tables, from its entries."""
     scaled = (entry.t2.source for entry in shared.values() if entry.t2 is not None)
     found = {s.rpartition("times ")[2] for s in scaled if s.startswith("2022-02, times ")}
     (ratio,) = found

@@ -1,4 +1,4 @@
-"""Collectives: what ranks exchange, by the curves of ``costmodels/collectives``."""
+"""Collectives: exchanges between ranks, by the curves of ``costmodels/collectives``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """A stream waits for what was exchanged; results are where the collective put them."""
+    """Waits and results of collectives launch no work of their own."""
     return ()
 
 

@@ -1,4 +1,4 @@
-"""Joining tensors along an axis, parting and repeating them."""
+"""Concatenating, splitting and repeating tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARE = 0.79
 """Share of DRAM bandwidth of ``CatArrayBatchedCopy`` (the paper's program, concat model)."""
 
 START = 1.0
-"""Microseconds beside the launch floor: pointers and sizes of the parts are fetched first."""
+"""Microseconds on top of the launch floor: pointers and sizes of the parts are fetched first."""
 
 MOST_PARTS = 128
 """Tensors that one launch joins (torch, Shape.cu, CAT_ARRAY_BATCH_SIZE)."""

@@ -30,7 +30,7 @@ SOURCE = (
 FORMULA = "implicit matrix product (cuDNN), priced as tiles; Winograd kernels can be faster"
 DEPTHWISE = "max(flop / quarter of the plain cores' peak, bytes / DRAM bandwidth), each moved once"
 DEPTHWISE_SHARE = 0.25
-"""Share of the peak that one channel a group reaches: two loads for each multiply and add, and no
+"""Share of the peak that depthwise convolutions reach: two loads for each multiply and add, and no
 reuse of a factor over channels (torch, DepthwiseConv2d.cu); nothing was measured."""
 
 
@@ -69,7 +69,7 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _transposed(op: Op) -> bool:
-    """Return whether a convolution is transposed: the data gradient of one the other way round."""
+    """Return whether a convolution is transposed: it runs as the data gradient of another."""
     return op.attributes.get("transposed") is True or "transpose" in op.base
 
 
@@ -88,7 +88,7 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
 
 
 def _dilated(op: Op) -> bool:
-    """Return whether the window has gaps."""
+    """Return whether the window is dilated."""
     dilation = op.attributes.get("dilation", 1)
     return any(step != 1 for step in (dilation if isinstance(dilation, tuple) else (dilation,)))
 
@@ -123,7 +123,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 DATA_FIRST = ("cudnn_convolution_backward", "cudnn_convolution_transpose_backward")
-"""Gradients of older releases, which take the data before its gradient."""
+"""Gradients of older releases, whose operands are the data and then its gradient."""
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(
@@ -138,7 +138,7 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 GROUPS = 4
-"""Groups of the grouped convolution that is measured; channels are rounded up to a multiple."""
+"""Groups of the measured grouped convolution; channels are rounded up to a multiple of it."""
 
 
 def _bench(bench: Bench) -> Call:

@@ -1,4 +1,4 @@
-"""Copies: between host and device, and from one place or type to another on the device."""
+"""Copies: between host and device, and from one layout or type to another on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOURCE = (
 )
 
 START = 1.8
-"""Microseconds of a copy between host and device beside its bytes (traced: 20 us for 213 KB, 7.1
+"""Microseconds of a copy between host and device on top of its bytes (traced: 20 us for 213 KB, 7.1
 for 65 KB, 1 to 3 for a few bytes)."""
 
 DEVICE_SHARE = 0.8
@@ -66,7 +66,7 @@ def _on_host(tensor: Tensor) -> bool:
 
 
 def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernel, if any, that makes one tensor from another wherever they lie."""
+    """Return the kernel, if any, that copies one tensor to another, between any devices."""
     if _on_host(source) and _on_host(result):
         return ()
     if _on_host(source) or _on_host(result):
@@ -76,7 +76,7 @@ def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kern
 
 
 def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``to``, ``clone`` and their like; one that returned its operand or a view is free.
+    """Price ``to``, ``clone`` and similar ops; one that returned its operand or a view is free.
 
     One without a new result that called something is left to what it called: recordings without
     results do not tell what it made.

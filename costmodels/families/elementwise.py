@@ -58,11 +58,11 @@ POINTWISE = (
 """Ops whose kernel visits each element once (torch's tag ``pointwise``, and their gradients)."""
 
 PAPER_FLOPS = {"gelu": 175, "gelu_backward": 255, "tanh": 180, "tanh_backward": 260, "pow": 180}
-"""Flop an element that the paper's program counts; what it counts elsewhere (at most 4) is hidden
+"""Flop per element that the paper's program counts; what it counts elsewhere (at most 4) is hidden
 by the bytes on every card."""
 
 PAPER_PAIRS = ("relu", "threshold_backward", "sigmoid", "sigmoid_backward", *PAPER_FLOPS)
-"""Ops of which it counts two tensors as moved; of all others three."""
+"""Ops for which it counts two tensors moved; for all others three."""
 
 
 def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -82,7 +82,7 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def elementwise_time(op: Op, count: int, machine: Machine) -> float:
-    """Return microseconds for so many elements: distinct bytes at the reachable bandwidth."""
+    """Return microseconds for this many elements: distinct bytes at the reachable bandwidth."""
     if machine.paper:
         name = op.base.rstrip("_")
         nbytes = 4 * (2 if name in PAPER_PAIRS else 3) * count
@@ -147,7 +147,7 @@ TENSORS = {
 """Tensors that each measured op reads and writes; the suffix ``u`` is a scalar operand."""
 
 BLOCK = 512
-"""Elements a thread block handles in torch's vectorised kernels: 128 threads of 4."""
+"""Elements that a thread block handles in torch's vectorised kernels: 128 threads of 4."""
 
 
 def _inputs(sizes: Sizes, device: Hardware) -> Inputs:

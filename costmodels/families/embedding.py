@@ -41,7 +41,7 @@ HIT_RATE = "paper, III-B-1a: DRAM and L2 traffic by hit rate p = C(X, L) / C(E, 
 CORRECTED = "paper, III-B-1a, table by table; L2 hits by Che's approximation, indices {}"
 
 MEAN, MAX = 1, 2
-"""Modes of bags beside the sum."""
+"""Modes of bags other than the sum."""
 
 
 def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine) -> Table:

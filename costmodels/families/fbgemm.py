@@ -22,7 +22,7 @@ SOURCE = (
 
 STATES = {"sgd": 0.0, "approx_sgd": 0.0, "adagrad": 1.0, "adam": 2.0, "lamb": 2.0,
           "partial_rowwise_adam": 1.0}  # fmt: skip
-"""Tensors as large as the table that an optimizer keeps; all others keep a number a row."""
+"""Tensors of the table's size that an optimizer keeps; all others keep one number per row."""
 
 LINEARISED, AFTER, ROW_START = 13.0, (2.7, 6.0, 2.7, 5.5, 4.0, 4.0), 10.0
 """Microseconds of small kernels before the sort, which makes indices of all tables one range, and
@@ -104,7 +104,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _small(name: str, start: float, count: int, machine: Machine) -> Kernel:
-    """Return a kernel over a vector of indices that takes so long beside its bytes."""
+    """Return a kernel over a vector of indices that takes a fixed time on top of its bytes."""
     time = start + machine.stream(16.0 * count)
     return work("index", f"{name} {count}", time, FEW, UPDATE)
 

@@ -36,7 +36,7 @@ FUSED = ("linear_relu", "addmm_relu", "_addmm_activation")
 
 
 def layout(first: Tensor, second: Tensor) -> str:
-    """Return how cuBLAS sees row-major ``first @ second``: the second factor comes first."""
+    """Return cuBLAS's layout of row-major ``first @ second``: the second factor comes first."""
     return _letter(second) + _letter(first)
 
 
@@ -259,11 +259,12 @@ SWEEPS = {
 SIZES = ("batch", "m", "n", "k")
 
 LONG_SIDE = np.float32(1024)
-"""Length of a product's side from which it hardly matters how much longer it is."""
+"""Length of a product's side beyond which its time per element hardly changes."""
 
 OTHER_LAYOUT = 0.15
-"""Half a 90 % interval of log errors that is added for products whose factors lie otherwise than in
-training (weight and input gradients): their kernels differ by so much in the traces of a V100."""
+"""Half a 90 % interval of log errors that is added for products whose operands have another
+layout than in training (weight and input gradients): that is how much their kernels differ in the
+traces of a V100."""
 
 
 def _inputs(sizes: Sizes, device: Hardware) -> Inputs:

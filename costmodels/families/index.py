@@ -45,7 +45,7 @@ GATHER = "elements / (0.67 a cycle and multiprocessor), from traced kernels; nev
 
 
 def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]]:
-    """Return an op's index tensors, and the copies of those that still lie on the host."""
+    """Return an op's index tensors, and the copies of those that are still on the host."""
     found = members(op.operands[1]) if len(op.operands) > 1 else []
     hosted = [t for t in found if t.device == "cpu"]
     copies = [host_copy(t, machine, to_host=False, waits=True) for t in hosted]
@@ -67,7 +67,7 @@ def _index(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price writing values at indices; adding them sorts the indices first, in ten kernels."""
+    """Price writing values at indices; accumulating sorts the indices first, in ten kernels."""
     if len(op.operands) < 3:
         return None
     target, _, values = op.operands[:3]
@@ -103,7 +103,7 @@ def _values_copy(values: Tensor, machine: Machine) -> Kernel:
 def backward_time(machine: Machine, count: int, before: int, behind: int) -> float:
     """Return microseconds to add values at sorted indices, by waves and never below memory.
 
-    ``before`` and ``behind`` are the elements of the axes before and behind the indexed ones.
+    ``before`` and ``behind`` are the elements of the axes before and after the indexed ones.
     """
     blocks = -(-count // INDICES_A_BLOCK) * -(-behind // SLICE_A_BLOCK) * before
     waves = blocks / (machine.sheet.sms * RESIDENT_BLOCKS)
@@ -122,7 +122,7 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _masked_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price taking from a dense tensor the rows that a sparse one has."""
+    """Price ``sparse_mask``: the rows of a dense tensor that a sparse one has."""
     values = op.inputs[1] if len(op.inputs) > 1 else None
     if values is None or not any(values.strides or (1,)):
         return None
@@ -131,7 +131,7 @@ def _masked_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price ``index_add`` and ``scatter``: values and places read, their targets updated."""
+    """Price ``index_add`` and ``scatter``: values and indices read, their targets updated."""
     tensors = op.inputs
     if len(tensors) < 2:
         return None
@@ -152,7 +152,7 @@ def _slice_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _part_replaced(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a copy of a tensor in which a part is another's."""
+    """Price a copy of a tensor with a part replaced by another."""
     if not op.outputs or len(op.inputs) < 2:
         return None
     whole, part = op.outputs[0], op.inputs[1]

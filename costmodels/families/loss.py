@@ -66,7 +66,7 @@ def _with_logits(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price picking each row's class: one block walks all rows; the gradient writes all elements.
+    """Price NLL: one block walks all rows and picks each one's class; the gradient writes all.
 
     The block has a thread for 16 rows, from 32 threads to 1024 (torch, Loss.cu).
     """

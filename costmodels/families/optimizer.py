@@ -32,14 +32,14 @@ def launches(sizes: Sequence[int], lists: int) -> int:
 
 
 def _lists(op: Op) -> list[list[Tensor]]:
-    """Return the lists of tensors among an op's operands that hold some."""
+    """Return the non-empty lists of tensors among an op's operands."""
     return [found for found in map(members, op.operands) if found]
 
 
 def _kernels(
     op: Op, machine: Machine, first: Sequence[Tensor], depth: int, moved: float
 ) -> tuple[Kernel, ...]:
-    """Return the launches of an update that walks ``depth`` lists and moves so many bytes."""
+    """Return the launches of an update that walks ``depth`` lists and moves ``moved`` bytes."""
     if any(t.device == "cpu" for t in first):
         return ()
     count = launches([t.numel for t in first], depth)
@@ -63,7 +63,8 @@ def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _fused(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a whole update in one kernel: gradients and states read, all but gradients written.
 
-    Step counts ride along. Gradients are written back where the kernel unscales them.
+    Step counts are updated in the same launch. Gradients are written back where the kernel
+    unscales them.
     """
     lists = _lists(op)
     if len(lists) < 2:

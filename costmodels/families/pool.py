@@ -16,11 +16,11 @@ SOURCE = (
 )
 
 MAX_GRADIENT = 0.22
-"""Elements a cycle and multiprocessor of the gradient of a maximum, which looks through the windows
-that each element was in (traced ResNets: 0.2 on RTX 2080 Ti, 0.27 on V100)."""
+"""Elements per cycle and multiprocessor of the gradient of a maximum, which looks through the
+windows that each element was in (traced ResNets: 0.2 on RTX 2080 Ti, 0.27 on V100)."""
 
 SHAPE_ONLY = ("max_pool", "avg_pool")
-"""Gradients that take the pooled tensor for its shape alone (torch, DilatedMaxPool2d.cu)."""
+"""Gradients that use only the shape of the pooled tensor (torch, DilatedMaxPool2d.cu)."""
 
 
 def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

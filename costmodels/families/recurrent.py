@@ -30,7 +30,7 @@ def _layers(op: Op) -> list[tuple[Tensor, Tensor]]:
 
 
 def _cudnn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price all layers and directions of a cuDNN call as they follow each other."""
+    """Price all layers and directions of a cuDNN call, one after the other."""
     source, layers, hidden = next(iter(op.operands), None), _layers(op), op.attributes.get("hx")
     if not isinstance(source, Tensor) or not isinstance(hidden, Tensor) or not layers:
         return None

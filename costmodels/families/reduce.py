@@ -1,4 +1,4 @@
-"""Reductions: sums, means, extremes and norms over some or all axes."""
+"""Reductions: sums, means, extrema and norms over some or all axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 BLOCK_START = 5.5
-"""Microseconds of a reduction inside blocks beside its bytes (traced: 5 to 6.7 for 2048 values)."""
+"""Microseconds of a reduction inside blocks on top of its bytes (traced: 5 to 6.7 for 2048
+values)."""
 
 GRID_START = 9.0
 """Microseconds of a reduction across blocks, which meet through memory (traced column sums of
@@ -35,7 +36,8 @@ FORMULA = f"{ROOFLINE}; start of a two-stage reduction from traced kernels"
 
 
 def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernels that reduce a tensor to so many values: one clears semaphores if shared.
+    """Return the kernels that reduce a tensor to ``results`` values; one clears semaphores if
+    shared.
 
     The paper's formula counts the bytes read and nothing else.
     """
@@ -52,7 +54,7 @@ def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, .
 
 
 def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price running sums: the input read and the result written once, along rows in one kernel."""
+    """Price cumulative sums: input read and result written once, along rows in one kernel."""
     source = next(iter(op.inputs), None)
     if source is None:
         return None
@@ -72,7 +74,7 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _pairs(op: Op) -> bool:
-    """Tell a reduction that reads two tensors of one size."""
+    """Return whether a reduction reads two tensors of equal size."""
     return op.base in ("dot", "vdot", "dist", "equal") and len(op.inputs) == 2
 
 

@@ -1,4 +1,4 @@
-"""Sorting, selecting the largest, and what torch builds on them: counts, unique values, places."""
+"""Sorting, top-k, and what torch builds on them: counts, unique values, ``nonzero``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _slice(op: Op, source: Tensor) -> int:
 
 
 def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernels that sort slices of so many elements, with the places they came from.
+    """Return the kernels that sort slices of ``together`` elements with their indices.
 
     Slices of one block are read and written once; longer ones take a pass for 8 bits of the key.
     """
@@ -58,7 +58,7 @@ def _sort(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _coalesce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price adding up the rows of a sparse tensor that have one place, which are sorted for it."""
+    """Price coalescing a sparse tensor: its rows are sorted by index, and equal ones summed."""
     values = next(iter(op.inputs), None)
     if values is None or not values.rank or not any(values.strides or (1,)):
         return None
@@ -69,7 +69,7 @@ def _coalesce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price finding the k-th value of each slice; ``topk`` then sorts the few it keeps."""
+    """Price finding the k-th value of each slice; ``topk`` then sorts the selected ones."""
     source = next(iter(op.inputs), None)
     if source is None:
         return None
@@ -86,7 +86,7 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def places(mask: Tensor, machine: Machine, found: Tensor | None = None) -> tuple[Kernel, ...]:
-    """Return the kernels that list the places of true elements; the host waits for their number."""
+    """Return the kernels that list true elements' indices; the host waits for their number."""
     written = found.nbytes if found is not None else 8.0 * mask.numel
     name = f"nonzero {shape_text(mask)}"
     count = Tensor("count", "i64", (), "count")
@@ -112,7 +112,7 @@ def _unique(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _search(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price binary searches: their steps hit the cache, values and places move once."""
+    """Price binary searches: their steps hit the cache, values and indices move once."""
     if not op.outputs:
         return None
     moved = traffic(*op.inputs, *op.outputs)

@@ -1,4 +1,4 @@
-"""Order among streams and host: events and waits launch no work of their own."""
+"""Synchronisation of streams and host: events and waits launch no work."""
 
 from __future__ import annotations
 

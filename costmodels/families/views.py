@@ -1,4 +1,4 @@
-"""Ops that launch nothing: allocation, bookkeeping, and views of what is there."""
+"""Ops that launch nothing: allocation, bookkeeping and views."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a learned family declares with: measured columns, device properties, inputs and launches."""
+"""Parts of a learned family's declaration: measurements, device properties, inputs, launches."""

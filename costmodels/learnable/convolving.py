@@ -47,7 +47,7 @@ class Convolution:
 
     @property
     def depth(self) -> Floats:
-        """Products that are summed for one result."""
+        """Multiply-adds for one result."""
         return np.asarray(self.inner * self.window * self.window, np.float32)
 
     @property
@@ -101,7 +101,7 @@ def _product(
 
 
 def _fused(shape: Convolution, tiles: tuple[int, int, int], rate: Floats, sms: Floats) -> Floats:
-    """Return the time of a kernel that transforms and multiplies; two blocks run side by side."""
+    """Return the time of a fused Winograd kernel; two blocks run concurrently."""
     images, rows, columns = tiles
     blocks = _blocks(shape.batch, images) * _blocks(shape.out, 2 * rows)
     blocks = blocks * _blocks(shape.out, 2 * columns) * _blocks(shape.outer, FUSED_CHANNELS)

@@ -45,7 +45,7 @@ class LearnedFamily:
             what ``Machine.ask`` and ``irgraph train`` call it.
         ops: measured ops, column ``op`` of the measurements.
         sizes: columns of sizes.
-        inputs: from sizes and devices to what the network sees.
+        inputs: from sizes and devices to the network's inputs.
         query: from the keywords of ``Machine.ask`` to a kernel that was measured, ``None`` where
             the model does not apply. Only float32 kernels get here.
         settings: how to train unless told otherwise. Choose them on training rows alone.

@@ -30,10 +30,10 @@ SIBLINGS = {
 
 
 GENERATIONS = ("pascal", "volta", "turing", "ampere")
-"""Generations of cards that have kernels of their own; newer cards run the last one's."""
+"""Generations of cards with kernels of their own; newer cards run those of the last one."""
 
 L2_BYTES = 0.16
-"""Bytes a FLOP of the second-level cache where nobody measured it: the mean of P100, V100 and A100
+"""L2 bytes per FLOP where it was not measured: the mean of P100, V100 and A100
 (0.17, 0.20, 0.12)."""
 
 
@@ -102,13 +102,13 @@ def hardware(*sheets: DeviceSheet, unseen: bool = False) -> Hardware:
 
 
 def _generation(sheet: DeviceSheet) -> int:
-    """Return whose kernels a card runs; newer cards than the last run its."""
+    """Return the generation whose kernels a card runs; newer cards run those of the last one."""
     known = sheet.architecture in GENERATIONS
     return GENERATIONS.index(sheet.architecture) if known else len(GENERATIONS) - 1
 
 
 def figures(sheet: DeviceSheet) -> dict[str, float]:
-    """Return the figures of a sheet that models rest on, to notice when they change."""
+    """Return the figures of a sheet that models depend on, to detect changes."""
     return {
         "fp32_gflops": round(sheet.peak("f32")[0], 3),
         "dram_gbs": round(sheet.bandwidth, 3),
@@ -119,7 +119,7 @@ def figures(sheet: DeviceSheet) -> dict[str, float]:
 
 
 def datasheet_only(sheet: DeviceSheet) -> DeviceSheet:
-    """Return the sheet as it would be for a card that nobody has measured."""
+    """Return the sheet with the datasheet's figures alone, as of a card that was never measured."""
     figures = {
         field.name: msgspec.structs.replace(value, measured=None)
         for field in msgspec.structs.fields(DeviceSheet)

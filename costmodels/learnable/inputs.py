@@ -31,7 +31,7 @@ the V100 traces of DLRM of 2021. Part of the base, so a change asks for new trai
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a model sees of some kernels.
+    """The inputs of some kernels.
 
     Attributes:
         base: microseconds no kernel of these sizes can undercut by much: bound plus start.
@@ -79,7 +79,7 @@ def log2(values: NDArray[Any]) -> Floats:
 
 
 def settling(values: NDArray[Any]) -> Floats:
-    """Return a logarithm that grows with small values and settles at zero for large ones.
+    """Return a logarithm that grows with small values and saturates at zero for large ones.
 
     What limits a small kernel (few waves, its start, a warm cache) fades with size; inputs of this
     form do not leave the range of training with it.

@@ -1,4 +1,4 @@
-"""The host's share of a measured time, and how it is told from the kernel's.
+"""The host's share of a measured time, and how it is separated from the kernel's.
 
 The measurements time one op on an idle stream with device events. The first event is recorded at
 once; the host then needs ``before`` microseconds until the kernel starts, and ``hidden`` more
@@ -67,8 +67,8 @@ class Launch:
 
 
 KNOTS, SHORT = 9, 240.0
-"""Places of a run at which a growing launch is told, and microseconds of a kernel up to which its
-measured time tells of it."""
+"""Positions of a run at which a growing launch is fitted, and microseconds of a kernel up to
+which its measured time is used for it."""
 
 Launches = dict[tuple[str, str], Launch]
 """By op and device."""
@@ -80,7 +80,7 @@ and the launches of similar kernels in; launches by op and device out. Only trai
 
 
 def no_launch(data: Measurements, device: Hardware, base: Floats, similar: Launches) -> Launches:
-    """Return launches of nothing, for times of kernels alone, as profilers give them."""
+    """Return zero launches, for kernel times as profilers measure them."""
     return {(op, name): Launch(0.0, 0.0) for op, name, _ in _groups(data)}
 
 

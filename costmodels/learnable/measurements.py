@@ -28,8 +28,8 @@ class Measurements:
         device: index in ``devices``.
         times: microseconds as measured, the host's launch included.
         dev: whether the row is held out of training.
-        kernels: name of the kernel that ran, for what the name tells of it.
-        place: in the run over a device, in order of the file, from 0 to 1.
+        kernels: name of the kernel that ran, for what the name says about it.
+        place: position in the run over a device, in order of the file, from 0 to 1.
         sha256: of the file they were read from.
     """
 
@@ -114,7 +114,7 @@ def read_measurements(
 
 
 def _places(device: NDArray[np.intp]) -> Floats:
-    """Return how far the run over its device had come at each row."""
+    """Return the position of each row in the run over its device, from 0 to 1."""
     found = np.zeros(len(device), np.float32)
     for number in np.unique(device):
         rows = device == number

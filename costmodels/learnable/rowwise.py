@@ -1,4 +1,4 @@
-"""Softmax and layer norm as learned models see them: rows of a matrix, each reduced to itself."""
+"""Inputs of softmax and layer norm: rows of a matrix, each reduced by itself."""
 
 from __future__ import annotations
 

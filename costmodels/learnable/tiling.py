@@ -1,8 +1,8 @@
-"""Matrix products as a library runs them: tiles of the result on multiprocessors, in rounds.
+"""Matrix products as a library runs them: tiles of the result on multiprocessors, in waves.
 
 Which tile shapes cuBLAS 12 has for a generation of cards is a fact of the library, known from
-names of kernels; how many warps a block has, from launches in traces of V100 and A100. No time
-that was measured enters: every card gets the same arithmetic on the figures of its sheet.
+names of kernels; how many warps a block has, from launches in traces of V100 and A100. No
+measured time is used: every card gets the same arithmetic on the figures of its sheet.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ BUSY = (4, 8, 8, 8)
 """Warps that keep a multiprocessor busy: two for each of its schedulers, by generation (pascal has
 two; NVIDIA, Tesla P100 and V100 architecture whitepapers)."""
 MOST_PARTS, LEAST_DEPTH = 16, 256
-"""Into how many parts at most the summed dimension is split, and the least depth of a part."""
+"""Largest number of parts into which the summed dimension is split, and the minimum depth of
+one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Trained models of kernel times: weights, inference with numpy alone, and what they answer."""
+"""Trained models of kernel times: weights, inference with numpy alone, and predictors."""

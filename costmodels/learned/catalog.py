@@ -1,4 +1,4 @@
-"""What trained models are shipped, for lists of them."""
+"""The list of the shipped trained models."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Models of one device, trained on its own measurements: corrections of the families' formulas.
 
 A family's formula prices an op; the model then says by what factor such ops differ from it on this
-device, and how sure that is. It sees the formula's time and the sizes, so that it grows with the
-formula beyond what was measured. Inference is numpy alone.
+device, and with what uncertainty. It sees the formula's time and the sizes, so that it grows with
+the formula beyond what was measured. Inference is numpy alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Array = NDArray[np.float32]
 KIND, FORMAT = "irgraph-own", 1
 RANGES = ("mean", "scale", "low", "high")
 TENSORS = 3
-"""Operands whose sizes a model sees; of a list the first tensor."""
+"""Operands whose sizes are inputs; of a list the first tensor."""
 SLACK = 0.25
 """Octaves beyond what was measured that do not count as outside."""
 SIZES = 6 + 2 * (TENSORS + 1)
-"""Inputs beside the indicators of ops."""
+"""Inputs other than the indicators of ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class OwnModel:
     Attributes:
         family: as ``irgraph measure`` names it.
         device: name of the sheet whose formulas it corrects.
-        ops: what it knows, as ``op_key`` names them, in the order of their indicators.
+        ops: the ops it was trained on, as ``op_key`` names them, in the order of their indicators.
         layers: weights (members, out, in) and biases (members, out) of each layer.
         mean, scale: of every input in training.
         low, high: range of every input in training.
@@ -86,13 +86,13 @@ class OwnModel:
 
 
 def op_key(op: Op) -> str:
-    """Return what tells ops with other kernels apart: the name, and flags that choose a kernel."""
+    """Return what identifies an op's kernel: its name, and flags that choose a kernel."""
     flags = ((name, op.attributes.get(name)) for name in ("mode", "sparse", "is_causal"))
     return " ".join([op.name, *(f"{name}={value}" for name, value in flags if value)])
 
 
 def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[str] = ()) -> Array:
-    """Return what a model sees of a priced op: sizes as logarithms, then indicators of ``ops``."""
+    """Return the inputs of a priced op: sizes as logarithms, then indicators of ``ops``."""
     leading = [v[0] if isinstance(v, tuple) and v else v for v in op.operands]
     tensors = [t for t in leading if isinstance(t, Tensor)][:TENSORS]
     made = op.outputs[:1]
@@ -120,7 +120,7 @@ def _log(value: float) -> float:
 
 
 def _exponent(op: Op, tensors: Sequence[Tensor], machine: Machine) -> float:
-    """Return the Zipf exponent by which a table's rows are looked up, 0 where evenly."""
+    """Return the Zipf exponent of a table's lookups, 0 if they are uniform."""
     indices = next((t for t in tensors if t.dtype in ("i64", "i32")), None)
     if indices is None or not tensors[0].rank:
         return 0.0
@@ -142,7 +142,7 @@ def ratio(layers: Layers, inputs: Array) -> Array:
 
 
 def corrector(paths: Iterable[str], sheet: DeviceSheet) -> Corrector | None:
-    """Return what corrects prices by the models of files, or nothing without files.
+    """Return the correction of prices by the models of files, or nothing without files.
 
     Raises ``IrgraphError`` where a file is no such model, or one of another device.
     """

@@ -13,7 +13,7 @@ from costmodels.learned.files import Layers
 from costmodels.learned.weights import Weights
 
 CHUNK = 2048
-"""Rows that are worked on together, so that they and all that comes of them stay in cache."""
+"""Rows that are processed together, so that they and intermediate results stay in cache."""
 SLACK = 0.05
 """Octaves beyond the range of training that do not count as outside."""
 LOG_SCALE = 3.5
@@ -60,7 +60,7 @@ def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
 
 
 def _from_raw(weights: Weights) -> Layers:
-    """Return layers that take inputs as they are: the first does the scaling too."""
+    """Return layers for unscaled inputs: the scaling is folded into the first one."""
     matrix, bias = weights.layers[0]
     scaled = matrix / weights.scale
     shifted = np.asarray(bias - scaled @ weights.mean, np.float32)
@@ -107,7 +107,7 @@ def forward(layers: Layers, inputs: Floats) -> Floats:
 def combine(outputs: Floats) -> tuple[Floats, Floats, Floats]:
     """Return log ratio, its scale, and log floor over the members; rows in the last axis.
 
-    The scale joins what members expect of themselves and how far they disagree.
+    The scale combines the members' own scales and their disagreement.
     """
     mean = outputs.mean(0)
     own = np.exp(np.clip(mean[1] - np.float32(LOG_SCALE), -7, 1))

@@ -1,4 +1,4 @@
-"""Networks trained the paper's way, as safetensors files: one op on one device."""
+"""Networks trained by the paper's method, as safetensors files: one op on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained models as the predictors that pricing asks (``costmodels.formulas.machine.Predictor``).
+"""Trained models as the predictors that pricing uses (``costmodels.formulas.machine.Predictor``).
 
 A model answers for the software and the kind of device it was trained on, float32 only; for
 anything else, and where the family's ``query`` returns ``None``, the family's formula holds.
@@ -23,7 +23,7 @@ SOFTWARE = "torch-2"
 
 
 def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
-    """Return the models to ask about a device under a software profile, by family; often none."""
+    """Return the models for a device under a software profile, by family; often none."""
     name = SIBLINGS.get(sheet.name, sheet.name)
     if software != SOFTWARE or sheet.tf32 or name not in KNOWN:
         return {}
@@ -38,7 +38,7 @@ def _measured(family: str, device: str) -> bool:
 
 
 def _predictor(family: LearnedFamily, device: Hardware, name: str) -> Predictor:
-    """Return what asks a family's model; its weights are read when it is first asked."""
+    """Return the predictor of a family; its weights are read on first use."""
 
     def ask(sizes: Mapping[str, float | str]) -> Answer | None:
         found = family.query(sizes) if sizes.get("dtype") == "f32" else None
@@ -59,7 +59,7 @@ def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:
 
 
 def _name(weights: Weights) -> str:
-    """Return what a kernel's ``formula`` says of the model."""
+    """Return the ``formula`` of a kernel priced by the model."""
     made = weights.made
     rows, devices = made.get("rows", 0), ", ".join(made.get("devices", ()))
     return f"MLP over the roofline bound, trained on {rows} kernels of {devices}"

@@ -1,4 +1,4 @@
-"""Trained models as safetensors files: weights, range of training, and what made them."""
+"""Trained models as safetensors files: weights, training range, and how they were made."""
 
 from __future__ import annotations
 

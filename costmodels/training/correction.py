@@ -33,9 +33,9 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 
 FEWEST = 20
-"""Rows that a model needs."""
+"""Minimum number of rows to train on."""
 HELD = 5
-"""One row in so many is kept aside, by a hash of its case."""
+"""One row in ``HELD`` is held out, by a hash of its case."""
 WIDTH, DEPTH, MEMBERS = 32, 2, 3
 CHUNK = 250
 

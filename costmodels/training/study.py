@@ -30,7 +30,7 @@ LEAST = 0.05
 
 
 def short(settings: Settings) -> Settings:
-    """Return settings for an experiment: half the steps, two members, no second training."""
+    """Return settings for an experiment: half the steps, two members, no refit."""
     shape = settings.architecture
     members = Architecture(shape.width, shape.depth, min(shape.members, 2))
     return replace(settings, steps=settings.steps // 2, architecture=members, refit=False)
@@ -109,7 +109,7 @@ def _by_op(judged: Judged, rows: Flags) -> list[NDArray[np.float64]]:
 
 
 def _strange(model: Weights, data: Measurements, name: str) -> Judged:
-    """Judge a model that knows a device by its datasheet alone."""
+    """Score a model on a device that it knows by its datasheet alone."""
     return judge(model, data, devices_of(data, unseen=(name,)), model.launches)
 
 

@@ -32,8 +32,8 @@ TABLE: Mapping[str, tuple[Any, ...]] = {
 KEPT = 0.1
 """Share of training rows kept for choosing."""
 RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
-"""Updates after which only the best of each ``FACTOR`` architectures, and of each ``FACTOR``
-learning rates of one, go on; the last ends it."""
+"""Updates after which only the best of each ``FACTOR`` architectures, and of each ``FACTOR`` rates of
+one, continue; the last is the end of training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def search(
     part: tuple[int, int] = (0, 1),
     progress: Callable[[str], None] | None = None,
 ) -> None:
-    """Try the grid for one op on one device; ``winner`` tells what came of it.
+    """Try the grid for one op on one device; ``winner`` returns the result.
 
     Args:
         data: rows of one op and one device.
@@ -119,7 +119,7 @@ def _rows(data: Measurements) -> Rows:
 
 
 def _study(journal: str | Path, whole: bool, rungs: tuple[int, ...]) -> Any:  # noqa: ANN401
-    """Return the Optuna study of a journal, with what gives trials up."""
+    """Return the Optuna study of a journal, with its pruner."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -142,7 +142,7 @@ def _try(
     rungs: tuple[int, ...],
     whole: bool,
 ) -> None:
-    """Train an architecture until it ends or is given up."""
+    """Train an architecture until it ends or is pruned."""
     from optuna.trial import TrialState
 
     trial = study.ask()

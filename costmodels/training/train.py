@@ -65,7 +65,7 @@ def fit(
     settings: Settings,
     progress: Callable[[int], None] | None = None,
 ) -> Weights:
-    """Train an ensemble on rows. ``progress`` is told of each stretch of steps done."""
+    """Train an ensemble on rows. ``progress`` is called with the number of steps done."""
     raw = rows.inputs.matrix()
     low, high, mean = raw.min(1), raw.max(1), raw.mean(1)
     scale = np.where(raw.std(1) > 1e-3, raw.std(1), 1).astype(np.float32)
