@@ -36,8 +36,7 @@ FORMULA = f"{ROOFLINE}; start of a two-stage reduction from traced kernels"
 
 
 def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, ...]:
-    """Return the kernels that reduce a tensor to ``results`` values; one clears semaphores if
-    shared.
+    """Return the kernels that reduce a tensor to ``results`` values; one may clear semaphores.
 
     The paper's formula counts the bytes read and nothing else.
     """

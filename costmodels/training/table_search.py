@@ -32,8 +32,8 @@ TABLE: Mapping[str, tuple[Any, ...]] = {
 KEPT = 0.1
 """Share of training rows kept for choosing."""
 RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
-"""Updates after which only the best of each ``FACTOR`` architectures, and of each ``FACTOR`` rates of
-one, continue; the last is the end of training."""
+"""Updates after which only the best of each ``FACTOR`` architectures, and of the rates of one,
+continue; the last is the end of training."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ NAMESPACES = frozenset((
     "aten", "prim", "prims", "torch", "torchvision", "autograd", "c10d", "c10d_functional",
     "_c10d_functional", "nccl", "quantized", "fbgemm", "sync", "irgraph", "profiler",
 ))  # fmt: skip
-"""First words of operators that say nothing about whose program it is."""
+"""First words of operators that do not identify the program."""
 
 _KERNEL_NAMESPACES = re.compile(
     r"at|at_cuda_detail|c10|std|const|cub|thrust|cuda|caffe2|cutlass\w*|cudnn\w*|cublas\w*|cusparse|"
@@ -33,7 +33,7 @@ _NODES = frozenset(("AccumulateGrad", "GraphRoot", "CopyBackwards", "CopySlices"
 
 
 def is_public_kernel(name: str) -> bool:
-    """Return whether a kernel is of a public library, with all the types it was made for."""
+    """Return whether a kernel is of a public library, with all its template arguments."""
     name = name.replace("(anonymous namespace)::", "")
     roots = _ROOT.findall(name)
     if any(_KERNEL_NAMESPACES.fullmatch(root) is None for root in roots):
@@ -66,5 +66,5 @@ def _squeezed(name: str) -> str:
 
 
 def hashed(name: str, key: str) -> str:
-    """Return twelve digits that stand for a name; equal ones under equal keys alone."""
+    """Return twelve digits that stand for a name; the same only under the same key."""
     return hmac.new(key.encode(), name.encode(), hashlib.sha256).hexdigest()[:12]

@@ -16,7 +16,7 @@ from irgraph.diagnostics import Place, fail
 from irgraph.files import write_atomic
 
 HEADER = ("schemaVersion", "deviceProperties", "displayTimeUnit", "baseTimeNanoseconds", "schema")
-"""What is kept of a trace beside its events or nodes."""
+"""Top-level fields of a trace that are kept besides its events or nodes."""
 
 ARGUMENTS = frozenset((
     "External id", "external id", "Record function id", "Sequence number", "Fwd thread id",
@@ -27,7 +27,7 @@ ARGUMENTS = frozenset((
     "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id", "memory bandwidth (GB/s)",
     "est. achieved occupancy %",
 ))  # fmt: skip
-"""Arguments of events that say nothing about whose program it is; all others go."""
+"""Arguments of events that do not identify the program; all others are dropped."""
 
 _PUBLIC = re.compile(
     r"(?:aten|autograd|c10d|torch|prim|quantized|fbgemm|nccl|detach|profiler|torchvision)\b.*|"
@@ -94,7 +94,7 @@ class Anonymiser:
         return self._numbers.setdefault(int(value), len(self._numbers) + 1) if value else value
 
     def trace(self, trace: dict[str, Any]) -> dict[str, Any]:
-        """Return a Kineto or execution trace without what tells whose it is."""
+        """Return a Kineto or execution trace without anything that identifies the program."""
         kept = {key: trace[key] for key in HEADER if key in trace}
         if isinstance(trace.get("distributedInfo"), dict):
             info = trace["distributedInfo"]

@@ -1,4 +1,4 @@
-"""What a call breaks of its operator's schema: what it takes, gives and writes, and where."""
+"""How a call violates its operator's schema: operands, results, writes and devices."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ FACTORS = {"aten.mm": 0, "aten.bmm": 0, "aten.addmm": 1, "aten.baddbmm": 1}
 
 
 def wrong_shape(op: Op) -> str:
-    """Return what is wrong with the shapes of a call, ``""`` where nothing is, or none can tell."""
+    """Return what is wrong with the shapes of a call, ``""`` if nothing is, or it is not known."""
     first = FACTORS.get(plain_name(op.name))
     wanted: Shape | str | None
     if first is not None:

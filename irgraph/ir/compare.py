@@ -6,7 +6,7 @@ from irgraph.ir.op import Op
 
 
 def same_op(a: Op, b: Op) -> bool:
-    """Return whether two ops, bodies included, say the same; notes and origins do not count."""
+    """Return whether two ops, bodies included, are equal; notes and origins are ignored."""
     return (
         _head(a) == _head(b)
         and dict(a.attributes) == dict(b.attributes)

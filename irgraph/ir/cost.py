@@ -1,4 +1,4 @@
-"""What a cost model says about an operation, and what a host pays to launch it.
+"""Records of an operation's device work and of its host overheads.
 
 These records pass between cost models, which fill them, and schedulers, which read them.
 """
@@ -139,7 +139,7 @@ class Overheads:
 
 
 class Host(Protocol):
-    """Anything that knows a host's overheads."""
+    """A source of a host's overheads."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Which operation must stay behind which other, and why."""
+"""Dependences: which operation must run after which other, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 
 EVENTS = frozenset({"sync.record", "sync.wait", "sync.event"})
-"""Ops about events, which say something about the other ops of their stream."""
+"""Ops on events, which order the other ops of their stream."""
 
 KINDS = {
     "def": "uses the name it defines",
@@ -27,7 +27,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """The op at position ``after`` must stay behind the one at ``before``.
+    """The op at position ``after`` must run after the one at ``before``.
 
     ``kind`` is a key of ``KINDS``; ``tensor`` is what the later op touches (``None`` for a
     barrier or random order), whose ``buffer`` is the one in conflict.

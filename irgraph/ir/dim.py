@@ -1,4 +1,4 @@
-"""Sizes that remember how they follow from the model's dimensions."""
+"""Sizes that keep their expressions over the model's dimensions."""
 
 from __future__ import annotations
 

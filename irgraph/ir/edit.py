@@ -1,4 +1,4 @@
-"""Changes to a graph, collected first and committed whole."""
+"""Changes to a graph, collected first and committed at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from irgraph.ir.tensor import Tensor
 V = TypeVar("V")
 
 TIMED = ("time", "by", "model", "kernels")
-"""Notes that say what an op took or is predicted to take."""
+"""Notes on what an op took or is predicted to take."""
 
 
 class Edit:
@@ -95,7 +95,7 @@ def _resolved(names: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
-    """Make scopes say again what their bodies do, and take what is defined before them."""
+    """Update the operands and results of scopes after their bodies changed."""
     defined = {d.tensor.name for d in graph.tensors}
     kept = {id(op) for op in graph.ops}
     tidy: list[Op] = []
@@ -109,7 +109,7 @@ def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
 
 
 def _is_tidy(op: Op, defined: set[str]) -> bool:
-    """Tell whether an op and what it called take what is defined; define what they make."""
+    """Return whether an op and its body use only defined names; define their results."""
     sound = not op.body or all(t.name in defined for t in op.inputs)
     for child in op.body:
         sound = _is_tidy(child, defined) and sound
@@ -185,5 +185,5 @@ def _alike(old: Tensor, new: Tensor) -> bool:
 
 
 def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
-    """Return an op's notes without what it took: time, its source, launches."""
+    """Return an op's notes without its measured time, the source of that, and launches."""
     return {name: note for name, note in notes.items() if name not in TIMED}

@@ -11,7 +11,7 @@ from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
 
 REMEMBERED = 1 << 15
-"""Ops whose effects are remembered: variants of a step share most of theirs."""
+"""Ops whose effects are cached: variants of a step share most of their ops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ A wait for a collective counts as its write: who reads the tensor stays behind i
 
 
 def written_by(op: Op) -> tuple[Tensor, ...]:
-    """Return the operands that a leaf writes where they lie, as torch does.
+    """Return the operands that a leaf writes in place, as torch does.
 
     That is what its schema marks, but for ``CONDITIONAL``: some ops write what no mark says, or
     what a mark says only where a flag is set.
@@ -116,7 +116,7 @@ def written_by(op: Op) -> tuple[Tensor, ...]:
 
 
 def is_view(op: Op) -> bool:
-    """Return whether a leaf only gives other names to bytes that its operands hold."""
+    """Return whether a leaf only returns views of its operands."""
     outputs = op.outputs
     if not outputs or op.written or not may_alias(op.name):
         return False

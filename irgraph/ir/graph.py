@@ -12,7 +12,7 @@ from irgraph.ir.op import EMPTY, Op, Value
 from irgraph.ir.tensor import Tensor
 
 FORMAT = 2
-"""Newest version of the text form; one that is newer still is refused by name.
+"""Newest version of the text form; a newer one is refused with its number.
 
 Format 2 may say what the step returns, and the values of constants. A graph that knows neither is
 written in format 1.
@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 def remembered(of: Callable[[Graph], V]) -> Callable[[Graph], V]:
-    """Let a function work once for each graph, and remember what it gave: graphs never change."""
+    """Cache a function's result for each graph: graphs never change."""
     key = f"{of.__module__}.{of.__qualname__}"
 
     @wraps(of)

@@ -20,7 +20,7 @@ LOOKUPS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_for
 """Ops whose results after the first are for their own backward; their sizes differ by device."""
 
 UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-"""Ops that give memory without values; what is in it came from the program itself."""
+"""Ops that allocate memory without values; the program itself filled it."""
 
 
 @remembered
@@ -54,7 +54,7 @@ def leaving(graph: Graph) -> Mapping[str, str]:
 
 
 def is_label(op: Op) -> bool:
-    """Return whether a leaf computes nothing: a label, stream order, a node that made nothing."""
+    """Return whether a leaf computes nothing: annotations, events, nodes without results."""
     return (op.is_scope and not op.outputs) or op.name.startswith("sync.")
 
 

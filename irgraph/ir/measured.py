@@ -1,4 +1,4 @@
-"""Measured times that a model carries: notes of its ops, and the card that they come from."""
+"""Measured times in a model: notes of its ops, and the card that they come from."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def own_time(op: Op) -> Quantity | None:
 
 
 def label_time(graph: Graph) -> float:
-    """Return microseconds of measured work that labels launched, not operators in them."""
+    """Return microseconds of measured work launched by annotations, not by operators in them."""
     labels = (own_time(op) for op in graph.walk() if op.is_annotation)
     return sum(time.value for time in labels if time is not None)

@@ -1,4 +1,4 @@
-"""Operations: what was called, on what, where, and what it called in turn."""
+"""Operations: calls, with their operands, results and the calls inside them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result: TypeAlias = Union[Tensor, tuple[Tensor, ...], None]
 """One result: a tensor, nothing (an undefined gradient), or a list of tensors."""
 
 Note: TypeAlias = Union[Quantity, str, int, float, bool, None]
-"""What a cost model or scheduler wrote about an op."""
+"""Notes of cost models and schedulers about an op."""
 
 EMPTY: Mapping[str, Any] = {}
 """Shared by all ops without attributes or notes; a plain dict, so that graphs can be pickled."""
@@ -95,7 +95,7 @@ class Op:
 
     @property
     def is_scope(self) -> bool:
-        """Whether its effects are those of its body: it has one, or it is a mere label."""
+        """Whether its effects are those of its body: it has one, or it is an annotation."""
         return bool(self.body) or self.is_annotation or self.is_autograd
 
     def walk(self) -> Iterator[Op]:
@@ -113,7 +113,7 @@ class Op:
 
 
 def is_call_name(name: str) -> bool:
-    """Tell a called operator's name (``library.operator``) from the words of an annotation."""
+    """Return whether a name is an operator's (``library.operator``), not an annotation's."""
     return _CALL.fullmatch(name) is not None
 
 

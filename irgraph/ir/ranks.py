@@ -1,7 +1,7 @@
 """How many ranks take part in a step's collectives, by what the model and its ops say.
 
-The setting ``ranks`` goes first; without it the ops of the step may agree on a number. What nobody
-says stays unknown.
+The setting ``ranks`` goes first; without it the ops of the step may agree on a number. Otherwise
+the number stays unknown.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _read(given: Value) -> Layout:
 
 
 def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None = None) -> Graph:
-    """Return a graph whose settings say who takes part in its collectives.
+    """Return a graph whose settings say how many ranks take part in its collectives.
 
     ``ranks`` is a number, or machines times ranks on each such as ``2x8``; ``fabric`` the platform
     whose links connect them. ``None`` leaves a setting as it is.

@@ -1,4 +1,4 @@
-"""A graph under other dimensions: every size that follows from one is computed anew."""
+"""A graph under other dimensions: every size that depends on one is recomputed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor, oversized
 
 FIXED = "fixed"
-"""Start of the setting that lists, for a dimension, the numbers that do not follow from it."""
+"""Prefix of the setting that lists, for a dimension, the numbers that do not follow it."""
 
 BETWEEN = "; "
 
@@ -24,7 +24,7 @@ def fixed_sizes(dim: str, notes: Sequence[str]) -> dict[str, Value]:
 
 
 def kept_sizes(graph: Graph, dim: str) -> tuple[str, ...]:
-    """Return what the capture found that depends on a dimension and does not follow from it."""
+    """Return the numbers that depend on a dimension in a way that no expression covers."""
     notes = graph.settings.get(f"{FIXED}_{dim}")
     return tuple(notes.split(BETWEEN)) if isinstance(notes, str) else ()
 

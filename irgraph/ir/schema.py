@@ -1,4 +1,4 @@
-"""What operators take, return and write, read from torch's own schema strings."""
+"""Operator schemas: arguments, returns and writes, read from torch's own schema strings."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _apart(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors lie in different columns of one matrix."""
+    """Return whether two tensors lie in different columns of one matrix."""
     for tensor in (a, b):
         for step in tensor.strides or ():
             width = step * tensor.itemsize

@@ -20,11 +20,11 @@ TF32 = {f"aten.{name}": f"irgraph.{name}_tf32" for name in FIRST}
 """Torch's products by name, and what they are called in tf32."""
 
 PLAIN = {form: name for name, form in TF32.items()}
-"""Products in tf32, and torch's that they stand for."""
+"""Products in tf32, and the torch products that they stand for."""
 
 
 def plain_name(name: str) -> str:
-    """Return what torch calls an op: in tf32 it is the same call under another setting."""
+    """Return torch's name of an op: in tf32 it is the same call under another setting."""
     return PLAIN.get(name, name)
 
 

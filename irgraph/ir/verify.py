@@ -1,4 +1,4 @@
-"""Rules that every graph obeys; all findings are reported, not the first one only."""
+"""Rules that every graph must obey; all findings are reported, not only the first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from irgraph.ir.tensor import DeviceRef, Tensor, oversized
 from irgraph.ir.tf32 import PLAIN
 
 CHECKED = ("aten.", "irgraph.")
-"""Libraries whose ops' schemas are known to be whole."""
+"""Libraries whose schemas are known completely."""
 
 OPERANDS = "operands"
 """The setting of a model whose ops are not held to their schemas: what it is known of operands,
@@ -114,14 +114,14 @@ def _written(graph: Graph) -> Iterator[Finding]:
 
 
 def _fits(declared: Declared) -> bool:
-    """Tell whether a constant's value is one number an element."""
+    """Return whether a constant has one number per element."""
     value = declared.value or ()
     numbers = all(isinstance(item, (int, float)) for item in value)
     return numbers and len(value) == declared.tensor.numel
 
 
 def _tensors(graph: Graph) -> Iterator[Finding]:
-    """A tensor's type and sizes make sense, and its buffer lies on one declared device."""
+    """A tensor's type and sizes are valid, and its buffer lies on one declared device."""
     devices = {d.name for d in graph.devices} | {"cpu"}
     home: dict[str, str] = {}
     for tensor, op in _all_tensors(graph):

@@ -1,4 +1,4 @@
-"""Checks a whole script before anything runs; all that is wrong is said at once."""
+"""Checks a whole script before anything runs; reports all errors at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from irgraph.language.statements.apply import Apply
 def check_script(
     script: Script, graph: Graph | None = None, paths: Sequence[str | Path] = ()
 ) -> dict[str, Pass]:
-    """Return all passes that a script can reach; raise ``IrgraphError`` with all that is wrong."""
+    """Return all passes that a script can reach; raise ``IrgraphError`` with all errors."""
     problems: list[Diagnostic] = []
     passes = gather(script, paths, problems)
     check = Checker({name: declared.parameters for name, declared in passes.items()})
@@ -54,7 +54,7 @@ def _check_pass(declared: Pass, check: Checker) -> None:
 
 
 def _check_cycles(passes: Mapping[str, Pass], check: Checker) -> None:
-    """Refuse passes that apply themselves, however many passes lie between."""
+    """Refuse passes that apply themselves, directly or through others."""
     done: set[str] = set()
 
     def follow(name: str, path: list[str]) -> None:
@@ -76,7 +76,7 @@ def _check_cycles(passes: Mapping[str, Pass], check: Checker) -> None:
 
 
 def unused(script: Script) -> list[Diagnostic]:
-    """Return a warning for each name that a script gives to a value and never uses.
+    """Return a warning for each name that a script defines and never uses.
 
     A script without anything is one as well.
     """

@@ -1,4 +1,4 @@
-"""What several statements are made of, beside patterns, templates and expressions."""
+"""Clauses shared by several statements, apart from patterns, templates and expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INDENT = "  "
 
 @dataclass(frozen=True)
 class Swap(Node):
-    """``%x for %y``: who used ``old`` uses ``new``."""
+    """``%x for %y``: users of ``old`` use ``new``."""
 
     new: str
     old: str
@@ -72,12 +72,12 @@ class Call(Node):
 
 
 def words(*parts: object) -> str:
-    """Return the texts of what is there, with blanks between."""
+    """Return the texts of the parts that are present, joined by blanks."""
     return " ".join(str(part) for part in parts if part is not None and part != "")
 
 
 def clause(word: str, value: object) -> str:
-    """Return a clause, or nothing where its value is missing; several values behind commas."""
+    """Return a clause, or nothing where its value is missing; several values with commas."""
     if isinstance(value, tuple):
         value = ", ".join(map(str, value))
     return f"{word} {value}" if value is not None and value != "" else ""

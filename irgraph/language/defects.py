@@ -1,4 +1,4 @@
-"""Names the file of a statement that fails where it is read, checked or run."""
+"""Names the file of a statement that fails while being read, checked or run."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def blame(module: str, doing: str) -> Iterator[None]:
 
 
 def called(module: str) -> str:
-    """Return how messages call the statement of a module: its name and its file."""
+    """Return how messages refer to the statement of a module: its name and its file."""
     name = module.rpartition(".")[2]
     return f"the statement {name!r} ({module.replace('.', '/')}.py)"

@@ -72,7 +72,7 @@ def gather(
 
 
 def _with_known(error: IrgraphError, name: str, found: dict[str, Pass]) -> list[Diagnostic]:
-    """Add a near word among the script's own passes."""
+    """Add the closest name among the script's own passes."""
     hint = near(name, found)
     first, *others = error.diagnostics
     if hint and "did you mean" not in first.message and first.message.startswith("unknown pass"):

@@ -1,4 +1,4 @@
-"""Reads the text of scripts and pipelines; errors show line, column, caret and a near word."""
+"""Reads the text of scripts and pipelines; errors show line, column, caret and a suggestion."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _read(text: str, source: str, start: str) -> Script:
 
 
 def _refused(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
-    """Return the error of a text that is no script, with what its writer may have meant."""
+    """Return the syntax error of a text, with a suggestion."""
     if not too_short(error):
         hint = slips.hint(text, error.pos_in_stream or 0)
         return syntax_error(error, text, source, hint)

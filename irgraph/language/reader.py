@@ -51,10 +51,10 @@ from irgraph.language.statement import Statement
 from irgraph.text.builder import BuildError, unquote
 
 DEEPEST = 100
-"""Rules of the grammar that may stand inside each other in a script."""
+"""Rules of the grammar that may be nested in a script."""
 
 LARGEST = 1e300
-"""Numbers in scripts are smaller than this."""
+"""Bound on numbers in scripts."""
 
 WORDS = {"true": True, "false": False, "none": None, "no": 0}
 
@@ -115,7 +115,7 @@ class Reader:
         return Place(self.source, self.text, line, column, end - start)
 
     def value(self, token: Token) -> Any:  # noqa: ANN401
-        """Return what a word of the text stands for."""
+        """Return the value of a token."""
         kind, text = token.type, str(token)
         if kind in ("MANY", "BANG"):
             return True

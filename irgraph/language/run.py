@@ -34,7 +34,7 @@ def run(
     """Run a script or a pass over a graph and return the new graph with a report.
 
     ``parameters`` are those of the pass (or of the only pass of a script without statements);
-    ``pricer`` tells ``op.time``, ``targets`` finds the devices that ``target`` names;
+    ``pricer`` gives ``op.time``, ``targets`` finds the devices that ``target`` names;
     ``paths`` are further folders of passes; ``verified`` tells
     whether the rules of the IR are checked at the end. The graph itself never changes: on an error
     nothing has happened.
@@ -52,7 +52,7 @@ def run(
 
 
 def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script:
-    """Return a script that does something: a pass alone is applied."""
+    """Return a script with statements: a script of one pass alone applies it."""
     if isinstance(script, Pass):
         script = Script((script,))
     if script.body or not script.passes:

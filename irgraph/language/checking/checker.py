@@ -1,4 +1,4 @@
-"""What a statement's check knows: names so far, the model's schemas, and what was wrong."""
+"""The state of a script's check: names so far, the model's schemas, and problems found."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Checker:
         return kinds
 
     def swaps(self, swaps: Sequence[Swap], kinds: Kinds) -> None:
-        """Check that a pattern binds what is swapped."""
+        """Check that a pattern binds the names of a substitution."""
         for swap in swaps:
             for name in (swap.new, swap.old):
                 if name not in kinds.variables:

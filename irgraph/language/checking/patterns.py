@@ -23,10 +23,10 @@ from irgraph.language.patterns.nodes import (
 from irgraph.language.templates.fill import schemas_for
 
 RESERVED = ("op", "count")
-"""Names that conditions know already."""
+"""Names that are predefined in conditions."""
 
 MOST_STARS = 3
-"""Stars in one name; more take too long to try."""
+"""Most stars in one name; more take too long to match."""
 
 
 def check_pattern(series: Series, schemas: Sequence[str], problems: list[Diagnostic]) -> None:
@@ -80,7 +80,7 @@ class _Check:
             self._shape(pattern.results, pattern.place)
 
     def _known(self, name: str, place: Place) -> list[Schema]:
-        """Return an op's schemas; an unknown name in a library that we know is a problem."""
+        """Return an op's schemas; an unknown name in a known library is a problem."""
         if is_glob(name):
             if name.count("*") > MOST_STARS:
                 self.note(f"an op name can contain at most {MOST_STARS} '*'", place)
@@ -96,7 +96,7 @@ class _Check:
         return found
 
     def _shape(self, found: Sequence[Hole], place: Place) -> None:
-        """Check the order of holes: positions, then ``...``, then names; each name once."""
+        """Check the order of arguments: positional, then ``...``, then named; each name once."""
         open_from = [i for i, hole in enumerate(found) if isinstance(hole, Rest)]
         if len(open_from) > 1:
             self.note("'...' can be used only once in a list", found[open_from[1]].place)

@@ -69,7 +69,7 @@ def check_used(
     others: Sequence[Expression | None] = (),
     swaps: Sequence[Swap] = (),
 ) -> None:
-    """Note what a pattern names and nothing uses: it is a slip, or would be lost unnoticed."""
+    """Report names that a pattern binds and nothing uses: a typo, or a silently lost value."""
     used = {name for name, times in bound.items() if times > 1}
     used.update(name for swap in swaps for name in (swap.new, swap.old))
     for node in (selection.where, *others, template):
@@ -98,7 +98,7 @@ Misfit = tuple[str, Place] | None
 
 
 def _misfit(new: NewOp, schema: Schema) -> Misfit:
-    """Return why a template does not fit a schema, and where; nothing if it does."""
+    """Return why a template does not match a schema, and where; nothing if it does."""
     fixed = [part for part in new.parts if not isinstance(part, (Given, Rest))]
     named = {part.name: part for part in new.parts if isinstance(part, Given)}
     count = len(schema.arguments)

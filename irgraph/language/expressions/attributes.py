@@ -1,4 +1,4 @@
-"""Properties of tensors and ops that expressions may ask for."""
+"""Properties of tensors and ops available in expressions."""
 
 from __future__ import annotations
 

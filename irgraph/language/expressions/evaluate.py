@@ -31,20 +31,20 @@ from irgraph.language.patterns.misses import Reason
 
 
 class Pricer(Protocol):
-    """Anything that knows how long an op takes on the device that is being asked about."""
+    """Anything that knows how long an op takes on the chosen device."""
 
     def time(self, graph: Graph, op: Op) -> float:
         """Return the device time of an op of a graph in microseconds."""
 
 
 class Target(Pricer, Protocol):
-    """A device that can also say what a whole step would take."""
+    """A device that can also predict a whole step."""
 
     def measure(self, graph: Graph) -> Mapping[str, float]:
         """Return ``step.time`` and the other figures that a sweep may report."""
 
     def doubts(self, graph: Graph) -> Sequence[str]:
-        """Return what makes those figures doubtful, a line each."""
+        """Return caveats about those figures, a line each."""
 
 
 class EvaluationError(Exception):
@@ -52,7 +52,7 @@ class EvaluationError(Exception):
 
 
 Datum = Value | Op
-"""What an expression may stand for on the way to its value."""
+"""What an expression may stand for during evaluation."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ ARITHMETIC: dict[str, Callable[[float, float], float]] = {
 
 
 LARGEST = 1e300
-"""Numbers that scripts reckon with are smaller than this."""
+"""Bound on the numbers that scripts compute with."""
 
 
 def _equal(a: Datum, b: Datum) -> bool:
@@ -219,7 +219,7 @@ def _binary(expression: Binary, scope: Scope) -> Value:
 
 
 def holds(condition: Expression | None, scope: Scope) -> Reason:
-    """Return nothing where a condition holds, else the part that does not, with its values."""
+    """Return nothing where a condition holds, else the part that is false, with its values."""
     if condition is None:
         return ""
     if isinstance(condition, Binary) and condition.operator == "and":

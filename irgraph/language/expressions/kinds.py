@@ -1,4 +1,4 @@
-"""What expressions measure, as far as a script alone tells: for checks before anything runs."""
+"""Kinds of expressions, as far as a script alone determines them: checked before anything runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ANY = "any"
 """The kind of what is known only when a script runs."""
 
 WRONG = "wrong"
-"""The kind of what cannot be; nothing more is said about it."""
+"""The kind of an erroneous expression; no further problem is reported about it."""
 
 CALLED = {
     "number": "a number", "bool": "a boolean", "text": "a string", "time": "a time",
     "bytes": "a size in bytes", "fraction": "a fraction", "dtype": "a dtype",
     "device": "a device", "list": "a list", "op": "an op", "none": "none",
 }  # fmt: skip
-"""What messages call the kinds."""
+"""Names of the kinds in messages."""
 
 PARAMETER_TYPES = {
     "int": "number", "float": "number", "bool": "bool", "string": "text", "time": "time",
@@ -57,7 +57,7 @@ OP_KINDS = {
 }
 TENSOR_KINDS = {name: kind for name, (kind, _) in TENSOR_ATTRIBUTES.items()}
 USUAL = {**OTHER_NAMES, "True": "true", "False": "false", "None": "none", "null": "none"}
-"""Words as other languages spell them, and as this one does."""
+"""Keywords of other languages, and their spelling in this one."""
 
 OPEN = (ANY, WRONG)
 MEASURES = {"step.time": "time", "gpu.active": "time", "gpu.utilization": "fraction"}

@@ -19,7 +19,7 @@ LEVELS = {
     "==": 4, "!=": 4, "<=": 4, ">=": 4, "<": 4, ">": 4, "~": 4,
     "+": 5, "-": 5, "*": 6, "/": 6,
 }  # fmt: skip
-"""How tightly operators bind."""
+"""Precedence of operators."""
 
 UNARY = 7
 ATOM = 8
@@ -27,7 +27,7 @@ ATOM = 8
 
 @dataclass(frozen=True)
 class Node:
-    """Anything that a script is made of; its place plays no part in comparisons."""
+    """A node of a script; its place is ignored in comparisons."""
 
     place: Place = field(default=NOWHERE, compare=False, repr=False, kw_only=True)
 
@@ -83,7 +83,7 @@ class Name(Node):
 
 @dataclass(frozen=True)
 class Variable(Node):
-    """What a pattern bound: ``%w``."""
+    """A value bound by a pattern: ``%w``."""
 
     name: str
 

@@ -18,7 +18,7 @@ from irgraph.language.expressions.values import same_value
 class Passed:
     """One argument of a call: its name in the schema (``""`` if unknown) and value.
 
-    ``given`` tells whether the op says it, rather than leaving it at its default.
+    ``given`` is whether the op states it, rather than leaving it at its default.
     """
 
     name: str
@@ -68,7 +68,7 @@ def _tuples(value: object) -> Value:
 
 
 def is_default(argument: Argument, value: Value) -> bool:
-    """Return whether a value is what the argument is when left out."""
+    """Return whether a value equals the argument's default."""
     if argument.default is None:
         return False
     default = default_of(argument)

@@ -1,4 +1,4 @@
-"""Lays the holes of one op pattern beside the arguments and results of one op."""
+"""Pairs the placeholders of one op pattern with the arguments and results of one op."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from irgraph.language.patterns.misses import Reason
 from irgraph.language.patterns.nodes import Hole, OpPattern, Rest
 
 Goal = tuple[Hole, Value]
-"""A hole and the value that must fit it."""
+"""A placeholder and the value that must match it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Holes beside values, and the arguments that ``...`` (or no list at all) passes over."""
+    """Placeholders with their values, and the arguments that ``...`` (or no list at all) skips."""
 
     goals: tuple[Goal, ...] = ()
     hidden: tuple[Passed, ...] = ()
 
 
 class MisfitError(Exception):
-    """An op and a pattern have no common shape; ``why`` says it."""
+    """An op does not have the form of a pattern; ``why`` gives the reason."""
 
     def __init__(self, why: Reason) -> None:
         self.why = why
@@ -77,7 +77,7 @@ def unsaid(op: Op, hidden: Sequence[Passed]) -> list[Passed]:
 
 
 def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal]:
-    """Lay holes beside values; ``...`` and a splat take what the others leave."""
+    """Pair placeholders with values; ``...`` and a splat take the remaining ones."""
     at = next((i for i, hole in enumerate(holes) if isinstance(hole, (Rest, Splat))), None)
     if at is None:
         if len(holes) != len(values):

@@ -1,4 +1,4 @@
-"""Ops whose work nobody sees: what ``op.idle``, ``op.unread`` and ``op.dead`` tell."""
+"""Dead code: the properties ``op.idle``, ``op.unread`` and ``op.dead``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language.patterns.index import Index
 
 STAYS = ("param", "state", "input", "returned", "gradient", "host")
-"""Kinds of tensors that leave a step whatever reads them."""
+"""Kinds of tensors that leave a step even if nothing reads them."""
 
 
 def is_idle(index: Index, op: Op) -> bool:
-    """Return whether an op only returned what it was given, or gave memory that nobody uses."""
+    """Return whether an op only returned an operand, or allocated memory that nobody uses."""
     if not all(map(_is_harmless, op.leaves())) or any(map(written_by, op.leaves())):
         return False
     made = [leaf for leaf in op.leaves() if leaf.outputs]

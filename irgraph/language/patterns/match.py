@@ -1,4 +1,4 @@
-"""Finds what a pattern describes: a line of ``model.ir`` with holes, or several in order."""
+"""Finds the matches of a pattern: a line of ``model.ir`` with placeholders, or several in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from irgraph.language.patterns.several import several
 from irgraph.language.patterns.short_forms import called
 
 MOST_TRIES = 200_000
-"""Candidates that one statement may look at; a pattern of connected ops needs far fewer."""
+"""Most candidates that one statement may try; a pattern of connected ops needs far fewer."""
 
 
 class Pair(NamedTuple):
@@ -116,7 +116,7 @@ class Matcher:
     def _gathered(self, match: Match) -> Match | None:
         """Return the match with what the ``many`` patterns of the series stand for, one or more.
 
-        Such an op stands behind the member before it and before the member behind it.
+        Such an op stands between the members before and after it.
         """
         places = {id(pair.pattern): pair.here for pair in match.pairs}
         for step, pattern in enumerate(self.whole):
@@ -200,7 +200,7 @@ class Matcher:
         yield from self._unify(laid.goals, here, match.with_op(Pair(pattern, here, laid)))
 
     def _is_free(self, here: int, match: Match) -> bool:
-        """Return whether an op is in no match yet, nor what lies around or below it."""
+        """Return whether neither an op nor anything around or inside it is in a match yet."""
         if self.taken.find(1, here, self.index.end[here]) >= 0:
             return False
         return not any(self._related(here, pair.here) for pair in match.pairs)
@@ -209,7 +209,7 @@ class Matcher:
         return self.index.inside(a, b) or self.index.inside(b, a)
 
     def _unify(self, goals: Sequence[Goal], here: int, match: Match) -> Iterator[Match]:
-        """Yield the ways in which all holes take their values."""
+        """Yield the ways in which all placeholders match their values."""
         for i, (hole, value) in enumerate(goals):
             if isinstance(hole, OpPattern):
                 for inner in self._nested(hole, value, here, match):
@@ -240,7 +240,7 @@ class Matcher:
             yield from self._op(pattern, maker, match)
 
     def _fit(self, hole: Hole, value: Value, here: int, match: Match) -> Match:
-        """Return the match with a hole filled; raise ``MisfitError``."""
+        """Return the match with a placeholder bound; raise ``MisfitError``."""
         if isinstance(hole, Blank):
             return match
         if isinstance(hole, Literal):
@@ -267,7 +267,7 @@ class Matcher:
         return match
 
     def _broken(self, match: Match) -> str:
-        """Tell which name does not mean the same bytes at all its uses, if any."""
+        """Return which name does not mean the same bytes at all its uses, if any."""
         for name, uses in match.uses.items():
             value = match.values[name]
             if len(uses) < 2 or not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""Remembers how near a pattern that matches nothing came, and why it failed there."""
+"""Records the nearest miss of a pattern that matches nothing, and the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Misses:
         self.reason = ""
 
     def note(self, depth: float, position: int, reason: Reason) -> None:
-        """Take a failed try: how much of the pattern had matched, at which op, and why not more.
+        """Record a failed attempt: how much of the pattern matched, at which op, and why not more.
 
         The first of equally near ones is kept.
         """

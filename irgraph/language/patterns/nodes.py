@@ -1,4 +1,4 @@
-"""Patterns and templates: lines of ``model.ir`` with holes; ``str`` spells them as scripts do."""
+"""Patterns and templates: lines of ``model.ir`` with placeholders; ``str`` prints them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from irgraph.text.printer import quote
 
 @dataclass(frozen=True)
 class Bound(Node):
-    """``%w`` names what stands there; ``%w!`` insists that the op writes it in place."""
+    """``%w`` binds a name; ``%w!`` requires that the op writes it in place."""
 
     name: str
     written: bool = False
@@ -26,7 +26,7 @@ class Bound(Node):
 
 @dataclass(frozen=True)
 class Blank(Node):
-    """``_``: anything may stand there."""
+    """``_``: matches anything."""
 
     def __str__(self) -> str:
         return "_"
@@ -42,7 +42,7 @@ class Rest(Node):
 
 @dataclass(frozen=True)
 class Listed(Node):
-    """A list of holes; a ``Splat`` among them takes what the others leave."""
+    """A list of placeholders; a ``Splat`` among them takes the remaining elements."""
 
     items: tuple[Hole, ...]
 
@@ -103,7 +103,7 @@ Hole: TypeAlias = Union[Bound, Blank, Rest, Listed, Named, Splat, Literal, OpPat
 
 @dataclass(frozen=True)
 class Series(Node):
-    """Ops in launch order, between which others may stand."""
+    """Ops in launch order, possibly with others in between."""
 
     ops: tuple[OpPattern, ...]
 
@@ -212,7 +212,7 @@ def spell_op(name: str) -> str:
 
 
 def is_glob(name: str) -> bool:
-    """Return whether an op's name in a pattern stands for several."""
+    """Return whether an op's name in a pattern is a glob."""
     return bool(_GLOB.fullmatch(name)) and any(c in name for c in "*{")
 
 

@@ -1,4 +1,4 @@
-"""From a selection to its matches in a graph."""
+"""Finds the matches of a selection in a graph."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Facts = Mapping[str, Callable[[Op], Value]]
 
 
 def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = None) -> Scope:
-    """Return what the names of an expression mean for one match."""
+    """Return the values of an expression's names for one match."""
     labels: dict[str, Datum] = {
         pair.pattern.label: index.ops[pair.here] for pair in match.pairs if pair.pattern.label
     }
@@ -84,7 +84,7 @@ def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = 
 
 
 def index_facts(index: Index, pricer: Pricer | None) -> Facts:
-    """Return what can be asked of a graph about an op; ``time`` where a device is chosen."""
+    """Return the properties of an op that need its graph; ``time`` where a device is chosen."""
     facts: dict[str, Callable[[Op], Value]] = {
         "scope": index.around,
         "idle": partial(is_idle, index),

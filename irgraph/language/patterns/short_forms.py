@@ -1,4 +1,4 @@
-"""Shorter words that scripts may use: bare columns, NCCL's names, and copies by their direction."""
+"""Short forms in scripts: bare columns, NCCL's names, and copies by their direction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPIES = ("aten.to", "aten._to_copy")
 
 
 def spelled_out(new: NewOp) -> NewOp:
-    """Return a template's op in full.
+    """Return a template's op with short forms expanded.
 
     A bare column ``*%w`` is the list ``[*%w]``; ``nccl.all_reduce(%g!)`` is the call by which
     torch launches it; a layer norm that names no shape is one over the last axis.

@@ -1,1 +1,1 @@
-"""What a running script knows and reports."""
+"""The state and the report of a running script."""

@@ -130,17 +130,17 @@ class Report:
 
     @property
     def replaced(self) -> int:
-        """Ops that went."""
+        """Ops removed."""
         return sum(entry.replaced for entry in self.entries)
 
     @property
     def made(self) -> int:
-        """Ops that came."""
+        """Ops added."""
         return sum(entry.made for entry in self.entries)
 
     @property
     def refused(self) -> tuple[Diagnostic, ...]:
-        """All changes that were not made, with why."""
+        """All changes that were not made, with reasons."""
         return tuple(diagnostic for entry in self.entries for diagnostic in entry.refused)
 
     @property

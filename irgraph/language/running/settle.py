@@ -1,4 +1,4 @@
-"""Runs blocks of statements, again where one took away what another still uses."""
+"""Runs blocks of statements, again if one removed results that another still uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_USERS = 5
 
 
 def run_block(statements: Sequence[Running], frame: Frame) -> None:
-    """Run statements in order, and note what each did and how long it took."""
+    """Run statements in order, and record what each did and how long it took."""
     state = frame.state
     for statement in statements:
         state.count(statement)
@@ -29,7 +29,7 @@ def run_block(statements: Sequence[Running], frame: Frame) -> None:
 
 
 def settle(body: Sequence[Running], frame: Frame) -> State:
-    """Return the state behind a block, which leaves alone what would make a use dangle.
+    """Return the state after a block, leaving out changes that would make a use dangle.
 
     The frame's own state stays. Raises ``IrgraphError`` where that cannot be left alone.
     """

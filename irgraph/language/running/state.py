@@ -1,4 +1,4 @@
-"""What a running script knows: the graph so far, names, and what was done."""
+"""The state of a running script: the graph so far, names, and what was done."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class State:
     Attributes:
         graph: the graph so far; a use may dangle between statements.
         passes: passes by name, those of the script before those of the library.
-        pricer: tells ``op.time``.
+        pricer: gives ``op.time``.
         targets: finds a device by its name.
         kept: results that some op needs in the end, so that nothing may drop them.
         dropped: results that are gone, with the statement that dropped them.
@@ -114,7 +114,7 @@ class State:
             raise fail(message, statement.place, hint=hint)
 
     def drop(self, members: Iterable[Op], made: Iterable[str], by: Dropping) -> None:
-        """Note the results of ops that went and that nothing defines any more."""
+        """Record the results of removed ops that nothing defines any more."""
         results = {t.name for op in members for inner in op.walk() for t in inner.outputs}
         self.dropped.update(dict.fromkeys(results - set(made), by))
 
@@ -242,13 +242,13 @@ def illegal(diagnostic: Diagnostic) -> IrgraphError:
 
 
 def call_of(op: Op) -> str:
-    """Return how messages call an op: its name and first result or operand."""
+    """Return how messages refer to an op: its name and first result or operand."""
     named = [t.name for t in (op.outputs or op.inputs)]
     return f"{op.name} (%{named[0]})" if named else op.name
 
 
 def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
-    """Return the warning that nothing matched, with the nearest miss and why it is none."""
+    """Return the warning that nothing matched, with the nearest miss and the reason."""
     misses, index = selected.misses, selected.index
     message = f"nothing matches {_called(selection.pattern)}"
     if misses.position < 0:
@@ -261,7 +261,7 @@ def nothing_matched(selected: Selected, selection: Selection) -> Diagnostic:
 
 
 def _called(pattern: Series | Module | Found) -> str:
-    """Return how messages call a pattern: its ops, without their holes."""
+    """Return how messages refer to a pattern: its ops, without arguments."""
     if not isinstance(pattern, Series):
         return str(pattern)
     ops = [op.op for op in pattern.ops]
