@@ -12,7 +12,7 @@ from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.execute.aliases import sharing
 from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
-from irgraph.execute.reads import paired, when_read
+from irgraph.execute.reads import Read, paired
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.scatter import SURE, scatter
 from irgraph.execute.torch_values import Torch
@@ -84,9 +84,11 @@ def compare(trial: Trial) -> Comparison:
     leave = [one for one in _both(before, after, kinds) if (one[0], one[1]) not in _read(first)]
     reads = paired(first, second)
     given = {d.tensor.name for d in before.tensors}  # what outlives the step can be read later
-    made = {other for _, _, other in leave} | set(reads.values())
+    made = {other for _, _, other in leave} | {name for name, _ in second.read}
     lost = [(kind, name) for kind, name, other in leave if other not in second.values]
-    lost += [("host", name) for name in first.read if name not in reads and name not in given]
+    same = {read.name for read in reads}
+    names = dict.fromkeys(name for name, _ in first.read)
+    lost += [("host", name) for name in names if name not in same and name not in given]
     return Comparison(
         [*_compared(trial, leave, measure), *_compared_reads(trial, reads, measure)],
         lost,
@@ -98,7 +100,7 @@ def compare(trial: Trial) -> Comparison:
 
 def _read(result: Result) -> set[tuple[str, str]]:
     """Return what the host reads, which is compared as it was then and not as it is left."""
-    return {("host", name) for name in result.read}
+    return {("host", name) for name, _ in result.read}
 
 
 def _compared(
@@ -123,13 +125,13 @@ def _compared(
         yield replace(one, problem=one.problem or shared.get((name, other), ""))
 
 
-def _compared_reads(trial: Trial, reads: Mapping[str, str], measure: Measure) -> Iterator[Compared]:
+def _compared_reads(trial: Trial, reads: Sequence[Read], measure: Measure) -> Iterator[Compared]:
     """Compare what the host reads, as it was when it was read."""
-    pairs = list(reads.items())
+    pairs = [(read.name, read.other) for read in reads]
     scattered = trial.scattered(pairs, measure.norm) if measure.coarse else [0.0] * len(pairs)
-    first, second = when_read(trial.first), when_read(trial.second)
-    for (name, other), scatters in zip(pairs, scattered, strict=True):
-        pair = Pair(trial.said.by_name[name], other, "host", "", first, second)
+    for read, scatters in zip(reads, scattered, strict=True):
+        said = trial.said.by_name[read.name]
+        pair = Pair(said, read.other, "host", "", read.first, read.second)
         yield pair.compared(measure, SURE * scatters)
 
 

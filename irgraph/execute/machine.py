@@ -97,7 +97,7 @@ class Machine:
         self.inputs = inputs
         self.values: dict[str, Torch] = {}
         self.initial: dict[str, Torch] = {}
-        self.read: dict[str, list[Torch]] = {}
+        self.read: list[tuple[str, Torch]] = []
         self._draws: dict[str, int] = {}
         self._drawer = drawer
         self._how = computations(graph, ranks)
@@ -169,7 +169,7 @@ class Machine:
             raise self._failed(op, f"{op.name} cannot be executed: {first}") from error
         if op.name in READS:
             for tensor in op.inputs:
-                self.read.setdefault(tensor.name, []).append(self.values[tensor.name].clone())
+                self.read.append((tensor.name, self.values[tensor.name].clone()))
         outputs = self._outputs(op, made)
         if len(outputs) < len(op.results):
             raise self._failed(

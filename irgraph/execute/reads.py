@@ -2,33 +2,74 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
 import torch
 
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 
-
-def when_read(result: Result) -> Result:
-    """Return the values that the host read of each tensor, one after the other."""
-    return Result({name: torch.stack(list(each)) for name, each in result.read.items()}, {})
+Reads = Sequence[tuple[str, Torch]]
+"""Names and values that the host read, one after the other."""
 
 
-def paired(first: Result, second: Result) -> dict[str, str]:
-    """Return by what name the second step reads what the first reads.
+@dataclass(frozen=True)
+class Read:
+    """All reads of one tensor of the first step, beside those that they are in the second.
 
-    That is the same name, or else the next in order of those that only the second reads.
+    Attributes:
+        name: in the first step.
+        other: in the second step, at the first of these reads.
+        first, second: the values, one after the other.
     """
-    left = [name for name in second.read if name not in first.read]
-    found: dict[str, str] = {}
-    for name, values in first.read.items():
-        if name in second.read:
-            found[name] = name
-            continue
-        other = next((n for n in left if _alike(second.read[n][0], values[0])), None)
-        if other is not None:
-            left.remove(other)
-            found[name] = other
-    return found
+
+    name: str
+    other: str
+    first: Result
+    second: Result
+
+
+def paired(first: Result, second: Result) -> list[Read]:
+    """Return the tensors of which each read of the first step is one of the second.
+
+    A tensor that both steps read as often is the same under its name; all other reads are the same
+    in their order, since a rewrite may let the host read one tensor in the place of another.
+    """
+    times, others = (Counter(name for name, _ in result.read) for result in (first, second))
+    named = {name for name in times if times[name] == others[name]}
+    found: dict[str, list[tuple[str, Torch, Torch]]] = {}
+    for (name, a), (other, b) in _in_order(first.read, second.read, named):
+        found.setdefault(name, []).append((other, a, b))
+    return [
+        Read(
+            name,
+            pairs[0][0],
+            Result({name: torch.stack([a for _, a, _ in pairs])}, {}),
+            Result({pairs[0][0]: torch.stack([b for _, _, b in pairs])}, {}),
+        )
+        for name, pairs in found.items()
+        if len(pairs) == times[name]
+    ]
+
+
+def _in_order(
+    first: Reads, second: Reads, named: set[str]
+) -> Iterator[tuple[tuple[str, Torch], tuple[str, Torch]]]:
+    """Yield reads of both steps that are one."""
+    left = list(second)
+    for name, value in first:
+        at = next(
+            (
+                place
+                for place, (other, each) in enumerate(left)
+                if (other == name if name in named else other not in named and _alike(each, value))
+            ),
+            None,
+        )
+        if at is not None:
+            yield (name, value), left.pop(at)
 
 
 def _alike(a: Torch, b: Torch) -> bool:

@@ -18,12 +18,12 @@ class Result:
     Attributes:
         values: every tensor by name, as it was at the end of the step.
         initial: what the step started from: declared tensors, and memory that no op fills.
-        read: by name, the values of a tensor each time that the host read it.
+        read: what the host read, one after the other: the tensor's name, and its value then.
     """
 
     values: Mapping[str, Any]
     initial: Mapping[str, Any]
-    read: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    read: Sequence[tuple[str, Any]] = ()
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401  (a torch tensor)
         """Return a tensor's value at the end of the step."""

@@ -409,3 +409,32 @@ def test_graphs_that_start_from_other_sizes_are_refused() -> None:
         "m.ir: note: the other model",
         "hint: graphs are compared at the same sizes: --dim gives a dimension its size",
     ]
+
+
+READ = """input %x : f32[4] in $x
+%l = aten.sum(%x) : f32[] in $l
+%c = aten.clone(%l) : f32[] in $c
+"""
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        "aten.item(%c)\naten.item(%l)\n",
+        "aten.item(%l)\naten.item(%c)\n",
+        "aten.item(%c)\naten.mul_(%l!, 2.0)\naten.item(%l)\n",
+    ],
+)
+def test_the_host_may_read_what_a_copy_was_of(reads: str) -> None:
+    before = model(READ + reads)
+    after = rewrite(before, "clean-copies").graph
+    assert "aten.clone" not in {op.name for op in after.walk()}
+    result = compare(before, after)
+    assert (result.same, result.exact) == (True, True), str(result)
+
+
+def test_the_host_reading_something_else_or_less_is_caught() -> None:
+    reads = "%d = aten.neg(%l) : f32[] in $d\naten.item(%c)\naten.item(%l)\n"
+    before = model(READ + reads)
+    assert not compare(before, model(READ + reads.replace("item(%c)", "item(%d)"))).same
+    assert not compare(before, model(READ + reads.replace("aten.item(%c)\n", ""))).same
