@@ -153,6 +153,14 @@ class Graph:
         return found
 
     @cached_property
+    def by_buffer(self) -> Mapping[str, tuple[Tensor, ...]]:
+        """Every tensor of the graph by the buffer that it lies in."""
+        found: dict[str, list[Tensor]] = {}
+        for tensor in self.by_name.values():
+            found.setdefault(tensor.buffer, []).append(tensor)
+        return {buffer: tuple(tensors) for buffer, tensors in found.items()}
+
+    @cached_property
     def paths(self) -> Mapping[int, tuple[int, ...]]:
         """Where each op stands, by its ``id``: positions from the outermost body to its own."""
         found: dict[int, tuple[int, ...]] = {}

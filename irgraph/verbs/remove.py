@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import written_by
-from irgraph.ir.graph import END, Graph
+from irgraph.ir.graph import END, Graph, remembered
 from irgraph.ir.leaving import WAITS
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
@@ -44,8 +46,8 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
     if old.buffer == new.buffer:
         return
     shift = new.offset - old.offset
-    for tensor in edit.graph.by_name.values():
-        if tensor.buffer == old.buffer and tensor.name != old.name:
+    for tensor in edit.graph.by_buffer.get(old.buffer, ()):
+        if tensor.name != old.name:
             moved = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
             edit.rename(tensor, moved)
 
@@ -80,7 +82,7 @@ def check_removal(graph: Graph, removal: Removal) -> None:
 
 def _check_known(graph: Graph, removal: Removal) -> None:
     """Refuse to remove waits, and ops whose effects are not known."""
-    opaque = {id(leaf) for _, leaf in barriers(graph)}
+    opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         if leaf.name in WAITS:
             reason = "what comes later may read what it waits for"
@@ -90,6 +92,39 @@ def _check_known(graph: Graph, removal: Removal) -> None:
             raise RefusedError(reason, [(leaf, _opaque(leaf))], of_order=True)
 
 
+@remembered
+def _opaque_leaves(graph: Graph) -> frozenset[int]:
+    return frozenset(id(leaf) for _, leaf in barriers(graph))
+
+
+@remembered
+def _makers(graph: Graph) -> Mapping[str, list[tuple[int, Op]]]:
+    """Return by name the leaves that make a tensor, with their places in launch order."""
+    found: dict[str, list[tuple[int, Op]]] = {}
+    for i, leaf in enumerate(graph.leaves()):
+        for tensor in leaf.outputs:
+            found.setdefault(tensor.name, []).append((i, leaf))
+    return found
+
+
+@remembered
+def _changing(graph: Graph) -> frozenset[str]:
+    """Return the buffers that leaves write in place or may write, or that the step returns."""
+    found = {tensor.buffer for tensor in graph.returned or ()}
+    for leaf in graph.leaves():
+        found.update(t.buffer for t in written_by(leaf))
+    return frozenset(found.union(*({t.buffer for t in o.inputs} for _, o in barriers(graph))))
+
+
+def is_apart(graph: Graph, removal: Removal) -> bool:
+    """Return whether no order of reads and writes bears on whether a removal is legal.
+
+    Such removals may be made together though they give users the same tensor.
+    """
+    buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
+    return buffers.isdisjoint(_changing(graph))
+
+
 def _opaque(leaf: Op) -> str:
     return f"{leaf.name} has no body" if leaf.is_autograd else f"{leaf.name} has no schema"
 
@@ -97,9 +132,11 @@ def _opaque(leaf: Op) -> str:
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
     """Refuse a substitute that is defined behind the first user of what it stands for."""
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
-    takes = ((i, o) for i, o in _near(graph, old) if id(o) not in gone and old in o.inputs)
+    near = graph.touching.get(old.buffer, ())
+    takes = ((i, o) for i, o in near if id(o) not in gone and old in o.inputs)
     first, user = next(takes, (0, None))
-    makers = (o for i, o in _near(graph, new) if i >= first and new in o.outputs)
+    made = _makers(graph).get(new.name, ())
+    makers = (o for i, o in made if i >= first and new in o.outputs)
     if user is not None and (maker := next(makers, None)) is not None:
         at = [(user, f"{user.name} uses %{old.name}"), (maker, f"{maker.name} defines it")]
         raise RefusedError(f"%{new.name} is not defined yet where %{old.name} is used", at)
@@ -126,6 +163,8 @@ def _plain(value: object) -> str:
 
 
 def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
+    if is_apart(graph, Removal((), ((old, new),))):
+        return
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     near = _near(graph, old, new)
     start = max(i for i, leaf in near if old in leaf.outputs)
@@ -135,7 +174,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     lasting = new.buffer in graph.lasting
     _check_streams(later, [later[i] for i in uses], old, new)
     _check_returned(graph, old, new)
-    opaque = {id(leaf) for _, leaf in barriers(graph)}
+    opaque = _opaque_leaves(graph)
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
         for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
             at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
@@ -185,8 +224,10 @@ def _check_lost_writes(graph: Graph, removal: Removal) -> None:
                 reason = f"%{tensor.name} outlives the step and would miss this write"
                 raise RefusedError(reason, at, of_order=True)
             place = graph.places[id(leaf)]
-            readers = (near for near in _near(graph, tensor) if _reads(near[1], tensor))
-            later = (o for i, o in (*readers, *barriers(graph)) if i > place and id(o) not in gone)
+            near = graph.touching.get(tensor.buffer, ())
+            readers = ((i, o) for i, o in near if i > place and _reads(o, tensor))
+            opaque = islice(barriers(graph), bisect_right(barriers(graph), place, key=_place), None)
+            later = (o for _, o in chain(readers, opaque) if id(o) not in gone)
             reader = next(later, None)
             if reader is not None and tensor.buffer not in swapped:
                 ends = reader is graph.end
@@ -195,6 +236,10 @@ def _check_lost_writes(graph: Graph, removal: Removal) -> None:
                 verb = "returned" if ends else "still read"
                 reason = f"what is written to %{tensor.name} is {verb}"
                 raise RefusedError(reason, at, of_order=True)
+
+
+def _place(standing: tuple[int, Op]) -> int:
+    return standing[0]
 
 
 def _reads(leaf: Op, tensor: Tensor) -> bool:

@@ -17,7 +17,7 @@ from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, State, call_of
 from irgraph.language.statement import Statement
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.remove import Removal, check_removal, remove
+from irgraph.verbs.remove import Removal, check_removal, is_apart, remove
 from irgraph.verbs.stream_order import Ordered
 
 
@@ -91,24 +91,28 @@ class _Batch:
 
     def collect(self) -> bool:
         """Collect the removals of all matches; return whether some must wait for the next batch."""
+        given: set[str] = set()
         taken: set[str] = set()
-        waiting = False
+        waiting = shared = False
         for match in self.selected.matches:
             try:
                 removal = self._removal(match)
             except RefusedError as error:
                 self.refusals.add(error, f"{call_of(self.selected.op(match.root))} is not removed")
                 continue
-            buffers = {tensor.buffer for swap in removal.swaps for tensor in swap}
-            if buffers & taken:
+            olds, news = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
+            apart = is_apart(self.frame.state.graph, removal) and not olds & news
+            if olds & (taken | given) or news & (taken if apart else taken | given):
                 waiting = True
                 continue
+            shared = shared or bool(news & given)
             with self.refusals.attempt(f"{call_of(removal.ops[0])} is not removed"):
                 _check_kept(removal, self.frame.state, self.selected)
                 self._check(removal)
                 self.removals.append(removal)
-                taken |= buffers
-        return waiting
+                taken |= olds if apart else olds | news
+                given |= news
+        return waiting or (shared and bool(self.refusals.found))
 
     def _removal(self, match: Match) -> Removal:
         swaps = tuple(
