@@ -130,8 +130,10 @@ def test_opt_says_which_pass_makes_the_step_slower(run: Run) -> None:
 
 def test_opt_says_where_a_pass_adds_the_first_communication(run: Run) -> None:
     said = "note: the model had no collectives before"
-    twice = run("opt", "--pass", "overlap-allreduce, overlap-allreduce", DLRM).err
-    assert twice.count(said) == 1
+    assert run("opt", "--pass", "overlap-allreduce", DLRM).err.count(said) == 1
+    twice = run("opt", "--pass", "overlap-allreduce, overlap-allreduce", DLRM)
+    assert twice.code == 1
+    assert "expected no c10d.all*reduce*, found 20" in twice.err
 
 
 def test_opt_says_how_the_peak_of_memory_changed(run: Run) -> None:
