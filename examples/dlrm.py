@@ -66,7 +66,7 @@ CONFIGS = {
 
 
 def mlp(sizes: tuple[int, ...], last: nn.Module) -> nn.Sequential:
-    """Return linear layers with ReLU between them and ``last`` behind the last one."""
+    """Return linear layers with ReLU between them and ``last`` after the last one."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]

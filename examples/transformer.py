@@ -16,7 +16,7 @@ WORDS = 4096
 
 
 class Block(nn.Module):
-    """Causal attention and a two-layer perceptron, each behind a normalisation."""
+    """Causal attention and a two-layer perceptron, each after a normalisation."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Timing:
     fastest: float = 0.0
 
     def as_row(self) -> dict[str, Any]:
-        """Return the fields as plain values, times with ``_us`` behind their names."""
+        """Return the fields as plain values, names of times with the suffix ``_us``."""
         plain = ("kernels", "runs")
         return {n if n in plain else f"{n}_us": value for n, value in asdict(self).items()}
 

@@ -1,4 +1,4 @@
-"""Whether what two steps return shares memory alike: who writes one tensor may write another."""
+"""Whether the returned tensors of two steps share memory in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an op to what computes it, and to the reason why nothing does."""
+"""The function that computes an op, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -129,6 +129,6 @@ def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphE
 
 
 def place_of(op: Op, graph: Graph) -> Place:
-    """Return where an op stands: its line, or where it came from."""
+    """Return the place of an op: its line, or its origin."""
     source = graph.source or graph.name
     return Place(source, "", op.line) if op.line else Place(op.origin or source)

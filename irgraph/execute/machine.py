@@ -29,7 +29,7 @@ from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
 Watch = Callable[[Op, Mapping[str, Torch]], None]
-"""Is told of each op once it ran, with the value of every name so far; may change values."""
+"""Called after each op, with the value of every name so far; may change values."""
 
 
 def run(

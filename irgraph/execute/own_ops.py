@@ -1,4 +1,4 @@
-"""What the fused ops of our own mean, in plain torch. Slow, but easy to check by reading."""
+"""Reference implementations of irgraph's fused ops in plain torch: slow, but easy to check."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from irgraph.execute.torch_values import Torch
 from irgraph.ir.tensor import Tensor
 
 ROUNDING = 4
-"""Units in the last place of the largest value that are allowed besides."""
+"""Units in the last place of the largest value that are allowed in addition."""
 
 TELLING = 10
 """A change must be so many times those units for the comparison to say much."""
@@ -96,7 +96,7 @@ class Pair:
 
 
 def _alike_unusual(first: Torch, second: Torch) -> bool:
-    """Tell whether two tensors have nan and infinities at the same places."""
+    """Return whether two tensors have nan and infinities at the same places."""
     return all(torch.equal(test(first), test(second)) for test in (torch.isnan, _up, _down))
 
 

@@ -1,4 +1,4 @@
-"""What stands in on the CPU for ops that need another device, or other processes."""
+"""Stand-ins on the CPU for ops that need another device, or other processes."""
 
 from __future__ import annotations
 

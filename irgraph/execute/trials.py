@@ -18,7 +18,7 @@ from irgraph.execute.widen import short_types, widened
 from irgraph.ir.graph import Graph
 
 DRAWS = 3
-"""Draws of values, unless another number is asked for."""
+"""Default number of draws."""
 
 MANNERS = (SIGNED, WIDE, UNDEFINED)
 SIZES = (SMALL, 5, 3)

@@ -1,4 +1,4 @@
-"""A graph in f64 or f32: the same steps without what short floating types round away."""
+"""A graph in f64 or f32: the same step without the roundings of short floating types."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ CONDITIONAL: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 }
 """What ops write by a flag, whatever their schemas say: the flag (none: always), the arguments.
 
-A wait for a collective counts as its write: who reads the tensor stays behind it.
+A wait for a collective counts as its write: readers of the tensor stay after it.
 """
 
 

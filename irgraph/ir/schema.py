@@ -23,7 +23,7 @@ class Argument:
         alias: letters of the alias set, ``""`` where a fresh value.
         written: whether the call writes it where it lies (``Tensor(a!)``).
         default: the literal's text, or ``None`` if the argument is required.
-        keyword: whether it stands behind the ``*``.
+        keyword: whether it comes after the ``*``.
     """
 
     name: str

@@ -87,8 +87,8 @@ def bisect(
     graphs = keep.graphs
     first = broken(graphs[0])
     if first:
-        hint = "bisect needs a model that is not broken before the first step"
-        raise fail(f"the model is broken before the first step: {first}", hint=hint, exit_code=1)
+        hint = "bisect needs a model that passes the check before the first stage"
+        raise fail(f"the model is broken before the first stage: {first}", hint=hint, exit_code=1)
     last = broken(graphs[-1]) if len(graphs) > 1 else ""
     if not last:
         return _unbroken(graphs, pipeline, failure)

@@ -2,7 +2,7 @@
 
 The script follows the model, in comments, so that the file is also a model::
 
-    # irgraph reproducer: step 2, fuse-epilogue
+    # irgraph reproducer: stage 2, fuse-epilogue
     # error: the result is unsound ...
     #| pass fuse-epilogue
     #| ...

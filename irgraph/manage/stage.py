@@ -12,7 +12,7 @@ from irgraph.language import Report, Script, load_script, parse_pipeline
 from irgraph.language.statements.apply import Apply
 
 SOURCES = {"pass": "pipeline", "text": "script"}
-"""Names of texts in messages, by kind, unless a step gives its own."""
+"""Names of texts in messages, by kind, unless an input gives its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Stage:
 
     def __str__(self) -> str:
         """Return the name of the stage in messages."""
-        return f"step {self.number}, {self.label}"
+        return f"stage {self.number}, {self.label}"
 
 
 @dataclass(frozen=True, slots=True)

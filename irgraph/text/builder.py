@@ -243,7 +243,7 @@ def unquote(text: str) -> str:
     except json.JSONDecodeError as error:
         raise BuildError(f"not a string: {error.msg.lower()}", text) from None
     except UnicodeEncodeError:
-        raise BuildError("a string with half a character (a lone surrogate)", text) from None
+        raise BuildError("a string with a lone surrogate (half a character)", text) from None
     return value
 
 

@@ -109,7 +109,7 @@ class _Reader:
             self.at += 1
 
     def value(self, text: str) -> tuple[Value, ...] | None:
-        """Return the elements that stand behind a declared tensor, if any."""
+        """Return the elements given after a declared tensor, if any."""
         if not text:
             return None
         if not (text.startswith(" = [") and text.endswith("]")):
@@ -239,7 +239,7 @@ class _Reader:
                     raise NotCanonicalError(f"{key} is given twice")
                 attributes[key] = value
             elif attributes:
-                raise NotCanonicalError("an operand behind attributes")
+                raise NotCanonicalError("an operand after attributes")
             else:
                 operands.append(value)
         return tuple(operands), attributes

@@ -137,7 +137,7 @@ class _Reader:
         origin = parts["origin"].children[0] if "origin" in parts else None
         self.depth += 1
         if self.depth > DEEPEST:
-            raise BuildError(f"more than {DEEPEST} levels of ops in ops")
+            raise BuildError(f"ops are nested more than {DEEPEST} levels deep")
         ops = tuple(self.op(child, context) for child in body if isinstance(child, Tree))
         self.depth -= 1
         return Op(

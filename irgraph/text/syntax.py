@@ -55,7 +55,7 @@ def syntax_error(
     column = error.column
     row = text.split("\n")[error.line - 1] if error.line > 0 else ""
     before = _WORD_END.search(row[: column - 1])
-    if before and word[:1].isalpha():  # a keyword with letters behind it is one word
+    if before and word[:1].isalpha():  # a keyword followed by letters is one word
         word, column = before[0] + word, column - len(before[0])
     place = Place(source, text, error.line, column, len(word))
     expected = "" if hint else f"; expected {_expected(error)}{_near(error, word)}"

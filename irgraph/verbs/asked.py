@@ -53,7 +53,7 @@ def _shapes(results: tuple[Result, ...]) -> Shapes:
 
 
 def kind_of(op: Op) -> str:
-    """Return what an op has in common with all that differ from it by names and places alone."""
+    """Return a key shared by all ops that differ only in names and places."""
     values = (*op.operands, *op.attributes.items(), *op.results)
     return f"{op.name} {[_type(value) for value in values]}"
 

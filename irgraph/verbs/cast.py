@@ -1,4 +1,4 @@
-"""``cast``: ops compute in another type; operands are cast before them, results behind them."""
+"""``cast``: ops compute in another type; operands are cast before them, results after them."""
 
 from __future__ import annotations
 
@@ -346,7 +346,7 @@ def is_dense(tensor: Tensor) -> bool:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name that is not taken: the given one, or one with a number behind it."""
+    """Return a name that is not taken: the given one, or one with a number appended."""
     numbered = (f"{name}_{i}" for i in range(1, len(taken) + 2))
     return name if name not in taken else next(n for n in numbered if n not in taken)
 

@@ -1,4 +1,4 @@
-"""Whether a new op reads and writes all that the ops which it replaces read and wrote."""
+"""Whether a new op reads and writes everything that the ops it replaces did."""
 
 from __future__ import annotations
 

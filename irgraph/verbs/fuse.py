@@ -24,7 +24,7 @@ class Fusion:
     Attributes:
         graph: the graph after it; results that the new op does not make may still be in use.
         ops: the new ops; ``fuse`` makes one.
-        moved: ops that had to move behind them.
+        moved: ops that had to move after them.
         legal: why it was legal, as a sentence.
         assumed: the op whose dependences were assumed away, if any.
     """
@@ -54,7 +54,7 @@ def fuse(
 
     The groups must be independent: no path of dependences leaves one and comes to another or
     returns to it. The new op stands in the innermost scope around all members, where its last
-    operand is defined; consumers that stood earlier move behind it. ``by`` is who asks, for the
+    operand is defined; consumers before it move after it. ``by`` is who asks, for the
     origin; ``assuming`` says why the dependences of one outsider do not count; ``known`` is the
     stretch of these groups, where it is already at hand.
 
@@ -72,7 +72,7 @@ def put_in_place(
     assuming: str = "",
     known: Stretch | None = None,
 ) -> Fusion:
-    """Put several ops, one behind the other, in the place of all ops in ``groups``.
+    """Put several ops, one after the other, in the place of all ops in ``groups``.
 
     As ``fuse``, whose conditions hold; nothing else may come between the new ops.
     """

@@ -30,7 +30,7 @@ class Insertion:
     Attributes:
         ops: the new ops, in launch order.
         at: the op beside which they stand; where another op called it, beside that one.
-        after: whether behind it.
+        after: whether after it.
         swaps: pairs of tensors: who comes later and used the first uses the second.
     """
 
@@ -81,7 +81,7 @@ def outermost_call(graph: Graph, op: Op) -> Op:
 
 @dataclass
 class _Swapping:
-    """Walks a graph in launch order and changes what comes behind each insertion."""
+    """Walks a graph in launch order and changes what follows each insertion."""
 
     swaps: Mapping[int, tuple[tuple[Tensor, Tensor], ...]]
     defined: set[str]

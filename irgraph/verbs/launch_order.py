@@ -17,7 +17,7 @@ from irgraph.verbs.refusal import CrossedError, RefusedError, describe
 
 @dataclass(frozen=True)
 class Line:
-    """A graph's ops one behind the other, those that move kept whole.
+    """A graph's ops in sequence, those that move kept whole.
 
     Attributes:
         graph: the graph.
@@ -153,7 +153,7 @@ def _holds(op: Op, members: Collection[int]) -> bool:
 
 
 def beside(s: Line, anchor: int, after: bool) -> list[int]:
-    """Return the order in which members stand before, or behind, one op."""
+    """Return the order in which members stand before, or after, one op."""
     moved = [i for i in s.members if i != anchor and (i < anchor if after else i > anchor)]
     rest = [i for i in range(len(s.ops)) if i not in set(moved)]
     cut = rest.index(anchor) + after

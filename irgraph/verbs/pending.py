@@ -14,7 +14,7 @@ from irgraph.verbs.sequence import Stretch, extent
 class Pending:
     """A graph, and fusions of it that are not made yet.
 
-    A fusion is legal by what lies between its members. Those that come one behind the other can
+    A fusion is legal by what lies between its members. Those that come one after the other can
     be judged by the graph as it was; one that reaches back has those before it made first.
     """
 

@@ -85,7 +85,7 @@ def _check_known(graph: Graph, removal: Removal) -> None:
     opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         if leaf.name in WAITS:
-            reason = "what comes later may read what it waits for"
+            reason = "later ops may read what it waits for"
             raise RefusedError(reason, [(leaf, f"{leaf.name} waits")], of_order=True)
         if id(leaf) in opaque:
             reason = f"{leaf.name} may have other effects than its results"
@@ -130,7 +130,7 @@ def _opaque(leaf: Op) -> str:
 
 
 def _check_order(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> None:
-    """Refuse a substitute that is defined behind the first user of what it stands for."""
+    """Refuse a substitute that is defined after the first user of what it replaces."""
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     near = graph.touching.get(old.buffer, ())
     takes = ((i, o) for i, o in near if id(o) not in gone and old in o.inputs)

@@ -57,7 +57,7 @@ class Extent:
 
     @property
     def end(self) -> tuple[float, ...]:
-        """A mark behind all that lies in it."""
+        """A mark after everything inside."""
         return (*self.path, self.last, math.inf)
 
 
@@ -132,7 +132,7 @@ def _chain(s: Stretch, last: Dependence, mask: int) -> list[Dependence]:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a new op stands: beside a unit, with units that must move behind it.
+    """Where a new op stands: beside a unit, with units that must move after it.
 
     ``why`` names what the new op waits for.
     """
@@ -179,7 +179,7 @@ def _moved(s: Stretch, end: int) -> tuple[set[int], bool]:
 
 
 def _blocked(s: Stretch, units: Collection[int], needed: Sequence[Dependence]) -> list[Dependence]:
-    """Return the two ties that hold a unit both before and behind the new op."""
+    """Return the two ties that hold a unit both before and after the new op."""
     into = [t for t in needed if s.unit[t.before] in units]
     out = [t for t in s.found if s.unit[t.after] in units and s.owner[t.after] < 0]
     out = [t for t in out if s.owner[t.before] >= 0] or out

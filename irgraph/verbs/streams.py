@@ -19,7 +19,7 @@ WAIT = "sync.wait"
 
 @dataclass(frozen=True)
 class Join:
-    """One stream waits for what another did: recorded behind one op, waited for before another."""
+    """One stream waits for another: recorded after one op, waited for before another."""
 
     behind: Op
     before: Op

@@ -26,16 +26,16 @@ def test_opt_shows_differences_times_and_statistics(run: Run) -> None:
 
 def test_opt_prints_models_after_steps(run: Run) -> None:
     pipeline = ("--pass", "fuse-epilogue, drop-dropout")
-    assert run("opt", "-q", "--print-after", *pipeline, DLRM).err.count("# after step") == 2
+    assert run("opt", "-q", "--print-after", *pipeline, DLRM).err.count("# after stage") == 2
     assert run("opt", "-q", "--print-after=changed", *pipeline, DLRM).err.count("# after") == 1
     ran = run("opt", "-q", "--print-after=fuse-epilog", *pipeline, DLRM)
     assert ran.code == 2
-    assert "unknown step 'fuse-epilog'; did you mean 'fuse-epilogue'?" in ran.err
+    assert "unknown stage 'fuse-epilog'; did you mean 'fuse-epilogue'?" in ran.err
 
 
 def test_opt_stops_after_so_many_steps(run: Run) -> None:
     ran = run("opt", "-q", "--stop-after", 1, "--pass", "fuse-embedding, fuse-epilogue", DLRM)
-    assert "left out: step 2, fuse-epilogue" in ran.err
+    assert "left out: stage 2, fuse-epilogue" in ran.err
     assert "addmm_relu" not in ran.out
 
 
@@ -84,7 +84,7 @@ def test_bisect_names_the_step(run: Run, tmp_path: Path) -> None:
     steps = ("--pass", "fuse-epilogue", "-e", "resize B = 65536", "--pass", "clean-copies")
     ran = run("bisect", *steps, "--limit", "step.time=60ms", DLRM, "-o", given)
     assert ran.code == 1
-    assert "step 2, resize B = 65536 breaks it" in ran.err
+    assert "stage 2, resize B = 65536 breaks it" in ran.err
     assert "irgraph.addmm_relu" in given.read_text()
     assert run("bisect", *steps, DLRM).code == 0
     assert run("bisect", DLRM).code == 2

@@ -39,7 +39,7 @@ def test_a_reproducer_is_a_model_and_fails_again_by_itself(tmp_path: Path) -> No
     assert watcher.written
     text = path.read_text()
     assert "irgraph.addmm_relu" in model_text(text)
-    assert "# irgraph reproducer: step 2, expect 9 aten.t" in text
+    assert "# irgraph reproducer: stage 2, expect 9 aten.t" in text
     assert parse(text) == parse(model_text(text))
     with pytest.raises(IrgraphError, match="expected 9"):
         run_steps(parse(model_text(text)), [Step("text", recorded_script(text))])
@@ -95,7 +95,7 @@ def test_bisect_finds_the_stage_that_fails() -> None:
 
 
 def test_bisect_refuses_a_model_that_is_broken_before() -> None:
-    with pytest.raises(IrgraphError, match="broken before the first step: too large"):
+    with pytest.raises(IrgraphError, match="broken before the first stage: too large"):
         bisect(replace(mlp(), dims={"B": 9}), stages(PIPELINE), large)
 
 

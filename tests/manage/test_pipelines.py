@@ -36,7 +36,7 @@ def test_each_pass_of_a_pipeline_and_each_script_is_a_stage() -> None:
     found = stages(BOTH)
     assert [stage.name for stage in found] == ["fuse-epilogue", "clean-copies", "expect 2 aten.t"]
     assert [stage.number for stage in found] == [1, 2, 3]
-    assert str(found[0]) == "step 1, fuse-epilogue"
+    assert str(found[0]) == "stage 1, fuse-epilogue"
 
 
 def test_watchers_see_each_stage_and_how_it_ended() -> None:
@@ -72,9 +72,9 @@ def test_stop_after_leaves_out_the_rest_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("which", "stages_shown"),
     [
-        ("all", ["step 1, fuse-epilogue", "step 2, clean-copies", "step 3, expect 2 aten.t"]),
-        ("changed", ["step 1, fuse-epilogue"]),
-        ("clean-copies", ["step 2, clean-copies"]),
+        ("all", ["stage 1, fuse-epilogue", "stage 2, clean-copies", "stage 3, expect 2 aten.t"]),
+        ("changed", ["stage 1, fuse-epilogue"]),
+        ("clean-copies", ["stage 2, clean-copies"]),
         ("failed", []),
     ],
 )
@@ -90,7 +90,7 @@ def test_print_after_failed_prints_what_the_stage_was_given() -> None:
     steps = [Step("pass", "fuse-epilogue"), Step("text", "expect 9 aten.t")]
     with pytest.raises(IrgraphError):
         run_steps(mlp(), steps, watchers=[PrintAfter("failed", lines.append)])
-    assert lines[0].startswith("# before step 2, expect 9 aten.t, which failed\n")
+    assert lines[0].startswith("# before stage 2, expect 9 aten.t, which failed\n")
     assert "irgraph.addmm_relu" in lines[0]
 
 
@@ -99,7 +99,7 @@ def test_print_diff_shows_what_each_stage_changed() -> None:
     run_steps(mlp(), BOTH[:1], watchers=[PrintDiff(lines.append)])
     assert "+    2 irgraph.addmm_relu" in lines[0]
     assert "-    2 aten.linear" in lines[0]
-    assert lines[1] == "step 2, clean-copies:\n  no difference"
+    assert lines[1] == "stage 2, clean-copies:\n  no difference"
 
 
 def test_timing_has_a_row_for_each_stage_and_their_sum() -> None:

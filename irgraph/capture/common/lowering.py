@@ -126,7 +126,7 @@ class Lowering:
         if inner is None:
             return self.calls(node.children, Around("backward", "", "backward"))
         forward = self._forward.get(inner.sequence)
-        # a gradient is accumulated right behind the node that made it
+        # a gradient is accumulated right after the node that made it
         self._module = forward.module if forward is not None else self._module
         around = Around("backward", self._module, "backward")
         call = self._start(inner, autograd_name(inner.name), around)

@@ -31,7 +31,7 @@ class Source:
 
     @classmethod
     def opened(cls, path: str | Path | Source) -> AbstractContextManager[Source]:
-        """Return a context that holds a source for a path; a source stays open behind it."""
+        """Return a context that holds a source for a path; a source stays open after it."""
         return nullcontext(path) if isinstance(path, Source) else cls(path)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class Source:
 
 
 def is_execution_trace(start: bytes) -> bool:
-    """Tell the beginning of an execution trace by its first keys."""
+    """Return whether a file begins as an execution trace, by its first keys."""
     first = re.search(rb'"(nodes|traceEvents|op_schema|schemaVersion)"', start)
     key = first[1] if first else b""
     version = re.search(rb'"schema"\s*:\s*"\d', start)
@@ -107,7 +107,7 @@ def is_execution_trace(start: bytes) -> bool:
 
 
 def is_kineto_trace(start: bytes) -> bool:
-    """Tell the beginning of a Kineto trace by its first keys; a bare list of events is one, too."""
+    """Return whether a file begins as a Kineto trace, or as a bare list of events."""
     if start[:1] == b"[":
         return b'"ph"' in start
     keys = b'"traceEvents"' in start or b'"schemaVersion"' in start

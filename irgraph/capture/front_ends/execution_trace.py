@@ -11,7 +11,7 @@ from irgraph.capture.recording.folder import kineto_trace
 
 
 def recognises(source: Source) -> bool:
-    """Tell an execution trace by its first keys."""
+    """Recognise an execution trace by its first keys."""
     return is_execution_trace(source.text)
 
 

@@ -17,7 +17,7 @@ FIRST = b"/data/"
 
 
 def recognises(source: Source) -> bool:
-    """Tell an archive of ``torch.export.save`` by what it holds."""
+    """Recognise an archive of ``torch.export.save`` by its members."""
     if not source.start.startswith(ZIP):
         return False
     try:
@@ -37,5 +37,5 @@ def lower(
 
 
 FRONT_END = FrontEnd(
-    "an exported program", recognises, lower, reason="it is one forward pass that nobody measured"
+    "an exported program", recognises, lower, reason="it is a forward pass without measurements"
 )

@@ -8,7 +8,7 @@ from irgraph.capture.lower import FrontEnd
 
 
 def recognises(source: Source) -> bool:
-    """Tell a Kineto trace by its first keys, or a zip archive of one by its first member."""
+    """Recognise a Kineto trace by its first keys, or a zip archive of one by its first member."""
     if source.start.startswith(ZIP):
         length = int.from_bytes(source.start[26:28], "little")
         first = source.start[30 : 30 + length]

@@ -38,7 +38,7 @@ def recognises(source: Source) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, -1 for none, and the place behind it."""
+    """Return a number of seven bits per byte, -1 for none, and the place after it."""
     value = 0
     for length in range(10):
         value |= (data[at + length] & 0x7F) << 7 * length
@@ -57,5 +57,5 @@ def lower(
 
 
 FRONT_END = FrontEnd(
-    "an ONNX model", recognises, lower, reason="it is one forward pass that nobody measured"
+    "an ONNX model", recognises, lower, reason="it is a forward pass without measurements"
 )

@@ -11,7 +11,7 @@ from irgraph.capture.recording.folder import execution_trace, kineto_trace
 
 
 def recognises(source: Source) -> bool:
-    """Tell a folder; what it lacks is said when it is read."""
+    """Recognise a folder; missing files are reported when it is read."""
     return source.path.is_dir()
 
 

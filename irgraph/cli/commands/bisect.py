@@ -1,4 +1,4 @@
-"""``irgraph bisect``: which step of a pipeline breaks something."""
+"""``irgraph bisect``: which stage of a pipeline breaks something."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def bisect(
     fabric: FabricOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Find the step of a pipeline that breaks a model: its soundness, a limit, or its results.
+    """Find the stage of a pipeline that breaks a model: its validity, a limit, or its results.
 
-    Exits with 1 where a step breaks it; ``-o`` writes the model that this step was given.
+    Exits with 1 if a stage breaks it; ``-o`` writes the model before that stage.
     """
     from irgraph.diagnostics import fail
     from irgraph.manage.bisect import bisect as search
@@ -71,7 +71,7 @@ def bisect(
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
-        say(f"no step breaks it ({len(pipeline)} steps; checks: {found.asked})")
+        say(f"no stage breaks it ({len(pipeline)} stages; checks: {found.asked})")
         raise typer.Exit
     verb = "fails" if found.after is None else "breaks it"
     say(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")

@@ -47,7 +47,7 @@ PricedOption = Annotated[
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="Device of op.time; show the gain of each step on it.",
+        help="Device of op.time; show the gain of each stage on it.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No report.")]
@@ -55,23 +55,23 @@ PrintAfterOption = Annotated[
     str | None,
     typer.Option(
         metavar="=PASS|changed|failed",
-        help="Print the model to stderr after every step, or after these.",
+        help="Print the model to stderr after every stage, or after these.",
     ),
 ]
-DiffOption = Annotated[bool, typer.Option("--diff", help="Show the changes of each step.")]
-TimesOption = Annotated[bool, typer.Option("--time-passes", help="Show the run time of each step.")]
+DiffOption = Annotated[bool, typer.Option("--diff", help="Show the changes of each stage.")]
+TimesOption = Annotated[bool, typer.Option("--time-passes", help="Show each stage's run time.")]
 StatsOption = Annotated[
     bool, typer.Option("--stats", help="Show what each statement tried and matched.")
 ]
 StopOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Run only the first N steps.")
+    int | None, typer.Option(min=0, metavar="N", help="Run only the first N stages.")
 ]
 NoVerifyOption = Annotated[
     bool, typer.Option("--no-verify", help="Do not verify results against the IR's rules.")
 ]
 ReproducerOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Where a step fails, write its model and script here."),
+    typer.Option(metavar="FILE", help="If a stage fails, write its model and script here."),
 ]
 CheckOption = Annotated[
     bool,
@@ -259,12 +259,12 @@ def _check_name(given: str, known: set[str]) -> None:
     from irgraph.diagnostics import fail, near
 
     if given not in known:
-        message = f"--print-after: unknown step {given!r}{near(given, known)}"
+        message = f"--print-after: unknown stage {given!r}{near(given, known)}"
         raise fail(message, hint=f"known: {', '.join(sorted(known))}", exit_code=2)
 
 
 def _read(path: str, *, verified: bool) -> tuple[Graph, list[Step]]:
-    """Return a model and, where it is a reproducer, the steps that it holds."""
+    """Return a model and, if it is a reproducer, its stages."""
     from irgraph import api
     from irgraph.files import read_text
     from irgraph.manage.reproducer import model_text, recorded_script

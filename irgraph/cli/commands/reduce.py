@@ -36,7 +36,7 @@ def reduce(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIGURE=BOUND", help="Stay above this after the steps: step.time=9ms."
+            metavar="FIGURE=BOUND", help="Stay above this after the stages: step.time=9ms."
         ),
     ] = None,
     device: DeviceOption = "v100",
@@ -68,7 +68,7 @@ def reduce(
     )
     if found is None:
         what = "stay below the limit" if limit else "do not fail"
-        raise fail(f"nothing to reduce: the steps {what} on this model", exit_code=2)
+        raise fail(f"nothing to reduce: the stages {what} on this model", exit_code=2)
     with working(f"reducing {model}"):
         result = shrink(graph, found, most=most)
     say(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")

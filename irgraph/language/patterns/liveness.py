@@ -63,7 +63,7 @@ def _is_used(index: Index, op: Op) -> bool:
 
 
 def _stays(index: Index, leaf: Op, end: int) -> bool:
-    """Return whether what an op makes leaves the step, or its bytes are used behind a position."""
+    """Return whether a result of an op leaves the step, or its bytes are used after a position."""
     made = _made(leaf)
     if any(index.leaving.get(tensor.name) in STAYS for tensor in made):
         return True

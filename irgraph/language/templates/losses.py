@@ -66,7 +66,7 @@ def check_losses(
 
 
 def _check_own_results(match: Match, news: Sequence[NewOp], first: Op) -> None:
-    """Refuse a new op that would need what it makes itself, or what one behind it makes."""
+    """Refuse a new op that would need its own result, or that of a later one."""
     later: set[str] = set()
     for new in reversed(news):
         mine = {tensor.name for tensor in _bound(match, new.results)}

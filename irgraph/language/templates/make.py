@@ -131,7 +131,7 @@ def _check_bytes(op: Op, types: Sequence[Result]) -> None:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that is not taken: the given one, or one with a number behind it."""
+    """Return a name that is not taken: the given one, or one with a number appended."""
     if name not in taken:
         return name
     return next(f"{name}_{i}" for i in range(1, 10**9) if f"{name}_{i}" not in taken)

@@ -34,4 +34,4 @@ def check_meaning(members: Sequence[Op], new: Sequence[str]) -> None:
             raise RefusedError(f"{new[0]} is {made}, and {leaf.name} is neither", [(leaf, "")])
     for part, names in parts:
         if not any(leaf.base in names for leaf in leaves):
-            raise RefusedError(f"{new[0]} holds {part}, and nothing here is one")
+            raise RefusedError(f"{new[0]} includes {part}, but no matched op is one")

@@ -1,1 +1,1 @@
-"""What the events of a Kineto trace mean: who called what, launched what and waited for what."""
+"""Relations among the events of a Kineto trace: calls, launches and waits."""

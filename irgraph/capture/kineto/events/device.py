@@ -38,8 +38,8 @@ class Orders:
 
     Attributes:
         starts: by row.
-        latency: by runtime function, the median delay behind a launch where the device was idle.
-        gap: the median delay behind other work of the stream.
+        latency: by runtime function, the median delay after a launch where the device was idle.
+        gap: the median delay after other work of the stream.
     """
 
     starts: dict[int, Start] = field(default_factory=dict)
@@ -55,9 +55,9 @@ def stream_of(trace: KinetoTrace, row: int) -> tuple[int, int]:
 def device_orders(tree: Tree) -> Orders:
     """Return what each device event waited for.
 
-    Work of one stream follows in order, and behind what the stream was made to wait for, as the
+    Work of one stream follows in order, and after what the stream was made to wait for, as the
     profiler recorded it. Where such records are missing (they are, by default), a wait is inferred:
-    work launched behind a ``StreamWaitEvent`` call waits for the last work of another stream that
+    work launched after a ``StreamWaitEvent`` call waits for the last work of another stream that
     was launched before that call and had ended, where that ended later than all else it is known
     to wait for.
     """

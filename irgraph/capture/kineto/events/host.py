@@ -19,11 +19,11 @@ from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"
 _HELD = 50_000
-"""Nanoseconds from which on a launch that ends behind the start of its own work is taken to have
+"""Nanoseconds from which on a launch that ends after the start of its own work is taken to have
 waited for it, as copies of pageable memory do; others return within this."""
 
 _LONG, _PROMPT = 1_000_000, 100_000
-"""Nanoseconds: a gap between calls this long may hide a wait; it ends this soon behind it."""
+"""Nanoseconds: a gap between calls this long may hide a wait; it ends this soon after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class HostView:
         """Return the device event that the host waited for between two calls, -1 for none.
 
         Some libraries wait without a runtime call, by asking again and again. A long gap is such a
-        wait where it ends right behind work that the device had been given before.
+        wait where it ends right after work that the device had been given before.
         """
         if end - begin < _LONG or self._waits is None:
             return -1
@@ -190,7 +190,7 @@ def _calls(tree: Tree, started: Mapping[int, list[int]], waits: Waits) -> dict[i
 
 
 def is_sync(function: str) -> bool:
-    """Tell a runtime function that waits for the device: every vendor says Synchronize."""
+    """Return whether a runtime function waits for the device: every vendor says Synchronize."""
     return "ynchronize" in function
 
 

@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a trace tells of a model's ops, by the number in their origin.
+    """Measurements of a model's ops, by the number in their origin.
 
     Attributes:
         measured: what was measured of those with device work.

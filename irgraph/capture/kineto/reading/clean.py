@@ -35,7 +35,7 @@ def _keep(trace: KinetoTrace, rows: Array) -> None:
 
 
 def leave_out_later_work(trace: KinetoTrace, end: int) -> None:
-    """Drop device work that starts behind the steps that are read and was not launched in them."""
+    """Drop device work that starts after the steps that are read and was not launched in them."""
     later = (trace.columns["start"] >= end) & (trace.columns["kind"] != Kind.RUNTIME)
     _keep(trace, ~(later & (launch_rows(trace) < 0)))
 

@@ -272,7 +272,7 @@ class Collector:
 
 
 def _inside(part: dict[str, Array], window: Window, scale: int, on_device: bool) -> Array:
-    """Return which events a window holds: device work may end behind it, or begin before it."""
+    """Return which events a window holds: device work may end after it, or begin before it."""
     start, length = window.start * scale // 1000, (window.end - window.start) * scale // 1000
     begin, end = part["start"], part["start"] + part["duration"]
     if on_device:

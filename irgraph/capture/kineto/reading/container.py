@@ -1,4 +1,4 @@
-"""The bytes of a trace: plain, gzip or zip, told by content, read in blocks."""
+"""The bytes of a trace: plain, gzip or zip, recognised by content, read in blocks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[b
 
 
 def is_tar(data: bytes) -> bool:
-    """Tell a tar archive by its header."""
+    """Recognise a tar archive by its header."""
     return data[257:262] == b"ustar" or (
         len(data) >= 512 and b"\0" in data[:100] and _is_tar_header(data[:512])
     )

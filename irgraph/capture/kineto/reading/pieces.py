@@ -36,7 +36,7 @@ class Pieces:
     Attributes:
         health: where findings go.
         header: the text before the list of events.
-        trailer: the text behind it.
+        trailer: the text after it.
         offset: bytes taken so far.
         events: events decoded so far.
     """
@@ -64,7 +64,7 @@ class Pieces:
     _rest: bytes = b""
 
     def _begin(self, blocks: Iterator[bytes]) -> bytes:
-        """Return the text behind the opening bracket of the list of events."""
+        """Return the text after the opening bracket of the list of events."""
         data = next(blocks)
         if data.lstrip()[:1] == b"[":
             self.header = b"{}"
@@ -200,7 +200,7 @@ class Pieces:
 
 
 def _cuts(data: bytes) -> list[int]:
-    """Return positions behind events where a text may be cut, likeliest first."""
+    """Return positions after events where a text may be cut, likeliest first."""
     at = data.rfind(_KINETO)
     if at >= 0:
         return [at + 4]
