@@ -70,14 +70,14 @@ def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script
 
 
 def _check_streams(before: Graph, state: State) -> None:
-    """Refuse a result in which streams lost an order that all of the graph had before."""
+    """Refuse a result in which streams lost an order that ops of the graph had before."""
     if any(entry.assumptions for entry in state.entries):
         return
     now = Ordered(state.graph)
-    if not now.open or Ordered(before).open:
+    lost = now.lost(Ordered(before))
+    if not lost:
         return
-    first = min(now.open, key=lambda tie: tie.after)
-    reason, at = explain(first, now.leaves)
+    reason, at = explain(lost[0], now.leaves)
     notes = tuple(Diagnostic(s, op_place(op, state.graph), severity="note") for op, s in at)
     changes = [entry.place for entry in state.entries if entry.changed]
     hint = "insert sync.record() after the first and sync.wait before the second"

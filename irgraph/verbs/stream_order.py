@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -50,15 +50,68 @@ class Ordered:
 
     def loose(self, gone: Collection[int] = ()) -> list[Dependence]:
         """Return the dependences that nothing orders, were the ops of these ids not there."""
-        ties: dict[int, list[Dependence]] = {}
-        for tie in self.ties:
-            if id(self.leaves[tie.before]) not in gone:
-                ties.setdefault(tie.after, []).append(tie)
-        seen, found = _Seen(), []
-        for here, leaf in enumerate(self.leaves if ties else ()):
+        there = [tie for tie in self.ties if id(self.leaves[tie.before]) not in gone]
+        free = self._free({(tie.before, tie.after) for tie in there}, gone)
+        return [tie for tie in there if (tie.before, tie.after) in free]
+
+    def _free(
+        self, pairs: Collection[tuple[int, int]], gone: Collection[int] = ()
+    ) -> set[tuple[int, int]]:
+        """Return the pairs of leaves, by position, of which nothing orders the first before."""
+        before: dict[int, list[int]] = {}
+        for first, then in pairs:
+            before.setdefault(then, []).append(first)
+        seen, found = _Seen(), set()
+        for here, leaf in enumerate(self.leaves if before else ()):
             if id(leaf) not in gone:
                 seen.add(here, leaf)
-                found += [tie for tie in ties.get(here, ()) if not seen.behind(leaf, tie.before)]
+                found |= {
+                    (i, here)
+                    for i in before.get(here, ())
+                    if self.leaves[i].stream != leaf.stream and not seen.behind(leaf, i)
+                }
+        return found
+
+    def lost(self, old: Ordered) -> list[Dependence]:
+        """Return the dependences without order whose ops had one in an older graph, or are new.
+
+        Ops of both graphs are those that make, or else use, the same names.
+        """
+        if not self.open or not old.open:
+            return sorted(self.open, key=lambda tie: tie.after)
+        places: dict[Hashable, list[int]] = {}
+        for i, leaf in enumerate(old.leaves):
+            for name in _names(leaf):
+                places.setdefault(name, []).append(i)
+        pairs = {tie: self._pairs(tie, places) for tie in self.open}
+        free = old._free({pair for each in pairs.values() for pair in each})
+        tied = {(tie.before, tie.after) for tie in old.ties}
+        lost = [tie for tie, each in pairs.items() if not each or not (each & tied or each) <= free]
+        return sorted(lost, key=lambda tie: tie.after)
+
+    def _pairs(
+        self, tie: Dependence, places: Mapping[Hashable, Sequence[int]]
+    ) -> set[tuple[int, int]]:
+        """Return where the two ops of a dependence stand in an older graph."""
+        first, then = (
+            {i for leaf in leaves for name in _names(leaf) for i in places.get(name, ())}
+            for leaves in ([self.leaves[tie.before]], self._stand_ins(tie.after, places))
+        )
+        return {(i, j) for i in first for j in then if i < j}
+
+    def _stand_ins(self, here: int, places: Mapping[Hashable, Sequence[int]]) -> list[Op]:
+        """Return a leaf that an older graph has, or the next ones that a new one works for."""
+        leaf = self.leaves[here]
+        if any(name in places for name in _names(leaf)):
+            return [leaf]
+        made, found = {tensor.name for tensor in leaf.outputs}, []
+        for later in self.leaves[here + 1 :]:
+            if later.stream != leaf.stream or not made & {t.name for t in later.inputs}:
+                continue
+            if any(name in places for name in _names(later)):
+                found.append(later)
+            else:
+                made |= {tensor.name for tensor in later.outputs}
         return found
 
     def check(self, gone: Collection[int]) -> None:
@@ -101,6 +154,12 @@ class _Seen:
 
     def behind(self, leaf: Op, before: int) -> bool:
         return self.known[leaf.stream].get(self.stream_of[before], -1) >= before
+
+
+def _names(op: Op) -> list[Hashable]:
+    """Return by what an op is known in another graph: what it makes, else what it takes."""
+    made: list[Hashable] = [tensor.name for tensor in op.outputs]
+    return made or [("taken", tensor.name) for tensor in op.inputs]
 
 
 def _join(known: dict[str, int], other: dict[str, int]) -> None:

@@ -81,3 +81,34 @@ def test_no_result_of_a_script_loses_an_order(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(IrgraphError, match="no event orders"):
         run(load_script("reorder aten.abs latest on stream side"), graph)
+
+
+FREE = (
+    TWO.replace("{held}", "")
+    + "%c = aten.neg(%x) : f32[8] in $c\n%d = aten.abs(%c) : f32[8] in $d\n"
+)
+"""Nothing orders the first two ops; the last two are on one stream."""
+
+
+def test_one_order_that_was_never_there_hides_no_other_that_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = model(FREE)
+    assert len(Ordered(graph).open) == 1
+    monkeypatch.setattr(sys.modules["irgraph.verbs.streams"], "_joins", lambda *_: iter(()))
+    with pytest.raises(IrgraphError, match=r"no event orders aten\.neg on stream default"):
+        run(load_script("find all = many aten.abs\nreorder all latest on stream side"), graph)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "cast many aten.abs to bf16",
+        "replace many %y = aten.abs(%v) with { %t = aten.neg(%v)  %y = aten.relu(%t) }",
+        "resize B = 8",
+        "remove many %y = aten.neg(%v) using %v for %y",
+    ],
+)
+def test_an_order_that_was_never_there_is_not_asked_for(script: str) -> None:
+    outcome = run(load_script(script), model(FREE))
+    assert outcome.graph != model(FREE)
