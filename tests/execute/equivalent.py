@@ -85,6 +85,11 @@ def _always(given: Arguments) -> bool:
     return True
 
 
+def _no_bias(given: Arguments) -> bool:
+    mask = given["output_mask"]
+    return isinstance(mask, tuple) and mask[2] is False
+
+
 def _sums(given: Arguments) -> bool:
     return not given.get("mode", 0)
 
@@ -110,6 +115,7 @@ INERT: Mapping[tuple[str, str], tuple[str, Callable[[Arguments], bool]]] = {
         "the CPU's kernel knows no dropout: its forward refuses any",
         _always,
     ),
+    ("convolution_backward", "bias_sizes"): ("no gradient of a bias is asked for", _no_bias),
     ("max_pool2d_with_indices_backward", "ceil_mode"): ("it goes by the indices", _always),
     ("_embedding_bag_backward", "bag_size"): (MEANS, _sums),
     ("max_pool2d_with_indices_backward", "self"): (SHAPE_ONLY, _always),
@@ -135,7 +141,8 @@ def _no_row(before: Graph, mutant: Mutant) -> Iterator[str]:
     """No row has a negative number."""
     if mutant.new is None or _differing(before, mutant) != {"padding_idx"}:
         return
-    if mutant.old.name != mutant.new.name or not mutant.old.base.startswith("_embedding_bag"):
+    tables = ("_embedding_bag", "embedding_dense_backward")
+    if mutant.old.name != mutant.new.name or not mutant.old.base.startswith(tables):
         return
     numbers = [_arguments(op, before).get("padding_idx", -1) for op in (mutant.old, mutant.new)]
     if all(number < 0 for number in numbers):
@@ -146,6 +153,7 @@ SYNONYMS = (
     {"alias", "detach", "lift_fresh"},
     {"addmm", "_sparse_addmm"},
     {"stack", "_stack"},
+    {"index", "_unsafe_index"},
     {"_embedding_bag", "_embedding_bag_forward_only"},
 )
 """Ops that are defined as one another on dense tensors, but for what autograd keeps."""
