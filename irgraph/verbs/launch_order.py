@@ -80,11 +80,11 @@ class Line:
 
     def moved(self, order: Sequence[int]) -> list[int]:
         """Return the members that stand among other ops than before, in their new order."""
-        members, passed, found = set(self.members), 0, []
+        rank, passed, found = {i: at for at, i in enumerate(self.members)}, 0, []
         for i in order:
-            if i not in members:
+            if i not in rank:
                 passed += 1
-            elif passed != i - sum(j < i for j in members):
+            elif passed != i - rank[i]:
                 found.append(i)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from irgraph.ir.dependence import Dependence
 from irgraph.ir.edit import Edit
@@ -54,9 +55,9 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
     ordered = line(graph, members, nodes=True)
     joins = _joins(ordered.ops, ordered.found, set(ordered.members))
     edit = Edit(graph)
-    taken = set(graph.by_name) | {t.buffer for t in graph.by_name.values()}
+    events = _events(graph)
     for join in joins:
-        event = _event(taken)
+        event = next(events)
         record = Op(RECORD, results=(event,))
         edit.put(_like(record, join.behind), after=join.behind)
         edit.put(_like(Op(WAIT, (event,)), join.before), before=join.before)
@@ -112,10 +113,12 @@ def stream_of(op: Op) -> str:
     return working[-1].stream if working else op.stream
 
 
-def _event(taken: set[str]) -> Tensor:
-    name = next(f"event{i}" for i in range(1, 10**9) if f"event{i}" not in taken)
-    taken.add(name)
-    return Tensor(name, "u8", (), name, device="cpu")
+def _events(graph: Graph) -> Iterator[Tensor]:
+    """Yield events whose names no tensor of the graph has, nor a buffer."""
+    taken = graph.by_name.keys() | graph.by_buffer.keys()
+    for name in (f"event{i}" for i in count(1)):
+        if name not in taken:
+            yield Tensor(name, "u8", (), name, device="cpu")
 
 
 def _like(new: Op, op: Op) -> Op:
