@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Callable[[int], Graph], str]] = {
     "overlap-allreduce": (gradients, "apply overlap-allreduce"),
     "insert": (
         lambda n: chain(n, "relu", "sigmoid"),
-        "insert %z = aten.clone(%y) after many %y = aten.relu(%x) using %z for %y",
+        "insert %z = aten.clone(%y) after many %y = aten.relu(_) using %z for %y",
     ),
     "fuse": (
         lambda n: layers(n // 4),
