@@ -42,7 +42,7 @@ def loose_graph(seed: int) -> Graph:
             if called:
                 known.append(made)
                 return Op(called, (taken,), (made,), {"size": (2,)})
-        made = Tensor(name, "f32", (4,), f"b{name}")
+        made = Tensor(name, "f32", taken.shape, f"b{name}")
         known.append(made)
         return Op("aten.neg", (taken,), (made,))
 
