@@ -173,7 +173,7 @@ def test_a_path_that_leaves_and_returns_is_shown() -> None:
     )
     script = (
         "fuse { %h = aten.addmm(%c, %a, _)  %y = aten.add(%h, %q) } "
-        "into %y = aten.baddbmm(%c, %a, %q)"
+        "into %y = aten.addmm(%c, %a, %q)"
     )
     with pytest.raises(IrgraphError) as caught:
         run(load_script(script), graph)
@@ -347,3 +347,15 @@ def test_nothing_matched_warns_with_the_nearest_miss() -> None:
         "nearest miss: aten.relu (%y1): %h1 is not made by aten.mm"
     ]
     assert str(warning.notes[0].place) == "m.ir:13:1"
+
+
+def test_a_fused_op_whose_operands_do_not_fit_is_refused() -> None:
+    graph = model(
+        "input %x : f32[4] in $x\n"
+        "input %z : f32[2] in $z\n"
+        "%a = aten.neg(%x) : f32[4] in $a\n"
+        "%b = aten.neg(%z) : f32[2] in $b\n"
+    )
+    script = "fuse { aten.neg(%x)  %b = aten.neg(%y) } into %b = aten.add(%x, %y)"
+    with pytest.raises(IrgraphError, match=r"not fused: aten\.add would be wrong: its operands"):
+        run(load_script(script), graph)

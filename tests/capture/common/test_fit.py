@@ -18,7 +18,7 @@ from irgraph.text import parse, print_graph
 def graph(rows: int, name: str = "aten.elu", **attributes: float) -> Graph:
     """Return a graph over a tensor of some rows, a slice of it and a call."""
     x = Tensor("x", "f32", (rows, 4), "b1")
-    y = Tensor("y", "f32", (4, rows), "b2", (1, 4))
+    y = Tensor("y", "f32", (rows, 4), "b2")
     z = Tensor("z", "f32", (rows,), "b1", (4,), 4 * rows)
     ops = (
         Op(name, (x,), (y,), attributes),

@@ -95,7 +95,11 @@ def test_options_that_do_not_suit_a_file_are_refused(tmp_path: Path) -> None:
     recorded = tmp_path / "t"
     recorded.write_bytes(trace(*rows()))
     for path, options, message in (
-        (model, {"step": 1}, "an ONNX model takes no step: it is one forward pass"),
+        (
+            model,
+            {"step": 1},
+            "an ONNX model takes no step: it is a forward pass",
+        ),
         (model, {"kineto": "k.json"}, "an ONNX model takes no kineto"),
         (export, {"step": 1}, "an exported program takes no step"),
         (recorded, {"dims": {"B": 3}}, "an execution trace takes no dim: its sizes are those that"),
