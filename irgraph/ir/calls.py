@@ -99,6 +99,8 @@ def wrong_shape(op: Op) -> str:
     """Return what is wrong with the shapes of a call, ``""`` if nothing is, or it is not known."""
     first = FACTORS.get(plain_name(op.name))
     wanted: Shape | str | None
+    if op.name.startswith("aten._foreach_"):
+        return _foreach(op)
     if first is not None:
         wanted = _product(op, first)
     elif _is_pointwise(op.name) and all(isinstance(r, Tensor) for r in op.results):
@@ -111,6 +113,22 @@ def wrong_shape(op: Op) -> str:
     for tensor in made:
         if wanted is not None and tensor.shape != wanted:
             return f"makes {_text(wanted)}, not %{tensor.name}, {_text(tensor.shape)}"
+    return ""
+
+
+def _foreach(op: Op) -> str:
+    """Return what is wrong with lists of operands, taken one by one."""
+    lists = [value for value in op.operands if isinstance(value, tuple)]
+    for given in op.operands:
+        if isinstance(given, Tensor) and given.shape:
+            return f"takes a single number for all, not %{given.name}, {_text(given.shape)}"
+    for row in zip(*lists, strict=False):
+        shapes = [tensor.shape for tensor in row if isinstance(tensor, Tensor)]
+        wanted = _broadcast(shapes)
+        if isinstance(wanted, str):
+            return wanted
+        if op.written and wanted != shapes[0]:
+            return f"makes {_text(wanted or ())}, not %{row[0].name}, {_text(shapes[0])}"
     return ""
 
 
@@ -148,3 +166,32 @@ def _product(op: Op, first: int) -> Shape | str | None:
 
 def _text(shape: Shape) -> str:
     return f"[{', '.join(str(int(size)) for size in shape)}]"
+
+
+def wrong_call(op: Op) -> str:
+    """Return why torch would refuse a new call, ``""`` if it would not, or it is not known.
+
+    Besides shapes, no element may be written twice, nor be read as another one that is written.
+    """
+    return wrong_shape(op) or _clash(op)
+
+
+def _clash(op: Op) -> str:
+    for tensor in op.inputs if op.written else ():
+        if tensor.name not in op.written:
+            continue
+        pairs = zip(tensor.shape, tensor.strides or (), strict=False)
+        if any(step == 0 and size > 1 for size, step in pairs):
+            return f"writes %{tensor.name}, several elements of which are the same bytes"
+        for other in op.inputs if _is_pointwise(op.name) else ():
+            if _in_part(tensor, other):
+                return (
+                    f"writes %{tensor.name}, which shares some bytes with its operand %{other.name}"
+                )
+    return ""
+
+
+def _in_part(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors without gaps share some of their bytes, as other elements."""
+    same = (a.offset, a.shape, a.strides, a.dtype) == (b.offset, b.shape, b.strides, b.dtype)
+    return not same and a.contiguous and b.contiguous and overlap(a, b)

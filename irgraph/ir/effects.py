@@ -63,7 +63,7 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
     held = {t.buffer for t in inputs}
     shares = may_alias(op.name)
     fresh = tuple(t for t in outputs if t.buffer not in held or not shares)
-    if fresh and _always_alias(op.name):
+    if fresh and always_alias(op.name):
         fresh = ()  # the parts of a sparse tensor lie elsewhere than what is recorded of it
     written = written_by(op)
     return Effects(inputs, (*fresh, *written), any(s.random for s in schemas_of(op.name)))
@@ -139,7 +139,7 @@ def may_alias(name: str) -> bool:
 
 
 @cache
-def _always_alias(name: str) -> bool:
+def always_alias(name: str) -> bool:
     """Return whether all results of all overloads alias an argument; composites may copy."""
     schemas = schemas_of(name)
     returns = [r for schema in schemas for r in schema.returns]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from irgraph.ir.dependence import Dependence, shortest_chain
 from irgraph.ir.graph import Graph
@@ -21,8 +21,8 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
     Raises ``RefusedError`` with a pair of groups that depend on each other, and the chain.
     """
     s = line(graph, [op for group in groups for op in group])
-    owner = _owners(s, groups)
-    for refused in _dependent(s, owner).values():
+    owner, twice = _owners(s, groups)
+    for refused in (*twice.values(), *_dependent(s, owner, twice).values()):
         raise refused
     free = Free(graph)
     names = ["", *(free.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
@@ -34,29 +34,46 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
     return on_streams(graph, chosen)[0] if chosen else graph
 
 
-def _owners(s: Line, groups: Sequence[Sequence[Op]]) -> dict[int, int]:
-    """Return the group of each member, by position."""
-    group_of = {id(op): i for i, group in enumerate(groups) for op in group}
+def _owners(
+    s: Line, groups: Sequence[Sequence[Op]]
+) -> tuple[dict[int, int], dict[int, RefusedError]]:
+    """Return the group of each member, by position, and the groups that have a member of another.
+
+    Ops that one composite op called are one member.
+    """
+    held: dict[int, set[int]] = {}
+    for i, group in enumerate(groups):
+        for op in group:
+            held.setdefault(id(op), set()).add(i)
     owner: dict[int, int] = {}
+    twice: dict[int, RefusedError] = {}
     for i in s.members:
-        held = {group_of[id(op)] for op in s.ops[i].walk() if id(op) in group_of}
-        if len(held) > 1:
-            raise RefusedError("one op is in two groups", [(s.ops[i], "")])
-        owner[i] = held.pop()
-    return owner
+        first, *others = sorted({g for op in s.ops[i].walk() for g in held.get(id(op), ())})
+        owner[i] = first
+        for group in others:
+            why = f"groups {first + 1} and {group + 1} have an op in common"
+            twice.setdefault(group, RefusedError(why, [(s.ops[i], "")]))
+    return owner, twice
 
 
 def dependent(graph: Graph, groups: Sequence[Sequence[Op]]) -> dict[int, RefusedError]:
     """Return the groups that cannot run beside those before them, by place, each with why."""
-    s = line(graph, [op for group in groups for op in group])
-    return _dependent(s, _owners(s, groups))
+    gone: dict[int, RefusedError] = {}
+    while True:  # a node that only held what stays as it is does not come apart
+        left = [() if i in gone else group for i, group in enumerate(groups)]
+        s = line(graph, [op for group in left for op in group])
+        owner, twice = _owners(s, left)
+        found = {**_dependent(s, owner, twice), **twice}
+        if not found:
+            return gone
+        gone |= found
 
 
-def _dependent(s: Line, owner: dict[int, int]) -> dict[int, RefusedError]:
+def _dependent(s: Line, owner: dict[int, int], gone: Collection[int]) -> dict[int, RefusedError]:
     """Find groups that depend on another one that stays, through others or not."""
     reached = [0] * len(s.ops)
     found: dict[int, RefusedError] = {}
-    staying = -1
+    staying = ~sum(1 << group for group in gone)
     for tie in s.found:
         mask = reached[tie.before]
         if tie.before in owner:

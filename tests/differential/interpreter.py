@@ -69,9 +69,14 @@ class Interpreter:
 
     def run(self) -> Interpreter:
         """Run every op, and return this."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            for leaf in self._leaves:
-                self._step(leaf)
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(self.memory.dtype("f32"))  # of what integers and numbers make
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                for leaf in self._leaves:
+                    self._step(leaf)
+        finally:
+            torch.set_default_dtype(usual)
         return self
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -184,7 +189,8 @@ def _touch(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    one, other = (value.reshape(-1).contiguous().view(torch.uint8) for value in (a, b))
+    one, other = (value.flatten().clone(memory_format=torch.contiguous_format) for value in (a, b))
+    one, other = (value.view(torch.uint8) if value.numel() else value for value in (one, other))
     return torch.equal(one, other)
 
 

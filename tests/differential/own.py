@@ -85,9 +85,23 @@ def batched_embedding_backward(
     return [grad.to_sparse(1) for grad in made] if sparse else made
 
 
+def batched_embedding_sgd(
+    weights: Sequence[Torch], grads: Sequence[Torch], indices: Sequence[Torch],
+    offsets: Sequence[Torch], *, alpha: float, mode: int = 0,
+    per_sample_weights: Sequence[Torch] = (),
+) -> None:  # fmt: skip
+    rows = [len(weight) for weight in weights]
+    made = batched_embedding_backward(
+        grads, indices, offsets, num_weights=rows, mode=mode, per_sample_weights=per_sample_weights
+    )
+    for weight, grad in zip(weights, made, strict=True):
+        weight += alpha * grad
+
+
 OWN: Mapping[str, Callable[..., Torch]] = {
     "irgraph.batched_embedding": batched_embedding,
     "irgraph.batched_embedding_backward": batched_embedding_backward,
+    "irgraph.batched_embedding_sgd": batched_embedding_sgd,
     "irgraph.fused_adam": adam,
     "irgraph.add_layer_norm": add_layer_norm,
     "irgraph.batched_gemm": gemms,

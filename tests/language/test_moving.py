@@ -140,3 +140,23 @@ def test_where_all_but_one_group_depend_nothing_runs_in_parallel() -> None:
     outcome = done("parallelize many aten.neg over 2 streams", chain)
     assert outcome.graph == chain
     assert len(refused(outcome)) == 3
+
+
+def test_of_several_selections_what_depends_on_another_stays() -> None:
+    graph = model(
+        "input %x : f32[4] in $x\n%a = aten.neg(%x) : f32[4] in $a\n"
+        "%b = aten.abs(%x) : f32[4] in $b\n%c = aten.relu(%a) : f32[4] in $c\n"
+    )
+    outcome = done("parallelize aten.neg, aten.relu, aten.abs over 2 streams", graph)
+    (entry,) = outcome.report.entries
+    assert [refused.message for refused in entry.refused] == [
+        "aten.relu (%c) does not run in parallel: groups 1 and 2 depend on each other"
+    ]
+    assert [op.stream for op in outcome.graph.leaves() if op.base in ("neg", "relu")] == ["", ""]
+    assert next(op for op in outcome.graph.leaves() if op.base == "abs").stream
+
+
+def test_a_group_that_shares_an_op_with_another_stays() -> None:
+    graph = model("input %x : f32[4] in $x\n%a = aten.neg(%x) : f32[4] in $a\n")
+    with pytest.raises(IrgraphError, match="groups 1 and 2 have an op in common"):
+        run(load_script("parallelize aten.neg, aten.neg over 2 streams"), graph)

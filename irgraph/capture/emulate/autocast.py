@@ -121,8 +121,8 @@ class _Casts:
             dtype == torch.get_autocast_dtype("cuda")
             and torch.is_autocast_cache_enabled()
             and value.requires_grad
-            and value.is_leaf
             and not value._is_view()
+            and value.is_leaf
         )
         if not kept:
             return value.to(dtype)

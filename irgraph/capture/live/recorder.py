@@ -212,7 +212,14 @@ def _storage(tensor: torch.Tensor) -> Torch:
 def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
     if address in hints:
         return hints[address]
-    return ("param", "") if tensor.requires_grad and tensor.is_leaf else ("", "")
+    return ("param", "") if tensor.requires_grad and _is_leaf(tensor) else ("", "")
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    """Return whether no op made a tensor; torch does not tell of a part whose whole was written."""
+    with contextlib.suppress(RuntimeError):
+        return tensor.is_leaf
+    return False
 
 
 def _element(dtype: Torch) -> str:

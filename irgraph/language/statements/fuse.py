@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from irgraph.diagnostics import Place
-from irgraph.ir.calls import wrong_shape
+from irgraph.ir.calls import wrong_call
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_op, check_used
@@ -214,7 +214,7 @@ class _Fusing:
         by, assuming = self.frame.caller or "script", self.statement.assuming
         with self.refusals.attempt(self._not_fused(matches)):
             new = filler.make(self.new, self.state.graph.schemas)
-            if problem := wrong_shape(new):
+            if problem := wrong_call(new):
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
             check_gains(self.pending.around(groups), members, [new])

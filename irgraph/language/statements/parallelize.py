@@ -17,7 +17,6 @@ from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, call_of, illegal, nothing_matched, refusal
 from irgraph.language.statement import Statement
 from irgraph.verbs.parallelize import dependent, parallelize
-from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.streams import new_events
 
 MOST_STREAMS = 128
@@ -63,17 +62,12 @@ class Parallelize(Statement):
             lacking.append(Diagnostic(message, self.place, severity="warning"))
         made = replace(frame.entry(self), matched=total, first=first, warnings=tuple(lacking))
         before = frame.state.graph
-        if len(self.selections) == 1 and len(groups) > 1:
+        if len(groups) > 1:
             groups, refused = self._independent(frame, groups)
             made = replace(made, refused=refused)
         if len(groups) < 2:
             return made
-        try:
-            after = parallelize(before, groups, streams)
-        except RefusedError as error:
-            what = "the groups cannot run in parallel"
-            raise illegal(refusal(error, what, self.place, before)) from None
-        frame.state.graph = after
+        after = frame.state.graph = parallelize(before, groups, streams)
         events = counted(new_events(before, after), "event")
         done = f"{len(groups)} groups over {min(streams, len(groups))} streams with {events}"
         return replace(
@@ -83,9 +77,15 @@ class Parallelize(Statement):
     def _independent(
         self, frame: Frame, groups: Sequence[Sequence[Op]]
     ) -> tuple[list[Sequence[Op]], tuple[Diagnostic, ...]]:
-        """Return the groups that may run side by side, and why others are left as they are."""
+        """Return the groups that may run side by side, and why others are left as they are.
+
+        Where that leaves a single one of several selections, it is an error.
+        """
         graph = frame.state.graph
         alone = dependent(graph, groups)
+        if len(self.selections) > 1 and len(groups) - len(alone) < 2:
+            what = "the groups cannot run in parallel"
+            raise illegal(refusal(next(iter(alone.values())), what, self.place, graph))
         refused = tuple(
             refusal(why, f"{call_of(groups[i][0])} does not run in parallel", self.place, graph)
             for i, why in alone.items()

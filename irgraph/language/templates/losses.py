@@ -17,6 +17,7 @@ from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Blank, Bound, NewOp, Part, Rest, opened
 from irgraph.language.templates.meanings import check_meaning
+from irgraph.language.templates.order import check_order
 from irgraph.verbs.cover import check_cover
 from irgraph.verbs.refusal import RefusedError
 
@@ -41,6 +42,7 @@ def check_losses(
             )
     _check_own_results(match, news, members[0])
     check_meaning(members, [new.op for new in news])
+    check_order(index, match, news)
     lost = sorted((produced - {t.name for t in made}) & set(kept))
     if lost:
         users = [

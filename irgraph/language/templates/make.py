@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from irgraph.ir.calls import wrong_call
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
@@ -38,6 +39,8 @@ def make_ops(
         types = _types(op, graph, needed=any(_unbound(new, values)))
         _check_written(op, graph)
         op = replace(op, results=_results(new.results, types, values, taken, new.op))
+        if problem := wrong_call(op):
+            raise BuildError(f"{op.name} {problem}")
         _check_bytes(op, types)
         made.append(op)
     return made, values

@@ -406,3 +406,15 @@ def train(batch, device):
 
     return step
 """
+
+
+def test_a_part_of_what_was_written_is_captured() -> None:
+    weight, kept = torch.randn(4, requires_grad=True), torch.zeros(2)
+
+    def step() -> None:
+        whole = weight * 2
+        part = whole.chunk(2)[0]
+        whole.relu_()
+        kept.copy_(part.detach())
+
+    assert "aten.split" in {op.name for op in capture(step, device="cpu").graph.leaves()}

@@ -1,0 +1,130 @@
+"""Whether a template reads and writes in the order of the ops that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from irgraph.ir.effects import always_alias, may_alias
+from irgraph.ir.op import tensors_in
+from irgraph.ir.tensor import Tensor, overlap
+from irgraph.language.expressions.nodes import Node, Splat, Variable
+from irgraph.language.patterns.index import Index
+from irgraph.language.patterns.match import Match
+from irgraph.language.patterns.nodes import Bound, NewOp, OpPattern
+from irgraph.verbs.refusal import RefusedError
+
+Names = frozenset[str]
+Key = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What one op of a pattern or a template touches, by the names that stand for it.
+
+    ``key`` tells the same call in both; the names are those that views in the series come from.
+    """
+
+    key: Key
+    touched: Names
+    written: Names
+
+
+def check_order(index: Index, match: Match, news: Sequence[NewOp]) -> None:
+    """Refuse new ops that touch the same bytes in another order than the matched ones.
+
+    Those that the pattern has as well keep their order, and where two names stand for the same
+    bytes, one is not written before the other is read, unless it was.
+    """
+    pairs = sorted(match.pairs, key=lambda pair: pair.here)
+    before = _accesses((index.ops[pair.here].name, *_parts(pair.pattern)) for pair in pairs)
+    after = _accesses((new.op, new.parts, new.results) for new in news)
+    first = index.ops[match.root]
+    had, done = _sequence(before), _sequence(after)
+    for one, other in done:
+        if (other, one) in had:
+            reason = f"{other[0]} would come after {one[0]}, and one writes what the other uses"
+            raise RefusedError(reason, [(first, "")])
+    shared = _shared(match)
+    known = set(_hazards(before, shared))
+    for written, other in (pair for pair in _hazards(after, shared) if pair not in known):
+        reason = (
+            f"%{written[0]} and %{other[0]} share bytes here, which the template touches in"
+            " another order than the matched ops"
+        )
+        raise RefusedError(reason, [(first, "")])
+
+
+def _parts(pattern: OpPattern) -> tuple[Sequence[Node], Sequence[Node]]:
+    return pattern.holes or (), pattern.results or ()
+
+
+def _accesses(calls: Iterable[tuple[str, Sequence[Node], Sequence[Node]]]) -> list[_Access]:
+    """Return what the ops of a series touch, in order; those that make nothing but views do not."""
+    sources: dict[str, Names] = {}
+    found = []
+    for op, parts, results in calls:
+        names = dict(_named(parts))
+        roots = frozenset[str]().union(*(sources.get(name, {name}) for name in names))
+        made = dict(_named(results))
+        if may_alias(op):
+            sources.update((name, roots) for name in made if name not in roots)
+        if not always_alias(op) or any(names.values()):
+            written = (
+                sources.get(name, {name}) for name, is_written in names.items() if is_written
+            )
+            found.append(_Access((op, tuple(names)), roots, frozenset[str]().union(*written)))
+    return found
+
+
+def _named(parts: Iterable[Node]) -> Iterator[tuple[str, bool]]:
+    """Yield the names in parts of a call, and whether it writes them; not those of inner calls."""
+    for part in parts:
+        inner = [node for node in part.walk() if isinstance(node, (Bound, Splat, Variable))]
+        if not isinstance(part, OpPattern):
+            yield from ((node.name, getattr(node, "written", False)) for node in inner)
+
+
+def _sequence(accesses: Sequence[_Access]) -> set[tuple[Key, Key]]:
+    """Return pairs of calls, the earlier first, of which one writes what the other touches."""
+    keys = [access.key for access in accesses]
+    return {
+        (a.key, b.key)
+        for a, b in combinations(accesses, 2)
+        if (a.written & b.touched or a.touched & b.written)
+        and keys.count(a.key) == keys.count(b.key) == 1
+    }
+
+
+def _shared(match: Match) -> Mapping[str, Names]:
+    """Return the names that stand for some of the same bytes."""
+    held: dict[str, list[tuple[str, Tensor]]] = {}
+    for name, value in match.values.items():
+        for tensor in tensors_in((value,)):
+            held.setdefault(tensor.buffer, []).append((name, tensor))
+    found: dict[str, set[str]] = {}
+    for near in held.values():
+        for (a, one), (b, other) in combinations(near, 2):
+            if a != b and overlap(one, other):
+                found.setdefault(a, set()).add(b)
+                found.setdefault(b, set()).add(a)
+    return {name: frozenset(others) for name, others in found.items()}
+
+
+def _hazards(
+    accesses: Sequence[_Access], shared: Mapping[str, Names]
+) -> Iterator[tuple[tuple[str, bool], tuple[str, bool]]]:
+    """Yield names of the same bytes that are touched one after the other, and which is written.
+
+    An op reads all that it takes before it writes anything.
+    """
+    steps = [
+        (name, is_written)
+        for access in accesses
+        for is_written, names in ((False, access.touched), (True, access.written))
+        for name in sorted(names)
+    ]
+    for one, other in combinations(steps, 2):
+        if (one[1] or other[1]) and other[0] in shared.get(one[0], ()):
+            yield one, other
