@@ -50,9 +50,9 @@ def _owners(
     for i in s.members:
         first, *others = sorted({g for op in s.ops[i].walk() for g in held.get(id(op), ())})
         owner[i] = first
-        for group in others:
-            why = f"groups {first + 1} and {group + 1} have an op in common"
-            twice.setdefault(group, RefusedError(why, [(s.ops[i], "")]))
+        for other in others:
+            why = f"groups {first + 1} and {other + 1} have an op in common"
+            twice.setdefault(other, RefusedError(why, [(s.ops[i], "")]))
     return owner, twice
 
 

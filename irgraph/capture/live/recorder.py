@@ -218,7 +218,7 @@ def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
 def _is_leaf(tensor: torch.Tensor) -> bool:
     """Return whether no op made a tensor; torch does not tell of a part whose whole was written."""
     with contextlib.suppress(RuntimeError):
-        return tensor.is_leaf
+        return bool(tensor.is_leaf)
     return False
 
 

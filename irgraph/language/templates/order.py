@@ -48,9 +48,9 @@ def check_order(index: Index, match: Match, news: Sequence[NewOp]) -> None:
             raise RefusedError(reason, [(first, "")])
     shared = _shared(match)
     known = set(_hazards(before, shared))
-    for written, other in (pair for pair in _hazards(after, shared) if pair not in known):
+    for (a, _), (b, _) in (pair for pair in _hazards(after, shared) if pair not in known):
         reason = (
-            f"%{written[0]} and %{other[0]} share bytes here, which the template touches in"
+            f"%{a} and %{b} share bytes here, which the template touches in"
             " another order than the matched ops"
         )
         raise RefusedError(reason, [(first, "")])
