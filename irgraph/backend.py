@@ -37,6 +37,10 @@ class DeviceFacts(Protocol):
         """Its architecture, such as ``volta``."""
 
     @property
+    def clock(self) -> float:
+        """MHz at which its multiprocessors run: the boost clock, unless it is locked."""
+
+    @property
     def memory_bytes(self) -> int:
         """Its memory in bytes."""
 

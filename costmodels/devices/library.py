@@ -8,9 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.devices.sheet import DeviceSheet, Figure, read_sheet
+from costmodels.devices.sheet import LOCKED, DeviceSheet, Figure, read_sheet
 from irgraph.diagnostics import fail, near
 from irgraph.plugins import plugins
+
+PAPER = "v100@1297"
+"""The paper's card, whose clock the benchmark scripts of owensgroup/ml_perf_model lock."""
 
 GROUP = "irgraph.devices"
 """Entry points of this group name packages whose folders hold more sheets."""
@@ -54,10 +57,13 @@ _MODEL = re.compile(r"\b(PRO \d{4}|[A-Z]{1,2}\d{1,3}[A-Z]?|\d{4}( TI| SUPER)?|TI
 def load_device(name_or_path: str | Path) -> DeviceSheet:
     """Return a sheet by name or alias, or a user's own from a ``.json`` file.
 
-    Names are compared without regard to case, ``-``, ``_`` and spaces. Raises ``IrgraphError``
-    for an unknown name (with the nearest one) or an unusable file (with the field at fault).
+    Names are compared without regard to case, ``-``, ``_`` and spaces. ``NAME@MHZ`` is the card
+    with its multiprocessors' clock locked. Raises ``IrgraphError`` for an unknown name (with the
+    nearest one), an unusable file (with the field at fault), or a clock above the boost clock.
     """
     text = str(name_or_path)
+    if (locked := _LOCKED.fullmatch(text)) is not None:
+        return _at_clock(load_device(locked[1]), float(locked[2]))
     if text.endswith(".json") or "/" in text:
         return _read(Path(text), text)
     wanted = _plain(text)
@@ -72,6 +78,19 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
         hint="`irgraph devices` lists them; a path to a .json file of your own works too",
         exit_code=2,
     )
+
+
+_LOCKED = re.compile(rf"(.+){LOCKED}(\d+(?:\.\d+)?)")
+
+
+def _at_clock(sheet: DeviceSheet, mhz: float) -> DeviceSheet:
+    """Return a card with its clock locked: its peaks follow, its memory does not."""
+    boost = sheet.clock_mhz.datasheet or 0.0
+    if not 0 < mhz <= boost:
+        message = f"{sheet.name} cannot run at {mhz:g} MHz: its boost clock is {boost:g} MHz"
+        raise fail(message, hint=f"leave {LOCKED}{mhz:g} out for stock clocks", exit_code=2)
+    clock = msgspec.structs.replace(sheet.clock_mhz, measured=mhz)
+    return msgspec.structs.replace(sheet, name=f"{sheet.card}{LOCKED}{mhz:g}", clock_mhz=clock)
 
 
 def device_values() -> list[dict[str, object]]:

@@ -17,6 +17,9 @@ UNITS_SHARE = 0.75
 """Share of the matrix units' peak that large products reach (``costmodels.formulas.tiles.TILES``):
 what a measured rate of such products is divided by where no datasheet gives the peak."""
 
+LANES = 128
+"""Lanes of a multiprocessor whose products reach a share of the peak that differs by card."""
+
 LINK_SHARE, PAGEABLE_SHARE = 0.79, 0.65
 """Share of the raw PCIe rate that a copy from pinned memory reaches, and share of that which one
 from pageable memory reaches, where nobody measured: both as measured on V100-SXM2-16GB."""
@@ -25,6 +28,9 @@ PAGEABLE_MOST = 8.1
 """GB/s of copies from pageable memory that a faster bus does not raise: one host thread stages them
 (the same 8.1 GB/s were measured on V100 and A100, on buses of 15.8 and 31.5 GB/s; a trace of an
 RTX 2080 Ti shows 3 to 4)."""
+
+LOCKED = "@"
+"""Stands between the name of a card and the clock in MHz at which it is locked."""
 
 ARCHITECTURES = (
     "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cpu",
@@ -136,6 +142,11 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return _known(self.clock_mhz.value)
 
     @property
+    def card(self) -> str:
+        """The name without the clock that ``NAME@MHZ`` locks."""
+        return self.name.partition(LOCKED)[0]
+
+    @property
     def bandwidth(self) -> float:
         """Reachable DRAM bandwidth in GB/s: measured, else a share of the datasheet's."""
         if self.dram_gbs.measured is not None:
@@ -180,13 +191,30 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         units = self._units().get(kind, Figure())
         if units.value is not None:
             return (units.datasheet or units.value / UNITS_SHARE) * scale, True
-        plain = self.fp64_gflops if dtype == "f64" else self.fp32_gflops
+        plain = self._plain(dtype)
         if plain.datasheet is None:
             raise fail(
                 f"device sheet {self.name} has no fp64_gflops, which products in f64 need",
                 hint="add the datasheet's figure; fp64_units_gflops is that of its matrix units",
             )
         return plain.datasheet * scale, False
+
+    def reached(self, dtype: str) -> float | None:
+        """Return what large products reach of the datasheet's peak, if somebody measured it.
+
+        Of plain cores only where they have 128 lanes or share the power of a small board (Turing):
+        the figures of other cards come from benchmarks of another kind.
+        """
+        figure = self._units().get("tf32" if dtype == "f32" and self.tf32 else dtype, Figure())
+        if figure.value is None:
+            alike = self.fp32_lanes == LANES or self.architecture == "turing"
+            figure = self._plain(dtype) if alike else Figure()
+        if figure.measured is None or figure.datasheet is None:
+            return None
+        return figure.measured / figure.datasheet
+
+    def _plain(self, dtype: str) -> Figure:
+        return self.fp64_gflops if dtype == "f64" else self.fp32_gflops
 
     def _units(self) -> dict[str, Figure]:
         f64 = self.fp64_units_gflops

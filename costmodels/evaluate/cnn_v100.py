@@ -28,6 +28,9 @@ MODELS = {"resnet50": "ResNet-50", "inception_v3": "Inception-v3"}
 TRACE = "resnet50_V100/kineto_workers0.json.gz"
 """A traced training of ResNet-50 at batch 32 on a V100, by another program and other software."""
 
+TRACED_ON = "v100"
+"""The card of that trace: nothing says that its clock was locked."""
+
 TRACED = {
     "aten.conv2d": "aten::conv2d",
     "autograd.ConvolutionBackward0": "CudnnConvolutionBackward",
@@ -56,7 +59,8 @@ VARIANTS_SCORED = (
 NOTES = (
     "Measured steps of image classifiers are exact, the means of 200. Nothing was chosen by these "
     f"points: variants ever scored on them: {len(VARIANTS_SCORED)}, first scored as they stood.",
-    "Operators of the traced ResNet-50 ran without cudnn.deterministic, on other software.",
+    "Operators of the traced ResNet-50 ran without cudnn.deterministic, on other software, at "
+    "stock clocks as far as anybody says; they are compared with predictions at those.",
     "The measured program set cudnn.deterministic, which forbids the fastest kernels for weight "
     "gradients, and cudnn.benchmark; kernel models know neither.",
     "From batch 32 to 64 the measured step of Inception-v3 grows 1.30 times, that of ResNet-50 "

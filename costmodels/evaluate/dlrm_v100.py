@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from costmodels.devices.library import PAPER
 from costmodels.evaluate.comparison import ACTIVE, Comparison, Row, Series, series, shipped_rows
 from costmodels.evaluate.measured_program import as_measured
 from costmodels.evaluate.measurements import measurements
@@ -27,7 +28,7 @@ from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse
 
-DEVICE = "v100-sxm2-16gb"
+DEVICE = PAPER
 SOFTWARE = "torch-1.10-cuda-11.3"
 FUSION = "fuse-embedding"
 MODELS = {"DLRM_default": "dlrm_default.ir", "DLRM_MLPerf": "dlrm_mlperf.ir"}

@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from irgraph.diagnostics import fail
 
 DEVICES = {"Tesla_V100-PCIE-32GB": "V100-PCIE-32GB", "NVIDIA_A100-PCIE-40GB": "A100-PCIE-40GB"}
 """Device sheets by folder of labels."""
+
+FIRST_LAYER = re.compile("_(layers?|h)_0_")
+"""Part of the names of a first layer's ops in BERT, OPT and GPT-2."""
 
 UNARY = ("relu", "tanh", "gelu")
 """Ops that read one tensor and write one; ``gelu`` is priced as ``tanh``, which it resembles."""
@@ -121,8 +125,14 @@ def _contradiction(device: str, models: Sequence[Alone]) -> str:
 def model_work(
     ops: Sequence[Mapping[str, str]], layers: int, *, backward: bool = False
 ) -> list[Work]:
-    """Return the kernels of a model whose op list holds one layer of ``layers``."""
+    """Return the kernels of a model whose op list holds one layer of ``layers``.
+
+    Raises ``IrgraphError`` where no op is named as one of the first layer.
+    """
     inside = layer_range(ops)
+    if layers > 1 and not inside:
+        hint = "ops of its first layer are named ..._layer_0_..., _layers_0_ (OPT) or _h_0_ (GPT-2)"
+        raise fail(f"no op of a first layer among {len(ops)} ops of {layers} layers", hint=hint)
     found = []
     for place, op in enumerate(ops):
         found += _op_work(op, layers if place in inside else 1, backward)
@@ -131,7 +141,7 @@ def model_work(
 
 def layer_range(ops: Sequence[Mapping[str, str]]) -> range:
     """Return the places of one layer's ops, the addition to the residual stream included."""
-    named = [i for i, op in enumerate(ops) if "_layer_0_" in op["Name"] or "_h_0_" in op["Name"]]
+    named = [i for i, op in enumerate(ops) if FIRST_LAYER.search(op["Name"])]
     if not named:
         return range(0)
     after = named[-1] + 1

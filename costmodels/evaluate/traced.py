@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.devices.library import load_device
+from costmodels.devices.library import PAPER, load_device
 from costmodels.evaluate.errors import error
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.recorded import recorded_residuals
@@ -32,7 +32,7 @@ from costmodels.formulas.machine import Machine
 from costmodels.formulas.software import software_profile
 from costmodels.learned.predictors import SOFTWARE, predictors
 
-DEVICE, BUILD = "v100", "torch-1.10-cuda-11.3"
+DEVICE, BUILD = PAPER, "torch-1.10-cuda-11.3"
 SAMPLES = "paper/kernel_microbench_samples_v100_legacy.csv"
 NOTE = (
     "Some constants of the formulas come from these traces (launch floor, random updates, starts "

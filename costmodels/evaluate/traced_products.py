@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from costmodels.devices.library import load_device
+from costmodels.devices.library import PAPER, load_device
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.software import software_profile
@@ -37,7 +37,7 @@ class Traced:
 
 def traced_products(folder: Path) -> list[Traced]:
     """Return the traced tiled products of DLRM_MLPerf with their learned and heuristic times."""
-    sheet = load_device("v100")
+    sheet = load_device(PAPER)
     machine = Machine(sheet, software_profile("torch-1.10-cuda-11.3"))
     weights, device = load_shipped("gemm"), hardware(sheet)
     found = []

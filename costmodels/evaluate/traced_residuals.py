@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from costmodels.devices.library import load_device
+from costmodels.devices.library import PAPER, load_device
 from costmodels.evaluate.dlrm_2021 import REFERENCES, reference_ops
 from costmodels.formulas.machine import Predictor
 from costmodels.pricing.price import price
@@ -67,7 +67,7 @@ def residuals(
     *,
     mode: str = "corrected",
     software: str = "torch-1.10-cuda-11.3",
-    device: str = "v100",
+    device: str = PAPER,
     learned: Mapping[str, Predictor] | None = None,
 ) -> list[Residual]:
     """Compare every traced op with its price; the last row of each trace is its total.

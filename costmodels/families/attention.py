@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
+from costmodels.devices.sheet import UNITS_SHARE
 from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
@@ -29,7 +30,8 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < (4 if backward else 3) or (op.body and not backward):
         return None
     query, key = tensors[1:3] if backward else tensors[:2]
-    peak = machine.sheet.peak(query.dtype)[0] * SHARE
+    held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
+    peak = machine.sheet.peak(query.dtype)[0] * SHARE * held
     flops = 4.0 * query.numel * int(key.shape[-2]) * (BACKWARD if backward else 1.0)
     flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
     moved = traffic(*tensors, *op.outputs)

@@ -75,10 +75,16 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return add_rows(target, values, machine)
     name = f"{op.base} {shape_text(target)}"
     count, dtype = target.numel, target.dtype
-    learned = machine.ask("elementwise", name, op=op.base, elements=count, dtype=dtype)
+    learned = machine.ask("elementwise", name, op=_measured_as(op), elements=count, dtype=dtype)
     if learned:
         return (learned,)
     return (work("elementwise", name, elementwise_time(op, count, machine), CLOSE, ROOFLINE),)
+
+
+def _measured_as(op: Op) -> str:
+    """Return an op's name, with the suffix ``u`` where its other operand is a scalar."""
+    alone = len(op.inputs) == 1 and len(op.operands) > 1 and op.inputs[0].contiguous
+    return f"{op.base.rstrip('_')}u" if alone else op.base
 
 
 def elementwise_time(op: Op, count: int, machine: Machine) -> float:
@@ -146,6 +152,9 @@ TENSORS = {
 }  # fmt: skip
 """Tensors that each measured op reads and writes; the suffix ``u`` is a scalar operand."""
 
+ALONE = tuple(op for op, tensors in TENSORS.items() if tensors == 2)
+"""Measured ops of one tensor."""
+
 BLOCK = 512
 """Elements that a thread block handles in torch's vectorised kernels: 128 threads of 4."""
 
@@ -170,10 +179,9 @@ def _tensors(op: NDArray[np.intp]) -> Floats:
 
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
-    """Return an op of one operand; others may broadcast, which was not measured."""
-    op = str(asked["op"]).rstrip("_")
-    sizes = {"rows": float(asked["elements"]), "cols": 1.0}
-    return Query(op, sizes) if op in ("relu", "tanh") else None
+    """Return an op of one tensor; others may broadcast, which was not measured."""
+    op, sizes = str(asked["op"]).rstrip("_"), {"rows": float(asked["elements"]), "cols": 1.0}
+    return Query(op, sizes) if op in ALONE else None
 
 
 LEARNED = LearnedFamily(

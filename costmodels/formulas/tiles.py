@@ -87,13 +87,22 @@ def menu(product: Product, machine: Machine) -> Menu:
     tiles = TILES["units" if units else kind]
     gain = 1.0 if product.layout in TRANSPOSED or units else STRAIGHT_GAIN
     scaled = tuple((x, y, min(share * gain, 0.985)) for x, y, share in tiles)
+    scaled = _as_reached(scaled, machine.sheet.reached(product.dtype))
     one_menu = product.batch > 1 or (kind == "pascal" and product.layout not in TRANSPOSED)
     if one_menu and not units:
-        return tuple((x, y, min(share * gain, 0.985)) for x, y, share in BATCHED[kind])
+        batched = tuple((x, y, min(share * gain, 0.985)) for x, y, share in BATCHED[kind])
+        return _as_reached(batched, machine.sheet.reached(product.dtype))
     if product.layout == "nt" and not machine.software.split_k_freely:
         deep = tuple(t for t in scaled if t[:2] in DEEP_TILES)
         return deep or scaled
     return scaled
+
+
+def _as_reached(tiles: Menu, reached: float | None) -> Menu:
+    """Scale tiles so that the best is no faster than the large products that were measured."""
+    best = max(share for _, _, share in tiles)
+    factor = 1.0 if reached is None else min(reached / best, 1.0)
+    return tuple((x, y, share * factor) for x, y, share in tiles)
 
 
 BATCHED: dict[str, Menu] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from costmodels.learnable.campaign import SINGLE, Campaign
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes
 from costmodels.learnable.launch import Law, no_launch
@@ -47,12 +48,14 @@ class LearnedFamily:
         sizes: columns of sizes.
         inputs: from sizes and devices to the network's inputs.
         query: from the keywords of ``Machine.ask`` to a kernel that was measured, ``None`` where
-            the model does not apply. Only float32 kernels get here.
+            the model does not apply. Only kernels of the campaign's types get here; ``card`` is
+            the card of training that is asked about.
         settings: how to train unless told otherwise. Choose them on training rows alone.
         launches: how the host's launch is separated from measured times; by default they are those
             of kernels alone, as ``irgraph measure`` takes them on GPUs.
         similar: the family whose launches ``launches`` builds on, if any.
         measured_as: names of the sweeps that measure its ops, if they are not its own name.
+        campaign: the measurements it learns from.
         folder: where its trained weights ``NAME.safetensors`` are kept.
     """
 
@@ -65,6 +68,7 @@ class LearnedFamily:
     launches: Law = no_launch
     similar: str = ""
     measured_as: tuple[str, ...] = ()
+    campaign: Campaign = SINGLE
     folder: Path = WEIGHTS
 
     @property

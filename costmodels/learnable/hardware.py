@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -32,6 +33,12 @@ SIBLINGS = {
 GENERATIONS = ("pascal", "volta", "turing", "ampere")
 """Generations of cards with kernels of their own; newer cards run those of the last one."""
 
+CORES = {
+    "sm_60": 0, "sm_61": 0, "sm_70": 1, "sm_75": 2, "sm_80": 3, "sm_86": 4, "sm_89": 4,
+    "sm_90": 5, "sm_100": 6, "sm_103": 6, "sm_120": 7,
+}  # fmt: skip
+"""Kinds of matrix units, by what kernels are compiled for; 0 is none."""
+
 L2_BYTES = 0.16
 """L2 bytes per FLOP where it was not measured: the mean of P100, V100 and A100
 (0.17, 0.20, 0.12)."""
@@ -50,6 +57,9 @@ class Hardware:
         dual: 1 where integer and float32 instructions issue side by side, which all have since
             Volta (NVIDIA, Tesla V100 architecture whitepaper, 2017), else 0.
         generation: place of the kernels that the card runs in ``GENERATIONS``.
+        units, units8, units32: dense peak of the matrix units in 16 bits, in fp8 and in tf32,
+            GFLOP/s; that of the plain cores where a card has none.
+        core: place of its matrix units in ``CORES``.
         known: indicator of each device in ``KNOWN``, all zero for another device; each an array
             like the others.
     """
@@ -61,6 +71,10 @@ class Hardware:
     l2_bandwidth: Floats
     dual: Floats
     generation: Floats
+    units: Floats
+    units8: Floats
+    units32: Floats
+    core: Floats
     known: tuple[Floats, ...]
 
     def rows(self, index: NDArray[np.intp]) -> Hardware:
@@ -74,21 +88,31 @@ class Hardware:
             self.l2_bandwidth[index],
             self.dual[index],
             self.generation[index],
+            self.units[index],
+            self.units8[index],
+            self.units32[index],
+            self.core[index],
             known,
         )
 
 
-def hardware(*sheets: DeviceSheet, unseen: bool = False) -> Hardware:
+def hardware(
+    *sheets: DeviceSheet,
+    unseen: bool = False,
+    known: Sequence[str] = KNOWN,
+    siblings: Mapping[str, str] = SIBLINGS,
+) -> Hardware:
     """Return the properties of devices, one row a sheet; a single sheet serves all rows.
 
+    ``known`` names the devices of training, ``siblings`` the variants that count as one of them.
     With ``unseen`` no device is recognised: models answer from the properties alone.
     """
 
     def column(values: list[float]) -> Floats:
         return np.asarray(values, dtype=np.float32)
 
-    names = [SIBLINGS.get(sheet.name, sheet.name) for sheet in sheets]
-    known = tuple(column([float(n == k and not unseen) for n in names]) for k in KNOWN)
+    names = [siblings.get(sheet.card, sheet.card) for sheet in sheets]
+    flags = tuple(column([float(n == k and not unseen) for n in names]) for k in known)
     return Hardware(
         column([sheet.peak("f32")[0] for sheet in sheets]),
         column([sheet.bandwidth for sheet in sheets]),
@@ -97,7 +121,11 @@ def hardware(*sheets: DeviceSheet, unseen: bool = False) -> Hardware:
         column([sheet.l2_gbs.value or L2_BYTES * sheet.peak("f32")[0] for sheet in sheets]),
         column([float(sheet.architecture != "pascal") for sheet in sheets]),
         column([_generation(sheet) for sheet in sheets]),
-        known,
+        column([sheet.peak("f16")[0] for sheet in sheets]),
+        column([sheet.peak("f8e4m3")[0] for sheet in sheets]),
+        column([sheet.peak("tf32")[0] for sheet in sheets]),
+        column([CORES.get(sheet.target, _generation(sheet)) for sheet in sheets]),
+        flags,
     )
 
 
@@ -115,6 +143,8 @@ def figures(sheet: DeviceSheet) -> dict[str, float]:
         "sms": sheet.sms,
         "l2_bytes": sheet.l2_bytes,
         "l2_gbs": round(sheet.l2_gbs.value or 0.0, 3),
+        "fp16_gflops": round(sheet.peak("f16")[0], 3),
+        "fp8_gflops": round(sheet.peak("f8e4m3")[0], 3),
     }
 
 

@@ -62,8 +62,8 @@ class Inputs:
             row[:] = column
         return found
 
-    def where(self, keep: NDArray[np.bool_]) -> Inputs:
-        """Return the rows for which ``keep`` holds."""
+    def where(self, keep: NDArray[np.bool_] | NDArray[np.intp]) -> Inputs:
+        """Return the rows for which ``keep`` holds, or at its places."""
 
         def rows(columns: Sequence[Floats]) -> list[Floats]:
             return [np.broadcast_to(c, self.base.shape)[keep] for c in columns]

@@ -31,6 +31,9 @@ class Measurements:
         kernels: name of the kernel that ran, for what the name says about it.
         place: position in the run over a device, in order of the file, from 0 to 1.
         sha256: of the file they were read from.
+        source: that file, below the folder of measurements; several are joined by `` + ``.
+        apart: whether a whole group of shapes is held out that the row belongs to (its weights,
+            its heads, ...); otherwise neighbours of it were trained on.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Measurements:
     kernels: NDArray[np.str_]
     place: Floats
     sha256: str = ""
+    source: str = ""
+    apart: NDArray[np.bool_] | None = None
 
     def where(self, keep: NDArray[np.bool_]) -> Measurements:
         """Return the rows for which ``keep`` holds."""
@@ -54,7 +59,9 @@ class Measurements:
             self.kernels[keep],
             self.place[keep],
         )
-        return Measurements(self.name, self.ops, sizes, self.devices, *rows, self.sha256)
+        apart = None if self.apart is None else self.apart[keep]
+        file = self.sha256, self.source
+        return Measurements(self.name, self.ops, sizes, self.devices, *rows, *file, apart)
 
     def of(self, device: str) -> NDArray[np.bool_]:
         """Return which rows were measured on a device."""
@@ -71,7 +78,7 @@ class Measurements:
 
 
 def read_measurements(
-    folder: str | Path, name: str, ops: tuple[str, ...], sizes: tuple[str, ...]
+    folder: Path, name: str, ops: tuple[str, ...], sizes: tuple[str, ...]
 ) -> Measurements:
     """Read ``kernels/NAME.csv.gz`` of a folder of measurements.
 
@@ -80,13 +87,8 @@ def read_measurements(
 
     Raises ``IrgraphError`` where the file or a column is missing, or a value is bad.
     """
-    path = Path(folder) / "kernels" / f"{name}.csv.gz"
-    try:
-        raw = path.read_bytes()
-        text = gzip.decompress(raw).decode("utf-8")
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None
-    rows = list(csv.DictReader(io.StringIO(text)))
+    path = folder / "kernels" / f"{name}.csv.gz"
+    rows, sha256 = read_table(path)
     place = Place(str(path))
     wanted = {"op", "device", "latency_ms", "split", *sizes}
     missing = sorted(wanted - set(rows[0] if rows else ()))
@@ -109,8 +111,22 @@ def read_measurements(
         np.asarray([row["split"] == "dev" for row in rows]),
         np.asarray([row.get("kernel") or "" for row in rows]),
         _places(device),
-        hashlib.sha256(raw).hexdigest(),
+        sha256,
+        f"kernels/{name}.csv.gz",
     )
+
+
+def read_table(path: Path) -> tuple[list[dict[str, str]], str]:
+    """Return the rows of a packed table, and the file's SHA-256.
+
+    Raises ``IrgraphError`` where the file cannot be read.
+    """
+    try:
+        raw = path.read_bytes()
+        text = gzip.decompress(raw).decode("utf-8")
+    except (OSError, UnicodeDecodeError, EOFError) as error:
+        raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None
+    return list(csv.DictReader(io.StringIO(text))), hashlib.sha256(raw).hexdigest()
 
 
 def _places(device: NDArray[np.intp]) -> Floats:

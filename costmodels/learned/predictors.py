@@ -1,7 +1,8 @@
 """Trained models as the predictors that pricing uses (``costmodels.formulas.machine.Predictor``).
 
-A model answers for the software and the kind of device it was trained on, float32 only; for
-anything else, and where the family's ``query`` returns ``None``, the family's formula holds.
+A model answers for the software, the types and the cards that it was trained on, and where its
+campaign says so for other cards of their kind. For anything else, and where the family's ``query``
+returns ``None``, the family's formula holds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.machine import Answer, Predictor
 from costmodels.learnable.family import LearnedFamily, Query
-from costmodels.learnable.hardware import KNOWN, SIBLINGS, Hardware, hardware
+from costmodels.learnable.hardware import Hardware
 from costmodels.learned.infer import estimate
 from costmodels.learned.weights import Weights, load_shipped, shipped
 
@@ -24,25 +25,27 @@ SOFTWARE = "torch-2"
 
 def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     """Return the models for a device under a software profile, by family; often none."""
-    name = SIBLINGS.get(sheet.name, sheet.name)
-    if software != SOFTWARE or sheet.tf32 or name not in KNOWN:
+    if software != SOFTWARE or sheet.tf32:
         return {}
-    device = hardware(sheet)
-    families = learned_families()
-    return {f: _predictor(families[f], device, name) for f in shipped()}
+    families = (learned_families()[name] for name in shipped())
+    return {f.name: _predictor(f, sheet) for f in families if f.campaign.answers(sheet)}
 
 
-def _measured(family: str, device: str) -> bool:
+def _measured(family: LearnedFamily, device: str) -> bool:
     """Return whether a family was measured on a device: convolutions were on three only."""
-    return device in load_shipped(family).made.get("devices", KNOWN)
+    campaign = family.campaign
+    devices = load_shipped(family.name).made.get("devices", campaign.known)
+    return device in devices or bool(campaign.targets)
 
 
-def _predictor(family: LearnedFamily, device: Hardware, name: str) -> Predictor:
+def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
+    device, card = family.campaign.hardware([sheet]), family.campaign.card(sheet)
 
     def ask(sizes: Mapping[str, float | str]) -> Answer | None:
-        found = family.query(sizes) if sizes.get("dtype") == "f32" else None
-        if found is None or not _measured(family.name, name):
+        known = sizes.get("dtype") in family.campaign.dtypes
+        found = family.query({"card": card, **sizes}) if known else None
+        if found is None or not _measured(family, card):
             return None
         return _answer(load_shipped(family.name), device, found)
 

@@ -71,7 +71,7 @@ def price(
     pins = graph.settings.get("pinned") is True if pinned is None else pinned
     lookups = indices_of(graph) if indices is None else indices
     profile = software_profile(software)
-    peers = peers_of(graph, sheet.name)
+    peers = peers_of(graph, sheet.card)
     machine = Machine(sheet, profile, mode, pins, learned or {}, lookups, correct, peers)
     pricer = _Pricer(machine, sparse_values(graph), fbgemm_lookups(graph), measured)
     for op in graph.ops:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,9 @@ from numpy.typing import NDArray
 
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
-from costmodels.learnable.hardware import (
-    KNOWN,
-    THROTTLED,
-    Hardware,
-    datasheet_only,
-    figures,
-    hardware,
-)
+from costmodels.learnable.hardware import Hardware, datasheet_only, figures
 from costmodels.learnable.launch import Flags, Launches
-from costmodels.learnable.measurements import Measurements, read_measurements
+from costmodels.learnable.measurements import Measurements
 from costmodels.learnable.settings import Settings
 from costmodels.learned.weights import Weights
 from costmodels.training.score import LONG, judge, launch_columns
@@ -31,16 +24,17 @@ from costmodels.training.train import Rows, fit
 def read(family: str, folder: str | Path) -> tuple[Measurements, Hardware]:
     """Return a family's measurements and the device of each row."""
     declared = learned_families()[family]
-    data = read_measurements(folder, family, declared.ops, declared.sizes)
+    data = declared.campaign.read(Path(folder), family, declared.ops, declared.sizes)
     return data, devices_of(data)
 
 
 def devices_of(data: Measurements, *, unseen: tuple[str, ...] = ()) -> Hardware:
     """Return the device of each row; those in ``unseen`` by their datasheet alone."""
+    campaign = learned_families()[data.name].campaign
     sheets = [load_device(name) for name in data.devices]
     sheets = [datasheet_only(s) if s.name in unseen else s for s in sheets]
-    found = hardware(*sheets)
-    for column, name in zip(found.known, KNOWN, strict=True):
+    found = campaign.hardware(sheets)
+    for column, name in zip(found.known, campaign.known, strict=True):
         if name in unseen:
             column[:] = 0
     return found.rows(data.device)
@@ -83,15 +77,17 @@ def learn(
         allowed &= ~data.of(name)
     inputs = declared.inputs(data.sizes, device)
     before, hidden = launch_columns(data, found)
-    throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in THROTTLED])
+    slow = declared.campaign.throttled
+    throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in slow])
+    taken = _repeated(data, allowed, declared.campaign.repeat)
     rows = Rows(
-        inputs.where(allowed),
-        data.times[allowed],
-        before[allowed],
-        hidden[allowed],
-        data.op[allowed],
-        _shapes(data)[allowed],
-        ~throttled[allowed],
+        inputs.where(taken),
+        data.times[taken],
+        before[taken],
+        hidden[taken],
+        data.op[taken],
+        _shapes(data, declared.campaign.pairs)[taken],
+        ~throttled[taken],
     )
     weights = fit(declared, rows, settings, progress)
     made = {
@@ -99,7 +95,7 @@ def learn(
         "without": list(unseen),
         "rows": int(allowed.sum()),
         "devices": [name for name in data.devices if name not in unseen],
-        "data": {f"kernels/{family}.csv.gz": data.sha256},
+        "data": {data.source: data.sha256},
         "sheets": {name: figures(load_device(name)) for name in data.devices},
         "versions": _versions(),
     }
@@ -108,9 +104,18 @@ def learn(
     return replace(finished, made={**made, "held_out_pct": held})
 
 
-def _shapes(data: Measurements) -> NDArray[np.int64]:
-    """Number the combinations of sizes in the order of their values."""
-    return np.unique(data.shapes(), axis=0, return_inverse=True)[1].reshape(-1)
+def _shapes(data: Measurements, pairs: tuple[str, ...]) -> NDArray[np.int64]:
+    """Number the combinations of sizes, all or some, in the order of their values."""
+    sizes = np.stack([data.sizes[name] for name in pairs], 1) if pairs else data.shapes()
+    return np.unique(sizes, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def _repeated(
+    data: Measurements, allowed: NDArray[np.bool_], repeat: Mapping[str, int]
+) -> NDArray[np.intp]:
+    """Return the places of rows to train on, those of some ops several times."""
+    often = np.asarray([repeat.get(op, 1) for op in data.ops])[data.op]
+    return np.repeat(np.arange(len(data.times)), np.where(allowed, often, 0))
 
 
 def held_out(weights: Weights, data: Measurements, device: Hardware) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodels.learnable.hardware import KNOWN, THROTTLED
+from costmodels.families import learned_families
 from costmodels.learnable.launch import Flags
 from costmodels.learnable.measurements import Measurements
 from costmodels.learnable.settings import Architecture, Settings
@@ -69,8 +69,12 @@ def experiments(
     """
     data, device = read(family, folder)
     settings = short(settings)
-    apart = [name for name in KNOWN if name in data.devices and name not in THROTTLED]
-    models = {n: learn(family, folder, settings, unseen=(n,), progress=progress) for n in apart}
+    groups = learned_families()[family].campaign.apart
+    apart = {group[0]: group for group in groups if group[0] in data.devices}
+    models = {
+        name: learn(family, folder, settings, unseen=group, progress=progress)
+        for name, group in apart.items()
+    }
     errors = {n: _by_op(_strange(m, data, n), data.of(n)) for n, m in models.items()}
     found = {}
     for name, model in models.items():
@@ -102,8 +106,8 @@ def _strangeness(devices: Sequence[Sequence[NDArray[np.float64]]]) -> float:
 
 
 def _by_op(judged: Judged, rows: Flags) -> list[NDArray[np.float64]]:
-    """Return absolute log errors by op."""
-    ops = range(len(judged.data.ops))
+    """Return absolute log errors by op, of ops that other devices were measured for."""
+    ops = [op for op in range(len(judged.data.ops)) if (~rows & (judged.data.op == op)).any()]
     found = [_log_errors(judged, rows & (judged.data.op == op)) for op in ops]
     return [errors for errors in found if errors.size]
 

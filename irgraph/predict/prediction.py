@@ -106,7 +106,7 @@ class Prediction:
         return {
             "model": self.priced.graph.name,
             "dims": dict(self.priced.graph.dims),
-            "device": {"name": self.sheet.name, "tf32": self.sheet.tf32},
+            "device": _device(self.sheet),
             "host": self.host.name,
             "software": self.options.software,
             "accounting": self.timeline.accounting,
@@ -155,6 +155,10 @@ def predict(
     used = measured_times(priced, name, chosen.uses_measured)
     chosen = replace(chosen, device=name)
     return Prediction(priced, timeline, critical_path(timeline), sheet, host, chosen, used)
+
+
+def _device(sheet: DeviceFacts) -> dict[str, Any]:
+    return {"name": sheet.name, "clock_mhz": sheet.clock, "tf32": sheet.tf32}
 
 
 def device_of(*graphs: Graph) -> str:

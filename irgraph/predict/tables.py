@@ -72,7 +72,8 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     table.add_row("peak memory", _memory(summary["memory"]))
     table.add_row("of that", _kinds(summary["memory"]))
     device = summary["device"]
-    table.add_row("device", f"{device['name']}, TF32 {'on' if device['tf32'] else 'off'}")
+    runs = f"{device['name']}, {device['clock_mhz']:.0f} MHz"
+    table.add_row("device", f"{runs}, TF32 {'on' if device['tf32'] else 'off'}")
     table.add_row("host", summary["host"])
     table.add_row("software, accounting", f"{summary['software']}, {summary['accounting']}")
     shares = ", ".join(f"{share:.1%} {by}" for by, share in summary["coverage"].items())

@@ -77,7 +77,7 @@ def test_tf32_is_off_as_torch_has_it() -> None:
 
 
 def test_the_peak_follows_the_clock_at_which_the_card_ran() -> None:
-    sheet = load_device("v100")
+    sheet = load_device("v100@1297")
     assert sheet.peak("f32") == (pytest.approx(15700 * 1297 / 1530), False)
     assert sheet.peak("f16")[1] is True
     assert sheet.peak("bf16") == sheet.peak("f32")  # no matrix units for it: the plain cores
@@ -262,3 +262,24 @@ def test_products_of_eight_bits_run_on_matrix_units_where_a_card_has_them() -> N
 def test_products_in_float32_run_on_matrix_units_that_take_it() -> None:
     assert load_device("mi250").peak("f32") == (pytest.approx(45300), True)
     assert load_device("mi300x").convolution_dtype == "f32"
+
+
+def test_a_card_runs_at_stock_clocks_unless_one_is_locked() -> None:
+    stock, locked = load_device("v100"), load_device("V100@1297")
+    assert (stock.clock, locked.clock) == (1530, 1297)
+    assert (locked.name, locked.card) == ("V100-SXM2-16GB@1297", stock.name)
+    assert locked.peak("f32")[0] == pytest.approx(15700 * 1297 / 1530)
+    assert locked.bandwidth == stock.bandwidth
+
+
+@pytest.mark.parametrize("mhz", ["1531", "0"])
+def test_a_clock_that_a_card_does_not_have_is_refused(mhz: str) -> None:
+    with pytest.raises(IrgraphError, match=rf"cannot run at {mhz} MHz: its boost clock is 1530"):
+        load_device(f"v100@{mhz}")
+
+
+def test_what_large_products_reach_is_a_share_of_the_datasheets_peak() -> None:
+    assert load_device("l4").reached("f32") == pytest.approx(10660 / 30300)
+    assert load_device("t4").reached("f16") == pytest.approx(42710 / 65000)
+    assert load_device("v100").reached("f32") is None  # another benchmark, of 64 lanes
+    assert load_device("b300").reached("bf16") is None  # nobody measured

@@ -60,6 +60,16 @@ def test_one_layer_stands_for_all() -> None:
     assert work[0] == Work("gemm", "linear", (1.0, 32.0, 128.0, 64.0), 12)
 
 
+def test_ops_of_opt_are_those_of_its_layers() -> None:
+    named = [{**row, "Name": row["Name"].replace("_h_0_", "_decoder_layers_0_")} for row in OPS]
+    assert model_work(named, 12) == model_work(OPS, 12)
+
+
+def test_a_model_without_named_layers_is_refused() -> None:
+    with pytest.raises(IrgraphError, match="no op of a first layer among 5 ops of 12 layers"):
+        model_work([{**row, "Name": "fc"} for row in OPS], 12)
+
+
 def test_a_small_operand_is_no_tensor_of_its_own() -> None:
     row = {**OPS[3], "InputShapes": "[(32, 128), (1, 128)]"}
     assert model_work([row], 1)[0].op == "mulu"

@@ -18,7 +18,7 @@ def tensor(name: str, *shape: int, dtype: str = "f32", device: str = "gpu0") -> 
     return Tensor(name, dtype, shape, f"b_{name}", device=device)
 
 
-def machine(device: str = "v100", software: str = NEW, mode: str = "corrected") -> Machine:
+def machine(device: str = "v100@1297", software: str = NEW, mode: str = "corrected") -> Machine:
     """Return a machine with a shipped sheet."""
     return Machine(load_device(device), software_profile(software), mode)
 

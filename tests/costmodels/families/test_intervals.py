@@ -32,7 +32,7 @@ def test_nine_of_ten_traced_kernels_lie_inside(
 ) -> None:
     off = []
     for (_, model), traced in measured(data_dir / TRACE).items():
-        predicted = predictions(model, "corrected", "torch-1.10-cuda-11.3", "v100", None)
+        predicted = predictions(model, "corrected", "torch-1.10-cuda-11.3", "v100@1297", None)
         for label in labels:
             times = [time for name, time in traced if name == label]
             for time, (expected, _) in zip(times, predicted[label], strict=True):

@@ -70,6 +70,20 @@ def test_only_unary_ops_are_asked_of_the_elementwise_model() -> None:
     assert told and told.time == pytest.approx(21.4, rel=0.1)
 
 
+def test_a_scalar_operand_is_that_of_the_measured_op() -> None:
+    """By formula ``pow`` is 10 % short on P100, where its arithmetic shows."""
+    text = MODEL.replace(
+        "aten.linear(%x, %w) : f32[2048, 1024]", "aten.pow(%x, 3) : f32[2048, 512]"
+    )
+    sheet = load_device("p100")
+    (kernel,) = price(graph := parse(text), sheet, learned=predictors(sheet, "torch-2")).of(
+        graph.ops[0]
+    )
+    assert kernel.by == "learned"
+    (formula,) = price(graph, sheet).of(graph.ops[0])
+    assert kernel.time > 1.02 * formula.time
+
+
 def test_only_forward_softmax_is_known() -> None:
     ask = predictors(load_device("v100"), "torch-2")["softmax"]
     sizes = {"rows": 512, "cols": 512, "dtype": "f32"}

@@ -1,0 +1,153 @@
+"""The trained model of products on matrix units; ``gemm`` asks it in 16 bits, fp8 and tf32.
+
+Each way of measuring is an op: NVIDIA's sweep in bf16 and in fp8 (where the time includes rounding
+the activation), layers of running transformers in f16, XLA's tables, and DeepBench's layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from costmodels.formulas.machine import Rule
+from costmodels.learnable.campaign import Campaign
+from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.hardware import CORES, Floats, Hardware
+from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
+from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
+from costmodels.learnable.settings import Architecture, Settings
+from costmodels.learnable.unit_tiles import tiling
+
+SOURCE = "trained on published products in bf16, f16 and fp8 on cards with matrix units"
+
+RULES: dict[str, Rule] = {}
+
+OPS = ("sweep", "sweep_f8", "layer", "xla", "xla_tf32", "volta_nn", "volta_nt", "volta_tn")
+SIZES = ("batch", "m", "n", "k")
+
+CARDS = (
+    "A100-SXM4-80GB", "H100-80GB-HBM3", "H200", "B200", "GB200", "B300", "GB300",
+    "RTX-PRO-6000-Blackwell-Server-Edition", "A40", "V100-SXM2-16GB", "T4",
+)  # fmt: skip
+
+START = np.float32(2)
+"""Microseconds of the shortest kernels of the sweep (1.6 to 2.5)."""
+
+KINDS = max(CORES.values()) + 1
+
+
+def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
+    """Return inputs of products (batch, m, k) x (k, n) on matrix units."""
+    batch, m, n, k = (sizes[name] for name in SIZES)
+    op = sizes["op"].astype(np.intp)
+    peak = _peak(op, device)
+    tiles = tiling(batch, m, n, k, peak, np.broadcast_to(device.sms, m.shape))
+    weights, rows, results = _bytes(op, batch, m, n, k)
+    nbytes = weights + rows + results
+    memory = nbytes / (device.bandwidth * np.float32(1e3))
+    compute = 2 * batch * m * n * k / (peak * np.float32(1e3))
+    base = np.maximum(tiles.time, memory) + START
+    columns = [np.clip(log2(tiles.time / memory), -6, 6), np.clip(log2(compute / memory), -8, 8)]
+    columns += [settling(part / device.l2) for part in (nbytes, weights, rows, results)]
+    columns += [settling(base / START), settling(compute / 2), settling(memory / 2)]
+    columns += [np.clip(log2(tiles.rounds / tiles.share), 0, 6), settling(tiles.rounds)]
+    columns += [log2(tiles.parts), np.clip(log2(tiles.rival / tiles.time), 0, 3), settling(k / 512)]
+    columns += [log2(weights / nbytes), log2(results / nbytes)]
+    columns += [(op == number).astype(np.float32) for number in range(len(OPS))]
+    columns += [(device.core == number).astype(np.float32) for number in range(1, KINDS)]
+    personal = [*tiles.menu, log2(tiles.rows), log2(tiles.columns), log2(batch)]
+    for side in (m, n, k):
+        personal += [np.clip(log2(side), 0, 16), settling(side / 1024)]
+        personal += multiples(side, 8, 16, 64, 128, 256)
+    personal += [(m <= rows).astype(np.float32) for rows in (1, 2, 4, 8, 16, 32, 64, 128)]
+    personal += [log2(peak / device.bandwidth) - 8, log2(device.sms / 100), log2(device.l2 / 2**26)]
+    return Inputs(base, columns, personal, log2(2 * batch * m * n * k), device.known)
+
+
+def _peak(op: np.ndarray, device: Hardware) -> Floats:
+    """Return the peak of the units that each op computes on, GFLOP/s."""
+    kinds = [
+        device.units8 if o == "sweep_f8" else device.units32 if o == "xla_tf32" else device.units
+        for o in OPS
+    ]
+    return np.asarray(np.choose(op, kinds), np.float32)
+
+
+def _bytes(
+    op: np.ndarray, batch: Floats, m: Floats, n: Floats, k: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return the bytes of weights, rows and results; rows of fp8 are rounded from bf16 first."""
+    eight = op == OPS.index("sweep_f8")
+    plain = np.where(op == OPS.index("xla_tf32"), np.float32(4), np.float32(2))
+    weights = batch * n * k * np.where(eight, np.float32(1), plain)
+    rows = batch * m * k * np.where(eight, np.float32(4), plain)
+    return weights, rows, batch * m * n * plain
+
+
+BATCHED, OTHER_LAYOUT = 0.15, 0.1
+"""Half a 90 % interval of log errors that is added for batched products, of which few were
+measured, and for layouts that were not: on V100 the layouts differ by that much."""
+
+LAYERS = ("A100-SXM4-80GB", "H100-80GB-HBM3", "A40")
+"""Cards on which layers in f16 were measured."""
+
+
+def _query(asked: Mapping[str, float | str]) -> Query | None:
+    """Return a product, one row or many; ``layout`` is as in ``Product``."""
+    sizes = {name: float(asked[name]) for name in SIZES}
+    if min(sizes["n"], sizes["k"]) < 8:
+        return None
+    layout = str(asked.get("layout", "tn"))
+    doubt = BATCHED if sizes["batch"] > 1 else 0.0
+    op = _op(str(asked["dtype"]), str(asked.get("card", "")))
+    if op == "volta":
+        return Query(f"volta_{layout}", sizes, doubt) if layout != "tt" else None
+    return Query(op, sizes, doubt + (0.0 if layout == "tn" else OTHER_LAYOUT))
+
+
+def _op(dtype: str, card: str) -> str:
+    """Return how products of a type were measured on a card."""
+    if dtype == "f16":
+        old = card in ("V100-SXM2-16GB", "T4")
+        return "volta" if old else "layer" if card in LAYERS else "sweep"
+    return {"f8e4m3": "sweep_f8", "tf32": "xla_tf32"}.get(dtype, "sweep")
+
+
+def _sizes(row: Row) -> tuple[str | float, ...]:
+    return row.get("batch") or 1.0, row["m"], row["n"], row["k"]
+
+
+LEARNED = LearnedFamily(
+    "gemm_units",
+    OPS,
+    SIZES,
+    _inputs,
+    _query,
+    Settings(steps=8000, batch=1024, refit=False, architecture=Architecture(128, 3, 2)),
+    campaign=Campaign(
+        CARDS,
+        VARIANTS,
+        ("V100-SXM2-16GB", "T4", "A40"),
+        GROUPS,
+        reader(
+            Table("gemm_bf16", lambda row: "sweep", _sizes),
+            Table("gemm_fp8", lambda row: "sweep_f8", _sizes),
+            Table("gemm_layers_f16", lambda row: "layer", _sizes),
+            Table(
+                "gemm_batched_xla_h100",
+                lambda row: "xla_tf32" if row["dtype"] == "tf32" else "xla",
+                _sizes,
+            ),
+            Table(
+                "gemm_layouts_deepbench",
+                lambda row: f"volta_{row['layout']}" if row["dtype"] == "f16" else "",
+                lambda row: (1.0, row["rows"], row["cols"], row["depth"]),
+            ),
+        ),
+        ("n", "k"),
+        {"xla": 8, "xla_tf32": 8, "volta_nn": 20, "volta_nt": 40, "volta_tn": 20},
+        ("bf16", "f16", "f8e4m3", "tf32"),
+        UNITS,
+    ),
+)

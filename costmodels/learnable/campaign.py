@@ -1,0 +1,59 @@
+"""Campaigns of measurements: which cards were measured, and how their tables are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.learnable.hardware import KNOWN, SIBLINGS, THROTTLED, Hardware, hardware
+from costmodels.learnable.measurements import Measurements, read_measurements
+
+Reader: TypeAlias = Callable[[Path, str, "tuple[str, ...]", "tuple[str, ...]"], Measurements]
+"""From a folder, a family's name, its ops and its sizes to measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Measurements that were taken in one way on some cards.
+
+    Attributes:
+        known: the cards, in the order of their indicators.
+        siblings: cards that count as one of them.
+        throttled: those from which nothing is concluded for other cards.
+        apart: cards that are left out of training together, to see what another card would get.
+        read: how a family's table is read.
+        pairs: sizes that tell which rows are kept aside together; none: all sizes.
+        repeat: how often the rows of an op of few rows count in training.
+        dtypes: types of tensors whose kernels were measured.
+        targets: what cards are compiled for (``DeviceSheet.target``) that a model answers for
+            without having seen them; none: for known cards alone.
+    """
+
+    known: tuple[str, ...] = KNOWN
+    siblings: Mapping[str, str] = field(default_factory=lambda: SIBLINGS)
+    throttled: tuple[str, ...] = THROTTLED
+    apart: tuple[tuple[str, ...], ...] = tuple((n,) for n in KNOWN if n not in THROTTLED)
+    read: Reader = read_measurements
+    pairs: tuple[str, ...] = ()
+    repeat: Mapping[str, int] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("f32",)
+    targets: tuple[str, ...] = ()
+
+    def card(self, sheet: DeviceSheet) -> str:
+        """Return the card of training that a sheet counts as, or its own name."""
+        return self.siblings.get(sheet.card, sheet.card)
+
+    def answers(self, sheet: DeviceSheet) -> bool:
+        """Return whether models may be asked about a card."""
+        return self.card(sheet) in self.known or sheet.target in self.targets
+
+    def hardware(self, sheets: Sequence[DeviceSheet], *, unseen: bool = False) -> Hardware:
+        """Return the properties of devices, one row a sheet."""
+        return hardware(*sheets, unseen=unseen, known=self.known, siblings=self.siblings)
+
+
+SINGLE = Campaign()
+"""Kernels in float32 that NeuSight published."""

@@ -1,0 +1,126 @@
+"""Tables of kernels on today's cards, below ``modern/`` of the folder of measurements.
+
+Collected from NVIDIA's aiconfigurator (Apache-2.0), Microsoft's Vidur (MIT), XLA and Baidu's
+DeepBench (Apache-2.0). Each table was measured in a way of its own, and they differ by more than
+their noise: ops of a family stand for a way of measuring, too.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from costmodels.learnable.campaign import Reader
+from costmodels.learnable.measurements import Measurements
+from irgraph.diagnostics import Place, fail
+
+BOARDS = {
+    "A100-80GB": "A100-SXM4-80GB",
+    "H100-80GB": "H100-80GB-HBM3",
+    "H100 (sm_90)": "H100-80GB-HBM3",
+    "V100-SXM2 (DGX-1)": "V100-SXM2-16GB",
+    "RTX-PRO-6000": "RTX-PRO-6000-Blackwell-Server-Edition",
+}
+"""Sheets of cards that the tables call otherwise."""
+
+VARIANTS = {
+    "A100-SXM4-40GB": "A100-SXM4-80GB",
+    "GH200-480GB": "H100-80GB-HBM3",
+    "V100-SXM2-32GB": "V100-SXM2-16GB",
+}
+"""Cards with the chip and the power of a measured one."""
+
+UNITS = ("sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120")
+"""Targets with matrix units that models may be asked about without having seen the card."""
+
+GROUPS = (
+    ("A100-SXM4-80GB",),
+    ("H100-80GB-HBM3", "H200"),
+    ("B200", "GB200", "B300", "GB300"),
+)
+"""Near copies of each other: left out together to see what another card would get."""
+
+Row: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table: its name, and what a row's op and sizes are; rows without an op are left out."""
+
+    name: str
+    op: Callable[[Row], str]
+    sizes: Callable[[Row], Sequence[str | float]]
+
+
+def reader(*tables: Table) -> Reader:
+    """Return what joins tables as the measurements of one family."""
+
+    def read(folder: Path, name: str, ops: tuple[str, ...], sizes: tuple[str, ...]) -> Measurements:
+        found, digests = [], []
+        for table in tables:
+            path = folder / "modern" / f"{table.name}.csv.gz"
+            digests.append(_digest(path))
+            found += list(_rows(path, table, ops))
+        return _joined(found, name, ops, sizes, digests, [table.name for table in tables])
+
+    return read
+
+
+_Found: TypeAlias = tuple[int, str, Sequence[float], float, bool, bool]
+
+
+def _rows(path: Path, table: Table, ops: tuple[str, ...]) -> Iterator[_Found]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
+        try:
+            for row in csv.DictReader(lines):
+                op = table.op(row)
+                if op in ops:
+                    card = BOARDS.get(row["device"], row["device"])
+                    sizes = [float(size) for size in table.sizes(row)]
+                    held = row["split"] != "train", row.get("held") == "group"
+                    yield ops.index(op), card, sizes, float(row["time_us"]), *held
+        except (KeyError, ValueError) as error:
+            raise fail(f"measurements lack or spoil a column: {error}", Place(str(path))) from None
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None
+
+
+def _joined(
+    found: Sequence[_Found],
+    name: str,
+    ops: tuple[str, ...],
+    sizes: tuple[str, ...],
+    digests: Sequence[str],
+    tables: Sequence[str],
+) -> Measurements:
+    op, card, values, times, dev, apart = zip(*found, strict=True)
+    columns = dict(zip(sizes, np.asarray(values, np.float32).T, strict=True))
+    devices = tuple(sorted(set(card)))
+    places = {device: place for place, device in enumerate(devices)}
+    count = len(found)
+    return Measurements(
+        name,
+        ops,
+        {**columns, "op": np.asarray(op, np.float32)},
+        devices,
+        np.asarray([places[device] for device in card], np.intp),
+        np.asarray(times, np.float32),
+        np.asarray(dev),
+        np.full(count, ""),
+        np.zeros(count, np.float32),
+        hashlib.sha256("".join(digests).encode()).hexdigest() if len(digests) > 1 else digests[0],
+        " + ".join(f"modern/{table}.csv.gz" for table in tables),
+        np.asarray(apart),
+    )
