@@ -11,10 +11,24 @@ import sys
 import tempfile
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from irgraph.diagnostics import IrgraphError, Place, fail
 
+if TYPE_CHECKING:
+    import zipfile
+
 GZIP_MAGIC = b"\x1f\x8b"
+
+RATIO, FREE = 200, 64 << 20
+"""Text shrinks to a tenth or a thirtieth: what grows more than 200 times, and beyond 64 MiB, was
+made to fill the memory."""
+
+MOST = 1 << 30
+"""Bytes that one file may unpack to where it is held as a whole."""
+
+LIMIT = "IRGRAPH_UNPACK_LIMIT"
+"""The environment variable that raises both limits: a number of bytes."""
 
 
 def write_atomic(path: str | Path, content: str | bytes) -> None:
@@ -86,16 +100,74 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def unpack(data: bytes, source: str) -> bytes:
-    """Return the content of a gzip file, told by its first bytes; other bytes as they are."""
+    """Return the content of a gzip file, told by its first bytes; other bytes as they are.
+
+    Raises ``IrgraphError`` where it is damaged or unpacks to more than is allowed.
+    """
     if not data.startswith(GZIP_MAGIC):
         return data
+    growth, parts = Growth(source, MOST), []
+    rest = data
     try:
-        return gzip.decompress(data)
-    except EOFError:
-        message = f"the gzip file is cut off after {len(data)} bytes"
-    except (OSError, zlib.error) as error:
+        while rest:
+            engine = zlib.decompressobj(31)
+            while not engine.eof:
+                part = engine.decompress(rest, 1 << 20)
+                rest = engine.unconsumed_tail
+                if not part and not rest:
+                    break
+                growth.add(len(data), len(part))
+                parts.append(part)
+            if not engine.eof:
+                message = f"the gzip file is cut off after {len(data)} bytes"
+                raise fail(message, Place(source), hint="copy or record it again")
+            rest = engine.unused_data.lstrip(b"\0")
+    except zlib.error as error:
         message = f"the gzip file is damaged: {error}"
-    raise fail(message, Place(source), hint="copy or record it again")
+        raise fail(message, Place(source), hint="copy or record it again") from None
+    return b"".join(parts)
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return one file of a zip archive.
+
+    Raises ``KeyError`` where there is none, ``IrgraphError`` where it unpacks to more than is
+    allowed.
+    """
+    info = archive.getinfo(name)
+    growth = Growth(archive.filename or name, MOST)
+    with archive.open(info) as member:
+        parts = []
+        while part := member.read(1 << 20):
+            growth.add(info.compress_size, len(part))
+            parts.append(part)
+    return b"".join(parts)
+
+
+class Growth:
+    """Counts what a packed file unpacks to, and stops where it is more than is allowed.
+
+    Args:
+        source: the file's name in messages.
+        most: bytes that it may unpack to; no limit but the ratio where it is not held as a whole.
+    """
+
+    def __init__(self, source: str, most: float = float("inf")) -> None:
+        raised = os.environ.get(LIMIT, "")
+        self._raised = int(raised) if raised.isdecimal() and len(raised) < 19 else 0
+        self._source, self._most, self._total = source, max(most, self._raised), 0
+
+    def add(self, packed: int, unpacked: int) -> None:
+        """Count a part; ``packed`` are the bytes that all parts up to it come from.
+
+        Raises ``IrgraphError`` where the total is above the limits.
+        """
+        self._total += unpacked
+        allowed = min(max(FREE, RATIO * packed, self._raised), self._most)
+        if self._total > allowed:
+            message = f"{packed:,} packed bytes hold more than {allowed:,.0f} bytes of content"
+            hint = f"if you trust the file, set {LIMIT} to the bytes that it may have"
+            raise fail(message, Place(self._source), hint=hint)
 
 
 def read_text(path: str | Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.files import read_bytes, read_text, write_atomic
+from irgraph.files import LIMIT, read_bytes, read_text, write_atomic
 from irgraph.text import IrgraphError
 
 
@@ -90,3 +90,20 @@ def test_what_is_packed_already_is_not_packed_again(tmp_path: Path) -> None:
     path = tmp_path / "x.gz"
     write_atomic(path, gzip.compress(b"once"))
     assert gzip.decompress(path.read_bytes()) == b"once"
+
+
+def test_a_file_that_was_made_to_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.ir.gz"
+    path.write_bytes(gzip.compress(bytes(80 << 20)))
+    with pytest.raises(IrgraphError, match="packed bytes hold more than 67,108,864 bytes"):
+        read_bytes(path)
+    monkeypatch.setenv(LIMIT, str(100 << 20))
+    assert len(read_bytes(path)) == 80 << 20
+
+
+def test_members_of_a_gzip_file_follow_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "two.gz"
+    path.write_bytes(gzip.compress(b"one ") + gzip.compress(b"two") + bytes(7))
+    assert read_bytes(path) == b"one two"

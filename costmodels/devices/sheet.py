@@ -232,12 +232,16 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         }
 
 
+LEAST, MOST = 1e-6, 1e15
+"""No figure of a device is beyond these, whatever its unit."""
+
+
 def read_sheet(text: str, source: str) -> DeviceSheet:
     """Return the sheet of a JSON text. Raises ``IrgraphError`` with the field at fault."""
     place = Place(source)
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise fail(f"device sheet is not JSON: {error}", place) from None
     _check_fields(raw, DeviceSheet, "", place)
     try:
@@ -276,8 +280,13 @@ def _check_values(sheet: DeviceSheet, place: Place) -> None:
     for name in DeviceSheet.__struct_fields__:
         value = getattr(sheet, name)
         numbers = (value.datasheet, value.measured) if isinstance(value, Figure) else (value,)
-        if any(isinstance(n, int | float) and n <= 0 and n is not False for n in numbers):
-            raise fail(f"device sheet: {name} must be above zero", place)
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                continue
+            if number <= 0:
+                raise fail(f"device sheet: {name} must be above zero", place)
+            if not LEAST <= number <= MOST:
+                raise fail(f"device sheet: {name} must be within {LEAST:g} and {MOST:g}", place)
 
 
 def _words(message: str) -> str:

@@ -142,7 +142,7 @@ def _from_file(path: Path) -> list[Rule]:
     place = Place(str(path))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise fail(f"cannot read how tables are looked up: {error}", place, exit_code=2) from None
     if not isinstance(content, dict):
         raise fail("not an object from tables' names to distributions", place, exit_code=2)

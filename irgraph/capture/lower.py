@@ -78,6 +78,7 @@ def lower_file(
     step: int | None = None,
     kineto: str | Path | None = None,
     dims: Mapping[str, int] | None = None,
+    trust: bool = False,
 ) -> Capture:
     """Lower a file, whatever it is called: a trace, a model of another tool, a recording's folder.
 
@@ -87,6 +88,7 @@ def lower_file(
         step: which step of a trace of several; by default the last complete one.
         kineto: the Kineto trace of the steps of an execution trace, for measured times.
         dims: sizes of the open dimensions of a model of another tool, by name.
+        trust: let torch read a program whose file may run code; nothing else needs it.
 
     Raises:
         IrgraphError: no front end recognises the file, it cannot be used, or an option does not
@@ -96,7 +98,9 @@ def lower_file(
         found = next((f for f in front_ends() if f.recognises(source)), None)
         if found is None:
             raise _unrecognised(source)
-        options: dict[str, object] = {"step": step, "kineto": kineto, "dims": dims or None}
+        options: dict[str, object] = {
+            "step": step, "kineto": kineto, "dims": dims or None, "trust": trust or None,
+        }  # fmt: skip
         given = {option: value for option, value in options.items() if value is not None}
         for option in given.keys() - inspect.signature(found.lower).parameters.keys():
             message = f"{found.name} takes no {option.removesuffix('s')}: {found.reason}"

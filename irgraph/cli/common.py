@@ -175,9 +175,9 @@ def finite(value: float | None) -> float | None:
 
 def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
     """Print a value as JSON."""
-    import json
+    from irgraph.diagnostics import json_text
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
 
 
 def console(*, error: bool = False) -> Console:
@@ -205,7 +205,9 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 def say(message: str) -> None:
     """Print a message to standard error."""
-    sys.stderr.write(message + "\n")
+    from irgraph.diagnostics import visible
+
+    sys.stderr.write(visible(message) + "\n")
 
 
 def tell(captured: Capture) -> None:

@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from irgraph.cli.group import Group
+from irgraph.diagnostics import visible
 
 if TYPE_CHECKING:
     from irgraph.diagnostics import IrgraphError
@@ -77,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return 0
     except OSError as error:
-        sys.stderr.write(f"irgraph: {error.filename or 'output'}: {error.strerror or error}\n")
+        where = error.filename or "output"
+        sys.stderr.write(visible(f"irgraph: {where}: {error.strerror or error}\n"))
         _drop_output()
         return 4
     except (KeyboardInterrupt, typer.Abort):
@@ -108,8 +110,8 @@ def _defect(error: Exception) -> int:
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(
-        f"irgraph: internal error: {type(error).__name__}: {error}{where}\n"
-        "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
+        visible(f"irgraph: internal error: {type(error).__name__}: {error}{where}\n")
+        + "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
     )
     if os.environ.get("IRGRAPH_DEBUG"):
         raise error

@@ -205,11 +205,15 @@ def host_rows() -> list[dict[str, str]]:
     ]
 
 
+MOST = 1e12
+"""Microseconds that no call takes: eleven days."""
+
+
 def _decode(data: bytes, source: str) -> HostFile:
     place = Place(source)
     try:
         version = msgspec.json.decode(data, type=_Version).format
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise fail(f"not a host table: {error}", place) from error
     if version > FORMAT:
         raise fail(
@@ -217,11 +221,11 @@ def _decode(data: bytes, source: str) -> HostFile:
         )
     try:
         file = msgspec.json.decode(data, type=HostFile)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise fail(f"wrong field in a host table: {error}", place) from error
-    negative = next(_negative(file), "")
-    if negative:
-        raise fail(f"negative time in a host table: {negative}", place)
+    wrong = next(_impossible(file), "")
+    if wrong:
+        raise fail(f"a time below 0 or above {MOST:g} us in a host table: {wrong}", place)
     return file
 
 
@@ -229,12 +233,12 @@ class _Version(msgspec.Struct):
     format: int
 
 
-def _negative(file: HostFile) -> Iterator[str]:
-    if file.t1.mean < 0:
+def _impossible(file: HostFile) -> Iterator[str]:
+    if not 0 <= file.t1.mean <= MOST:
         yield "T1"
-    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if stat.mean < 0)
+    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not 0 <= stat.mean <= MOST)
     for name, entry in file.ops.items():
         for kind in ("t2", "t3", "t5", "whole"):
             stat = getattr(entry, kind)
-            if stat is not None and stat.mean < 0:
+            if stat is not None and not 0 <= stat.mean <= MOST:
                 yield f"{kind.replace('t', 'T')} of {name}"

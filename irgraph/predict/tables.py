@@ -64,7 +64,7 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
         error = summary["step_time_us"] / measured - 1
         table.add_row("step time, measured", f"{time_text(measured)}, error {error:+.1%}")
     for text in summary["warnings"]:
-        table.add_row("[bold red]WARNING[/]", text)
+        table.add_row("WARNING", text, style="bold red")
     table.add_row("GPU active", time_text(summary["gpu_active_us"]))
     table.add_row("GPU idle", time_text(summary["gpu_idle_us"]))
     table.add_row("GPU utilization", f"{summary['gpu_utilization']:.1%}")

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from rich.console import Console
+
+from irgraph.diagnostics import visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 class PlainConsole(Console):
-    """A console that leaves closed pipes to the command line's error handling."""
+    """A console that shows text as it is, and leaves closed pipes to the command line.
+
+    Names from files are neither markup nor emoji, nor do they steer the terminal.
+    """
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  (those of rich)
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401
+        """Return the text of a cell or title with control characters spelt out."""
+        return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Raise ``BrokenPipeError`` instead of exiting."""

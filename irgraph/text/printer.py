@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 
+from irgraph.diagnostics import json_text
 from irgraph.ir.graph import FORMAT, Graph
 from irgraph.ir.op import Note, Op, Result, Value, is_call_name
 from irgraph.ir.quantity import Quantity
@@ -61,7 +61,7 @@ def _header(graph: Graph) -> str:
 
 def quote(text: str) -> str:
     """Return a string literal."""
-    return json.dumps(text, ensure_ascii=False)
+    return json_text(text)
 
 
 def number(value: float) -> str:

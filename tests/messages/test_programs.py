@@ -26,6 +26,7 @@ from irgraph.text import IrgraphError, parse
 from irgraph.text.builder import Builder, BuildError
 from irgraph.verbs import Axis, RefusedError, resize
 from irgraph.verbs import replace as put
+from tests.capture.export.planted import rewritten, saying
 from tests.language.models import mlp, model
 
 Golden: TypeAlias = Callable[[str, str], None]
@@ -234,9 +235,29 @@ def test_messages_of_exported_programs(golden: Golden, tmp_path: Path) -> None:
         "no program": _first(said(lambda: lower_export(path))),
         "no dimension": said(lambda: lower_export(program, dims={"B": 3})),
     }
+    cases |= untrusted(program, tmp_path / "calls.pt2")
     program.example_inputs = None
     cases["no inputs"] = said(lambda: lower_export(program))
     golden("messages/export.txt", page(cases))
+
+
+def untrusted(program: Any, path: Path) -> dict[str, str]:
+    """Return what is said of programs that only torch with its pickles could read."""
+    import torch
+
+    def renamed(name: str, content: bytes) -> tuple[str, bytes]:
+        return name.replace("models/model", "models/other"), content
+
+    torch.export.save(program, path)
+    called = said(
+        lambda: lower_export(saying(path, "torch.ops.aten.linear.default", "torch.hub.load"))
+    )
+    return {
+        "a program that calls what may do harm": called.replace(str(path), "calls.pt2"),
+        "several programs": said(lambda: lower_export(rewritten(path, renamed))).replace(
+            str(path), "calls.pt2"
+        ),
+    }
 
 
 def _first(message: str) -> str:

@@ -13,8 +13,10 @@ from typing import Any
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.sized import with_named_dim
 from irgraph.capture.common.source import Source
+from irgraph.capture.export.archive import read_program
+from irgraph.capture.export.vetted import UntrustedError
 from irgraph.capture.live.warned import without_stderr
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import IrgraphError, Place, fail, near
 
 
 def lower_export(
@@ -22,6 +24,7 @@ def lower_export(
     *,
     dims: Mapping[str, int] | None = None,
     name: str | None = None,
+    trust: bool = False,
 ) -> Capture:
     """Lower an exported program, or the ``.pt2`` file of one, to a graph.
 
@@ -32,14 +35,17 @@ def lower_export(
         dims: sizes of the program's dynamic dimensions, by name; those of its example inputs
             otherwise. The first dimension stays one of the graph.
         name: the graph's name; by default the file's.
+        trust: read a file with ``torch.export.load``, which runs what its pickles say; without
+            it nothing that a file says is run, and what only torch can read is refused.
 
     Raises:
-        IrgraphError: torch is missing, the file holds no program, or a dimension is unknown.
+        IrgraphError: torch is missing, the file holds no program or needs ``trust``, or a
+            dimension is unknown.
     """
     torch = _torch()
     source = ""
     if isinstance(program, (str, Path, Source)):
-        source, program = Path(program).name, _load(torch, program)
+        source, program = Path(program).name, _load(torch, program, trust)
     sizes = _sizes(program, dict(dims or {}), source)
     title = name or source.removesuffix(".pt2") or "exported"
     module = _on_meta(program)
@@ -66,13 +72,19 @@ def _torch() -> Any:  # noqa: ANN401
     return torch
 
 
-def _load(torch: Any, path: str | Path | Source) -> Any:  # noqa: ANN401
+def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: ANN401
     with Source.opened(path) as source:
         file = source.open()
         try:
             with without_stderr(), _without_log():
-                return torch.export.load(file)
-        except Exception as error:
+                return torch.export.load(file) if trust else read_program(file)
+        except UntrustedError as error:
+            hint = "if you trust its author, --trust reads it with torch, which may run its code"
+            message = f"the program cannot be read without running its code: {error}"
+            raise fail(message, Place(str(path)), hint=hint) from None
+        except IrgraphError:
+            raise
+        except Exception as error:  # whatever torch raises of a damaged program
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             hint = "it is cut short or no program at all: write it again with torch.export.save"
             message = f"not a program of torch.export: {first}"

@@ -28,12 +28,16 @@ def recognises(source: Source) -> bool:
 
 
 def lower(
-    source: Source, *, name: str | None = None, dims: Mapping[str, int] | None = None
+    source: Source,
+    *,
+    name: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    trust: bool = False,
 ) -> Capture:
     """Lower the forward pass; ``dims`` are the sizes of its dynamic dimensions, by name."""
     from irgraph.capture.export import lower_export
 
-    return lower_export(source, dims=dims, name=name)
+    return lower_export(source, dims=dims, name=name, trust=trust)
 
 
 FRONT_END = FrontEnd(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -286,9 +286,10 @@ def _module(name: str, scopes: Mapping[str, str]) -> str:
     noted = scopes.get("pkg.torch.onnx.name_scopes", "")
     if noted:
         try:
-            paths: Sequence[str] = ast.literal_eval(noted)
-        except (ValueError, SyntaxError):
+            paths = ast.literal_eval(noted)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             paths = ()
-        return paths[-2] if len(paths) > 1 else ""
+        known = isinstance(paths, (list, tuple)) and len(paths) > 1
+        return str(paths[-2]) if known else ""
     parts = name.split("/")
     return ".".join(parts[1:-1]) if name.startswith("/") else ""

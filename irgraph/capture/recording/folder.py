@@ -40,7 +40,7 @@ def figures(folder: str) -> Figures:
     path = _inside(folder, FIGURES)
     try:
         return msgspec.json.decode(read_bytes(path), type=Figures)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise fail(f"no figures of a recording: {error}", Place(path)) from error
 
 

@@ -16,6 +16,7 @@ from irgraph.cli.common import (
     read_model,
     write_json,
 )
+from irgraph.diagnostics import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +77,7 @@ def check(
     if json:
         write_json(as_json(result))
     else:
-        typer.echo(str(result))
+        typer.echo(visible(str(result)))
         if every or not all(one.same for one in result.compared):
             console().print(table(result, every=every))
     if not result.same:

@@ -36,6 +36,10 @@ def lower(
             "--dim", metavar="NAME=SIZE", help="Size of a dynamic dimension of a program."
         ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Let torch read a program whose file may run code (.pt2)."),
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Lower an execution trace, of any schema version, to a model; or a program's forward pass.
@@ -49,7 +53,7 @@ def lower(
 
     sizes = _sizes(dim)
     with working(f"lowering {trace}"):
-        captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes)
+        captured = lower_file(trace, name=name, step=step, kineto=kineto, dims=sizes, trust=trust)
     tell(captured)
     write_result(print_graph(captured.graph), output)
     raise typer.Exit(captured.exit_code)

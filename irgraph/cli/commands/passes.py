@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from irgraph.cli.common import JsonOption, PassPathOption, console, say, write_json
+from irgraph.diagnostics import visible
 
 PANEL = "transform"
 
@@ -110,4 +111,4 @@ def _show(name: str, folders: tuple[str, ...], as_json: bool) -> None:
         sys.stdout.write(f"# parameter {parameter['name']}: {parameter['type']}, {said}\n")
     for path in hidden:
         sys.stdout.write(f"# hides {path}: {FIRST}\n")
-    sys.stdout.write(file.text)
+    sys.stdout.write(visible(file.text))

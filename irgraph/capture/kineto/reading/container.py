@@ -12,6 +12,7 @@ from typing import IO
 from irgraph.capture.common.source import BOM, GZIP, ZIP, Source, is_execution_trace, no_trace
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.files import Growth
 
 BLOCK = 1 << 20
 """Bytes read at once; a few times this is all the text that is held."""
@@ -65,11 +66,13 @@ def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
 
 def _inflated(file: IO[bytes], health: Health) -> Iterator[bytes]:
     engine = zlib.decompressobj(31)
+    growth = Growth(health.source)
     data = file.read(BLOCK >> 3)
     while data:
         if engine.eof:
             engine = zlib.decompressobj(31)
         block = engine.decompress(data, BLOCK)
+        growth.add(file.tell(), len(block))
         if block:
             yield block
         data = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0") or file.read(BLOCK >> 3)
@@ -86,7 +89,10 @@ def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:
             with archive.open(names[0]) as member:
                 start = member.read(4)
                 member.seek(0)
-                yield from _unpacked(member, start, names[0], health)
+                growth = Growth(health.source)
+                for part in _unpacked(member, start, names[0], health):
+                    growth.add(archive.getinfo(names[0]).compress_size, len(part))
+                    yield part
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise fail(f"the zip archive is damaged: {error}", Place(health.source)) from None
 

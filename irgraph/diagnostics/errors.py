@@ -1,10 +1,12 @@
-"""Errors that show their place: file, line, column, a caret, and what to do next."""
+"""The one kind of error that a user meets, and the place that it shows."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from irgraph.diagnostics.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Diagnostic:
         lines.extend(str(note) for note in self.notes)
         if self.hint:
             lines.append(f"hint: {self.hint}")
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 WIDTH = 160

@@ -1,0 +1,127 @@
+"""Read the archive of ``torch.export.save`` without its pickles, and without its weights.
+
+An archive holds the program as JSON; its sample inputs, and some constants, are pickles, which
+run code when they are read. None is opened here: shapes and types stand in the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import IO, Any
+
+from irgraph.capture.export.vetted import UntrustedError, vetted
+from irgraph.files import read_member
+
+MODEL = "models/model.json"
+WEIGHTS, CONSTANTS = (f"data/{kind}/model_{kind}_config.json" for kind in ("weights", "constants"))
+
+
+def read_program(file: IO[bytes]) -> Any:  # noqa: ANN401
+    """Return the exported program of an archive, its tensors on torch's meta device.
+
+    Raises:
+        UntrustedError: the archive is of a form that only torch's own reader, with its pickles,
+            can read, or the program calls what is not known to be harmless.
+        ValueError, KeyError, zipfile.BadZipFile: it is damaged.
+    """
+    with zipfile.ZipFile(file) as archive:
+        root = archive.namelist()[0].partition("/")[0]
+        if f"{root}/{MODEL}" not in archive.namelist():
+            raise UntrustedError("its form is of torch before 2.8, or it holds several programs")
+
+        def member(name: str) -> Any:  # noqa: ANN401
+            return json.loads(read_member(archive, f"{root}/{name}"))
+
+        program = vetted(member(MODEL))
+        files = {
+            name: payload.get("path_name", name)
+            for config in (WEIGHTS, CONSTANTS)
+            for name, payload in member(config)["config"].items()
+        }
+    return _deserialised(program, files)
+
+
+def _deserialised(program: dict[str, Any], files: Mapping[str, str]) -> Any:  # noqa: ANN401
+    try:
+        from torch._export.serde import schema
+        from torch._export.serde.serialize import ExportedProgramDeserializer, _dict_to_dataclass
+    except ImportError:
+        raise UntrustedError("this torch has another reader of programs") from None
+    graph, signature = program["graph_module"]["graph"], program["graph_module"]["signature"]
+    state, constants = _tensors(graph, signature["input_specs"], files)
+    inputs = _inputs(graph, signature["input_specs"], program)
+    found = _dict_to_dataclass(schema.ExportedProgram, program)
+    return ExportedProgramDeserializer().deserialize(found, state, constants, inputs)
+
+
+def _tensors(
+    graph: dict[str, Any], specs: list[dict[str, Any]], files: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the parameters and stored buffers, and the constants; those of one file are one."""
+    import torch
+
+    made: dict[tuple[str, ...], Any] = {}
+    state: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    for spec in specs:
+        (kind, held), *_ = spec.items()
+        if kind in ("user_input", "constant_input", "token"):
+            continue
+        name = held.get("parameter_name") or held.get("buffer_name") or held["tensor_constant_name"]
+        meta = graph["tensor_values"][held["arg"]["name"]]
+        key = (files.get(name, name), json.dumps(meta, sort_keys=True), kind)
+        if key not in made:
+            tensor = _tensor(meta)
+            parameter = torch.nn.Parameter(tensor, requires_grad=meta["requires_grad"])
+            made[key] = parameter if kind == "parameter" else tensor
+        stored = kind == "parameter" or (kind == "buffer" and held.get("persistent", True))
+        (state if stored else constants)[name] = made[key]
+    return state, constants
+
+
+def _inputs(
+    graph: dict[str, Any], specs: list[dict[str, Any]], program: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Return example inputs as torch.export would keep them: positional ones, and named ones."""
+    from torch.utils import _pytree as tree
+
+    leaves = []
+    for spec in specs:
+        if "user_input" not in spec and "constant_input" not in spec:
+            continue
+        if "constant_input" in spec:
+            leaves.append(_constant(spec["constant_input"]["value"]))
+            continue
+        ((kind, value),) = spec["user_input"]["arg"].items()
+        is_tensor = kind == "as_tensor"
+        known = graph["tensor_values"]
+        leaves.append(_tensor(known[value["name"]]) if is_tensor else _constant({kind: value}))
+    signature = program["graph_module"]["module_call_graph"][0]["signature"]
+    found: tuple[Any, Any] = tree.tree_unflatten(leaves, tree.treespec_loads(signature["in_spec"]))
+    return found
+
+
+def _constant(argument: dict[str, Any]) -> Any:  # noqa: ANN401
+    ((kind, value),) = argument.items()
+    if kind in ("as_int", "as_float", "as_bool", "as_string"):
+        return value
+    if kind == "as_none":
+        return None
+    raise UntrustedError(f"an input is neither a tensor nor a plain value: {kind}")
+
+
+def _tensor(meta: dict[str, Any]) -> Any:  # noqa: ANN401
+    """Return a tensor without content, its dynamic sizes those of the program's example."""
+    import torch
+    from torch._export.serde.serialize import _SERIALIZE_TO_TORCH_DTYPE as DTYPES
+
+    sizes, strides = ([_size(item) for item in meta[key]] for key in ("sizes", "strides"))
+    return torch.empty_strided(sizes, strides, dtype=DTYPES[meta["dtype"]], device="meta")
+
+
+def _size(item: dict[str, Any]) -> int:
+    if "as_int" in item:
+        return int(item["as_int"])
+    return int(item["as_expr"]["hint"]["as_int"])
