@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from irgraph.capture.live import capture_file
 from irgraph.diagnostics import IrgraphError
@@ -132,10 +131,9 @@ def executed(name: str, graph: Graph, found: Found) -> str:
         group["foreach"] = True  # as on an accelerator
     step()
     before, owners = values_of(graph, step)
-    with Constants() as constants:
-        loss = step()
+    loss = step()
     after, _ = values_of(graph, step)
-    left = execute(graph, {**before, **constants.of(graph)})
+    left = execute(graph, before)
     noise = without_gradient(step.model)
     judged = [n for n in before if n in after and id(owners.get(n)) not in noise]
     worst = [(difference(before[n], after[n], left[n]), n) for n in judged]
@@ -161,25 +159,6 @@ def without_gradient(model: torch.nn.Module) -> set[int]:
 
 def largest(value: torch.Tensor) -> float:
     return float(value.detach().to_dense().abs().max()) if value.numel() else 0.0
-
-
-class Constants(TorchDispatchMode):
-    """Remembers the values of literals, ``torch.tensor(1.0)``, that a step makes on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.values: list[torch.Tensor] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.lift_fresh.default:
-            self.values.append(args[0].detach().clone())
-        return func(*args, **(kwargs or {}))
-
-    def of(self, graph: Graph) -> dict[str, torch.Tensor]:
-        """Return the literals by the names that a graph of the same step gives them."""
-        empty = [t for op in graph.leaves() if op.name == "aten.empty" for t in op.outputs]
-        values = list(self.values)
-        return {t.name: take(values, t) for t in empty if any(fits(t, v) for v in values)}
 
 
 def difference(start: torch.Tensor, real: torch.Tensor, mine: torch.Tensor) -> float:

@@ -36,7 +36,7 @@ class Assembler:
             for inner in call.walk():
                 self._name_results(inner)
         self.tensors = tuple(
-            Declared(role, self._tensors[id(handle)], handle.hint[1])
+            Declared(role, self._tensors[id(handle)], handle.hint[1], handle.value)
             for handle, role in zip(self.handles, roles, strict=True)
         )
         self.ops = tuple(map(self._op, calls))
@@ -78,6 +78,7 @@ class Assembler:
             frozenset(self._tensors[id(handle)].name for handle in call.written),
             tuple(map(self._op, call.body)),
             thread=call.thread,
+            stream=call.stream,
             module=call.module,
             phase=call.phase,
             origin=call.origin,
@@ -125,6 +126,8 @@ def _base(name: str) -> str:
 def _word(handle: Handle, role: str) -> str:
     if handle.hint[1]:
         return _base(handle.hint[1].replace(".", "_"))
+    if handle.value is not None:
+        return "literal"
     return "host" if handle.device == "cpu" and role == "input" else role
 
 

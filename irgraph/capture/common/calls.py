@@ -41,6 +41,7 @@ class Call:
     written: list[Handle] = field(default_factory=list)
     body: list[Call] = field(default_factory=list)
     thread: str = "main"
+    stream: str = ""
     module: str = ""
     phase: str = "forward"
     origin: str = ""

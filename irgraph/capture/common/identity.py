@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from irgraph.capture.common.nodes import Recorded, TraceTensor
 from irgraph.ir.dtypes import ITEMSIZE
@@ -26,6 +27,7 @@ class Handle:
         offset: bytes from the start of the buffer.
         guessed: whether its memory is known only from a trace (it may be corrected once).
         hint: a role and a label, if the front end knows them.
+        value: the elements of a constant in row-major order.
     """
 
     dtype: str
@@ -36,6 +38,7 @@ class Handle:
     device: str
     guessed: bool = False
     hint: tuple[str, str] = ("", "")
+    value: tuple[Any, ...] | None = None
 
     @property
     def geometry(self) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from irgraph.capture.common.calls import Call, fill, handles_in, known_schema
 from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE
 from irgraph.capture.common.nodes import Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import Record, Resolver, set_results, tensors_in
+from irgraph.capture.common.streams import MARK, Streams
 from irgraph.ir.op import is_call_name
 from irgraph.ir.schema import Schema
 
@@ -54,9 +55,15 @@ class Lowering:
     renumber: bool = False
     schemas: dict[str, None] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)
+    streams: Streams = field(init=False)
     _forward: dict[int, Call] = field(default_factory=dict)
     _module: str = ""
+    _stream: str = ""
     _count: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin on the default stream."""
+        self.streams = Streams(self.resolver.identities, self.resolver.counts)
 
     def calls(self, nodes: Sequence[Node], around: Around | None = None) -> list[Call]:
         """Return the calls that recorded nodes stand for, in launch order."""
@@ -74,6 +81,8 @@ class Lowering:
             return self.calls(node.children, replace(around, module=_path(node.name)))
         if node.name.startswith(ORIGIN):
             return self.calls(node.children, replace(around, origin=node.name[len(ORIGIN) :]))
+        if node.name.startswith(MARK):
+            return self.streams.calls(node.name[len(MARK) :], self._start(node, "", around))
         around = self._on_thread(node, around)
         found = known_schema(node.schema) if node.schema else None
         if found is None:
@@ -106,6 +115,7 @@ class Lowering:
         number = self._count if self.renumber else node.id
         call = Call(name, origin=around.origin or f"{self.source}#{number}")
         call.thread, call.module, call.phase = around.thread, around.module, around.phase
+        call.stream = self.streams.current
         return call
 
     def _unschemed(self, node: Node, around: Around) -> Call:
@@ -126,16 +136,18 @@ class Lowering:
         if inner is None:
             return self.calls(node.children, Around("backward", "", "backward"))
         forward = self._forward.get(inner.sequence)
-        # a gradient is accumulated right after the node that made it
+        # a gradient is accumulated right after the node that made it, on its stream
         self._module = forward.module if forward is not None else self._module
         around = Around("backward", self._module, "backward")
-        call = self._start(inner, autograd_name(inner.name), around)
-        if forward is not None:
-            self.links.append((call.origin, forward.origin))
-        early = [self.resolver.find(value) for value in inner.inputs]
-        call.body = self.calls(inner.children, around)
-        if inner is not node:
-            call.body += self.calls([c for c in node.children if c is not inner], around)
+        self._stream = forward.stream if forward is not None else self._stream
+        with self.streams.on(self._stream):
+            call = self._start(inner, autograd_name(inner.name), around)
+            if forward is not None:
+                self.links.append((call.origin, forward.origin))
+            early = [self.resolver.find(value) for value in inner.inputs]
+            call.body = self.calls(inner.children, around)
+            if inner is not node:
+                call.body += self.calls([c for c in node.children if c is not inner], around)
         inside = {id(handle) for c in call.walk() for handle in handles_in(c.results)}
         late = [self.resolver.find(value) for value in inner.inputs]
         found = [a or b for a, b in zip(early, late, strict=True)]

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 from irgraph.capture.emulate.autocast import autocast_on_meta
+from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 
 Torch: TypeAlias = Any
@@ -33,7 +34,8 @@ def standing_in(device: str) -> Iterator[StandIn]:
     """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
 
     Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
-    kernels, autocast casts, host memory can be pinned, and parameters stay tied.
+    kernels, autocast casts, host memory can be pinned, parameters stay tied, and what names
+    ``cuda`` means them.
     """
     import torch
 
@@ -48,6 +50,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
             stack.enter_context(_fused_dropout())
             stack.enter_context(_same_parameters())
             stack.enter_context(_sparse_constructor())
+            stack.enter_context(cuda_on_meta(stand_in.notes))
         yield stand_in
 
 

@@ -17,6 +17,7 @@ from irgraph.capture.common.lowering import MODULE
 from irgraph.capture.common.nodes import BY_SIZE
 from irgraph.capture.emulate.fallbacks import Torch, on_device, run
 from irgraph.capture.emulate.known import Known
+from irgraph.capture.live.literals import literal_values
 from irgraph.capture.live.vmap import refuse_old_vmap
 from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
 from irgraph.ir.tensor import DType, tight
@@ -54,6 +55,7 @@ class Recording:
         repaired: calls that the device cannot run and that got a made-up result.
         copies: of each copy from the host to the device, whether its memory is pinned and
             whether the host asked not to wait.
+        literals: tensors that the program wrote down, with their elements.
         returned: the tensors that the step returned.
         kept: tensors in other objects that its caller can see.
     """
@@ -62,6 +64,7 @@ class Recording:
     alive: dict[int, Any] = field(default_factory=dict)
     repaired: list[str] = field(default_factory=list)
     copies: list[tuple[bool, bool]] = field(default_factory=list)
+    literals: list[tuple[Exact, tuple[Any, ...] | None]] = field(default_factory=list)
     returned: list[Exact] = field(default_factory=list)
     kept: list[Exact] = field(default_factory=list)
 
@@ -131,6 +134,8 @@ def _record(
     many = len(func._schema.returns) != 1
     results = list(result or ()) if many else [result]
     call.outputs = _describe(results, recording, hints)
+    if call.name == "aten::lift_fresh":
+        recording.literals.append((inputs[0], literal_values(args[0])))
     if call.name in COPIES:
         _note_copy(recording, func._schema, given, result)
     return result
@@ -138,6 +143,9 @@ def _record(
 
 def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:
     source = given[1] if schema.name == "aten::copy_" else given[0]
+    literals = {exact.impl for exact, _ in recording.literals}
+    if int(source._cdata) in literals:
+        return
     if source.device.type == "cpu" and result.device.type != "cpu":
         names = [argument.name for argument in schema.arguments]
         asked = given[names.index("non_blocking")]

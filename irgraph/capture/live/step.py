@@ -16,6 +16,7 @@ from irgraph.capture.common.lowering import Lowering, thread_names
 from irgraph.capture.common.nodes import Node
 from irgraph.capture.common.resolve import Resolver
 from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
 from irgraph.capture.emulate.fallbacks import Torch
@@ -25,6 +26,7 @@ from irgraph.capture.emulate.patches import standing_in
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import model_of, program_forms
+from irgraph.capture.live.literals import with_literals
 from irgraph.capture.live.marks import join, unmarked, without_loading
 from irgraph.capture.live.module import (
     ModuleStep,
@@ -35,10 +37,11 @@ from irgraph.capture.live.module import (
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.target import load_target, refuse_unrun, user_error
+from irgraph.capture.live.ties import lost_ties
 from irgraph.capture.live.vmap import without_vmap
 from irgraph.capture.live.warned import warnings_as_notes, without_stderr
 from irgraph.diagnostics import Place, fail
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 
@@ -90,6 +93,8 @@ def capture(
     notes: dict[str, None] = {}
     with warnings_as_notes(notes), standing_in(device) as stand_in:
         if example_inputs is None:
+            ties = lost_ties(model if model is not None else model_of(step))
+            notes.update(dict.fromkeys(ties))
             captured = _capture(step, model, words)
         else:
 
@@ -125,6 +130,8 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     lowering = Lowering("live", resolver, records, threads, renumber=True)
     calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
+    changes += with_literals(calls, recording.literals, identities)
+    calls = order_backward(calls, lowering.streams)
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
     settings |= {"torch": _torch_version(), **live_ranks()}
@@ -135,6 +142,7 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
         dims=words.dims,
         settings=settings | ({"pinned": True} if is_pinned else {}),
         schemas=tuple(lowering.schemas),
+        streams=tuple(Stream(name, "gpu0") for name in lowering.streams.names.values() if name),
         tensors=assembler.tensors,
         ops=assembler.ops,
         returned=returned,

@@ -17,7 +17,10 @@ from irgraph.diagnostics import IrgraphError, Place, fail, near
 
 USAGE = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
 
-_NO_CUDA = "use the device that the function is given: with meta no accelerator is needed"
+_NO_CUDA = (
+    "with --device meta cuda needs no card, but for what no stand-in answers for: use the device "
+    "that the function is given there"
+)
 _NO_VALUES = "tensors on meta have no values: make data on the host and copy it with .to(device)"
 _NO_SIZE = (
     "what it returns depends on values, which meta tensors have not: capture with --device cpu"
@@ -26,6 +29,7 @@ _NO_SIZE = (
 HINTS: Mapping[str, str] = {
     "Torch not compiled with CUDA": _NO_CUDA,
     "NVIDIA driver": _NO_CUDA,
+    "attribute '_cuda_": _NO_CUDA,
     "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
     "register_meta function": _NO_SIZE,
     "with Meta tensors": _NO_SIZE,

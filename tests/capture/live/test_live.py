@@ -114,7 +114,7 @@ def test_sparse_gradients_are_captured_on_meta() -> None:
     updates = [op for op in graph.walk() if op.name == "aten.add_" and op.operands[0] in tables]
     assert len(updates) == 8
     assert {op.inputs[1].strides for op in updates} == {(0, 0)}
-    assert not any(op.name == "aten.clone" for op in graph.walk())
+    assert not any(op.name == "aten.clone" and op.phase == "backward" for op in graph.walk())
 
 
 def test_an_optimizer_chooses_as_on_an_accelerator() -> None:
@@ -290,8 +290,7 @@ def test_step_that_raises_names_its_line(tmp_path: Path) -> None:
 
 
 HINTS = {
-    "x = torch.ones(batch).cuda()": "use the device that the function is given",
-    "x = torch.ones(batch, pin_memory=True)": "leave it out and say --pinned",
+    "x = torch.cuda.FloatTensor(3)": "use the device that the function is given",
     "x = torch.ones(batch, device=device).numpy()": "tensors on meta have no values",
     "x = torch.ones(batch, device=device).nonzero()": "depends on values",
 }

@@ -1,0 +1,142 @@
+"""Streams and events of a program that names ``cuda``, as marks among what it calls.
+
+Each use of one leaves a range without content, ``irgraph.cuda#record 2 1``, in the recording;
+``irgraph.capture.common.streams`` makes streams and events of the IR of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, TypeAlias
+
+from irgraph.capture.common.streams import MARK
+
+Torch: TypeAlias = Any
+"""An object of torch's."""
+
+NO_GRAPHS = (
+    "CUDA graphs are not captured: capture the step without the graph, and model its launch by "
+    "hand (cuda.graph_launch around the ops of model.ir)"
+)
+
+
+class GraphError(NotImplementedError):
+    """The step makes or replays a CUDA graph."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_GRAPHS)
+
+
+def mark(*words: object) -> None:
+    """Leave a mark in the recording."""
+    from torch.autograd.profiler import record_function
+
+    with record_function(MARK + " ".join(map(str, words))):
+        pass
+
+
+class StandInStreams:
+    """The streams of one capture, and which one is current. Number 0 is the default one."""
+
+    def __init__(self) -> None:
+        numbers, owner = count(), self
+
+        class Stream:
+            """Stands for ``torch.cuda.Stream``."""
+
+            device_index, device_type = 0, 1
+
+            def __init__(self, *_: object, **__: object) -> None:
+                self.number = self.stream_id = self.cuda_stream = next(numbers)
+                self._outer: list[Stream] = []
+
+            def wait_event(self, event: Event) -> None:
+                mark("wait", event.number, self.number)
+
+            def wait_stream(self, stream: Stream) -> None:
+                self.wait_event(stream.record_event())
+
+            def record_event(self, event: Event | None = None) -> Event:
+                event = event or Event()
+                event.record(self)
+                return event
+
+            def synchronize(self) -> None:
+                mark("stream", self.number)
+
+            def query(self) -> bool:
+                return True
+
+            def is_capturing(self) -> bool:
+                return False
+
+            def __enter__(self) -> Stream:
+                self._outer.append(owner.current)
+                owner.set_stream(self)
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                owner.set_stream(self._outer.pop())
+
+        class Event:
+            """Stands for ``torch.cuda.Event``."""
+
+            def __init__(self, *_: object, **__: object) -> None:
+                self.number = next(numbers)
+
+            def record(self, stream: Stream | None = None) -> None:
+                mark("record", self.number, (stream or owner.current).number)
+
+            def wait(self, stream: Stream | None = None) -> None:
+                mark("wait", self.number, (stream or owner.current).number)
+
+            def synchronize(self) -> None:
+                mark("event", self.number)
+
+            def query(self) -> bool:
+                return True
+
+            def elapsed_time(self, _: Event) -> float:
+                return 1.0
+
+        self.stream_class, self.event_class = Stream, Event
+        self.default = self.current = Stream()
+
+    def set_stream(self, stream: Torch) -> None:
+        """Let what follows run on a stream."""
+        if stream is not None:
+            self.current = stream
+            mark("on", stream.number)
+
+    @contextlib.contextmanager
+    def on_stream(self, stream: Torch) -> Iterator[None]:
+        """Let what is called in it run on a stream."""
+        with stream or contextlib.nullcontext():
+            yield
+
+    def answers(self) -> dict[tuple[Torch, str], Torch]:
+        """Return by module and name what stands for torch's streams, events and graphs."""
+        import torch
+
+        common = {
+            "current_stream": lambda *_: self.current, "set_stream": self.set_stream,
+            "synchronize": lambda *_: mark("device"),
+        }  # fmt: skip
+        cuda = {
+            **common, "default_stream": lambda *_: self.default, "stream": self.on_stream,
+            "StreamContext": self.on_stream, "Stream": self.stream_class,
+            "Event": self.event_class, "CUDAGraph": _refuse, "graph": _refuse,
+            "make_graphed_callables": _refuse, "graph_pool_handle": _refuse,
+        }  # fmt: skip
+        found = {(torch.cuda, name): value for name, value in cuda.items()}
+        found |= {(torch.accelerator, name): value for name, value in common.items()}
+        return found | {
+            (torch, "Stream"): self.stream_class,
+            (torch, "Event"): self.event_class,
+        }
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise GraphError

@@ -1,0 +1,50 @@
+"""Parameters that a model may have shared before it was moved to meta, which unties them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from irgraph.capture.emulate.fallbacks import Torch
+
+UNTIED = (
+    "{} and {} are two parameters of one shape, and the model lay on meta before the capture: "
+    "torch unties shared ones on the way there. If they are one in the program, move the model "
+    "within irgraph.capturing() or FILE.py:NAME, or capture the module with example inputs"
+)
+
+
+def lost_ties(model: Torch) -> list[str]:
+    """Return a sentence for each pair of a model's parameters on meta that may have been one.
+
+    Such are those that a model of transformers calls tied, and an embedding's and a linear layer's
+    of one shape.
+    """
+    if model is None:
+        return []
+    known = dict(model.named_parameters(remove_duplicate=False))
+    pairs = {**dict(_alike(model)), **dict(_named(model))}
+    return [
+        UNTIED.format(*pair)
+        for pair in pairs.items()
+        if all(name in known and known[name].is_meta for name in pair)
+        and known[pair[0]] is not known[pair[1]]
+    ]
+
+
+def _named(model: Torch) -> Iterator[tuple[str, str]]:
+    """Yield what a model of transformers says that it ties: the tied one, and with which."""
+    keys = getattr(model, "_tied_weights_keys", None)
+    if isinstance(keys, dict) and getattr(model.config, "tie_word_embeddings", False):
+        yield from keys.items()
+
+
+def _alike(model: Torch) -> Iterator[tuple[str, str]]:
+    """Yield the weights of the last linear layer and the first embedding of one shape."""
+    import torch
+
+    first: dict[tuple[int, ...], str] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+            first.setdefault(tuple(module.weight.shape), f"{path}.weight")
+        elif isinstance(module, torch.nn.Linear) and tuple(module.weight.shape) in first:
+            yield f"{path}.weight", first[tuple(module.weight.shape)]
