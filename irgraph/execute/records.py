@@ -120,6 +120,7 @@ class Comparison:
             by; types shorter than f32 allow what their roundings scatter besides.
         notes: sizes and other facts about this run.
         coverage: what the values exercised.
+        random: names of ops that draw random numbers in one graph more often than in the other.
     """
 
     compared: Sequence[Compared]
@@ -129,6 +130,7 @@ class Comparison:
     precision: tuple[str, float] = ("f32", 0.0)
     notes: Sequence[str] = field(default_factory=tuple)
     coverage: Coverage = field(default_factory=lambda: Coverage())
+    random: Sequence[str] = ()
 
     @property
     def different(self) -> list[Compared]:
@@ -165,6 +167,9 @@ class Comparison:
         for kind, name in self.only_before:
             if kind in NEEDED:
                 yield f"  {kind} %{name}: no longer made, and {NEEDED[kind]}"
+        if self.random and not self.same:
+            drawn = ", ".join(self.random)
+            yield f"what follows from {drawn} has to differ: one model draws fewer random numbers"
         yield from _only("before", self.only_before)
         yield from _only("after", self.only_after)
         unchanged = [one.name for one in self.compared if not one.changed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from irgraph.execute.sizes import SMALL, memory, small_sizes
 from irgraph.execute.typed import mistyped
 from irgraph.execute.widen import short_types, widened
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
 
 DRAWS = 3
 """Default number of draws."""
@@ -65,6 +68,9 @@ class Trials:
             if not found[-1].same:
                 break
         seeded = f"{len(found)} draw{'s' * (len(found) > 1)} from seed {self.seed}"
+        if not found[-1].same and len(found) < draws:
+            seeded += ": the first that differs is the last"
+        found[-1] = replace(found[-1], random=_random_in_one(self.before, self.after))
         return _merged(found, observer.coverage(), [*_sizes_first(notes), seeded])
 
     def _started(
@@ -110,6 +116,16 @@ class Trials:
 
     def _seed(self, number: int) -> int:
         return self.seed + 1_000_003 * number
+
+
+def _random_in_one(before: Graph, after: Graph) -> Sequence[str]:
+    """Return the names of ops that draw random numbers more often in one graph."""
+    first, second = (Counter(op.name for op in _random(graph)) for graph in (before, after))
+    return sorted((first - second) + (second - first))
+
+
+def _random(graph: Graph) -> Iterator[Op]:
+    return (op for op in graph.leaves() if any(schema.random for schema in schemas_of(op.name)))
 
 
 def _check_types(graph: Graph) -> None:

@@ -168,10 +168,11 @@ class Reader:
         name: Token,
         parameters: Sequence[Parameter] | None,
         description: Token,
+        changing: tuple[()] | None,
         body: tuple[Statement, ...],
     ) -> Pass:
-        text = self.string(description)
-        return Pass(str(name), text, tuple(parameters or ()), body, place=self.place(name))
+        text, given = self.string(description), tuple(parameters or ())
+        return Pass(str(name), text, given, body, changing is not None, place=self.place(name))
 
     def _count(self, _: Place, token: Token) -> int:
         number = self.number(token, str(token))

@@ -19,17 +19,20 @@ class Pass(Node):
         description: one sentence.
         parameters: what it takes.
         body: its statements.
+        changing: whether it ``changes results`` of the step, on purpose.
     """
 
     name: str
     description: str
     parameters: tuple[Parameter, ...] = ()
     body: tuple[Statement, ...] = ()
+    changing: bool = False
 
     def __str__(self) -> str:
         parameters = ", ".join(map(str, self.parameters))
         head = f"pass {self.name}{f'({parameters})' if parameters else ''}"
-        return f"{head}\n{INDENT}{quote(self.description)}\n{block(self.body)}"
+        said = f"\n{INDENT}changes results" * self.changing
+        return f"{head}\n{INDENT}{quote(self.description)}{said}\n{block(self.body)}"
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,39 @@ def test_opt_writes_nothing_that_computes_something_else(
     assert run("opt", "--check", "-e", other, step).out == ""
 
 
+DROPPED = """
+input %x : f32[B, 6] in $x
+param %w : f32[6, 6] in $w
+%h = aten.dropout(%x, p = 0.5, train = true) : f32[B, 6] in $h
+%r = aten.relu(%h) : f32[B, 6] in $r
+%c = aten.clone(%r) : f32[B, 6] in $c
+%t = aten.t(%c) : f32[6, B; 1, 6] in $c
+%g = aten.mm(%t, %c) : f32[6, 6] in $g
+aten.add_(%w!, %g, alpha = -0.1)
+"""
+
+
+def test_a_pass_that_changes_results_on_purpose_is_not_compared(
+    run: Callable, tmp_path: Path
+) -> None:
+    before, after = tmp_path / "a.ir", tmp_path / "b.ir"
+    before.write_text(HEAD + DROPPED, encoding="utf-8")
+    ran = run("opt", "-q", "--check", "--pass", "clean-copies, drop-dropout", before, "-o", after)
+    assert (ran.code, after.exists()) == (0, True)
+    first, second, *_, last = ran.err.splitlines()
+    assert (first, second) == ("clean-copies:", "same: 1 tensor (1 param) equal to the bit")
+    assert last == "drop-dropout: changes results on purpose, so that they are not compared"
+    told = run("check", before, after)
+    assert (told.code, "what follows from aten.dropout has to differ" in told.out) == (1, True)
+    wrong = ["-e", "replace %y = aten.relu(%x) with %y = aten.neg(%x)"]
+    ran = run("opt", "-q", "--check", "--pass", "clean-copies", *wrong, before)
+    assert ran.code == 1
+    assert ran.err.splitlines()[-2].startswith("the results differ from stage 2, replace %y = ")
+    assert run("opt", "-q", "--check", "--pass", "fuse-adam", before).err.splitlines() == [
+        "same: the model has not changed"
+    ]
+
+
 def test_a_missing_torch_is_told(
     run: Callable, step: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ from irgraph.cli.pipeline import (
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.language.expressions.evaluate import Target
+    from irgraph.manage.checked import Checked
     from irgraph.manage.run import Outcome, Stage, Step
     from irgraph.manage.watch import Tabular, Watcher
 
@@ -109,6 +110,7 @@ def opt(
 
     A reproducer that an earlier failure left is run again by its own script.
     """
+    from irgraph.manage.checked import Checked
     from irgraph.manage.run import stages
     from irgraph.text import print_graph
 
@@ -119,9 +121,10 @@ def opt(
     _tell_hidden(pipeline, pass_path or ())
     priced = _Priced(device, host, ranks, fabric)
     tables = _tables(stats, time_passes, priced)
+    checked = Checked(tuple(pass_path or ()))
     shown = _shown(pipeline, print_after, diff, stop_after)
     kept = _Kept(reproducer, tuple(pass_path or ()), verified=not no_verify)
-    outcome = _run(graph, pipeline, priced, [*tables, *shown], kept)
+    outcome = _run(graph, pipeline, priced, [*tables, *shown, checked], kept)
     if not quiet:
         for line in outcome.report_lines():
             say(line)
@@ -133,7 +136,7 @@ def opt(
         for line in table.remarks():
             say(line)
     if check:
-        _check(graph, outcome.graph)
+        _check(checked)
     write_result(print_graph(outcome.graph), output)
 
 
@@ -243,14 +246,23 @@ def _say_memory(before: Graph, after: Graph) -> None:
         say(f"peak memory of tensors: {change_text}")
 
 
-def _check(before: Graph, after: Graph) -> None:
-    """Execute both models and report how results compare; exit with 1 if they differ."""
-    from irgraph.execute import compare
-
-    result = compare(before, after)
-    for line in result.lines():
-        say(line)
-    if not result.same:
+def _check(checked: Checked) -> None:
+    """Run the models around the stages, report how results compare; exit with 1 if they differ."""
+    verdicts = list(checked.verdicts())
+    if not verdicts:
+        say("same: the model has not changed")
+    for verdict in verdicts:
+        names = ", ".join(stage.label for stage in verdict.stages)
+        if verdict.result is None:
+            say(f"{names}: changes results on purpose, so that they are not compared")
+            continue
+        if len(verdicts) > 1:
+            say(f"{names}:")
+        for line in verdict.result.lines():
+            say(line)
+        if verdict.blamed is not None:
+            say(f"the results differ from {verdict.blamed} on")
+    if not all(verdict.same for verdict in verdicts):
         say("the new model is not written: its results differ")
         raise typer.Exit(1)
 
