@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -187,3 +187,14 @@ def _alike(old: Tensor, new: Tensor) -> bool:
 def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
     """Return an op's notes without its measured time, the source of that, and launches."""
     return {name: note for name, note in notes.items() if name not in TIMED}
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken: the given one, or one with a number appended."""
+    numbered = (f"{name}_{i}" for i in range(1, len(taken) + 2))
+    return name if name not in taken else next(n for n in numbered if n not in taken)
+
+
+def names_of(graph: Graph) -> set[str]:
+    """Return all names of tensors and buffers of a graph."""
+    return {tensor.buffer for tensor in graph.by_name.values()} | graph.by_name.keys()

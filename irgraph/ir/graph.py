@@ -22,6 +22,9 @@ END = "step.return"
 """Name of the op that stands for the end of a step in ``Graph.end``."""
 
 
+DOUBLE = "double_backward"
+"""The setting of a step that differentiates gradients: its backward pass has one of its own."""
+
 V = TypeVar("V")
 
 

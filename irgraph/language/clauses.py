@@ -5,12 +5,21 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from irgraph.diagnostics import Place
 from irgraph.language.expressions.nodes import Expression, Node
 from irgraph.language.patterns.nodes import Selection
 from irgraph.text.printer import quote
 
 INDENT = "  "
+
+
+class Noting(Protocol):
+    """A check that is told what is wrong."""
+
+    def note(self, message: str, place: Place) -> None:
+        """Note a problem."""
 
 
 @dataclass(frozen=True)
@@ -92,3 +101,9 @@ def block(statements: Sequence[Node]) -> str:
     """Return statements in braces, one a line."""
     lines = "".join(textwrap.indent(f"{statement}\n", INDENT) for statement in statements)
     return f"{{\n{lines}}}"
+
+
+def check_phase(check: Noting, phase: str, place: Place) -> None:
+    """Note a phase after ``and`` that is not the backward pass."""
+    if phase not in ("", "backward"):
+        check.note(f"'and {phase}' has no meaning here: only 'and backward' has", place)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from irgraph.ir.edit import Edit, map_tensors
+from irgraph.ir.edit import Edit, free_name, map_tensors
 from irgraph.ir.effects import effects, is_view, written_by
 from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
@@ -343,12 +343,6 @@ def is_dense(tensor: Tensor) -> bool:
         return True
     axes = sorted(zip(tensor.strides, tensor.shape, strict=True), reverse=True)
     return tuple(step for step, _ in axes) == row_major(tuple(size for _, size in axes))
-
-
-def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name that is not taken: the given one, or one with a number appended."""
-    numbered = (f"{name}_{i}" for i in range(1, len(taken) + 2))
-    return name if name not in taken else next(n for n in numbered if n not in taken)
 
 
 def _cast(old: Tensor, new: Tensor, to: str, unit: Op) -> Op:

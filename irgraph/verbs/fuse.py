@@ -176,7 +176,7 @@ def _set_like(new: Op, members: Sequence[Op]) -> Op:
         thread=first.thread,
         stream=first.stream,
         phase=first.phase,
-        module=".".join(shared[:count]),
+        module=new.module or ".".join(shared[:count]),
     )
 
 

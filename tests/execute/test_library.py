@@ -22,8 +22,11 @@ from tests.execute.test_compare import conv_graph, dlrm_graph, mlp_graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-ELSEWHERE = {"drop-dropout", "resize-batch", "resize-layer"}
+ELSEWHERE = {"drop-dropout", "relu-to-gelu", "resize-batch", "resize-layer"}
 """Passes that compute something else on purpose; other tests hold them against what they mean."""
+
+OTHER_MODELS = {"relu-to-gelu"}
+"""Those that change most models."""
 
 ANYWHERE = "clean-copies remove-dead overlap-allreduce"
 """Passes that change every training step."""
@@ -107,7 +110,7 @@ def test_a_pass_leaves_what_the_step_left(model: str, name: str) -> None:
 def test_all_other_passes_leave_a_model_as_it_is(model: str) -> None:
     before = graph_of(model)
     ready = [n for n in passes.names() if all(p.default for p in load_pass(n).parameters)]
-    for name in set(ready) - set(expected(model)):
+    for name in set(ready) - set(expected(model)) - OTHER_MODELS:
         assert rewrite(before, name).graph == before, name
 
 

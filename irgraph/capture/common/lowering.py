@@ -10,6 +10,7 @@ from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE
 from irgraph.capture.common.nodes import Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import Record, Resolver, set_results, tensors_in
 from irgraph.capture.common.streams import MARK, Streams
+from irgraph.ir.graph import DOUBLE
 from irgraph.ir.op import is_call_name
 from irgraph.ir.schema import Schema
 
@@ -46,6 +47,7 @@ class Lowering:
         renumber: whether origins count calls, where the recording's ids differ from run to run.
         schemas: recorded schemas that the shipped list lacks.
         links: origins of a backward call and of its forward call.
+        twice: whether a backward call belongs to another one: the step differentiates gradients.
     """
 
     source: str
@@ -55,6 +57,7 @@ class Lowering:
     renumber: bool = False
     schemas: dict[str, None] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)
+    twice: bool = False
     streams: Streams = field(init=False)
     _forward: dict[int, Call] = field(default_factory=dict)
     _module: str = ""
@@ -144,6 +147,7 @@ class Lowering:
             call = self._start(inner, autograd_name(inner.name), around)
             if forward is not None:
                 self.links.append((call.origin, forward.origin))
+                self.twice = self.twice or forward.phase == "backward"
             early = [self.resolver.find(value) for value in inner.inputs]
             call.body = self.calls(inner.children, around)
             if inner is not node:
@@ -212,3 +216,8 @@ def thread_names(nodes: Sequence[Node], main: int) -> dict[int, str]:
     """Return the threads' names: ``main``, and ``backward`` for those that ran autograd nodes."""
     names = {node.thread: "backward" for node in nodes if node.backward and node.thread != main}
     return {main: "main", **names}
+
+
+def twice(found: bool) -> Mapping[str, bool]:
+    """Return the setting of a step that differentiates gradients, if it is one."""
+    return {DOUBLE: True} if found else {}

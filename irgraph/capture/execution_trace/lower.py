@@ -8,7 +8,7 @@ from pathlib import Path
 from irgraph.capture.common.assemble import Assembler
 from irgraph.capture.common.forest import last_complete, lost, main_thread, roots, steps, too_deep
 from irgraph.capture.common.identity import Identities
-from irgraph.capture.common.lowering import Lowering, thread_names
+from irgraph.capture.common.lowering import Lowering, thread_names, twice
 from irgraph.capture.common.nodes import Node
 from irgraph.capture.common.resolve import Resolver, tensors_in
 from irgraph.capture.common.result import Capture, sound
@@ -79,6 +79,7 @@ def lower_execution_trace(
             "trace_version": trace.schema,
             **({"captured_on": "cpu"} if on_host else {}),
             **recorded_ranks(chosen),
+            **twice(lowering.twice),
         },
         schemas=tuple(lowering.schemas),
         devices=tuple(Device(device, sheet) for device in devices),

@@ -12,7 +12,7 @@ from pathlib import Path
 from irgraph.capture.common.assemble import Assembler
 from irgraph.capture.common.forest import lost, main_thread, roots
 from irgraph.capture.common.identity import Identities
-from irgraph.capture.common.lowering import Lowering, thread_names
+from irgraph.capture.common.lowering import Lowering, thread_names, twice
 from irgraph.capture.common.nodes import Node
 from irgraph.capture.common.resolve import Resolver
 from irgraph.capture.common.result import Capture, sound
@@ -134,7 +134,7 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     calls = order_backward(calls, lowering.streams)
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
-    settings |= {"torch": _torch_version(), **live_ranks()}
+    settings |= {"torch": _torch_version(), **live_ranks(), **twice(lowering.twice)}
     is_pinned, notes = pinned_memory(recording.copies, words.pinned)
     returned, unknown = _returned(recording, identities, assembler)
     graph = Graph(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from irgraph.diagnostics import Diagnostic, near
+from irgraph.ir.edit import names_of
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
@@ -17,7 +18,7 @@ from irgraph.language.patterns.select import match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
-from irgraph.language.templates.make import make_ops, names_of
+from irgraph.language.templates.make import make_ops
 from irgraph.verbs.insert import Insertion, check_insertion, communicates, insert
 
 

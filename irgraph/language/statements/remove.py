@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import Swap, assuming, clause, words
+from irgraph.language.clauses import Swap, assuming, check_phase, clause, words
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Selection
@@ -16,6 +16,8 @@ from irgraph.language.patterns.select import Selected
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, State, call_of
 from irgraph.language.statement import Statement
+from irgraph.verbs.autograd.bind import has_backward
+from irgraph.verbs.autograd.splice import with_backward
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal, check_removal, is_apart, remove
 from irgraph.verbs.stream_order import Ordered
@@ -23,18 +25,21 @@ from irgraph.verbs.stream_order import Ordered
 
 @dataclass(frozen=True)
 class Remove(Statement):
-    """``remove selection using %x for %y, ... assuming "..."``."""
+    """``remove selection using %x for %y, ... and backward assuming "..."``."""
 
     selection: Selection
     swaps: tuple[Swap, ...] = ()
+    phase: str = ""
     assuming: str = ""
 
     def __str__(self) -> str:
         swaps = clause("using", self.swaps)
-        return words("remove", self.selection, swaps, assuming(self.assuming))
+        both = clause("and", self.phase)
+        return words("remove", self.selection, swaps, both, assuming(self.assuming))
 
     def check(self, check: Checker) -> None:
         """Check the selection, and that it binds what is swapped."""
+        check_phase(check, self.phase, self.place)
         check.swaps(self.swaps, check.selection(self.selection))
 
     def instead(self, name: str) -> str:
@@ -123,7 +128,9 @@ class _Batch:
         if swaps:
             going = [op for op in members if not _stays(op, members, swaps, self.selected)]
             members = going or members  # that nothing can go is for the check to say
-        return Removal(tuple(members), swaps)
+        removal, graph = Removal(tuple(members), swaps), self.frame.state.graph
+        both = self.statement.phase and has_backward(graph)
+        return with_backward(graph, removal) if both else removal
 
     def _tensor(self, match: Match, name: str) -> Tensor:
         value = match.values[name]

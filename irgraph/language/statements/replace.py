@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as changed
 
+from irgraph.ir.edit import names_of
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_sequence, check_used
-from irgraph.language.clauses import assuming, clause, words
+from irgraph.language.clauses import assuming, check_phase, clause, words
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Bound, NewOp, Selection, Template, opened
-from irgraph.language.patterns.select import match_scope
+from irgraph.language.patterns.select import Selected, match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import check_losses
-from irgraph.language.templates.make import make_ops, names_of
+from irgraph.language.templates.make import make_ops
+from irgraph.verbs.autograd.bind import has_backward
+from irgraph.verbs.autograd.splice import replace_both
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.gains import check_gains
 from irgraph.verbs.pending import Pending
@@ -26,19 +29,22 @@ from irgraph.verbs.pending import Pending
 
 @dataclass(frozen=True)
 class Replace(Statement):
-    """``replace selection with template as name assuming "..."``."""
+    """``replace selection with template and backward as name assuming "..."``."""
 
     selection: Selection
     template: Template
+    phase: str = ""
     named: str = ""
     assuming: str = ""
 
     def __str__(self) -> str:
         tail = words(clause("as", self.named), assuming(self.assuming))
-        return words("replace", self.selection, "with", self.template, tail)
+        both = clause("and", self.phase)
+        return words("replace", self.selection, "with", self.template, both, tail)
 
     def check(self, check: Checker) -> None:
         """Check the selection, and the template against what it binds."""
+        check_phase(check, self.phase, self.place)
         kinds = check.selection(self.selection)
         check_sequence(check, self.template, kinds)
         check_used(check, self.selection, self.template, kinds.variables)
@@ -50,37 +56,81 @@ class Replace(Statement):
 
     def run(self, frame: Frame) -> Entry:
         """Replace each match."""
-        state, selected = frame.state, frame.select(self.selection)
-        scope, taken = frame.scope, names_of(state.graph)
-        pending = Pending(state.graph)
-        refusals = Refusals(frame, self.place, self.selection.many)
-        matches: list[Match] = []
-        done: list[Fusion] = []
-        for match in selected.matches:
-            with refusals.attempt(f"{call_of(selected.op(match.root))} is not replaced"):
-                known = match_scope(scope, selected.index, match)
-                ops, values = make_ops(self.template.ops, known, match, state.graph, taken)
-                redefined = [values[name] for name in _results(self.template.ops, match)]
-                tensors = [value for value in redefined if isinstance(value, Tensor)]
-                check_losses(selected.index, match, self.template.ops, tensors, state.kept)
-                by, members = frame.caller or "script", selected.members(match)
-                check_gains(pending.around([members]), members, ops)
-                done.append(pending.fuse([members], ops, by=by, assuming=self.assuming))
-                state.drop(members, [t.name for t in tensors], self)
-                matches.append(match)
-        state.graph = pending.commit()
-        made: list[Op] = [op for fusion in done for op in fusion.ops]
+        selected = frame.select(self.selection)
+        work = _Work(self, frame, selected)
+        for root in [selected.op(match.root) for match in selected.matches]:
+            work.replace(root)
+        frame.state.graph = work.pending.commit()
+        made: list[Op] = [op for fusion in work.done for op in fusion.ops]
         frame.name_ops(self.named, made, self.selection)
-        assumed = [fusion.assumed for fusion in done if fusion.assumed is not None]
+        assumed = [fusion.assumed for fusion in work.done if fusion.assumed is not None]
         return changed(
             frame.entry_of(self, selected, self.selection),
-            groups=len(matches),
-            replaced=sum(len(match.ops) for match in matches),
+            groups=len(work.done),
+            replaced=work.replaced,
             made=len(made),
-            legal=tuple(fusion.legal for fusion in done),
-            refused=tuple(refusals.found),
+            legal=tuple(fusion.legal for fusion in work.done),
+            refused=tuple(work.refusals.found),
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
+
+
+@dataclass
+class _Work:
+    """The replacements of one statement so far."""
+
+    statement: Replace
+    frame: Frame
+    selected: Selected
+    done: list[Fusion] = field(default_factory=list)
+    replaced: int = 0
+    again: dict[int, Op] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        statement, frame = self.statement, self.frame
+        self.taken = names_of(frame.state.graph)
+        self.pending = Pending(frame.state.graph)
+        self.refusals = Refusals(frame, statement.place, statement.selection.many)
+        self.both = bool(statement.phase) and has_backward(frame.state.graph)
+
+    def replace(self, root: Op) -> None:
+        """Replace the match that begins with an op, unless that is not legal."""
+        match = self._match(root)
+        if match is None:
+            return
+        state, selected, template = self.frame.state, self.selected, self.statement.template
+        with self.refusals.attempt(f"{call_of(selected.op(match.root))} is not replaced"):
+            known = match_scope(self.frame.scope, selected.index, match)
+            ops, values = make_ops(
+                template.ops, known, match, state.graph, self.taken, alone=not self.both
+            )
+            redefined = [values[name] for name in _results(template.ops, match)]
+            tensors = [value for value in redefined if isinstance(value, Tensor)]
+            check_losses(selected.index, match, template.ops, tensors, state.kept)
+            members = selected.members(match)
+            self.done.append(self._made(members, ops))
+            state.drop(members, [t.name for t in tensors], self.statement)
+            self.replaced += len(match.ops)
+
+    def _match(self, root: Op) -> Match | None:
+        """Return the match that begins with an op, found anew where the op was called anew."""
+        if self.again:
+            self.frame.state.graph = self.pending.commit()
+            self.selected = self.frame.select(self.statement.selection)
+        root = self.again.get(id(root), root)
+        found = (m for m in self.selected.matches if self.selected.op(m.root) is root)
+        return next(found, None)
+
+    def _made(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion:
+        """Put ops in the place of members, and what differentiates them, where that is asked."""
+        by, assuming = self.frame.caller or "script", self.statement.assuming
+        if not self.both:
+            check_gains(self.pending.around([members]), members, ops)
+            return self.pending.fuse([members], ops, by=by, assuming=assuming)
+        both = replace_both(self.pending.commit(), members, ops, by=by, assuming=assuming)
+        self.pending = Pending(both.fusion.graph)
+        self.again.update(both.again)
+        return both.fusion
 
 
 def _results(news: Sequence[NewOp], match: Match) -> list[str]:

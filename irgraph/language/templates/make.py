@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from irgraph.ir.calls import wrong_call
 from irgraph.ir.dtypes import DIGITS
+from irgraph.ir.edit import free_name
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import schemas_of
@@ -24,12 +25,19 @@ NO_TORCH = "inferring the types of new tensors needs torch, which is not install
 
 
 def make_ops(
-    news: Sequence[NewOp], scope: Scope, match: Match, graph: Graph, taken: set[str]
+    news: Sequence[NewOp],
+    scope: Scope,
+    match: Match,
+    graph: Graph,
+    taken: set[str],
+    *,
+    alone: bool = True,
 ) -> tuple[list[Op], dict[str, Value]]:
     """Return the ops of a template in launch order, and what its names stand for.
 
     Results that the pattern binds are those tensors; others are new, typed as torch says, and named
-    as in the template, or alike where that is in ``taken``. Raises ``BuildError``.
+    as in the template, or alike where that is in ``taken``. Results share bytes as those that they
+    stand for did, unless that is checked elsewhere (not ``alone``). Raises ``BuildError``.
     """
     values = dict(scope.values)
     made: list[Op] = []
@@ -41,7 +49,8 @@ def make_ops(
         op = replace(op, results=_results(new.results, types, values, taken, new.op))
         if problem := wrong_call(op):
             raise BuildError(f"{op.name} {problem}")
-        _check_bytes(op, types)
+        if alone:
+            _check_bytes(op, types)
         made.append(op)
     return made, values
 
@@ -131,16 +140,3 @@ def _check_bytes(op: Op, types: Sequence[Result]) -> None:
             raise BuildError(f"%{made.name} would share the bytes of an operand of {op.name}")
         if not inferred.buffer and made.buffer in held:
             raise BuildError(f"%{made.name} would no longer share bytes with {op.name}'s operand")
-
-
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that is not taken: the given one, or one with a number appended."""
-    if name not in taken:
-        return name
-    return next(f"{name}_{i}" for i in range(1, 10**9) if f"{name}_{i}" not in taken)
-
-
-def names_of(graph: Graph) -> set[str]:
-    """Return all names of tensors and buffers of a graph."""
-    found = {tensor.buffer for tensor in graph.by_name.values()}
-    return found | set(graph.by_name)

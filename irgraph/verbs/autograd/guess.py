@@ -1,0 +1,39 @@
+"""What a region's backward may be like, to be tried: which gradients, and how they are laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, product
+
+from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.autograd.region import Region, is_float
+
+
+def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
+    """Yield sets of inputs whose gradient the step may compute, likely ones first."""
+    floats = [i for i, tensor in enumerate(region.inputs) if is_float(tensor)]
+    given = {d.tensor.buffer for d in graph.tensors if d.role != "param"}
+    likely = tuple(i for i in floats if region.inputs[i].buffer not in given)
+    sets = [c for n in range(len(floats), 0, -1) for c in combinations(floats, n)]
+    yield from dict.fromkeys([*([likely] if likely else []), *sets])
+
+
+def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ...]]:
+    """Yield types that the gradients of the outputs may have: laid out alike, or as others are."""
+    layouts: list[list[Tensor]] = []
+    for output in region.outputs:
+        known = _layouts(graph).get((output.dtype, output.shape), ())
+        layouts.append([output, *(t for t in known if t.strides != output.strides)])
+    yield from product(*layouts)
+
+
+@remembered
+def _layouts(graph: Graph) -> Mapping[tuple[str, tuple[int, ...]], Sequence[Tensor]]:
+    """Return by type and shape one tensor of the backward pass for each layout."""
+    found: dict[tuple[str, tuple[int, ...]], dict[object, Tensor]] = {}
+    for leaf in (leaf for leaf in graph.leaves() if leaf.phase == "backward"):
+        for tensor in leaf.outputs:
+            known = found.setdefault((tensor.dtype, tensor.shape), {})
+            known.setdefault(tensor.strides, tensor)
+    return {key: tuple(known.values()) for key, known in found.items()}

@@ -1,0 +1,124 @@
+"""Some forward ops of a graph, taken out of it as a graph of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.ir.dtypes import DIGITS
+from irgraph.ir.edit import map_tensors, map_value
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.leaving import leaving
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Region:
+    """Forward ops with what goes in and what comes out.
+
+    Attributes:
+        graph: the ops alone; their inputs are declared, their outputs returned, both by the names
+            that they have in the whole graph.
+        cotangents: types of the outputs' gradients, where they are known already.
+    """
+
+    graph: Graph
+    cotangents: tuple[Tensor, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What the ops take from outside, in the order in which they use it."""
+        return tuple(declared.tensor for declared in self.graph.tensors)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """What they make for others."""
+        return self.graph.returned or ()
+
+    def renamed(self) -> Graph:
+        """Return the ops under names that count up: equal for regions that differ in names alone.
+
+        Inputs that lie in one buffer are told apart, as autograd does for leaves.
+        """
+        known: dict[str, Tensor] = {}
+        buffers: dict[str, str] = {}
+
+        def plain(tensor: Tensor) -> Tensor:
+            if tensor.name not in known:
+                buffer = buffers.setdefault(tensor.buffer, f"b{len(buffers)}")
+                known[tensor.name] = replace(tensor, name=f"t{len(known)}", buffer=buffer)
+            return known[tensor.name]
+
+        tensors: list[Declared] = []
+        for declared in self.graph.tensors:
+            alone = replace(declared.tensor, buffer=f"in{len(tensors)}", offset=0)
+            tensors.append(replace(declared, tensor=plain(alone), label=""))
+            buffers.setdefault(declared.tensor.buffer, known[declared.tensor.name].buffer)
+        ops = tuple(_bare(map_tensors(op, plain)) for op in self.graph.ops)
+        returned = map_value(self.graph.returned, plain)
+        return replace(self.graph, name="region", tensors=tuple(tensors), ops=ops,
+                       returned=returned, settings={}, source="")  # fmt: skip
+
+
+def _bare(op: Op) -> Op:
+    """Return an op that says nothing of where it came from or ran."""
+    body = tuple(map(_bare, op.body))
+    return replace(op, body=body, thread="main", stream="", module="", phase="forward",
+                   notes={}, origin="", line=0)  # fmt: skip
+
+
+def is_float(tensor: Tensor) -> bool:
+    """Return whether a tensor may have a gradient."""
+    return tensor.dtype in DIGITS
+
+
+def inputs_of(ops: Sequence[Op]) -> tuple[Tensor, ...]:
+    """Return what ops take and do not make, each once, in the order of its first use."""
+    found: dict[str, Tensor] = {}
+    made: set[str] = set()
+    for leaf in (leaf for op in ops for leaf in op.leaves()):
+        found.update((t.name, t) for t in leaf.inputs if t.name not in made | found.keys())
+        made.update(t.name for t in leaf.outputs)
+    return tuple(found.values())
+
+
+def made_by(ops: Collection[Op]) -> dict[str, Tensor]:
+    """Return by name what ops make."""
+    return {t.name: t for op in ops for leaf in op.leaves() for t in leaf.outputs}
+
+
+def region_of(graph: Graph, members: Sequence[Op]) -> Region:
+    """Return members of a graph as a region; its outputs are what later forward ops use of them.
+
+    What only the backward pass reads was saved for it, and is no output.
+    """
+    made = made_by(members)
+    inside = {id(leaf) for op in members for leaf in op.leaves()}
+    used = {name for name in made if leaving(graph).get(name, "output") != "output"}
+    for leaf in graph.leaves():
+        if id(leaf) not in inside and leaf.phase != "backward":
+            used.update(t.name for t in leaf.inputs)
+    outputs = [tensor for name, tensor in made.items() if name in used and is_float(tensor)]
+    return as_region(graph, members, outputs)
+
+
+def as_region(graph: Graph, ops: Sequence[Op], outputs: Sequence[Tensor]) -> Region:
+    """Return ops as a region of a graph in which they need not stand."""
+    declared = tuple(Declared("input", tensor) for tensor in inputs_of(ops))
+    alone = replace(graph, tensors=declared, ops=tuple(ops), returned=tuple(outputs))
+    return Region(alone)
+
+
+def equal(a: Value, b: Value) -> bool:
+    """Return whether two values are the same: tensors by type, sizes by number."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return same_type(a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return type(a) is type(b) and a == b if isinstance(a, bool) or isinstance(b, bool) else a == b
+
+
+def same_type(a: Tensor, b: Tensor) -> bool:
+    """Return whether two tensors agree in element type, shape and strides."""
+    return (a.dtype, a.shape, a.strides) == (b.dtype, b.shape, b.strides)

@@ -1,0 +1,293 @@
+"""Forward ops become others, and their backward becomes that of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from irgraph.ir.edit import Edit, map_tensors, map_value
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.autograd.bind import Backward, backward_of
+from irgraph.verbs.autograd.derive import Derived, derive
+from irgraph.verbs.autograd.legal import check_swap, check_unwritten
+from irgraph.verbs.autograd.place import LayoutError, Placing, shared_module
+from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by
+from irgraph.verbs.fuse import Fusion, put_in_place
+from irgraph.verbs.gains import Gains
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.remove import Removal
+from irgraph.verbs.replace import check_users
+
+MOST_NEIGHBOURS = 16
+"""How often ops beside the members may be drawn in."""
+
+Swap = tuple[Tensor, Tensor]
+
+LEGAL = "its backward was found call by call as autograd makes it, and made anew"
+
+
+@dataclass(frozen=True)
+class Both:
+    """What became of forward ops and their backward.
+
+    Attributes:
+        fusion: the new ops.
+        again: by ``id``, ops beside the members that were called anew, as they are now.
+    """
+
+    fusion: Fusion
+    again: Mapping[int, Op]
+
+
+def replace_both(
+    graph: Graph, members: Sequence[Op], new: Sequence[Op], *, by: str, assuming: str = ""
+) -> Both:
+    """Put ``new`` in the place of forward ops, and its backward in the place of theirs.
+
+    What ``new`` makes bears the names of what it stands for. Both backwards are what torch's
+    autograd makes. Where a result or a gradient would be laid out otherwise, the ops that use or
+    made that tensor are called anew on it, too. Raises ``RefusedError`` where the backward of the
+    members is not found as a whole, where others use what only it or they make, where the
+    gradient of an input would be lost or another one needed, or where what a backward reads is
+    written before it runs.
+    """
+    old, anew = list(members), list(new)
+    for _ in range(MOST_NEIGHBOURS):
+        try:
+            return _replaced(graph, old, anew, by, assuming)
+        except LayoutError as error:
+            old, anew = _widened(graph, old, anew, error)
+    return _replaced(graph, old, anew, by, assuming)
+
+
+def _widened(
+    graph: Graph, old: Sequence[Op], new: Sequence[Op], error: LayoutError
+) -> tuple[list[Op], list[Op]]:
+    """Return old and new ops with the calls that use a result, or made what a gradient is of."""
+    name, inside = error.tensor.name, {id(inner) for op in old for inner in op.walk()}
+    calls = [op for op in graph.top_level() if op.phase != "backward"]
+    if error.gradient:
+        beside = [op for op in calls if any(t.name == name for t in op.outputs)]
+    else:
+        beside = [op for op in calls if any(t.name == name for t in op.inputs)]
+    beside = [op for op in beside if id(op) not in inside]
+    returned = any(t.name == name for t in graph.returned or ())
+    if not beside or returned or any(id(o) in inside for op in beside for o in op.walk()):
+        raise error
+    wider = sorted([*old, *beside], key=lambda op: graph.paths[id(op)])
+    return wider, [*beside, *new] if error.gradient else [*new, *beside]
+
+
+def _replaced(
+    graph: Graph, members: Sequence[Op], new: Sequence[Op], by: str, assuming: str
+) -> Both:
+    found = backward_of(graph, members)
+    region, needs = _target(graph, found, new)
+    _place(graph, derive(region, needs, plain=True), region, found)
+    derived = derive(region, needs)
+    placing, swaps = _place(graph, derived, region, found)
+    calls = list(zip(derived.forward, new, strict=False))
+    for call, op in calls:
+        placing.called.update(
+            (a.name, b.name) for a, b in zip(call.outputs, op.outputs, strict=False)
+        )
+    forward, nodes = _ops(placing, derived, calls, members, found.ops)
+    _check(graph, members, found, region, (forward, nodes), swaps)
+    nodes = _with_rest(nodes, found)
+    first = put_in_place(graph, [members], forward, by=by, assuming=assuming)
+    last = _exchanged(first.graph, found, nodes, by)
+    whole = with_others(last.graph, swaps)
+    again = {id(op): now for (_, op), now in zip(calls, first.ops, strict=False) if op in members}
+    legal = f"{first.legal}; {LEGAL}"
+    return Both(Fusion(whole, (*first.ops, *last.ops), (), legal, first.assumed), again)
+
+
+def _ops(
+    placing: Placing,
+    derived: Derived,
+    calls: Sequence[tuple[Op, Op]],
+    members: Sequence[Op],
+    backward: Sequence[Op],
+) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """Return the derived ops as ops of the graph; those called anew are still of their modules."""
+    again = [op for _, op in calls if op in members]
+    module = shared_module([op for op in members if op not in again] or members)
+    modules = {o.origin: op.module for call, op in calls for o in call.walk() if op in again}
+    made = placing.ops(derived.forward, members[0], lambda op: modules.get(op.origin, module))
+    links = {node: modules.get(call, module) for node, call in derived.links.items()}
+    nodes = placing.ops(derived.backward, backward[0], lambda op: links.get(op.origin, module))
+    return made, nodes
+
+
+def _place(
+    graph: Graph, derived: Derived, region: Region, found: Backward
+) -> tuple[Placing, list[Swap]]:
+    """Find places for what was derived; return also the gradients that become others' bytes."""
+    placing = Placing(set(graph.by_name), {t.buffer for t in graph.by_name.values()})
+    placing.given(derived.inputs, region.inputs)
+    placing.given(derived.cotangents, found.cotangents)
+    _outputs(placing, derived, found.region)
+    return placing, _gradients(placing, derived, region, found)
+
+
+def _rest(found: Backward) -> list[Op]:
+    """Return what else stands in the nodes of a backward, such as sums of gradients."""
+    mine, rest = {id(leaf) for leaf in found.leaves}, []
+    for op in found.ops:
+        for child in op.body:
+            inside = [id(leaf) in mine for leaf in child.leaves()]
+            if any(inside) and not all(inside):
+                raise RefusedError(f"{child.name} does more than its backward", [(child, "")])
+            if not any(inside):
+                rest.append(child)
+    return rest
+
+
+def _with_rest(nodes: Sequence[Op], found: Backward) -> tuple[Op, ...]:
+    """Return new nodes that end with what else stood in the old ones, each behind what it uses."""
+    new = list(nodes)
+    for op in _rest(found) if new else ():
+        used = {t.name for t in op.inputs}
+        made = [i for i, node in enumerate(new) if used & made_by([node]).keys()]
+        at = max(made, default=len(new) - 1)
+        new[at] = replace(new[at], body=(*new[at].body, op))
+    return tuple(new)
+
+
+def _target(graph: Graph, found: Backward, new: Sequence[Op]) -> tuple[Region, tuple[int, ...]]:
+    """Return the new ops as a region, and the places of the inputs whose gradient is needed."""
+    old = found.region
+    made = made_by(new)
+    lost = [t for t in old.outputs if t.name not in made]
+    if lost:
+        raise RefusedError(f"the new ops do not make %{lost[0].name}, which later ops use")
+    region = as_region(graph, new, old.outputs)
+    wanted = {old.inputs[i].name for i in found.needs}
+    known = {t.name for t in old.inputs}
+    needs = tuple(i for i, t in enumerate(region.inputs) if t.name in wanted)
+    left = wanted - {t.name for t in region.inputs}
+    if left:
+        raise RefusedError(f"%{min(left)} would get no gradient: the new ops do not use it")
+    for tensor in region.inputs:
+        given = graph.lasting.get(tensor.buffer, "param") != "param"
+        if is_float(tensor) and tensor.name not in known and not given:
+            raise ValueError(f"%{tensor.name} would get a gradient that it did not have")
+    return replace(region, cotangents=found.cotangents), needs
+
+
+def _outputs(placing: Placing, derived: Derived, old: Region) -> None:
+    """Let the derived outputs be those of the old ops, which must share bytes with nothing else."""
+    held = {t.buffer for t in old.inputs}
+    for theirs, mine in zip(derived.outputs, old.outputs, strict=True):
+        if mine.buffer in held and placing.is_own(theirs):
+            raise RefusedError(f"%{mine.name} would no longer share the bytes of an operand")
+        placing.made(theirs, mine)
+
+
+def _gradients(placing: Placing, derived: Derived, region: Region, found: Backward) -> list[Swap]:
+    """Let the derived gradients be the old ones; return pairs of old ones and what replaces them.
+
+    A gradient that is another one's bytes, or part of them, cannot have the buffer that it had.
+    """
+    old = {found.region.inputs[i].name: t for i, t in found.gradients.items()}
+    foreign = {t.buffer for t in (*found.cotangents, *found.region.inputs)}
+    pairs = [
+        (tensor, theirs, old[tensor.name])
+        for tensor, theirs in zip(region.inputs, derived.gradients, strict=True)
+        if tensor.name in old
+    ]
+    later: list[tuple[Tensor, Tensor]] = []
+    for tensor, theirs, mine in pairs:
+        if theirs is None:
+            raise RefusedError(f"%{mine.name} would not be made: the new ops give no gradient")
+        if theirs.strides != mine.strides:
+            reason = f"the gradient of %{tensor.name} would be laid out otherwise"
+            raise LayoutError(reason, tensor, gradient=True)
+        fits = theirs.offset <= mine.offset and mine.buffer not in foreign
+        if placing.is_own(theirs) and fits:
+            placing.made(theirs, mine)
+        else:
+            later.append((theirs, mine))
+    return [(mine, placing.tensor(theirs)) for theirs, mine in later]
+
+
+def _check(
+    graph: Graph,
+    members: Sequence[Op],
+    found: Backward,
+    region: Region,
+    made: tuple[Sequence[Op], Sequence[Op]],
+    swaps: Sequence[Swap],
+) -> None:
+    """Refuse what others could tell."""
+    old = [*members, *found.leaves]
+    gone = {id(leaf) for op in old for leaf in op.leaves()}
+    forward, backward = ([leaf for op in ops for leaf in op.leaves()] for ops in made)
+    for swap in swaps:
+        check_swap(graph, gone, swap)
+    rewired = Op("", (), tuple(mine for mine, _ in swaps))
+    check_users(graph, old, [*forward, *backward, rewired])
+    places = [graph.places[i] for i in gone]
+    span = range(min(places), max(places) + 1)
+    saved = {t.buffer for t in (*region.inputs, *made_by(members).values())}
+    check_unwritten(graph, gone, span, saved, [*found.leaves, *forward, *backward])
+    gains = Gains(graph, [*forward, *backward], old)
+    gains.reads.clear()
+    gains.check(span[0], span[-1])
+
+
+def _exchanged(graph: Graph, found: Backward, new: Sequence[Op], by: str) -> Fusion:
+    """Return a graph with other backward ops; there may be none."""
+    if new:
+        return put_in_place(graph, [found.ops], new, by=by)
+    edit = Edit(graph)
+    for op in found.leaves:
+        edit.remove(op)
+    return Fusion(edit.commit(), (), (), "")
+
+
+def with_others(graph: Graph, swaps: Sequence[Swap]) -> Graph:
+    """Return a graph in which the users of some tensors, and of views of them, use others.
+
+    Ops that use none of them stay the very same.
+    """
+    names: dict[str, Tensor] = {}
+    for old, new in swaps:
+        shift = new.offset - old.offset
+        for tensor in graph.by_buffer.get(old.buffer, ()) if old.buffer != new.buffer else ():
+            names[tensor.name] = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
+        names[old.name] = new
+    if not names:
+        return graph
+    ops = tuple(_using(op, names) for op in graph.ops)
+    returned = map_value(graph.returned, lambda t: names.get(t.name, t))
+    return replace(graph, ops=ops, returned=returned)
+
+
+def _using(op: Op, names: Mapping[str, Tensor]) -> Op:
+    body = tuple(_using(child, names) for child in op.body)
+    same = all(a is b for a, b in zip(body, op.body, strict=True))
+    if not any(t.name in names for t in (*op.inputs, *op.outputs)):
+        return op if same else replace(op, body=body)
+    changed = map_tensors(replace(op, body=()), lambda t: names.get(t.name, t))
+    return replace(changed, body=body)
+
+
+def with_backward(graph: Graph, removal: Removal) -> Removal:
+    """Return the removal of forward ops with that of their backward, which hands its gradient on.
+
+    Raises ``RefusedError`` where the backward is not found as a whole, or makes other gradients.
+    """
+    if len(removal.swaps) != 1:
+        raise RefusedError("with its backward, one result must stand for another: using %x for %y")
+    old, new = removal.swaps[0]
+    found = backward_of(graph, removal.ops)
+    gradients = {found.region.inputs[i].name: t for i, t in found.gradients.items()}
+    others = gradients.keys() - {new.name}
+    if others or new.name not in gradients or [t.name for t in found.region.outputs] != [old.name]:
+        lost = min(others, default=new.name)
+        raise RefusedError(f"%{lost} has a gradient of its own, or none is made for it")
+    handed = (gradients[new.name], found.cotangents[0])
+    return Removal((*removal.ops, *found.leaves), (*removal.swaps, handed))

@@ -1,0 +1,278 @@
+"""Forward ops that change with their backward: against programs captured with the change in them.
+
+The oracle of what is bound is torch's own sequence numbers, which the verbs do not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from irgraph.api import rewrite
+from irgraph.capture.live import capture
+from irgraph.execute import compare
+from irgraph.ir.graph import DOUBLE, Graph
+from irgraph.ir.verify import verify
+from irgraph.language import load_script, run
+from irgraph.text import IrgraphError, parse, print_graph
+from irgraph.verbs import RefusedError
+from irgraph.verbs.autograd.bind import backward_of
+from tests.execute.models import attention_step, conv_step, transformer_step
+
+GELU = "replace many %y = aten.relu(%x) with %y = aten.gelu(%x) and backward"
+
+
+class Small(nn.Module):
+    """Two layers with an activation that sees its input transposed, and used twice."""
+
+    def __init__(self, activation: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.one, self.two, self.activation = nn.Linear(8, 8), nn.Linear(8, 3), activation
+
+    def forward(self, x: Any) -> Any:
+        """Return [B, 3] for [B, 8]."""
+        hidden = self.activation(self.one(x).t()).t()
+        return self.two(hidden + self.activation(hidden))
+
+
+def step_of(
+    activation: Callable[[Any], Any],
+    loss: Callable[[Any, Any], Any] | None = None,
+    model: nn.Module | None = None,
+) -> Callable[[], Any]:
+    """Return a training step of the small model, or another one, with plain SGD."""
+    model = (model or Small(activation)).to("meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.rand(6, 8, device="meta")
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        made = (loss or plain)(model, x)
+        optimizer.step()
+        return made
+
+    step.model = model  # type: ignore[attr-defined]
+    return step
+
+
+def plain(model: Any, x: Any) -> Any:
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss
+
+
+def accumulated(model: Any, x: Any) -> Any:
+    """Make two backward passes of two forward ones, whose gradients add up."""
+    plain(model, x)
+    return plain(model, x * 2)
+
+
+def clipped(model: Any, x: Any) -> Any:
+    loss = plain(model, x)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return loss
+
+
+def frozen(model: Any, x: Any) -> Any:
+    model.one.requires_grad_(False)
+    return plain(model, x.clone().requires_grad_())
+
+
+def graph_of(step: Callable[[], Any]) -> Graph:
+    return capture(step, device="meta").graph
+
+
+@pytest.mark.parametrize("loss", [plain, accumulated, clipped, frozen])
+def test_a_gelu_in_place_of_a_relu_is_the_program_with_a_gelu(loss: Any) -> None:
+    before = graph_of(step_of(torch.relu, loss))
+    meant = graph_of(step_of(nn.functional.gelu, loss))
+    done = run(load_script(GELU), before)
+    assert not any(entry.refused for entry in done.report.entries)
+    assert verify(done.graph) == []
+    result = compare(done.graph, meant)
+    assert (result.same, result.exact) == (True, True), str(result)
+    assert not compare(before, done.graph).same
+
+
+def test_sizes_still_follow_the_batch() -> None:
+    before = capture(
+        Small(torch.relu), (torch.rand(4, 8),), loss=lambda y: y.sum(), optimizer=torch.optim.Adam
+    ).graph
+    after = rewrite(before, "relu-to-gelu").graph
+    assert {str(t.shape[0]) for t in after.by_name.values() if t.rank == 2} >= {"B"}
+    larger = run(load_script("resize B = 6"), after).graph
+    assert compare(
+        larger, rewrite(run(load_script("resize B = 6"), before).graph, "relu-to-gelu").graph
+    ).same
+
+
+@pytest.mark.parametrize("make", [conv_step, transformer_step, attention_step])
+def test_what_is_bound_is_what_torch_links(make: Callable[[int, str], Any]) -> None:
+    captured = capture(make(4, "meta"), device="meta")
+    forward_of = dict(captured.links)
+    bound = 0
+    for op in (op for op in captured.graph.top_level() if op.phase == "forward" and op.outputs):
+        try:
+            found = backward_of(captured.graph, [op])
+        except RefusedError:
+            continue
+        bound += 1
+        mine = {inner.origin for inner in op.walk()}
+        nodes = [node for node in found.ops if node.is_autograd]
+        assert nodes
+        assert {forward_of[node.origin] for node in nodes} <= mine, op.name
+    assert bound >= 5
+
+
+def twice(model: Any, x: Any) -> Any:
+    loss = model(x).square().mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    return loss
+
+
+def penalty(model: Any, x: Any) -> Any:
+    """Differentiate a gradient."""
+    given = x.clone().requires_grad_()
+    loss = model(given).square().mean()
+    (gradient,) = torch.autograd.grad(loss, given, create_graph=True)
+    (loss + gradient.square().sum()).backward()
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("loss", "reason"),
+    [(twice, "there are 2 of its backward's"), (penalty, "the step differentiates gradients")],
+)
+def test_a_backward_that_is_not_the_only_one_is_left_alone(loss: Any, reason: str) -> None:
+    before = graph_of(step_of(torch.relu, loss))
+    done = run(load_script(GELU), before)
+    refused = [told for entry in done.report.entries for told in entry.refused]
+    assert done.graph == before
+    assert len(refused) == 2
+    assert all(reason in told.message for told in refused)
+
+
+def test_gradients_of_gradients_show_without_the_setting() -> None:
+    before = graph_of(step_of(torch.relu, penalty))
+    settings = {name: value for name, value in before.settings.items() if name != DOUBLE}
+    done = run(load_script(GELU), replace(before, settings=settings))
+    assert done.graph.ops == before.ops
+
+
+MADE = """model "m" { format = 2 }
+
+device @gpu0 "v100"
+input %x : f32[4, 8] in $x
+input %g : f32[4, 8] in $g
+
+%h = aten.neg(%x) : f32[4, 8] in $h
+%y = aten.relu(%h) : f32[4, 8] in $y
+%z = aten.exp(%y) : f32[4, 8] in $z
+autograd.ExpBackward0(%g) on backward phase backward {
+  %d = aten.mul(%g, %z) : f32[4, 8] in $d
+}
+autograd.ReluBackward0(%d) on backward phase backward {
+  %e = aten.threshold_backward(%d, %y, threshold = 0) : f32[4, 8] in $e
+}
+return %e
+"""
+
+
+def changed(old: str, new: str) -> Graph:
+    assert old in MADE
+    return parse(MADE.replace(old, new))
+
+
+EXP = "%z = aten.exp(%y) : f32[4, 8] in $z\n"
+MASK = "  %e = aten.threshold_backward(%d, %y, threshold = 0) : f32[4, 8] in $e\n"
+
+WRONG = {
+    "what the new backward reads is written": (
+        (EXP, f"{EXP}aten.mul_(%h!, 2)\n"),
+        "%h is written before",
+    ),
+    "what the old backward reads is written": (
+        (EXP, f"{EXP}aten.mul_(%y!, 2)\n"),
+        "%y is written before",
+    ),
+    "another threshold": (("threshold = 0", "threshold = 1"), "its backward is not there"),
+    "another forward op's result": (("%d, %y, threshold", "%d, %z, threshold"), "not there"),
+    "a result that the backward pass alone made is read": (
+        (MASK, f"{MASK}  %f = aten.neg(%k) : f32[4, 8] in $f\n".replace("%k", "%d")),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_bindings(name: str) -> None:
+    (old, new), reason = WRONG[name]
+    graph = changed(old, new)
+    if not reason:
+        assert verify(run(load_script(GELU), graph).graph) == []
+        return
+    refused = run(load_script(GELU), graph).report.entries[0].refused
+    assert reason in refused[0].message
+    assert print_graph(run(load_script(GELU), graph).graph) == print_graph(graph)
+
+
+def test_a_region_whose_inner_result_is_used_elsewhere_is_left_alone() -> None:
+    script = (
+        "replace { %a = aten.neg(%x)  %y = aten.relu(%a) } with { %y = aten.gelu(%x) } and backward"
+    )
+    graph = changed(
+        EXP, "%q = aten.add(%h, %y) : f32[4, 8] in $q\n%z = aten.exp(%q) : f32[4, 8] in $z\n"
+    )
+    with pytest.raises(IrgraphError, match="its backward is not there"):
+        run(load_script(script), graph)
+
+
+def test_without_a_backward_pass_the_forward_changes_alone() -> None:
+    graph = graph_of(partial(Small(torch.relu).to("meta"), torch.rand(4, 8, device="meta")))
+    after = run(load_script(GELU), graph).graph
+    assert [op.name for op in after.walk()].count("aten.gelu") == 2
+
+
+def test_a_norm_behind_an_activation_is_the_program_with_the_norm() -> None:
+    def normed(x: Any) -> Any:
+        return nn.functional.layer_norm(torch.relu(x), x.shape[-1:])
+
+    script = """replace many %y = aten.relu(%x) with {
+      %r = aten.relu(%x)
+      %y = aten.layer_norm(%r, normalized_shape = [%x.shape[1]])
+    } and backward"""
+    before, meant = graph_of(step_of(torch.relu)), graph_of(step_of(normed))
+    after = run(load_script(script), before).graph
+    assert compare(after, meant).same
+
+
+@pytest.mark.parametrize(
+    ("layer", "op"),
+    [
+        (nn.Dropout(0.5), "aten.dropout"),
+        (nn.LayerNorm(8, elementwise_affine=False), "aten.layer_norm"),
+    ],
+)
+def test_a_layer_goes_with_its_backward(layer: nn.Module, op: str) -> None:
+    before, meant = (
+        graph_of(step_of(torch.relu, model=nn.Sequential(nn.Linear(8, 8), one, nn.Linear(8, 3))))
+        for one in (layer, nn.Identity())
+    )
+    script = f"remove many %y = {op}(%x, ...) using %x for %y and backward"
+    after = run(load_script(script), before).graph
+    assert compare(after, meant).exact
+
+
+def test_a_norm_with_weights_stays() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+    graph = graph_of(step_of(torch.relu, model=model))
+    script = "remove %y = aten.layer_norm(%x, ...) using %x for %y and backward"
+    with pytest.raises(IrgraphError, match="has a gradient of its own"):
+        run(load_script(script), graph)
