@@ -1,7 +1,7 @@
 """Fit the shipped curves to published measurements.
 
-``python -m costmodels.collectives.build DATA_DIR`` reads ``DATA_DIR/collectives`` and writes
-``costmodels/collectives/fitted.json``.
+``python -m costmodels.collectives.build DATA_DIR`` reads ``DATA_DIR/collectives`` and
+``DATA_DIR/modern`` and writes ``costmodels/collectives/fitted.json``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from costmodels.collectives.load import traffic
 V100 = "collectives_latency_4xv100_digitized.csv"
 PARAMETERS = "collective_model_params_v100.csv"
 A100 = "a100_dgx_all_reduce.csv.gz"
+MODERN = "collectives.csv.gz"
+PLATFORMS = {"H100-80GB-HBM3": "h100", "H200": "h200", "B200": "b200"}
+"""Platforms by card of the measurements of today's cards, with all their links between them."""
+NAMES = {"all_gather": "all_gather_base", "all_to_all": "all_to_allv"}
+"""Collectives that those measurements call otherwise."""
 SOURCES = {
     V100: "owensgroup/ml_perf_model (BSD-3-Clause), digitised, +-3 %",
     PARAMETERS: "owensgroup/ml_perf_model (BSD-3-Clause), published latency and bus bandwidth",
     A100: "microsoft/vidur (MIT), medians",
+    MODERN: "ai-dynamo/aiconfigurator (Apache-2.0), nccl-tests with NCCL 2.29, f16, interpolated",
 }
 
 Key = tuple[str, int, int, str]
@@ -60,7 +66,43 @@ def rows(folder: Path) -> list[dict[str, object]]:
             for name in ("alpha", "per_byte", "per_root", "error", "largest")
         }
         found.append({**key, **numbers, "source": source})
-    return [*found, *_published(folder / PARAMETERS)]
+    return [*found, *_published(folder / PARAMETERS), *_modern(folder.parent / "modern" / MODERN)]
+
+
+def _modern(path: Path) -> Iterator[dict[str, object]]:
+    """Yield curves of today's cards with their points, in the order of platform and ranks."""
+    for (platform, ranks, local, collective), points in sorted(modern(path, "train").items()):
+        measured_at = _without_noise(table(*zip(*sorted(points.items()), strict=True)))
+        form = fit(measured_at.sizes, measured_at.times)
+        errors = leave_one_out(measured_at.sizes, measured_at.times, table)
+        error = statistics.fmean(map(abs, errors))
+        numbers = {
+            "alpha": form.alpha, "per_byte": form.per_byte, "per_root": form.per_root,
+            "error": error, "largest": measured_at.sizes[-1],
+        }  # fmt: skip
+        key = {"platform": platform, "ranks": ranks, "local": local, "collective": collective}
+        rounded = {name: float(f"{number:.6g}") for name, number in numbers.items()}
+        points_of = {"sizes": measured_at.sizes, "times": measured_at.times}
+        yield {**key, **rounded, "source": SOURCES[MODERN], **points_of}
+
+
+def _without_noise(points: Table) -> Table:
+    """Return points none of which takes longer than a larger message: disturbances add time."""
+    times = tuple(min(points.times[place:]) for place in range(len(points.times)))
+    return replace(points, times=times)
+
+
+def modern(path: Path, split: str) -> Mapping[Key, dict[float, float]]:
+    """Return the points of one split of the measurements of today's cards, us by bytes."""
+    curves: dict[Key, dict[float, float]] = defaultdict(dict)
+    with gzip.open(path, "rt", newline="") as file:
+        for row in csv.DictReader(file):
+            wanted = (row["mode"], row["nodes"], row["dtype"], row["split"])
+            if row["device"] in PLATFORMS and wanted == ("nccl-tests", "1", "f16", split):
+                name, ranks = NAMES.get(row["op"], row["op"]), int(row["ranks"])
+                key = (PLATFORMS[row["device"]], ranks, ranks, name)
+                curves[key][float(row["bytes"])] = float(row["time_us"])
+    return curves
 
 
 def _published(path: Path) -> Iterator[dict[str, object]]:

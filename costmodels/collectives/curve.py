@@ -52,6 +52,7 @@ class Form:
         error: mean absolute relative error where each point was left out in turn.
         source: where the points come from.
         largest: bytes of the largest message that was measured, 0 where nobody says.
+        points: measured points, if they are to be interpolated in place of all that.
     """
 
     alpha: float
@@ -60,9 +61,12 @@ class Form:
     error: float = 0.0
     source: str = ""
     largest: float = 0.0
+    points: Table | None = None
 
     def time(self, nbytes: float) -> float:
         """Return the microseconds for a message of so many bytes."""
+        if self.points is not None:
+            return self.points.time(nbytes)
         return self.alpha + self.per_byte * nbytes + self.per_root * math.sqrt(nbytes)
 
 

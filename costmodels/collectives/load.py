@@ -8,7 +8,7 @@ from importlib import resources
 
 import msgspec
 
-from costmodels.collectives.curve import Form
+from costmodels.collectives.curve import Form, Table
 from irgraph.diagnostics import fail, near
 
 LIKE = {"broadcast": "reduce", "all_to_all": "all_to_allv", "all_gather": "all_gather_base"}
@@ -24,7 +24,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A curve that ships: a ``Form``'s figures, and what they were measured on.
 
     ``local`` is the number of ranks on one machine, ``largest`` the largest message in bytes (0
-    where that was not published).
+    where that was not published), ``sizes`` and ``times`` its points, if they go before the form.
     """
 
     platform: str
@@ -37,6 +37,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     error: float = 0.0
     largest: float = 0.0
     source: str = ""
+    sizes: tuple[float, ...] = ()
+    times: tuple[float, ...] = ()
 
 
 def traffic(collective: str, ranks: int) -> float:
@@ -78,7 +80,8 @@ def find_curve(collective: str, ranks: int, platform: str = "v100", local: int =
     source = best.source if own else f"{best.source}, scaled from {best.ranks} ranks"
     error = best.error if own else best.error + SCALED
     slopes = best.per_byte * scale, best.per_root * scale
-    return Form(best.alpha, *slopes, error, source, best.largest)
+    points = Table(best.sizes, best.times) if own and best.sizes else None
+    return Form(best.alpha, *slopes, error, source, best.largest, points)
 
 
 def lacking(collective: str, platform: str, *, several: bool = False) -> str:

@@ -44,7 +44,10 @@ OPS = {
 }
 """Collectives by the ops that start them."""
 
-LINKED = {"V100SXM2": "v100", "A100SXM4": "a100"}
+LINKED = {
+    "V100SXM2": "v100", "A100SXM4": "a100", "H10080GBHBM3": "h100", "H200": "h200", "B200": "b200",
+    "GB200": "b200",
+}  # fmt: skip
 """Boards whose links are those that were measured, as their names begin, by platform."""
 
 

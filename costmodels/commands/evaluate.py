@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,25 +17,34 @@ PANEL = "evaluate"
 
 def evaluate(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models or traced")
+        str,
+        typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models, modern or traced"),
     ],
     plot: PlotOption = None,
     baseline: Annotated[
-        bool, typer.Option(help="kernels: gradient boosting beside (needs scikit-learn; minutes).")
+        bool,
+        typer.Option(
+            help="kernels, modern: gradient boosting beside (needs scikit-learn; minutes)."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Put predictions beside published measurements, with signed errors."""
-    from costmodels.evaluate import EVALUATIONS, evaluate_kernels
+    from costmodels.evaluate import EVALUATIONS, evaluate_kernels, evaluate_modern
     from irgraph.diagnostics import fail, near
 
     if what not in EVALUATIONS:
         message = f"nothing to evaluate is called {what!r}{near(what, EVALUATIONS)}"
         raise fail(message, hint=f"known: {', '.join(EVALUATIONS)}", exit_code=2)
-    if baseline and what != "kernels":
-        raise fail("--baseline: gradient boosting stands beside kernels only", exit_code=2)
+    boosted: dict[str, Callable[..., Evaluation]] = {
+        "kernels": evaluate_kernels,
+        "modern": evaluate_modern,
+    }
+    if baseline and what not in boosted:
+        message = "--baseline: gradient boosting stands beside kernels and modern only"
+        raise fail(message, exit_code=2)
     with working(f"evaluating {what}"):
-        result = evaluate_kernels(baseline=True) if baseline else EVALUATIONS[what]()
+        result = boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
     if plot is not None:
         _draw(result, what, plot)
     if json:

@@ -9,6 +9,7 @@ from costmodels.evaluate.dlrm_v100 import evaluate_dlrm_v100
 from costmodels.evaluate.e2e import evaluate_e2e
 from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
+from costmodels.evaluate.modern import evaluate_modern
 from costmodels.evaluate.traced import evaluate_traced
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
@@ -16,6 +17,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "e2e": evaluate_e2e,
     "kernels": evaluate_kernels,
     "models": evaluate_models,
+    "modern": evaluate_modern,
     "traced": evaluate_traced,
 }
 """What can be evaluated, by the name the command takes."""
@@ -28,5 +30,6 @@ __all__ = [
     "evaluate_e2e",
     "evaluate_kernels",
     "evaluate_models",
+    "evaluate_modern",
     "evaluate_traced",
 ]

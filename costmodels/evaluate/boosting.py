@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from costmodels.learnable.hardware import THROTTLED, Floats, Hardware
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights
+from costmodels.training.recipe import devices_of
 from costmodels.training.score import LONG, Score, launch_columns, score
 from irgraph.diagnostics import fail
 
@@ -45,13 +47,24 @@ def boosted_scores(
     }
 
 
+def boosted(weights: Weights, data: Measurements, mine: Flags) -> Floats:
+    """Return times of boosting ``log(time / base)`` on some rows, trained on those not held out.
+
+    Rows that are not among them are left at zero.
+    """
+    device = devices_of(data)
+    inputs = weights.family.inputs(data.sizes, device).where(mine)
+    columns, known = inputs.matrix().T, ~data.dev[mine]
+    goal = np.log(data.times[mine] / inputs.base)
+    model = _regressor()
+    model.fit(columns[known], goal[known])
+    found = np.zeros_like(data.times)
+    found[mine] = np.exp(model.predict(columns)) * inputs.base
+    return found
+
+
 def _boosted(weights: Weights, data: Measurements, device: Hardware, without: str) -> Floats:
     """Return times predicted by boosting ``log(time / (launch + base))``, one model an op."""
-    try:
-        from sklearn.ensemble import HistGradientBoostingRegressor
-    except ImportError:
-        hint = "pip install 'irgraph[train]'"
-        raise fail("the baseline needs scikit-learn", hint=hint, exit_code=2) from None
     inputs = weights.family.inputs(data.sizes, device)
     columns = inputs.matrix()[: len(inputs.columns) if without else None].T
     before, _ = launch_columns(data, weights.launches)
@@ -64,9 +77,18 @@ def _boosted(weights: Weights, data: Measurements, device: Hardware, without: st
     found = np.zeros_like(data.times)
     for number in range(len(data.ops)):
         rows = data.op == number
-        model = HistGradientBoostingRegressor(
-            loss="absolute_error", max_iter=ROUNDS, learning_rate=RATE, random_state=0
-        )
+        model = _regressor()
         model.fit(columns[rows & known], goal[rows & known])
         found[rows] = np.exp(model.predict(columns[rows])) * scale[rows]
     return found
+
+
+def _regressor() -> Any:  # noqa: ANN401  (scikit-learn's; it loads here)
+    try:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+    except ImportError:
+        hint = "pip install 'irgraph[train]'"
+        raise fail("the baseline needs scikit-learn", hint=hint, exit_code=2) from None
+    return HistGradientBoostingRegressor(
+        loss="absolute_error", max_iter=ROUNDS, learning_rate=RATE, random_state=0
+    )

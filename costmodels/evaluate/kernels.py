@@ -120,6 +120,8 @@ def evaluate_kernels(*, baseline: bool = False) -> KernelEvaluation:
     beside: dict[tuple[str, str], Score] = {}
     for family in shipped():
         weights = load_shipped(family)
+        if weights.family.campaign.tables:
+            continue
         data, device = read(family, folder)
         judged = judge(weights, data, device, weights.launches)
         by_device += list(_by_device(judged))
@@ -201,6 +203,8 @@ def _worst(judged: Judged) -> list[Mapping[str, Any]]:
 def _held_back() -> Iterator[tuple[str, Weights]]:
     for path in sorted((WEIGHTS / "holdout").glob("*.safetensors")):
         weights = load(path)
+        if weights.family.campaign.tables:
+            continue
         yield path.stem.removeprefix(f"{weights.family.name}-"), weights
 
 

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.devices.sheet import UNITS_SHARE
 from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.learnable.campaign import Campaign
+from costmodels.learnable.family import LearnedFamily, Query
+from costmodels.learnable.hardware import CORES, Hardware
+from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
+from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
+from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-SOURCE = "max(flop / half the peak, bytes / DRAM bandwidth) (Dao 2022, 2023); nothing was measured"
+SOURCE = (
+    "max(flop / half the peak, bytes / DRAM bandwidth) (Dao 2022, 2023); trained on published "
+    "forward passes over whole sequences in bf16 since Ampere"
+)
 
 SHARE = 0.5
 """Share of the peak of fused attention kernels (FlashAttention-2 reports 0.5 to 0.73 forward on
-A100, 0.3 to 0.5 its first version); nothing was measured here."""
+A100, 0.3 to 0.5 its first version)."""
 
 BACKWARD = 2.5
 """Products of the gradient over those of the forward pass: five to two [Dao 2022]."""
+
+SLOWER = 1.2
+"""How much less of the peak the gradient reaches: 0.63 against 0.73 (FlashAttention-2 on A100, Dao
+2023), 550 against 740 TFLOP/s (FlashAttention-3 on H100, Shah et al. 2024)."""
+
+GRADIENT = 0.3
+"""Half a 90 % interval of log errors that is added for gradients: no time of one was published
+that a model could learn from."""
 
 FORMULA = "max(4 B H S T D flop / share of peak, bytes / DRAM bandwidth) [Dao 2022]"
 
@@ -30,15 +52,39 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < (4 if backward else 3) or (op.body and not backward):
         return None
     query, key = tensors[1:3] if backward else tensors[:2]
+    name = f"{op.base.strip('_')} {shape_text(query)}"
+    learned = _learned(op, query, key, name, machine)
+    if learned is not None:
+        return (_gradient(learned) if backward else learned,)
     held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
     peak = machine.sheet.peak(query.dtype)[0] * SHARE * held
     flops = 4.0 * query.numel * int(key.shape[-2]) * (BACKWARD if backward else 1.0)
     flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
     moved = traffic(*tensors, *op.outputs)
     time = max(flops / peak / 1e3, machine.stream(moved)) + SMALL
-    name = f"{op.base.strip('_')} {shape_text(query)}"
     return (work("attention", name, time, BORROWED, FORMULA, outside=True),)
 
+
+def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) -> Kernel | None:
+    """Return the trained model's forward pass, of kernels of the kind that was measured."""
+    if not op.base.startswith(MEASURED) or query.shape[-2] != key.shape[-2]:
+        return None
+    batch, heads, seq, dim = (int(size) for size in query.shape)
+    sizes = {"batch": batch, "heads": heads, "kv_heads": int(key.shape[1]), "dim": dim, "seq": seq}
+    causal = float(op.attributes.get("is_causal") is True)
+    return machine.ask("attention", name, dtype=query.dtype, causal=causal, **sizes)
+
+
+def _gradient(forward: Kernel) -> Kernel:
+    """Return the gradient's kernels as one, by the forward pass that was learned."""
+    factor = BACKWARD * SLOWER
+    spread = factor * (forward.spread + GRADIENT * forward.time)
+    formula = f"{forward.formula}; times {BACKWARD:g} products at 1/{SLOWER:g} of the rate"
+    return replace(forward, time=factor * forward.time, spread=spread, formula=formula)
+
+
+MEASURED = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention")
+"""Ops whose kernels are those that were measured: FlashAttention's, or as fast as they are."""
 
 NAMES = (
     "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
@@ -71,3 +117,92 @@ SWEEPS = {
         most=2.0**31,
     )
 }
+
+
+OPS = ("causal", "paged", "paged_vllm", "full", "full_vllm")
+"""Ways of measuring: the causal kernel alone, or with keys and values written into a cache of
+pages (as two frameworks do); the kernel that sees all keys, in two frameworks."""
+
+SIZES = ("batch", "heads", "kv_heads", "dim", "seq")
+
+CARDS = (
+    "A100-SXM4-80GB", "H100-80GB-HBM3", "H200", "B200", "GB200",
+    "RTX-PRO-6000-Blackwell-Server-Edition",
+)  # fmt: skip
+
+START = np.float32(5)
+"""Microseconds of the shortest passes (6 to 10), less what they compute."""
+BLOCKS = (64, 128, 256)
+"""Rows of the query that one thread block may hold."""
+DIMS = (64, 72, 80, 128, 192, 256, 512)
+
+
+def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
+    """Return inputs of forward passes over whole sequences in 16 bits."""
+    batch, heads, kv, dim, seq = (sizes[name] for name in SIZES)
+    op = sizes["op"].astype(np.intp)
+    half = np.where(op < OPS.index("full"), np.float32(0.5), np.float32(1))
+    flops = 4 * batch * heads * seq * seq * dim * half
+    nbytes = 4 * batch * seq * dim * (heads + kv)
+    compute = flops / (device.units * np.float32(1e3))
+    memory = nbytes / (device.bandwidth * np.float32(1e3))
+    base = np.maximum(compute, memory) + START
+    columns = [np.clip(log2(compute / memory), -8, 8), settling(base / START)]
+    columns += [settling(compute / START), settling(memory / START), settling(nbytes / device.l2)]
+    columns += [settling(4 * batch * seq * dim * kv / device.l2), log2(heads / kv)]
+    columns += [(dim == size).astype(np.float32) for size in DIMS]
+    for rows in BLOCKS:
+        grid = np.ceil(seq / np.float32(rows)) * batch * heads
+        share = grid / device.sms
+        columns += [settling(share), np.clip(log2(np.ceil(share) / share), 0, 6)]
+        columns += [np.clip(log2(np.ceil(seq / np.float32(rows)) * rows / seq), 0, 6)]
+    columns += [(op == number).astype(np.float32) for number in range(len(OPS))]
+    columns += [(device.core == number).astype(np.float32) for number in range(3, 8)]
+    personal = [np.clip(log2(seq), 0, 17), settling(seq / 1024), log2(dim), log2(batch)]
+    personal += [log2(heads), log2(kv), settling(batch * heads / device.sms)]
+    personal += multiples(seq, 2, 16, 128)
+    personal += [log2(device.units / device.bandwidth) - 8, log2(device.sms / 100)]
+    return Inputs(base, columns, personal, log2(flops), device.known)
+
+
+def _query(asked: Mapping[str, float | str]) -> Query:
+    sizes = {name: float(asked[name]) for name in SIZES}
+    return Query("causal" if asked["causal"] else "full", sizes)
+
+
+def _op(row: Row) -> str:
+    """Return how a row was measured."""
+    ours = "vllm" in row["library"]
+    if row["causal"] == "0":
+        return "full_vllm" if ours else "full"
+    if row["includes"] == "kernel":
+        return "causal"
+    return "paged_vllm" if ours else "paged"
+
+
+def _sizes(row: Row) -> tuple[str, ...]:
+    return row["batch"], row["heads"], row["kv_heads"], row["head_dim"], row["seq"]
+
+
+LEARNED = LearnedFamily(
+    "attention",
+    OPS,
+    SIZES,
+    _inputs,
+    _query,
+    Settings(steps=8000, batch=1024, refit=False, architecture=Architecture(128, 3, 2)),
+    campaign=Campaign(
+        CARDS,
+        VARIANTS,
+        (),
+        (GROUPS[1], GROUPS[2]),
+        reader(
+            Table("attention_causal_bf16", _op, _sizes),
+            Table("attention_full_bf16", _op, _sizes),
+        ),
+        True,
+        ("heads", "kv_heads", "dim"),
+        dtypes=("bf16", "f16"),
+        targets=tuple(target for target in UNITS if CORES[target] >= CORES["sm_80"]),
+    ),
+)

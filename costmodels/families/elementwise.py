@@ -76,9 +76,21 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"{op.base} {shape_text(target)}"
     count, dtype = target.numel, target.dtype
     learned = machine.ask("elementwise", name, op=_measured_as(op), elements=count, dtype=dtype)
+    learned = learned or _in_layers(op, name, target, machine)
     if learned:
         return (learned,)
     return (work("elementwise", name, elementwise_time(op, count, machine), CLOSE, ROOFLINE),)
+
+
+def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | None:
+    """Return what the model of transformer layers says of a sum of two tensors, or of gelu."""
+    base, count = op.base.rstrip("_"), target.numel
+    if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or needs_offsets(op.inputs, count):
+        return None
+    cols = int(target.shape[-1]) if target.rank else 1
+    rows = count // max(cols, 1)
+    sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
+    return machine.ask_other("transformer", name, "elementwise", sizes)
 
 
 def _measured_as(op: Op) -> str:

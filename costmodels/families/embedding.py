@@ -207,8 +207,17 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     weight, indices = tensors[:2]
     rows, width = (int(size) for size in weight.shape)
     one = _table(rows, width, int(indices.numel), indices, weight.itemsize, machine)
-    time = gather_time(one, machine)
     name = f"embedding {shape_text(indices)} of {shape_text(weight)}"
+    sizes: dict[str, float | str] = {
+        "rows": indices.numel,
+        "cols": width,
+        "depth": rows,
+        "dtype": weight.dtype,
+    }
+    learned = machine.ask_other("transformer", name, "embedding", {**sizes, "op": "embedding"})
+    if learned:
+        return (learned,)
+    time = gather_time(one, machine)
     return (work("embedding", name, time, FEW, _formula([one])),)
 
 

@@ -100,18 +100,20 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
         return None
     layout = str(asked.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0
-    op = _op(str(asked["dtype"]), str(asked.get("card", "")))
-    if op == "volta":
-        return Query(f"volta_{layout}", sizes, doubt) if layout != "tt" else None
-    return Query(op, sizes, doubt + (0.0 if layout == "tn" else OTHER_LAYOUT))
+    op = _op(str(asked["dtype"]), str(asked.get("card", "")), str(asked.get("target", "")), layout)
+    measured = layout == "tn" or op.startswith("volta")
+    return Query(op, sizes, doubt + (0.0 if measured else OTHER_LAYOUT)) if op in OPS else None
 
 
-def _op(dtype: str, card: str) -> str:
-    """Return how products of a type were measured on a card."""
-    if dtype == "f16":
-        old = card in ("V100-SXM2-16GB", "T4")
-        return "volta" if old else "layer" if card in LAYERS else "sweep"
-    return {"f8e4m3": "sweep_f8", "tf32": "xla_tf32"}.get(dtype, "sweep")
+def _op(dtype: str, card: str, target: str, layout: str) -> str:
+    """Return how products of a type were measured on a card, ``""`` where no model fits."""
+    if target in ("sm_70", "sm_75"):
+        return f"volta_{layout}" if dtype == "f16" else ""
+    if dtype == "tf32":
+        return "xla_tf32" if card == "H100-80GB-HBM3" else ""
+    if dtype == "f8e4m3":
+        return "" if target in ("sm_80", "sm_86") else "sweep_f8"
+    return "layer" if dtype == "f16" and card in LAYERS else "sweep"
 
 
 def _sizes(row: Row) -> tuple[str | float, ...]:
@@ -124,7 +126,7 @@ LEARNED = LearnedFamily(
     SIZES,
     _inputs,
     _query,
-    Settings(steps=8000, batch=1024, refit=False, architecture=Architecture(128, 3, 2)),
+    Settings(steps=14000, batch=1024, refit=False, architecture=Architecture(128, 3, 2)),
     campaign=Campaign(
         CARDS,
         VARIANTS,
@@ -145,8 +147,9 @@ LEARNED = LearnedFamily(
                 lambda row: (1.0, row["rows"], row["cols"], row["depth"]),
             ),
         ),
+        True,
         ("n", "k"),
-        {"xla": 8, "xla_tf32": 8, "volta_nn": 20, "volta_nt": 40, "volta_tn": 20},
+        {"xla": 3, "xla_tf32": 4, "volta_nn": 4, "volta_nt": 8, "volta_tn": 4},
         ("bf16", "f16", "f8e4m3", "tf32"),
         UNITS,
     ),

@@ -43,7 +43,9 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"{op.base} {shape_text(target)}"
     columns = int(target.shape[-1]) if target.rank else 1
     rows = target.numel // max(columns, 1)
-    learned = machine.ask("layer_norm", name, rows=rows, cols=columns, dtype=target.dtype)
+    sizes: dict[str, float | str] = {"rows": rows, "cols": columns, "dtype": target.dtype}
+    learned = machine.ask("layer_norm", name, **sizes)
+    learned = learned or machine.ask_other("transformer", name, "norm", {**sizes, "op": "norm"})
     if learned:
         return (learned,)
     return (work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE),)

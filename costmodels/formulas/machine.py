@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from costmodels.collectives.peers import Peers
@@ -89,6 +89,13 @@ class Machine:
         return Kernel(
             name, family, found.time, found.spread, "learned", outside=outside, formula=formula
         )
+
+    def ask_other(
+        self, model: str, name: str, family: str, sizes: Mapping[str, float | str]
+    ) -> Kernel | None:
+        """Return the kernel of a family as a model of another name sees it."""
+        found = self.ask(model, name, **sizes)
+        return None if found is None else replace(found, family=family)
 
 
 Corrector: TypeAlias = Callable[[Op, "tuple[Kernel, ...]", Machine], "tuple[Kernel, ...]"]

@@ -24,8 +24,12 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     p = product
     batch = f"{p.batch} x " if p.batch > 1 else ""
     name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
-    sizes = {"batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth}
-    learned = machine.ask("gemm", name, dtype=p.dtype, layout=p.layout, **sizes)
+    sizes: dict[str, float | str] = {
+        "batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth, "dtype": p.dtype,
+        "layout": p.layout,
+    }  # fmt: skip
+    learned = machine.ask("gemm", name, **sizes)
+    learned = learned or machine.ask_other("gemm_units", name, "gemm", sizes)
     if learned:
         return (learned,)
     if 1 in (p.rows, p.columns, p.depth):

@@ -25,6 +25,8 @@ class Campaign:
         throttled: those from which nothing is concluded for other cards.
         apart: cards that are left out of training together, to see what another card would get.
         read: how a family's table is read.
+        tables: whether that is done from several tables of other campaigns, by card and by how
+            shapes are held out (``irgraph evaluate modern``), not from ``kernels/``.
         pairs: sizes that tell which rows are kept aside together; none: all sizes.
         repeat: how often the rows of an op of few rows count in training.
         dtypes: types of tensors whose kernels were measured.
@@ -37,6 +39,7 @@ class Campaign:
     throttled: tuple[str, ...] = THROTTLED
     apart: tuple[tuple[str, ...], ...] = tuple((n,) for n in KNOWN if n not in THROTTLED)
     read: Reader = read_measurements
+    tables: bool = False
     pairs: tuple[str, ...] = ()
     repeat: Mapping[str, int] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("f32",)

@@ -49,7 +49,7 @@ class LearnedFamily:
         inputs: from sizes and devices to the network's inputs.
         query: from the keywords of ``Machine.ask`` to a kernel that was measured, ``None`` where
             the model does not apply. Only kernels of the campaign's types get here; ``card`` is
-            the card of training that is asked about.
+            the card of training that is asked about, ``target`` what it is compiled for.
         settings: how to train unless told otherwise. Choose them on training rows alone.
         launches: how the host's launch is separated from measured times; by default they are those
             of kernels alone, as ``irgraph measure`` takes them on GPUs.

@@ -16,6 +16,8 @@ CHUNK = 2048
 """Rows that are processed together, so that they and intermediate results stay in cache."""
 SLACK = 0.05
 """Octaves beyond the range of training that do not count as outside."""
+FARTHEST = np.float32(64)
+"""Octaves beyond the range of training of an op that training has not seen at all."""
 LOG_SCALE = 3.5
 """The network's second output is the logarithm of the scale of errors plus this."""
 
@@ -68,20 +70,22 @@ def _from_raw(weights: Weights) -> Layers:
 
 
 def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) -> Estimates:
-    inputs = weights.family.inputs(sizes, device)
+    inputs, op = weights.family.inputs(sizes, device), sizes["op"].astype(np.intp)
     matrix = inputs.matrix()
     seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
     matrix -= seen
     named = -len(inputs.known)
     beyond = np.abs(matrix[:named], out=matrix[:named]).max(0)
-    least, most = weights.extent[:, sizes["op"].astype(np.intp)]
+    least, most = weights.extent[:, op]
     beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
+    beyond = np.minimum(beyond, FARTHEST)
     unseen = ~np.broadcast_to(np.any(device.known, axis=0), beyond.shape)
     if unseen.any():
         hidden = slice(-inputs.hidden, None)
         seen[hidden, unseen] = weights.mean[hidden, None]
     ratio, scale, floor = combine(forward(layers, seen))
-    width = np.hypot(scale * np.float32(weights.stretch), unseen * np.float32(weights.unseen))
+    stretch = np.asarray(weights.stretches or [weights.stretch] * (op.max() + 1), np.float32)[op]
+    width = np.hypot(scale * stretch, unseen * np.float32(weights.unseen))
     width += beyond * np.float32(weights.octave)
     time = inputs.base * np.exp(ratio)
     outside = unseen | (beyond > SLACK)

@@ -14,6 +14,7 @@ import numpy as np
 from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.machine import Answer, Predictor
+from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
 from costmodels.learned.infer import estimate
@@ -25,10 +26,15 @@ SOFTWARE = "torch-2"
 
 def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     """Return the models for a device under a software profile, by family; often none."""
-    if software != SOFTWARE or sheet.tf32:
+    if software != SOFTWARE:
         return {}
     families = (learned_families()[name] for name in shipped())
-    return {f.name: _predictor(f, sheet) for f in families if f.campaign.answers(sheet)}
+    return {f.name: _predictor(f, sheet) for f in families if _answers(f.campaign, sheet)}
+
+
+def _answers(campaign: Campaign, sheet: DeviceSheet) -> bool:
+    """Return whether a campaign's models answer for a card, and its f32 products are in f32."""
+    return campaign.answers(sheet) and not (sheet.tf32 and "f32" in campaign.dtypes)
 
 
 def _measured(family: LearnedFamily, device: str) -> bool:
@@ -44,7 +50,7 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
 
     def ask(sizes: Mapping[str, float | str]) -> Answer | None:
         known = sizes.get("dtype") in family.campaign.dtypes
-        found = family.query({"card": card, **sizes}) if known else None
+        found = family.query({**sizes, "card": card, "target": sheet.target}) if known else None
         if found is None or not _measured(family, card):
             return None
         return _answer(load_shipped(family.name), device, found)

@@ -32,6 +32,7 @@ class Weights:
         mean, scale: of every input in training, (inputs,).
         extent: least and largest extent of each op's kernels in training, (2, ops).
         stretch: factor from predicted scales of log errors to half a 90 % interval.
+        stretches: the same by op, where rows of many kinds were kept aside; else none.
         unseen: half a 90 % interval of log errors on a device that training has not seen.
         octave: what each octave outside the range of training adds to it.
         launches: the host's share of what was measured.
@@ -46,6 +47,7 @@ class Weights:
     scale: Floats
     extent: Floats
     stretch: float
+    stretches: tuple[float, ...] = ()
     unseen: float = 0.0
     octave: float = 0.0
     launches: Launches = field(default_factory=dict)
@@ -58,6 +60,7 @@ def save(weights: Weights, path: str | Path) -> None:
         "format": FORMAT,
         "family": weights.family.name,
         "stretch": weights.stretch,
+        **({"stretches": weights.stretches} if weights.stretches else {}),
         "unseen": weights.unseen,
         "octave": weights.octave,
         "launches": [
@@ -83,7 +86,7 @@ def load(path: str | Path) -> Weights:
     launches = {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]}
     return Weights(
         learned_families()[head["family"]], layers, low, high, mean, scale, extent,
-        stretch, unseen, octave, launches, head["made"],
+        stretch, tuple(head.get("stretches", ())), unseen, octave, launches, head["made"],
     )  # fmt: skip
 
 

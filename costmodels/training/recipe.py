@@ -73,7 +73,7 @@ def learn(
     device = devices_of(data, unseen=unseen)
     found = launches(family, folder)
     allowed = ~data.dev & (True if keep is None else keep(data))
-    for name in unseen:
+    for name in set(unseen) & set(data.devices):
         allowed &= ~data.of(name)
     inputs = declared.inputs(data.sizes, device)
     before, hidden = launch_columns(data, found)

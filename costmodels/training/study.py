@@ -30,8 +30,13 @@ LEAST = 0.05
 
 
 def short(settings: Settings) -> Settings:
-    """Return settings for an experiment: half the steps, two members, no refit."""
+    """Return settings for an experiment: half the steps, two members, no refit.
+
+    Where there are so many rows that nothing is trained again, a quarter and one.
+    """
     shape = settings.architecture
+    if not settings.refit:
+        return replace(settings, steps=settings.steps // 4, architecture=replace(shape, members=1))
     members = Architecture(shape.width, shape.depth, min(shape.members, 2))
     return replace(settings, steps=settings.steps // 2, architecture=members, refit=False)
 

@@ -33,6 +33,11 @@ UNSEEN = 0.15
 models also learn to answer for a device that they have not seen."""
 CHUNK = 250
 """Updates between two reports of progress."""
+NORMAL = 2.3
+"""Factor on predicted scales where no kept row was timed."""
+FEW, FEW_WIDER = 50, 1.5
+"""Rows kept aside from which an op has a factor of its own, and what others get in its place: so
+do ops of which all rows were kept aside."""
 HELD = 0.1
 """Share of training rows kept aside to scale the intervals."""
 
@@ -70,16 +75,23 @@ def fit(
     low, high, mean = raw.min(1), raw.max(1), raw.mean(1)
     scale = np.where(raw.std(1) > 1e-3, raw.std(1), 1).astype(np.float32)
     batch = _targets(rows, ((raw - mean[:, None]) / scale[:, None]).T)
-    draws = np.random.default_rng(settings.seed).random(int(rows.shape.max()) + 1)
-    held = draws[rows.shape] < HELD
+    held = kept_aside(rows.shape, settings.seed)
     fitted = {name: value[~held] for name, value in batch.items()}
     tell = progress or (lambda _: None)
     layers = _train(fitted, rows.inputs.hidden, settings, tell)
-    stretch = _stretch(layers, {name: value[held] for name, value in batch.items()})
+    errors = _errors(layers, {name: value[held] for name, value in batch.items()})
     if settings.refit:
         layers = _train(batch, rows.inputs.hidden, settings, tell)
     extent = _extent(rows, len(family.ops))
-    return Weights(family, layers, low, high, mean, scale, extent, stretch)
+    errors[~np.isin(rows.op[held], rows.op[~held])] = np.nan
+    by_op = _by_op(errors, rows.op[held], len(family.ops)) if family.campaign.tables else ()
+    return Weights(family, layers, low, high, mean, scale, extent, _stretch(errors), by_op)
+
+
+def kept_aside(shape: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """Return which rows are kept aside to scale the intervals, by the numbers of their shapes."""
+    draws = np.random.default_rng(seed).random(int(shape.max()) + 1)
+    return np.asarray(draws[shape] < HELD)
 
 
 def _extent(rows: Rows, ops: int) -> Floats:
@@ -165,11 +177,28 @@ def _train(
     return plain_layers(state[0]["params"])
 
 
-def _stretch(layers: Layers, held: dict[str, NDArray[Any]]) -> float:
-    """Return the factor on predicted scales within which 90 % of the kept rows' errors lie."""
+def _errors(layers: Layers, held: dict[str, NDArray[Any]]) -> Floats:
+    """Return absolute errors of kept rows over predicted scales, nan for untimed kernels."""
     ratio, scale, _ = combine(forward(layers, held["inputs"].T))
-    timed = held["share"] > 0
-    if not timed.any():
-        return 2.3
-    errors = np.abs(ratio - held["ratio"])[timed] / scale[timed]
-    return float(np.quantile(errors, 0.9))
+    errors = np.abs(ratio - held["ratio"]) / scale
+    return np.asarray(np.where(held["share"] > 0, errors, np.nan), np.float32)
+
+
+def _stretch(errors: Floats) -> float:
+    """Return the factor on predicted scales within which 90 % of the kept rows' errors lie."""
+    timed = errors[np.isfinite(errors)]
+    return float(np.quantile(timed, 0.9)) if len(timed) else NORMAL
+
+
+def _by_op(errors: Floats, op: NDArray[np.intp], count: int) -> tuple[float, ...]:
+    """Return the factor of each op; one with few kept rows takes a wider one than all together.
+
+    A finite sample asks for a little more than its own quantile (split conformal prediction).
+    """
+    whole = _stretch(errors)
+    found = []
+    for number in range(count):
+        mine = errors[(op == number) & np.isfinite(errors)]
+        level = min(0.9 * (1 + 1 / max(len(mine), 1)), 1.0)
+        found.append(float(np.quantile(mine, level)) if len(mine) >= FEW else FEW_WIDER * whole)
+    return tuple(round(value, 4) for value in found)

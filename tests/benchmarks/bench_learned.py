@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from costmodels.devices.library import load_device
-from costmodels.learnable.hardware import hardware
 from costmodels.learned.infer import estimate
 from costmodels.learned.weights import Weights, load_shipped, shipped
 
@@ -28,7 +27,7 @@ def speed(weights: Weights) -> float:
         sizes |= {"stride": np.ones(ROWS, np.float32), "padding": np.ones(ROWS, np.float32)}
         sizes["kernel_size"] = np.full(ROWS, 3, np.float32)
     sizes["op"] = np.zeros(ROWS, np.float32)
-    device = hardware(load_device("v100-pcie-32gb"))
+    device = weights.family.campaign.hardware([load_device("v100-pcie-32gb")])
     best = np.inf
     for _ in range(5):
         begin = time.process_time()

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from costmodels.collectives.build import measured, rows
+from costmodels.collectives.build import measured, modern, rows
 from costmodels.collectives.curve import Form, fit, leave_one_out, table
 from costmodels.collectives.load import SCALED, find_curve, lacking, platforms, traffic
 from irgraph.diagnostics import IrgraphError
@@ -116,3 +116,24 @@ def test_curves_of_other_numbers_of_ranks_err_as_is_said(data_dir: Path) -> None
         sizes = known["v100", 4, 4, name].sizes
         errors.append(statistics.fmean(abs(other.time(s) / eight.time(s) - 1) for s in sizes))
     assert statistics.fmean(errors) == pytest.approx(SCALED, abs=0.01)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("platform", ["h100", "h200", "b200"])
+def test_todays_cards_take_what_was_held_out(platform: str, data_dir: Path) -> None:
+    curves = modern(data_dir / "modern" / "collectives.csv.gz", "dev")
+    for name in ("all_reduce", "all_gather_base", "reduce_scatter", "all_to_allv"):
+        errors = [
+            find_curve(name, ranks, platform).time(size) / time - 1
+            for (where, ranks, _, what), points in curves.items()
+            for size, time in points.items()
+            if (where, what) == (platform, name)
+        ]
+        assert statistics.fmean(map(abs, errors)) < 0.15, name
+
+
+def test_measured_points_go_before_the_form() -> None:
+    curve = find_curve("all_reduce", 8, "h100")
+    assert curve.time(2**20) == pytest.approx(25.4)
+    assert curve.points is not None
+    assert find_curve("all_reduce", 6, "h100").points is None

@@ -75,7 +75,11 @@ def test_without_a_number_of_ranks_a_reduction_stays_unknown_and_is_told() -> No
 @pytest.mark.parametrize(
     ("device", "ranks", "reason"),
     [
-        ("h100", "8", "no collectives were measured on H100-80GB-HBM3 (--fabric takes a100, v100)"),
+        (
+            "l4",
+            "8",
+            "no collectives were measured on L4 (--fabric takes a100, b200, h100, h200, v100)",
+        ),
         ("a100-pcie", "8", "no collectives were measured on A100-PCIE-40GB"),
         ("v100", "2x4", "nobody measured all_reduce between several machines of v100"),
     ],

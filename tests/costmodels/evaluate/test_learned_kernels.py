@@ -146,7 +146,7 @@ def test_residuals_are_drawn_over_size(
 
 def test_the_baseline_is_one_of_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "models", "--baseline"]) == 2
-    assert "beside kernels only" in capsys.readouterr().err
+    assert "beside kernels and modern only" in capsys.readouterr().err
 
 
 def test_the_baseline_asks_for_its_package(

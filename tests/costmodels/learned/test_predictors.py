@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costmodels.devices.library import load_device
+from costmodels.formulas.machine import Answer
 from costmodels.learned.predictors import predictors
 from costmodels.pricing.price import price
 from irgraph.ir.cost import Kernel
@@ -41,12 +42,95 @@ def test_learned_and_heuristic_agree_roughly() -> None:
     assert learned.time == pytest.approx(formula.time, rel=0.35)
 
 
+def test_other_software_is_left_to_formulas() -> None:
+    assert not predictors(load_device("v100"), "torch-1.10-cuda-11.3")
+
+
+@pytest.mark.parametrize("device", ["h100", "mi300x"])
+def test_float32_on_other_devices_is_left_to_formulas(device: str) -> None:
+    asks = predictors(load_device(device), "torch-2")
+    assert "gemm" not in asks
+    assert all(ask(PRODUCT) is None for name, ask in asks.items() if name == "gemm_units")
+
+
+def asked(dtype: str, device: str, **changes: object) -> Answer | None:
+    ask = predictors(load_device(device), "torch-2")["gemm_units"]
+    sizes = {"m": 4096, "n": 4096, "k": 4096, "dtype": dtype}
+    return ask({**PRODUCT, **sizes, **changes})
+
+
 @pytest.mark.parametrize(
-    ("device", "software"), [("v100", "torch-1.10-cuda-11.3"), ("h100", "torch-2")]
+    ("device", "least", "most"),
+    [("h100", 500, 900), ("b200", 1000, 2000), ("a100-80gb", 200, 290), ("rtx-pro-6000", 300, 450)],
 )
-def test_other_software_and_devices_are_left_to_formulas(device: str, software: str) -> None:
-    names = {"h100": "H100-80GB-HBM3"}
-    assert not predictors(load_device(names.get(device, device)), software)
+def test_products_in_bf16_run_at_what_large_ones_reach(
+    device: str, least: float, most: float
+) -> None:
+    found = asked("bf16", device)
+    assert found and not found.outside
+    assert least < 2 * 4096**3 / found.time / 1e6 < most
+    assert 0 < found.spread < 0.25 * found.time
+
+
+def test_a_card_never_measured_is_told_as_such() -> None:
+    strange, known = asked("bf16", "l40s"), asked("bf16", "h100")
+    assert strange and known and strange.outside
+    assert strange.spread / strange.time > 2 * known.spread / known.time
+
+
+def test_types_take_the_units_that_they_run_on() -> None:
+    times = [asked(kind, "h100") for kind in ("f8e4m3", "f16", "tf32")]
+    assert all(found is not None for found in times)
+    assert [found.time for found in times if found] == sorted(f.time for f in times if f)
+    assert asked("f16", "v100", layout="tt") is None
+
+
+def test_batched_products_and_gradients_are_less_certain() -> None:
+    plain, batched, gradient = (
+        asked("bf16", "h100", **changes) for changes in ({}, {"batch": 4}, {"layout": "nt"})
+    )
+    assert plain and batched and gradient
+    assert batched.time > 3 * plain.time
+    for doubtful in (batched, gradient):
+        assert doubtful.spread / doubtful.time > plain.spread / plain.time
+
+
+def attention(causal: bool, **changes: float) -> Answer:
+    sizes = {"batch": 2, "heads": 32, "kv_heads": 8, "dim": 128, "seq": 4096, **changes}
+    ask = predictors(load_device("h100"), "torch-2")["attention"]
+    found = ask({"dtype": "bf16", "causal": float(causal), **sizes})
+    assert found is not None
+    return found
+
+
+def test_causal_attention_takes_half_of_what_it_does_not_see() -> None:
+    one, two = attention(True), attention(True, seq=8192)
+    assert 3 < two.time / one.time < 4.5
+    rate = 2 * 2 * 32 * 4096**2 * 128 / one.time / 1e6
+    assert 300 < rate < 800  # TFLOP/s; FlashAttention-3 reports up to 640
+
+
+LAYERS = """model "m" { format = 1 }
+
+device @gpu0 "a100-80gb"
+input %x : f16[4096, 4096] in $x
+input %y : f16[4096, 4096] in $y
+input %i : i64[4096] in $i
+param %t : f16[32000, 4096] in $t
+
+%a = aten.add(%x, %y) : f16[4096, 4096] in $a
+%g = aten.gelu(%a) : f16[4096, 4096] in $g
+%e = aten.embedding(%t, %i) : f16[4096, 4096] in $e
+"""
+
+
+def test_kernels_between_products_are_learned_in_f16() -> None:
+    sheet, graph = load_device("a100-80gb"), parse(LAYERS)
+    priced = price(graph, sheet, learned=predictors(sheet, "torch-2"))
+    (add,), (gelu,), (lookup,) = (priced.of(op) for op in graph.ops)
+    assert {k.by for k in (add, gelu, lookup)} == {"learned"}
+    assert all(45 < kernel.time < 75 for kernel in (add, gelu))
+    assert lookup.time > 3 * gelu.time  # element by element, far below the memory's speed
 
 
 @pytest.mark.parametrize("change", [{"dtype": "f16"}, {"n": 1}, {"k": 1}])

@@ -1,0 +1,174 @@
+"""Trained models of today's kernels on rows that training has not seen, by card.
+
+``point`` rows have neighbours in training (other rows of the same weights, other lengths of the
+same heads); of ``group`` rows training has seen nothing alike, as of a new model's layer. A card
+that is ``left out`` is known by its datasheet alone, and so are its near copies.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.collectives.build import MODERN, modern
+from costmodels.collectives.load import find_curve
+from costmodels.evaluate.boosting import boosted
+from costmodels.evaluate.measurements import measurements
+from costmodels.families.collective import INTERVAL
+from costmodels.learnable.family import WEIGHTS
+from costmodels.learnable.measurements import Measurements
+from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.training.recipe import devices_of, read
+from costmodels.training.score import OFFSET, Judged, judge
+
+PARTS, LEFT_OUT = ("point", "group"), "left out"
+HEADS = ("MAPE", "GMAE", "bias", "worst", "in interval", "half width")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Errors of one way of measuring on one card, in percent.
+
+    Attributes:
+        family: the trained model.
+        op: the way of measuring.
+        card: name of its sheet.
+        part: one of ``PARTS``, or ``LEFT_OUT``.
+        rows: how many.
+        figures: mean and geometric mean of absolute errors, mean of signed ones, the worst, the
+            share of rows inside their 90 % interval, and the median of half its width.
+        boosting: mean and geometric mean of gradient boosting's errors, if asked for.
+    """
+
+    family: str
+    op: str
+    card: str
+    part: str
+    rows: int
+    figures: Mapping[str, float]
+    boosting: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModernEvaluation:
+    """Everything ``irgraph evaluate modern`` shows."""
+
+    cells: Sequence[Cell]
+
+    def render(self) -> list[RenderableType]:
+        """Return one table a family."""
+        names = dict.fromkeys(cell.family for cell in self.cells)
+        return [self._table(name) for name in names]
+
+    def _table(self, family: str) -> Table:
+        mine = [cell for cell in self.cells if cell.family == family]
+        heads = ["boosting MAPE", "GMAE"] if any(cell.boosting for cell in mine) else []
+        title = f"{family}: held-out rows, percent"
+        table = Table("", "card", "", "rows", *HEADS, *heads, title=title, title_justify="left")
+        for cell in mine:
+            values = [f"{x:.1f}" for x in (*cell.figures.values(), *cell.boosting)]
+            table.add_row(cell.op, cell.card, cell.part, str(cell.rows), *values)
+        return table
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values, in percent."""
+        cells = [
+            {
+                **{name: getattr(cell, name) for name in ("family", "op", "card", "part", "rows")},
+                **{name.replace(" ", "_"): value for name, value in cell.figures.items()},
+                **dict(zip(("boosting_MAPE", "boosting_GMAE"), cell.boosting, strict=False)),
+            }
+            for cell in self.cells
+        ]
+        return {"evaluation": "modern", "held_out_pct": cells}
+
+
+def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
+    """Score the models of today's kernels on the held-out rows of ``IRGRAPH_DATA``.
+
+    With ``baseline`` gradient boosting is trained on the same rows and inputs, card by card. Raises
+    ``IrgraphError`` where the folder is not set.
+    """
+    folder = measurements()
+    found: list[Cell] = []
+    for name in shipped():
+        weights = load_shipped(name)
+        if not weights.family.campaign.tables:
+            continue
+        data, device = read(name, folder)
+        judged = judge(weights, data, device, weights.launches)
+        found += [*_cells(weights, judged, baseline), *_left_out(data)]
+    return ModernEvaluation([*found, *_collectives(folder / "modern" / MODERN)])
+
+
+def _left_out(data: Measurements) -> Iterator[Cell]:
+    """Yield the errors of models that were kept from a card and its near copies."""
+    for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
+        weights = load(path)
+        without = tuple(weights.made["without"])
+        judged = judge(weights, data, devices_of(data, unseen=without), weights.launches)
+        cards = [name for name in without if name in data.devices]
+        for card, (number, op) in product(cards, enumerate(data.ops)):
+            rows = (data.op == number) & data.dev & data.of(card)
+            if rows.any() and not np.isinf(weights.extent[0, number]):
+                figures = _figures(judged, rows)
+                yield Cell(data.name, op, card, LEFT_OUT, int(rows.sum()), figures)
+
+
+def _collectives(path: Path) -> Iterator[Cell]:
+    """Yield the errors of interpolated curves at sizes that were held out."""
+    errors: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for (platform, ranks, _, name), points in modern(path, "dev").items():
+        curve = find_curve(name, ranks, platform)
+        for size, time in points.items():
+            errors[name, platform].append((curve.time(size) / time - 1, INTERVAL * curve.error))
+    for (name, platform), found in sorted(errors.items()):
+        error, width = np.asarray(found, np.float32).T
+        inside = np.abs(error) <= width * (1 + error)
+        figures = _summary(error, inside, float(np.median(width)))
+        yield Cell("collective", name, platform, "size", len(found), figures)
+
+
+def _cells(weights: Weights, judged: Judged, baseline: bool) -> Iterator[Cell]:
+    data = judged.data
+    apart = np.zeros(len(data.times), bool) if data.apart is None else data.apart
+    for (number, op), card in product(enumerate(data.ops), data.devices):
+        mine = data.of(card) & (data.op == number)
+        if not (mine & data.dev).any():
+            continue
+        others = boosted(weights, data, mine) if baseline else None
+        for part, chosen in zip(PARTS, (~apart, apart), strict=True):
+            rows = mine & data.dev & chosen
+            if rows.any():
+                beside = () if others is None else _means(others[rows] / data.times[rows] - 1)
+                figures = _figures(judged, rows)
+                yield Cell(data.name, op, card, part, int(rows.sum()), figures, beside)
+
+
+def _means(errors: NDArray[np.float32]) -> tuple[float, float]:
+    """Return mean and geometric mean of absolute errors in percent."""
+    sizes = np.abs(errors).astype(np.float64)
+    return 100 * float(sizes.mean()), 100 * float(np.exp(np.log(sizes + OFFSET).mean()))
+
+
+def _figures(judged: Judged, rows: NDArray[np.bool_]) -> dict[str, float]:
+    width = float(np.sinh(np.median(judged.estimates.width[rows])))
+    return _summary(judged.errors[rows], judged.inside[rows], width)
+
+
+def _summary(
+    errors: NDArray[np.float32], inside: NDArray[np.bool_], width: float
+) -> dict[str, float]:
+    worst = float(errors[np.argmax(np.abs(errors))])
+    signed = 100 * float(errors.mean(dtype=np.float64)), 100 * worst
+    held = 100 * float(inside.mean())
+    return dict(zip(HEADS, (*_means(errors), *signed, held, 100 * width), strict=True))

@@ -1,0 +1,73 @@
+"""``irgraph evaluate modern``: models of today's kernels on rows and cards that were held out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from costmodels.evaluate.modern import LEFT_OUT, Cell, ModernEvaluation, evaluate_modern
+from costmodels.learned.weights import load_shipped
+from irgraph.cli.main import main
+from irgraph.diagnostics import IrgraphError
+
+H100, A100, B200 = "H100-80GB-HBM3", "A100-SXM4-80GB", "B200"
+LAYERS = (H100, A100, "A40")
+MOST = {
+    **{("gemm_units", "sweep", card): 5.0 for card in (H100, "H200", A100, B200)},
+    **{("gemm_units", "sweep_f8", card): 6.0 for card in (H100, "H200", B200)},
+    **{("gemm_units", "layer", card): 7.0 for card in LAYERS},
+    **{("attention", "causal", card): 8.0 for card in (H100, "H200", B200)},
+    **{("attention", "full", card): 8.0 for card in (H100, "H200", B200)},
+    **{("attention", "full_vllm", card): 8.0 for card in (H100, "H200", B200)},
+    **{
+        ("transformer", op, card): 10.0
+        for op in ("add", "gelu", "norm", "embedding")
+        for card in LAYERS
+    },
+}
+"""Greatest mean absolute error in percent."""
+GMAE = 3.0
+"""Greatest geometric mean of products in bf16."""
+
+
+@pytest.mark.parametrize(("family", "op", "card"), MOST)
+def test_held_out_errors_are_small_enough(family: str, op: str, card: str) -> None:
+    found = load_shipped(family).made["held_out_pct"][f"{op} {card}"]["all"]
+    assert found["mape"] <= MOST[family, op, card]
+    assert op != "sweep" or found["gmae"] <= GMAE
+    assert found["coverage"] >= 84
+
+
+@pytest.mark.data
+def test_each_part_of_each_card_is_scored(data_dir: Path) -> None:
+    found = evaluate_modern()
+    assert len(found.render()) == 4
+    cells = {(c.family, c.op, c.card, c.part): c.figures for c in found.cells}
+    for (family, op, card), most in MOST.items():
+        for part in ("point", "group"):
+            figures = cells.get((family, op, card, part))
+            assert figures is None or figures["MAPE"] <= most, (op, card, part)
+    for card, most in ((H100, 12), (B200, 15), (A100, 22)):
+        assert cells["gemm_units", "sweep", card, LEFT_OUT]["MAPE"] <= most
+    assert all(f["MAPE"] <= 15 for (family, *_), f in cells.items() if family == "collective")
+
+
+def test_without_measurements_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("IRGRAPH_DATA", raising=False)
+    with pytest.raises(IrgraphError, match="no reference measurements"):
+        evaluate_modern()
+    assert main(["evaluate", "modern"]) == 2
+    assert "set IRGRAPH_DATA" in capsys.readouterr().err
+
+
+def test_a_cell_is_a_row_and_a_record() -> None:
+    figures = dict.fromkeys(("MAPE", "GMAE", "bias", "worst", "in interval", "half width"), 1.5)
+    found = ModernEvaluation([Cell("gemm_units", "sweep", H100, "group", 7, figures, (2.0, 1.0))])
+    (table,) = found.render()
+    assert table.row_count == 1  # type: ignore[union-attr]
+    (record,) = json.loads(json.dumps(found.as_json()))["held_out_pct"]
+    assert (record["MAPE"], record["in_interval"], record["boosting_GMAE"]) == (1.5, 1.5, 1.0)
