@@ -272,4 +272,7 @@ def _tree(trace: str | Path, strict: bool) -> Tree:
     from irgraph.capture.kineto.events.tree import build_tree
     from irgraph.capture.recording.folder import kineto_trace
 
-    return build_tree(read_kineto(kineto_trace(str(trace)), strict=strict))
+    tree = build_tree(read_kineto(kineto_trace(str(trace)), strict=strict))
+    if strict:
+        tree.trace.health.demand_clean()
+    return tree

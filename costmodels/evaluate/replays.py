@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from costmodels.evaluate.comparison import Point, Series
-from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.events.tree import build_tree
+from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.samples import Samples
 from irgraph.replay.replay import Lengths, Replayer, replayer
 
@@ -38,7 +37,7 @@ def replays(folder: Path) -> tuple[Series, Series]:
     own: list[Point] = []
     others: list[Point] = []
     for fellows in trace_groups(folder):
-        replayers = {_name(path): replayer(build_tree(read_kineto(path))) for path in fellows}
+        replayers = {_name(path): replayer(published_tree(path)) for path in fellows}
         samples = {name: one.samples() for name, one in replayers.items()}
         for name, one in replayers.items():
             own.append(_point(name, one, samples[name]))

@@ -15,7 +15,8 @@ import msgspec
 from costmodels.hosts.build import write
 from irgraph.backend import architecture_of
 from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.capture.kineto.events.tree import Tree, build_tree
+from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.overheads.extract import NO_COST, extract
 from irgraph.overheads.format import HostFile
 from irgraph.replay.replay import replayer
@@ -35,11 +36,23 @@ TABLES = (
 """Name, folder, source, licence and description of each table."""
 
 
+MARKS = {
+    "mlp_RTX2080Ti": "Optimizer.zero_grad#SGD.zero_grad",
+    "resnet18_RTX2080Ti": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+}
+"""By folder, what begins each step of traces that were recorded without the profiler's marks."""
+
+
+def published_tree(path: Path) -> Tree:
+    """Return the event tree of a published trace."""
+    return build_tree(read_kineto(path), Marks(MARKS.get(path.parent.name, "")))
+
+
 def tables(folder: Path) -> Iterable[HostFile]:
     """Yield every table, from the published traces in ``folder``."""
     for name, place, source, licence, description in TABLES:
         paths = sorted((folder / "traces" / place).glob("kineto*.json.gz"))
-        trees = [build_tree(read_kineto(path)) for path in paths]
+        trees = [published_tree(path) for path in paths]
         samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
         card = architecture_of(trees[0].trace.device_name)
         table = extract(samples, name, cost=NO_COST, source=source, architecture=card)

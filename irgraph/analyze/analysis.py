@@ -13,8 +13,8 @@ from irgraph.analyze.families import COMMUNICATION, family_of
 from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.steps import Step
-from irgraph.capture.kineto.events.tree import PHASES, Tree
-from irgraph.capture.kineto.reading.trace import Integers
+from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time
+from irgraph.capture.kineto.reading.trace import Integers, Kind
 from irgraph.replay.replay import Replayer, replayer
 
 US = 1000
@@ -28,8 +28,9 @@ class StepFigures:
         rank, step: which one.
         time: of the step.
         active: with work on at least one stream.
-        compute, communication: with work of that kind.
-        overlapped: with both at once.
+        compute, communication, copies: with work of that kind; copies are those and fills of the
+            copy engines.
+        overlapped: with communication and computation at once.
         left_out: why the step is excluded from statistics, ``""`` if it is not.
         on_device: whether the trace has device events; without, nothing is known of a device.
     """
@@ -43,6 +44,7 @@ class StepFigures:
     overlapped: float
     left_out: str
     on_device: bool = True
+    copies: float = 0.0
 
     @property
     def idle(self) -> float:
@@ -61,6 +63,7 @@ class StepFigures:
             "gpu_idle_us": round(self.idle, 3),
             "utilization": round(self.active / self.time, 4) if self.time else 0.0,
             "compute_us": round(self.compute, 3),
+            "copies_us": round(self.copies, 3),
             "communication_us": round(self.communication, 3),
             "exposed_communication_us": round(self.exposed, 3),
         }
@@ -78,7 +81,7 @@ class Analysis:
     """The analysis of some traces.
 
     Attributes:
-        steps: figures of every complete step of every rank.
+        steps: figures of every step of every rank; those cut off are left out of all else.
         breakdowns: by ``op``, ``kernel``, ``family``, ``module`` and ``phase``, microseconds of
             device work a step and events a step, longest first; means over the usual steps of
             all ranks.
@@ -86,6 +89,7 @@ class Analysis:
         collectives: waiting and transfer, if there are several ranks.
         orphans: device events without an operator, by cause.
         repairs: what had to be repaired in the traces, as lines of text.
+        covered: share of all device time that lies within the steps; ``None`` without device work.
     """
 
     steps: list[StepFigures]
@@ -94,6 +98,7 @@ class Analysis:
     collectives: list[dict[str, Any]]
     orphans: dict[str, int]
     repairs: tuple[str, ...] = ()
+    covered: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -109,13 +114,15 @@ class Analysis:
             "idle_us": {cause: round(us, 3) for cause, us in self.idle.items()},
             "collectives": self.collectives,
             "orphans": self.orphans,
+            "device_time_within_steps": self.covered,
         }
 
 
 def analyze(trees: Sequence[Tree]) -> Analysis:
     """Return the analysis of traces, one per rank."""
     replayers = [replayer(tree) for tree in trees]
-    figures = [_figures(one, step) for one in replayers for step in one.tree.steps if step.complete]
+    figures = [_figures(one, step) for one in replayers for step in one.tree.steps]
+    inside, total = (sum(times) for times in zip(*map(device_time, trees), strict=True))
     usual = sum(len(one.usual) for one in replayers) or 1
     from irgraph.analyze.collectives import matched
 
@@ -129,6 +136,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
         matched(replayers),
         _orphans(trees),
         tuple(line for tree in trees for line in tree.trace.health.repairs()),
+        inside / total if total else None,
     )
 
 
@@ -152,7 +160,9 @@ def _figures(one: Replayer, step: Step) -> StepFigures:
     starts = np.clip(tree.trace.columns["start"][rows], step.start, step.end)
     ends = np.clip(tree.trace.end[rows], step.start, step.end)
     talks = np.array([f == COMMUNICATION for f in families(tree, rows.tolist())], bool)
-    computing = union(starts[~talks], ends[~talks])
+    copies = tree.trace.columns["kind"][rows] != Kind.KERNEL
+    computes = ~talks & ~copies
+    computing = union(starts[computes], ends[computes])
     talking = union(starts[talks], ends[talks])
     return StepFigures(
         tree.trace.rank,
@@ -162,8 +172,9 @@ def _figures(one: Replayer, step: Step) -> StepFigures:
         length(computing) / US,
         length(talking) / US,
         length(intersection(computing, talking)) / US,
-        one.left_out.get(step.number, ""),
+        one.left_out.get(step.number, "") if step.complete else "cut off",
         bool(tree.trace.on_device.any()),
+        length(union(starts[copies], ends[copies])) / US,
     )
 
 

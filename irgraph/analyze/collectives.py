@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,44 +17,62 @@ US = 1000
 _KIND = re.compile(r"AllReduce|AllGather|ReduceScatter|SendRecv|Broadcast|Reduce|AllToAll", re.I)
 
 
-def matched(replayers: Sequence[Replayer]) -> list[dict[str, Any]]:
-    """Return one row for each collective kernel of a step, over all ranks.
+Key: TypeAlias = tuple[int, str, str, int]
+"""Which collective: step, process group, kind, and the how many-th of these."""
 
-    The n-th collective of a kind in a step is the same on every rank. No data moves before
-    the last rank arrives, so the minimum over ranks is taken as the transfer, and the rest of each
-    other one as waiting. (Clocks of ranks differ too much to compare starts.)
+
+def matched(replayers: Sequence[Replayer]) -> list[dict[str, Any]]:
+    """Return one row for each collective kernel of a step, over the ranks of its process group.
+
+    The n-th collective of a kind in a step and a group is the same on every rank. No data moves
+    before the last rank arrives, so the minimum over ranks is taken as the transfer, and the rest
+    of each other one as waiting. (Clocks of ranks differ too much to compare starts.) Where a trace
+    does not name groups, all ranks given are one.
     """
+    ranks = [one.tree.trace.rank for one in replayers]
+    if len(set(ranks)) < len(ranks):
+        ranks = list(range(len(ranks)))
     if len(replayers) < 2:
         return []
-    times: dict[tuple[int, str, int], dict[int, float]] = defaultdict(dict)
-    for rank, one in enumerate(replayers):
+    times: dict[Key, dict[int, float]] = defaultdict(dict)
+    for rank, one in zip(ranks, replayers, strict=True):
         for key, time in _of_rank(one).items():
             times[key][rank] = time
-    rows = []
-    for (step, kind, number), found in sorted(times.items()):
-        if len(found) == len(replayers):
-            rows.append(_row(step, kind, number, list(found.values())))
-    return rows
+    return [
+        _row(key, found)
+        for key, found in sorted(times.items())
+        if len(found) > 1 and found.keys() >= _members(key[1], ranks)
+    ]
 
 
-def _row(step: int, kind: str, number: int, times: list[float]) -> dict[str, Any]:
-    transfer = min(times)
-    waiting = [time - transfer for time in times]
+def _members(group: str, ranks: Sequence[int]) -> set[int]:
+    """Return which of the ranks given are in a process group; all where it does not list them."""
+    listed = re.search(r"\[([\d, ]+)\]", group)
+    if listed is None:
+        return set(ranks)
+    return set(ranks) & {int(rank) for rank in listed[1].split(",") if rank.strip()}
+
+
+def _row(key: Key, times: dict[int, float]) -> dict[str, Any]:
+    step, group, kind, number = key
+    transfer = min(times.values())
+    waiting = [time - transfer for time in times.values()]
     return {
         "step": step,
+        "group": group or "all ranks given",
         "collective": kind,
         "number": number,
         "transfer_us": round(transfer, 3),
         "waiting_mean_us": round(float(np.mean(waiting)), 3),
         "waiting_max_us": round(max(waiting), 3),
-        "last_rank": times.index(transfer),
+        "last_rank": min(times, key=lambda rank: times[rank]),
     }
 
 
-def _of_rank(one: Replayer) -> dict[tuple[int, str, int], float]:
+def _of_rank(one: Replayer) -> dict[Key, float]:
     tree: Tree = one.tree
     usual = {i: step.number for i, step in enumerate(tree.steps) if step in one.usual}
-    counts: dict[tuple[int, str], int] = defaultdict(int)
+    counts: dict[tuple[int, str, str], int] = defaultdict(int)
     found = {}
     kinds = tree.trace.columns["kind"]
     for row in np.flatnonzero(tree.trace.on_device).tolist():
@@ -66,7 +84,8 @@ def _of_rank(one: Replayer) -> dict[tuple[int, str, int], float]:
             continue
         match = _KIND.search(name)
         kind = match.group(0) if match else "collective"
-        number = counts[step, kind]
-        counts[step, kind] += 1
-        found[step, kind, number] = float(tree.trace.columns["duration"][row]) / US
+        group = tree.trace.collectives[int(tree.trace.columns["collective"][row])]
+        number = counts[step, group, kind]
+        counts[step, group, kind] += 1
+        found[step, group, kind, number] = float(tree.trace.columns["duration"][row]) / US
     return found

@@ -10,23 +10,56 @@ from irgraph.capture.kineto.reading.trace import Kind
 COMMUNICATION = "communication"
 
 _FAMILIES = (
-    (COMMUNICATION, r"nccl|rccl|AllReduce|AllGather|ReduceScatter|SendRecv|all_?to_?all"),
-    ("embedding", r"embedding|split_embedding|fbgemm|lookup"),
-    ("convolution", r"conv|wgrad|dgrad|fprop|winograd|cudnn.*nchw|implicit"),
-    ("gemm", r"gemm|cutlass|xmma|Cijk|matmul|cublas|dot_kernel|splitK"),
-    ("attention", r"flash|fmha|attention"),
-    ("normalization", r"batch_?norm|layer_?norm|bn_(?:fw|bw)|group_?norm|rms_?norm"),
+    (
+        COMMUNICATION,
+        r"nccl|rccl|all_?reduce|all_?gather|reduce_?scatter|SendRecv|all_?to_?all|"
+        r"multimem_|cross_device_reduce|nvshmem|deep_?ep::",
+    ),
+    ("fft", r"fft\d|regular_fft|vector_fft|cufft"),
+    ("indexing", r"reshape_and_cache"),
+    (
+        "attention",
+        r"flash(?!infer)|fmha|attention|attn_?(?:fwd|bwd)|_attn_|BatchPrefill|BatchDecode|"
+        r"SinglePrefill|SingleDecode|merge_?attn|mla_(?:fwd|decode|splitkv)",
+    ),
+    ("normalization", r"batch_?norm|layer_?norm|bn_(?:fw|bw)|group_?norm|rms_?norm|rmsnorm|l2norm"),
+    (
+        "elementwise",
+        r"rotary|rope_|_rope|act_and_mul|swiglu_kernel|convert_fp8|_quant_kernel|"
+        r"quantize_kernel|scaled_fp8_quant|per_token_(?:group_)?quant",
+    ),
+    (
+        "embedding",
+        r"embedding|fbgemm_gpu::(?:permute|linearize)|lookup|bounds_check_indices|"
+        r"linearize_index",
+    ),
+    ("layout", r"nchwToNhwc|nhwcToNchw|tensorTransform"),
+    (
+        "convolution",
+        r"conv(?!ert)|wgrad|dgrad|fprop|winograd|cudnn.*nchw|implicit|scudnn|hcudnn|"
+        r"im2col|miopenSp3Asm|igemm_(?:fwd|bwd|wrw)|cudnn::|Op2dTensor|cask_cudnn",
+    ),
+    (
+        "gemm",
+        r"gemm|gemv|cutlass|xmma|Cijk|matmul|cublas|dot_kernel|splitK|nvjet|(?<![a-z])bmm_|"
+        r"marlin|machete|fused_moe_kernel|_scaled_mm|grouped_mm|(?<![a-z])mm_kernel|"
+        r"triton_tem_fused_\w*mm",
+    ),
     ("softmax", r"softmax"),
     ("optimizer", r"multi_tensor_apply|adam|sgd_|adagrad|foreach"),
+    ("loss", r"nll_loss|ClassNLLCriterion|cross_?entropy"),
     ("pooling", r"pool"),
-    ("sort and scan", r"cub::|Scan|RadixSort|thrust|sort"),
+    ("sort and scan", r"cub::|Scan|RadixSort|thrust|sort|top_?k"),
     ("indexing", r"index|gather|scatter|Slice|CatArray|permute|transpose"),
     ("reduction", r"reduce"),
     ("elementwise", r"elementwise|vectorized|unrolled|fill|threshold|copy|FillFunctor|triton_poi"),
     ("random", r"random|philox|dropout|bernoulli"),
     ("compiled", r"triton"),
 )
-_PATTERNS = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILIES)
+"""Families and what their kernels' names hold, in the order in which they are tried; from the
+names in public traces of PyTorch, cuDNN, cuBLAS, NCCL, ROCm, vLLM, SGLang and FlashInfer."""
+
+_PATTERNS = tuple((family, re.compile(words, re.IGNORECASE)) for family, words in _FAMILIES)
 
 
 @cache

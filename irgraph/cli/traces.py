@@ -44,6 +44,13 @@ SkipOption = Annotated[
         "--skip-cat", metavar="CATEGORY", help="Skip a category, such as python_function."
     ),
 ]
+MarkOption = Annotated[
+    str | None,
+    typer.Option("--step-mark", metavar="NAME", help="An annotation or operator begins each step."),
+]
+WholeOption = Annotated[
+    bool, typer.Option("--whole", help="Take the whole trace as one step, marked or not.")
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
@@ -58,15 +65,25 @@ _LARGE = 10_000_000
 """File size above which memory is estimated, in bytes."""
 
 
-def selection(steps: str | None, skip: Sequence[str] | None, memory: str | None) -> Selection:
+def selection(
+    steps: str | None,
+    skip: Sequence[str] | None,
+    memory: str | None,
+    mark: str | None = None,
+    whole: bool = False,
+) -> Selection:
     """Return what to read of traces by the options of a command."""
-    from irgraph.capture.kineto.reading.selection import Selection, memory_limit
+    from irgraph.capture.kineto.reading.selection import Marks, Selection, memory_limit
+
+    if mark and whole:
+        raise _usage("--step-mark and --whole exclude each other")
 
     limit = int(0.8 * (memory_limit() or 0)) or None
     return Selection(
         _range(steps) if steps else None,
         frozenset(name.lower() for name in skip or ()),
         _bytes(memory) if memory else limit,
+        Marks(mark or "", whole),
     )
 
 
@@ -92,7 +109,11 @@ def _usage(message: str) -> Exception:
 
 
 def read_trees(
-    paths: Sequence[str], *, strict: bool, health: bool, part: Selection | None = None
+    paths: Sequence[str],
+    *,
+    strict: bool,
+    health: bool,
+    part: Selection | None = None,
 ) -> list[Tree]:
     """Return the event trees of traces; report their health on standard error."""
     from irgraph.capture.kineto import read_kineto
@@ -106,13 +127,17 @@ def read_trees(
         part = part or EVERYTHING
         _say_size(path, part)
         trace = read_kineto(path, strict=strict, progress=_progress(), selection=part)
-        tree = build_tree(trace)
+        tree = build_tree(trace, part.marks)
         report = tree.trace.health
+        if strict:
+            report.demand_clean()
         if health or report.repaired:
             for line in report.lines():
                 say(line)
-        elif "K27" in report.counts:
-            say(f"{path}: {CODES['K27'][1]} (K27)")
+        else:
+            for code in {"K06", "K27"} & set(report.counts):
+                detail = report.details.get(code, "")
+                say(f"{path}: {CODES[code][1]} ({code})" + (f": {detail}" if detail else ""))
         trees.append(tree)
     return sorted(trees, key=lambda tree: tree.trace.rank)
 
@@ -152,8 +177,8 @@ def repaired(trees: Sequence[Tree]) -> int:
     return max((tree.trace.health.exit_code for tree in trees), default=0)
 
 
-def print_rows(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows as a table, numbers to the right."""
+def print_rows(title: str, rows: Sequence[dict[str, Any]], below: Sequence[str] = ()) -> None:
+    """Print rows as a table, numbers to the right, and below it what must be known beside it."""
     from rich.table import Table
 
     if not rows:
@@ -164,4 +189,7 @@ def print_rows(title: str, rows: Sequence[dict[str, Any]]) -> None:
         table.add_column(key, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row.values()))
-    console().print(table)
+    out = console()
+    out.print(table)
+    for line in below:
+        out.print(line)

@@ -105,9 +105,40 @@ def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
         ("void at::native::vectorized_elementwise_kernel<4>", "elementwise"),
         ("void split_embedding_codegen_forward", "embedding"),
         ("triton_red_fused", "compiled"),
+        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, "
+         "128, 4, false, false, cutlass::bfloat16_t>>", "attention"),
+        ("void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<>>>",
+         "attention"),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", "attention"),
+        ("_attn_fwd", "attention"), ("attn_fwd", "attention"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7", "attention"),
+        ("void flashinfer::BatchPrefillWithPagedKVCacheKernel<>", "attention"),
+        ("FmhaBatchPrefillKernel", "attention"),
+        ("void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>", "normalization"),
+        ("nvjet_hsh_192x192_64x4_1x2_h_bz_coopB_TNT", "gemm"),
+        ("nvjet_tst_64x24_64x16_4x1_v_bz_splitK_bias_TNT", "gemm"),
+        ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x512u2_s6_et64x8_m64x8x32", "gemm"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu", "gemm"),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize64x64x128", "gemm"),
+        ("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn", "gemm"),
+        ("void marlin::Marlin<256, 4, 16, 4, 4, 8>", "gemm"), ("fused_moe_kernel", "gemm"),
+        ("Cijk_Alik_Bljk_SB_MT64x16x32_MI16x16x1", "gemm"),
+        ("cudnn_infer_ampere_scudnn_128x64_relu_xregs_large_nn_v1", "convolution"),
+        ("volta_scudnn_128x64_stridedB_splitK_xregs_large_nn_v1", "convolution"),
+        ("igemm_fwd_gtcx_nhwc_fp16_bx0_ex1", "convolution"),
+        ("void nchwToNhwcKernel<float, float>", "layout"),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "normalization"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>", "communication"),
+        ("multimem_all_reduce_kernel<c10::BFloat16, 16>", "communication"),
+        ("ncclSymkDevKernel_AllReduce_AGxLLMC_R_bf16", "communication"),
+        ("void vllm::rotary_embedding_kernel<c10::BFloat16, true>", "elementwise"),
+        ("void vllm::scaled_fp8_quant_kernel<c10::BFloat16>", "elementwise"),
+        ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16>", "indexing"),
+        ("void cunn_ClassNLLCriterion_updateOutput_kernel<float>", "loss"),
+        ("void fft2d_r2c_32x32<float, false, 1u, false>", "fft"),
         ("what", "other"),
     ],
-)
+)  # fmt: skip
 def test_families(name: str, family: str) -> None:
     assert family_of(name, Kind.KERNEL) == family
 
@@ -172,7 +203,8 @@ def dlrm(data_dir: Path) -> Analysis:
 
 @pytest.mark.data
 def test_dlrm_is_bound_by_the_host(dlrm: Analysis) -> None:
-    assert all(1050 <= step.compute <= 1270 for step in dlrm.steps)
+    assert all(1050 <= step.compute + step.copies <= 1280 for step in dlrm.steps)
+    assert all(0 < step.copies < 100 for step in dlrm.steps)
     assert all(1700 <= step.communication <= 11_400 for step in dlrm.steps)
     assert all(7500 <= step.idle <= 10_600 for step in dlrm.steps)
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.capture.kineto import read_kineto
-from irgraph.capture.kineto.events.tree import build_tree
+from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.rules import find_rule
 from irgraph.replay.replay import Lengths, Replayer, launch_ratio, replayer
 from irgraph.schedule.critical_path import critical_path
@@ -20,7 +19,7 @@ MLP = "mlp_RTX2080Ti/kineto.json.gz"
 
 
 def load(path: Path) -> Replayer:
-    return replayer(build_tree(read_kineto(path)))
+    return replayer(published_tree(path))
 
 
 def mean_error(found: Replayer, lengths: Lengths | None = None) -> float:

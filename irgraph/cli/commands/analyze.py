@@ -9,11 +9,13 @@ import typer
 from irgraph.cli.common import JsonOption, PlotOption, write_json
 from irgraph.cli.traces import (
     HealthOption,
+    MarkOption,
     MemoryOption,
     SkipOption,
     StepsOption,
     StrictOption,
     TracesArgument,
+    WholeOption,
     print_rows,
     read_trees,
     repaired,
@@ -39,6 +41,8 @@ def analyze(
     longest: Annotated[int, typer.Option(min=1, help="Rows of each breakdown.")] = 12,
     plot: PlotOption = None,
     steps: StepsOption = None,
+    step_mark: MarkOption = None,
+    whole: WholeOption = False,
     skip: SkipOption = None,
     memory: MemoryOption = None,
     strict: StrictOption = False,
@@ -48,7 +52,7 @@ def analyze(
     """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
     from irgraph.analyze import analyze as run
 
-    part = selection(steps, skip, memory)
+    part = selection(steps, skip, memory, step_mark, whole)
     trees = read_trees(traces, strict=strict, health=health, part=part)
     result = run(trees)
     if plot is not None:
@@ -59,12 +63,13 @@ def analyze(
         reports = [tree.trace.health.rows() for tree in trees]
         write_json({**result.as_json(), "health": reports})
     else:
-        _show(result, longest)
+        _show(result, [r for tree in trees for r in tree.trace.health.reasons()], longest)
     raise typer.Exit(repaired(trees))
 
 
-def _show(result: Analysis, longest: int) -> None:
-    print_rows("steps", [_step(row) for row in (s.row() for s in result.steps)])
+def _show(result: Analysis, reasons: list[str], longest: int) -> None:
+    within = "" if result.covered is None else f" ({result.covered:.1%} of the device time)"
+    print_rows(f"steps{within}", [_step(step.row()) for step in result.steps], reasons)
     for by, title in VIEWS.items():
         rows = result.breakdowns[by]
         if by == "module" and set(rows) <= {"(no module)"}:
@@ -104,6 +109,7 @@ def _step(row: dict[str, Any]) -> dict[str, Any]:
         "GPU idle ms": ms("gpu_idle_us"),
         "utilization": "-" if row["utilization"] is None else f"{row['utilization']:.1%}",
         "compute ms": ms("compute_us"),
+        "copies ms": ms("copies_us"),
         "communication ms": ms("communication_us"),
         "exposed ms": ms("exposed_communication_us"),
         "note": f"{row['left_out']}: left out" if row["left_out"] else "",

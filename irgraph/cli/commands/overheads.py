@@ -11,11 +11,13 @@ import typer
 from irgraph.cli.common import JsonOption, OutputOption, PlotOption, say, write_json, write_result
 from irgraph.cli.traces import (
     HealthOption,
+    MarkOption,
     MemoryOption,
     OutliersOption,
     SkipOption,
     StepsOption,
     StrictOption,
+    WholeOption,
     print_rows,
     read_trees,
     repaired,
@@ -52,6 +54,8 @@ def overheads(
     plot: PlotOption = None,
     output: OutputOption = None,
     steps: StepsOption = None,
+    step_mark: MarkOption = None,
+    whole: WholeOption = False,
     skip: SkipOption = None,
     memory: MemoryOption = None,
     strict: StrictOption = False,
@@ -63,7 +67,7 @@ def overheads(
 
     from irgraph.overheads.table import load_host
 
-    part = selection(steps, skip, memory)
+    part = selection(steps, skip, memory, step_mark, whole)
     file, code = _table(sources, name, outliers, _cost(profiler), strict, health, part)
     other = load_host(compare).file if compare is not None else None
     if plot is not None:

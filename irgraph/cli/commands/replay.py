@@ -10,12 +10,14 @@ import typer
 from irgraph.cli.common import JsonOption, finite, say, write_json
 from irgraph.cli.traces import (
     HealthOption,
+    MarkOption,
     MemoryOption,
     OutliersOption,
     SkipOption,
     StepsOption,
     StrictOption,
     TracesArgument,
+    WholeOption,
     print_rows,
     read_trees,
     repaired,
@@ -53,6 +55,8 @@ def replay(
         typer.Option(metavar="FILE", help="Write a timeline, measured beside simulated, here."),
     ] = None,
     steps: StepsOption = None,
+    step_mark: MarkOption = None,
+    whole: WholeOption = False,
     skip: SkipOption = None,
     memory: MemoryOption = None,
     strict: StrictOption = False,
@@ -62,11 +66,12 @@ def replay(
     """Simulate recorded steps with measured kernels; compare simulated with measured."""
     from irgraph.diagnostics import Place, fail
     from irgraph.replay.recorded import RecordedStep
-    from irgraph.replay.replay import replayer
+    from irgraph.replay.replay import Lengths, replayer
 
-    part = selection(steps, skip, memory)
+    part = selection(steps, skip, memory, step_mark, whole)
     trees = read_trees(traces, strict=strict, health=health, part=part)
     found: list[Replayed] = []
+    own: list[Replayed] = []
     for tree in trees:
         _need_device(tree)
         one = replayer(tree)
@@ -75,6 +80,8 @@ def replay(
             # a timeline is as large as its step: only the last is shown
             found[-1:] = [r.without_timeline() for r in found[-1:]]
             found.append(one.replay(step, lengths))
+            own.append(found[-1] if overheads == "own" else one.replay(step, Lengths()))
+            own[-1] = own[-1].without_timeline()
             recorded = RecordedStep(tree, step)
     if not found:
         raise fail("no complete step to replay", Place(traces[0]))
@@ -82,7 +89,8 @@ def replay(
         from irgraph.schedule.perfetto import write_side_by_side
 
         write_side_by_side({"measured": recorded, "simulated": found[-1].timeline}, timeline)
-    _show(found, json)
+    reasons = [line for tree in trees for line in tree.trace.health.reasons()]
+    _show(found, own, reasons, json)
     usual = [r for r in found if not r.left_out] or found
     worst = max(abs(r.error) for r in usual)
     if limit is not None and worst * 100 > limit:
@@ -117,19 +125,25 @@ def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) ->
     return Lengths(samples, rule, scale)
 
 
-def _show(found: list[Replayed], json: bool) -> None:
-    rows: list[dict[str, Any]] = [r.row() for r in found]
+def _show(found: list[Replayed], own: list[Replayed], reasons: list[str], json: bool) -> None:
+    """Print the steps; ``own`` are the same with the host times of each as measured."""
+    rows: list[dict[str, Any]] = [
+        {**r.row(), "own_overheads_error": round(o.error, 5)}
+        for r, o in zip(found, own, strict=True)
+    ]
     usual = [r for r in found if not r.left_out]
     measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
     mean = simulated / measured - 1 if measured else 0.0
     middle = _median_error(usual)
     if json:
         figures = {"mean_error": round(mean, 5), "median_error": round(middle, 5)}
-        write_json({"steps": rows, **figures, "steps_in_mean": len(usual)})
+        write_json({"steps": rows, **figures, "steps_in_mean": len(usual), "repairs": reasons})
         return
-    print_rows("replay", [_cells(r) for r in found])
+    print_rows("replay", [_cells(*pair) for pair in zip(found, own, strict=True)], reasons)
+    worst = max(usual, key=lambda r: abs(r.error), default=found[0])
     say(
-        f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}"
+        f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}, "
+        f"of the worst: {worst.error:+.2%}"
         + (f"; {len(found) - len(usual)} left out" if len(usual) < len(found) else "")
     )
 
@@ -140,13 +154,14 @@ def _median_error(usual: list[Replayed]) -> float:
     return median([r.simulated for r in usual]) / measured - 1 if measured else 0.0
 
 
-def _cells(r: Replayed) -> dict[str, str | int]:
+def _cells(r: Replayed, own: Replayed) -> dict[str, str | int]:
     return {
         "rank": r.rank,
         "step": r.step,
         "measured ms": f"{r.measured / 1e3:.3f}",
         "simulated ms": f"{r.simulated / 1e3:.3f}",
         "error": f"{r.error:+.2%}",
+        "own overheads": f"{own.error:+.2%}",
         "GPU active ms": f"{r.active / 1e3:.3f}",
         "simulated active ms": f"{r.simulated_active / 1e3:.3f}",
         "GPU idle ms": f"{(r.measured - r.active) / 1e3:.3f}",

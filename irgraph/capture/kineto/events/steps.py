@@ -1,17 +1,22 @@
-"""Where steps begin and end: the profiler's own marks, or what repeats."""
+"""Where steps begin and end: by the profiler's marks, or a mark that the user names, or nowhere."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
+from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
+from irgraph.diagnostics import Place, fail, near
 
 _REPEATS = {Kind.ANNOTATION: 3, Kind.OP: 8}
-"""How often something must come back to mark steps: operators do by chance, too."""
+"""How often something must come back to be proposed as a mark: operators do by chance, too."""
+
+_LACKING = 0.02
+"""Share of a step's launches without device work from which on its figures are not the step's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class Step:
     Attributes:
         number: as the profiler counts, or from 0.
         start, end: nanoseconds from the start of the trace.
-        marked: how it was found: ``ProfilerStep``, the name of what repeats, or ``trace``.
+        marked: how it was found: ``ProfilerStep``, the name of its mark, or ``trace``.
         complete: whether it was recorded to its end.
     """
 
@@ -37,43 +42,128 @@ class Step:
         return (self.end - self.start) / 1000
 
 
-def find_steps(trace: KinetoTrace, main: int) -> list[Step]:
-    """Return the steps of a trace: marked ones, periods of what repeats, or all as one step."""
-    marked = trace.steps()
+def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) -> list[Step]:
+    """Return the steps of a trace; without marks it is one step, device work included.
+
+    Periods are proposed in the health report, never taken: what comes back need not be a step.
+
+    Args:
+        trace: the trace.
+        main: number of the thread that runs the program.
+        launch: by device event, the row of its launch.
+        marks: what marks steps.
+
+    Raises:
+        IrgraphError: the mark that the user named is not there (exit code 2).
+    """
+    marked = {} if marks.whole or marks.name else trace.steps()
     if marked:
-        return _marked(trace, marked)
-    repeating = _repeating(trace, main)
-    if repeating is not None:
-        name, starts = repeating
-        pairs = pairwise(starts)
-        return [Step(i, a, b, trace.names[name]) for i, (a, b) in enumerate(pairs)]
-    host = trace.columns["kind"] <= Kind.RUNTIME
-    if not host.any():
+        found = _marked(trace, marked)
+    elif marks.name:
+        found = _named(trace, main, launch, marks.name)
+    else:
+        found = _whole(trace)
+        if not marks.whole:
+            trace.health.add("K06", detail=_proposal(trace, main))
+    return [_seen(trace, step, launch) for step in found]
+
+
+def _whole(trace: KinetoTrace) -> list[Step]:
+    """Return all of a trace as one step: what its host did, and all work of its devices."""
+    rows = (trace.columns["kind"] <= Kind.RUNTIME) | trace.on_device
+    if not rows.any():
         return []
-    start = int(trace.columns["start"][host].min())
-    return [Step(0, start, int(trace.end[host].max()), "trace")]
+    start = int(trace.columns["start"][rows].min())
+    return [Step(0, start, int(trace.end[rows].max()), "trace")]
+
+
+def _named(trace: KinetoTrace, main: int, launch: Integers, name: str) -> list[Step]:
+    """Return a step from each start of what is called so to the next.
+
+    Events of the program's thread count, else those of one other thread. The last one is a step
+    where the mark spans its step, as an annotation around a loop's body does: to the end of the
+    work that was launched within it. A mark at the beginning of a step leaves its end open.
+    """
+    rows = _called(trace, main, name)
+    start, ends = trace.columns["start"], trace.end
+    starts = start[rows].tolist()
+    found = [Step(i, a, b, name) for i, (a, b) in enumerate(pairwise(starts))]
+    spans = float(np.median(ends[rows] - start[rows]))
+    if len(rows) > 1 and spans < 0.5 * float(np.median(np.diff(start[rows]))):
+        return found
+    end = int(ends[rows[-1]])
+    work = trace.on_device & (launch >= 0)
+    work &= (start[launch] >= starts[-1]) & (start[launch] < end)
+    return [*found, Step(len(found), starts[-1], int(ends[work].max(initial=end)), name)]
+
+
+def _called(trace: KinetoTrace, main: int, name: str) -> Integers:
+    """Return the annotations or operators of a name on one thread, in order of time."""
+    kinds = np.isin(trace.columns["kind"], (Kind.ANNOTATION, Kind.OP))
+    number = trace.names.index(name) if name in trace.names else -1
+    rows = np.flatnonzero(kinds & (trace.columns["name"] == number))
+    if not len(rows):
+        held = {trace.names[n] for n in np.unique(trace.columns["name"][kinds]).tolist()}
+        message = f"--step-mark: nothing is called {name!r}{near(name, held)}"
+        raise fail(message, Place(trace.source), exit_code=2)
+    threads = trace.columns["thread"][rows]
+    thread = main if (threads == main).any() else int(np.bincount(threads).argmax())
+    chosen: Integers = rows[threads == thread]
+    return chosen
 
 
 def _marked(trace: KinetoTrace, rows: dict[int, int]) -> list[Step]:
-    """Return marked steps; the last one is incomplete where the file is cut off in it."""
+    """Return the profiler's steps in order of time."""
     start, end = trace.columns["start"], trace.end
     steps = [Step(n, int(start[row]), int(end[row])) for n, row in rows.items()]
-    steps.sort(key=lambda step: step.start)
-    if "K01" not in trace.health.counts or not steps:
-        return steps
-    return [_seen(trace, step) for step in steps]
+    return sorted(steps, key=lambda step: step.start)
 
 
-def _seen(trace: KinetoTrace, step: Step) -> Step:
-    """Mark a step incomplete where the trace ends well before it does."""
-    host = trace.columns["kind"] == Kind.OP
-    last = int(trace.end[host].max(initial=0))
-    complete = last >= step.end - (step.end - step.start) // 20
-    return Step(step.number, step.start, step.end, step.marked, complete)
+def _seen(trace: KinetoTrace, step: Step, launch: Integers) -> Step:
+    """Mark a step incomplete where a file that is cut off lacks its end or its device work."""
+    lacking, launches = _lacking(trace, step, launch)
+    if lacking > _LACKING * launches:
+        detail = f"{lacking} of {launches} launches of step {step.number}"
+        trace.health.add("K34", lacking, detail)
+    if "K01" not in trace.health.counts or step.marked == "trace":
+        return step
+    reached = min(_last(trace, Kind.OP), _last(trace, Kind.RUNTIME))
+    ended = reached >= step.end - (step.end - step.start) // 20
+    return replace(step, complete=ended and lacking <= _LACKING * launches)
 
 
-def _repeating(trace: KinetoTrace, main: int) -> tuple[int, list[int]] | None:
-    """Return what marks the start of each iteration, and those times in nanoseconds.
+def _last(trace: KinetoTrace, kind: Kind) -> float:
+    """Return how far events of a kind reach, without limit where there are none.
+
+    Calls of the runtime follow the operators in a file, so that a cut can take them alone.
+    """
+    rows = trace.columns["kind"] == kind
+    return float(trace.end[rows].max()) if rows.any() else np.inf
+
+
+def _lacking(trace: KinetoTrace, step: Step, launch: Integers) -> tuple[int, int]:
+    """Return how many launches of kernels in a step have no device work, and how many there are."""
+    start = trace.columns["start"]
+    named = np.array(["Launch" in name for name in trace.names], bool)
+    calls = named[trace.columns["name"]] & (trace.columns["kind"] == Kind.RUNTIME)
+    calls &= (trace.columns["correlation"] > 0) & (start >= step.start) & (start < step.end)
+    known = np.zeros(len(trace), bool)
+    known[launch[trace.on_device & (launch >= 0)]] = True
+    return int((calls & ~known).sum()), int(calls.sum())
+
+
+def _proposal(trace: KinetoTrace, main: int) -> str:
+    """Say that the whole trace is one step, and what could mark steps."""
+    found = _repeating(trace, main)
+    taken = "the whole trace is taken as one step"
+    if found is None:
+        return taken
+    name, count = found
+    return f"{taken}; --step-mark {name!r} (comes back {count} times) would part it"
+
+
+def _repeating(trace: KinetoTrace, main: int) -> tuple[str, int] | None:
+    """Return the name of what may mark the start of each iteration, and how often it does.
 
     An annotation of the program's thread, else an operator, that comes back at the steadiest
     distance; of several with one count the first in time.
@@ -83,8 +173,7 @@ def _repeating(trace: KinetoTrace, main: int) -> tuple[int, list[int]] | None:
         names = trace.columns["name"][here]
         found = _steadiest(names, trace.columns["start"][here], _REPEATS[kind])
         if found is not None:
-            rows = here[names == found]
-            return found, trace.columns["start"][rows].tolist()
+            return trace.names[found], int((names == found).sum())
     return None
 
 

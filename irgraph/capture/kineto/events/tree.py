@@ -11,6 +11,7 @@ import numpy as np
 
 from irgraph.capture.kineto.events.steps import Step, find_steps
 from irgraph.capture.kineto.reading.clean import MICROSECOND, launch_rows
+from irgraph.capture.kineto.reading.selection import PROFILER, Marks
 from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
 
 PHASES = ("forward", "backward", "optimizer")
@@ -19,6 +20,9 @@ _OPTIMIZER = "Optimizer."
 _MODULE = re.compile(r"(?:nn\.Module: |module::|irgraph\.module#)(.+)")
 _BATCH = 1 << 17
 """Events that are Python objects at once: columns are a tenth of that size."""
+
+COVERED = 0.95
+"""Share of the device time below which steps are not all that a trace shows."""
 
 _HOST = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.PYTHON)
 
@@ -76,8 +80,11 @@ class Tree:
         return int(self.trace.columns["thread"][row]) in self.backward
 
 
-def build_tree(trace: KinetoTrace) -> Tree:
-    """Return the event tree of a trace; partial overlaps are counted in its health report."""
+def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
+    """Return the event tree of a trace, its steps by ``marks``; its health report grows.
+
+    Raises ``IrgraphError`` where the mark that the user named is not there (exit code 2).
+    """
     count = len(trace)
     parent = np.full(count, -1, "i4")
     end = trace.end
@@ -98,7 +105,7 @@ def build_tree(trace: KinetoTrace) -> Tree:
     tree = Tree(
         trace, parent, end, op, top, launch,
         np.zeros(count, "i1"), np.full(count, -1, "i4"), np.zeros(count, "i4"),
-        find_steps(trace, main), [""], main, backward,
+        find_steps(trace, main, launch, marks), [""], main, backward,
     )  # fmt: skip
     tree.forward_of = forward_operators(tree)
     _scopes(tree, host)
@@ -272,7 +279,45 @@ def _assign_steps(tree: Tree) -> None:
     tree.step = np.where(inside, at, -1).astype("i4")
     launched = tree.trace.on_device & (tree.launch >= 0)
     tree.step[launched] = tree.step[tree.launch[launched]]
+    _part_orphans(tree)
     _say_missing_steps(tree)
+    _say_what_is_outside(tree)
+
+
+def _part_orphans(tree: Tree) -> None:
+    """Put device events without a launch into the step of the launches numbered around theirs.
+
+    Correlation ids grow from launch to launch: what is numbered before all launches of the file
+    was launched before it begins, in a step that is not there.
+    """
+    correlation = tree.trace.columns["correlation"]
+    calls = np.flatnonzero((tree.trace.columns["kind"] == Kind.RUNTIME) & (correlation > 0))
+    orphans = np.flatnonzero(tree.trace.on_device & (tree.launch < 0) & (correlation > 0))
+    if not len(calls) or not len(orphans):
+        return
+    order = calls[np.argsort(correlation[calls], kind="stable")]
+    at = np.searchsorted(correlation[order], correlation[orphans]) - 1
+    tree.step[orphans] = np.where(at >= 0, tree.step[order[np.maximum(at, 0)]], -1)
+
+
+def _say_what_is_outside(tree: Tree) -> None:
+    """Count device time outside the steps where it is more than a little of all."""
+    inside, total = device_time(tree)
+    chosen = {"K31", "K32"} & set(tree.trace.health.counts)
+    if not chosen and inside < COVERED * total:
+        share = f"{inside / total:.1%} of {total / 1000:.3f} ms lies within the steps"
+        tree.trace.health.add("K35", round(total - inside), share)
+
+
+def device_time(tree: Tree) -> tuple[float, float]:
+    """Return microseconds of device work within the steps, and in all; sums over its streams."""
+    rows = np.flatnonzero(tree.trace.on_device)
+    start, end = tree.trace.columns["start"][rows], tree.trace.end[rows]
+    inside = sum(
+        int(np.clip(np.minimum(end, step.end) - np.maximum(start, step.start), 0, None).sum())
+        for step in tree.steps
+    )
+    return inside / 1000, float((end - start).sum()) / 1000
 
 
 def _found(numbers: Sequence[int]) -> str:

@@ -218,11 +218,10 @@ def _say_what_is_missing(trace: KinetoTrace) -> None:
     kind = trace.columns["kind"]
     operators = kind == Kind.OP
     if not np.isin(kind, DEVICE_WORK).any():
-        trace.health.add("K27")
+        cut = "K01" in trace.health.counts
+        trace.health.add("K27", detail="or that part of the file is cut off" if cut else "")
     elif not (kind == Kind.SYNC).any():
         trace.health.add("K19")
-    if not trace.steps():
-        trace.health.add("K06", detail="steps are looked for in what repeats")
     if operators.any() and not (trace.columns["shape"][operators] > 0).any():
         trace.health.add("K20", int(operators.sum()))
 

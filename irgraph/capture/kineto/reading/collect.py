@@ -309,9 +309,10 @@ def _narrow(values: Array, to: str) -> Array:
 
 
 def _collective(args: Known) -> str:
+    """Return the process group of a collective, name and ranks; nothing where it has none."""
     if not args.collective:
         return ""
-    return f"{args.collective} {args.elements} elements over {args.group}"
+    return f"{args.group_name} {args.group_ranks}".strip()
 
 
 def thousandths(values: Sequence[Any]) -> Array:

@@ -44,6 +44,8 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     collective: str = msgspec.field(name="Collective name", default="")
     elements: int = msgspec.field(name="In msg nelems", default=-1)
     group: int = msgspec.field(name="Group size", default=-1)
+    group_name: str = msgspec.field(name="Process Group Name", default="")
+    group_ranks: str = msgspec.field(name="Process Group Ranks", default="")
     external_old: int = msgspec.field(name="external id", default=-1)
     dims_old: Raw = msgspec.field(name="Input dims", default=NOTHING)
     name: str = ""
@@ -146,6 +148,8 @@ def _loose_args(fields: dict[str, Any]) -> Args:
     found: dict[str, Any] = {
         "name": _text(fields.get("name")),
         "collective": _text(fields.get("Collective name")),
+        "group_name": _text(fields.get("Process Group Name")),
+        "group_ranks": _text(fields.get("Process Group Ranks")),
         "hierarchy": _text(fields.get("Module Hierarchy")),
     }
     for key, attribute in _INTEGERS.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from irgraph.diagnostics import Place, fail
+
 NOTE, REPAIR = "note", "repair"
 
 CODES: dict[str, tuple[str, str]] = {
@@ -34,6 +36,8 @@ CODES: dict[str, tuple[str, str]] = {
     "K31": (REPAIR, "steps left out, as the trace is too large for the memory"),
     "K32": (NOTE, "steps left out, as others were asked for"),
     "K33": (NOTE, "events of categories that were left out"),
+    "K34": (REPAIR, "launches whose device work is not in the file"),
+    "K35": (REPAIR, "device time outside the steps, in microseconds"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
 
@@ -70,6 +74,12 @@ class Health:
         """Return 3 where the trace was repaired, 0 where it was clean."""
         return 3 if self.repaired else 0
 
+    def demand_clean(self) -> None:
+        """Raise ``IrgraphError`` (exit code 4) with the report where the trace needs repairs."""
+        if self.repaired:
+            message = "the trace needs repairs:\n" + "\n".join(self.lines())
+            raise fail(message, Place(self.source))
+
     def rows(self) -> list[dict[str, str | int]]:
         """Return one row for each finding, repairs first."""
         order = sorted(self.counts, key=lambda code: (CODES[code][0] != REPAIR, code))
@@ -87,6 +97,15 @@ class Health:
     def repairs(self) -> tuple[str, ...]:
         """Return the report as lines of text if anything was repaired."""
         return tuple(self.lines()) if self.repaired else ()
+
+    def reasons(self) -> list[str]:
+        """Return what was mended, dropped or is missing, to stand beside figures."""
+        return [
+            f"{self.source}: {row['code']}, {row['count']} {row['meaning']}"
+            + (f" ({row['detail']})" if row["detail"] else "")
+            for row in self.rows()
+            if row["severity"] == REPAIR
+        ]
 
     def lines(self) -> list[str]:
         """Return the report as lines of text, at most one screen."""

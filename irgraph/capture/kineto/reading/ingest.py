@@ -68,8 +68,8 @@ def read_kineto(
     if window is not None:
         leave_out_later_work(trace, _end_of(window, collector, trace))
     clean(trace, collector.flows)
-    if strict and health.repaired:
-        raise fail("the trace needs repairs:\n" + "\n".join(health.lines()), Place(str(path)))
+    if strict:
+        health.demand_clean()
     return trace
 
 

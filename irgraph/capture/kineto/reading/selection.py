@@ -34,6 +34,23 @@ _SAMPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """What marks steps.
+
+    Attributes:
+        name: an annotation or operator with which every step begins; ``""``: the profiler's steps.
+        whole: take the whole trace as one step.
+    """
+
+    name: str = ""
+    whole: bool = False
+
+
+PROFILER = Marks()
+"""The profiler's own marks, or the whole trace where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """What to read of a trace.
 
@@ -42,11 +59,13 @@ class Selection:
         skip: categories to leave out, in small letters.
         memory: bytes that may be used; ``None`` for no limit. Of a larger trace the last steps
             that fit are read.
+        marks: what marks steps.
     """
 
     steps: tuple[int, int] | None = None
     skip: frozenset[str] = frozenset()
     memory: int | None = None
+    marks: Marks = PROFILER
 
 
 EVERYTHING = Selection()

@@ -64,7 +64,7 @@ class KinetoTrace:
         names: texts of ``name``.
         threads: (process, thread) of ``thread``; for device events (device, stream).
         shapes: (dims, types) of ``shape`` as JSON text.
-        modules, collectives: texts of those columns.
+        modules, collectives: texts of those columns; of a collective its process group.
         base: nanoseconds since 1970 (or since whatever the trace counts from) of time 0.
         header: what the file says beside the events: devices, rank, versions.
         thread_names: names that the trace gives to threads.

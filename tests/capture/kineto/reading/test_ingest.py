@@ -14,9 +14,10 @@ import pytest
 
 from irgraph.capture.kineto import Kind, KinetoTrace, read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.diagnostics import IrgraphError
 from tests.capture.kineto import builder
-from tests.capture.kineto.builder import Event, events, host, text, write
+from tests.capture.kineto.builder import START, Event, events, host, kernel, text, write
 
 STEPS = [1000.0, 1000.0, 1000.0]
 
@@ -115,17 +116,78 @@ def test_lost_braces_cost_few_events(tmp_path: Path) -> None:
 # row 6: steps
 
 
-def test_steps_are_found_in_what_repeats(tmp_path: Path) -> None:
-    def rename(found: list[Event]) -> None:
-        for event in found:
-            if event["name"].startswith("ProfilerStep"):
-                event["name"] = "Optimizer.zero_grad#SGD.zero_grad"
+def unmarked(found: list[Event]) -> None:
+    """Call the profiler's marks something else."""
+    for event in found:
+        if event["name"].startswith("ProfilerStep"):
+            event["name"] = "iteration"
 
-    trace = read_kineto(write(tmp_path, rename))
+
+def test_without_marks_the_whole_trace_is_one_step_and_periods_are_proposed(tmp_path: Path) -> None:
+    trace = read_kineto(write(tmp_path, unmarked))
     steps = build_tree(trace).steps
-    assert [step.time for step in steps] == [1010.0, 1010.0]
-    assert steps[0].marked == "Optimizer.zero_grad#SGD.zero_grad"
-    assert "K06" in trace.health.counts
+    assert [(step.time, step.marked) for step in steps] == [(3020.0, "trace")]
+    assert "--step-mark 'iteration' (comes back 3 times)" in trace.health.details["K06"]
+
+
+def test_a_mark_that_the_user_names_begins_each_step(tmp_path: Path) -> None:
+    path = write(tmp_path, unmarked)
+    steps = build_tree(read_kineto(path), Marks("iteration")).steps
+    assert [step.time for step in steps] == [1010.0, 1010.0, 1000.0]
+    assert {step.marked for step in steps} == {"iteration"}
+    with pytest.raises(IrgraphError, match=r"nothing is called 'iterations'; did you mean"):
+        build_tree(read_kineto(path), Marks("iterations"))
+
+
+def test_the_last_step_of_a_mark_reaches_to_the_end_of_its_work(tmp_path: Path) -> None:
+    def late(found: list[Event]) -> None:
+        unmarked(found)
+        found[-1]["ts"] += 5000
+
+    steps = build_tree(read_kineto(write(tmp_path, late)), Marks("iteration")).steps
+    last = events()[-1]
+    begun = next(e["ts"] for e in reversed(events()) if e["name"].startswith("ProfilerStep"))
+    assert steps[-1].time == last["ts"] + 5000 + last["dur"] - begun
+
+
+def test_the_whole_trace_ends_with_its_last_device_work(tmp_path: Path) -> None:
+    def late(found: list[Event]) -> None:
+        found[-1]["ts"] += 5000
+
+    trace = read_kineto(write(tmp_path, late))
+    (whole,) = build_tree(trace, Marks(whole=True)).steps
+    assert whole.end == int(trace.end.max())
+    marked = read_kineto(write(tmp_path, late))
+    assert len(build_tree(marked).steps) == 3
+    assert marked.health.counts["K35"] == 100
+    assert "within the steps" in marked.health.details["K35"]
+
+
+def test_work_launched_before_the_recording_belongs_to_no_step(tmp_path: Path) -> None:
+    def orphaned(found: list[Event]) -> None:
+        for event in found:
+            if "correlation" in event["args"]:
+                event["args"]["correlation"] += 100
+        found.append(kernel("void earlier()", START + 10, 20, 99))
+        found.append(kernel("void lost()", START + 1500, 20, 114))
+
+    tree = build_tree(read_kineto(write(tmp_path, orphaned)))
+    rows = {tree.trace.text(row): row for row in range(len(tree.trace))}
+    assert tree.step[rows["void earlier()"]] == -1
+    assert tree.step[rows["void lost()"]] == 1
+
+
+def test_a_step_whose_kernels_were_cut_off_is_incomplete(tmp_path: Path) -> None:
+    def sorted_by_kind(found: list[Event]) -> list[Event]:
+        return sorted(found, key=lambda e: e["cat"] == "kernel")
+
+    path = write(tmp_path, sorted_by_kind)
+    whole = path.read_text()
+    path.write_text(whole[: whole.rindex("void aten_linear_kernel")])
+    trace = read_kineto(path)
+    assert [step.complete for step in build_tree(trace).steps] == [True, True, False]
+    assert trace.health.counts["K34"] == 4
+    assert trace.health.exit_code == 3
 
 
 def test_a_trace_without_steps_is_one_step(tmp_path: Path) -> None:
