@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from irgraph.analyze.families import COMMUNICATION, family_of
 from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
+from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time
 from irgraph.capture.kineto.reading.trace import Integers, Kind

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from irgraph.analyze.families import COMMUNICATION, family_of
+from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.replay.replay import Replayer
 

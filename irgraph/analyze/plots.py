@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from irgraph.analyze.families import COMMUNICATION
+from irgraph.capture.kineto.events.families import COMMUNICATION
 from irgraph.diagnostics import fail
 from irgraph.report.plots import BLUE, GREY, ORANGE, matplotlib, save
 

@@ -219,6 +219,13 @@ def known_ops() -> tuple[str, ...]:
     return tuple(sorted({*_shipped(), *own}))
 
 
+@cache
+def schema_words() -> frozenset[str]:
+    """Return every word of the schemas that ship: libraries, operators, types, arguments."""
+    texts = [line.partition(" ")[2] for lines in _shipped().values() for line in lines]
+    return frozenset(re.findall(r"[^\W\d]\w*", " ".join((*texts, *OWN_SCHEMAS))))
+
+
 def near_op(name: str) -> str:
     """Return ``; did you mean 'aten.relu'?`` for ``torch.relu``, ``F.relu`` or ``nn.ReLU`` alike.
 

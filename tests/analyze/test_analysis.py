@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from irgraph.analyze import Analysis, analyze
-from irgraph.analyze.families import family_of
 from irgraph.analyze.plots import draw, draw_overheads
 from irgraph.capture.kineto import Kind, read_kineto
+from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.overheads import load_host
 from irgraph.text import IrgraphError

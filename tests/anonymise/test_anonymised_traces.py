@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.anonymise.traces import Anonymiser, anonymise
+from irgraph.anonymise.renaming import Anonymiser
+from irgraph.anonymise.traces import anonymise
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.kineto import read_kineto
+from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.lower.join import join
+from irgraph.capture.kineto.reading.trace import Kind
 from irgraph.diagnostics import IrgraphError
 from irgraph.replay.replay import replayer
 from tests.capture.kineto.builder import START, Event, events, host, text, write
@@ -51,7 +54,7 @@ def test_times_are_the_same(tmp_path: Path) -> None:
 
 def test_files_are_renamed_alike(tmp_path: Path) -> None:
     renamed = Anonymiser()
-    assert renamed.name("my::op") == renamed.name("my::op") == "name1"
+    assert renamed.name("my::op") == renamed.name("my::op") == "private::name1"
     assert renamed.name("aten::add") == "aten::add"
     assert renamed.name("nn.Module: Tower_0") == "nn.Module: name2"
 
@@ -71,6 +74,40 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         anonymise([str(path)], tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"traceEvents": null}', "traceEvents is not a list"),
+        ('{"traceEvents": 5}', "traceEvents is not a list"),
+        ('{"nodes": {"a": 1}}', "nodes is not a list"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"traceEvents": [' + "9" * 5000 + "]}", "thousands of digits"),
+    ],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(IrgraphError, match=said):
+        anonymise([str(path)], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"traceEvents": [1, [], {"name": [], "cat": 5, "ph": 1, "args": [], "ts": [], "id": 1}]}',
+        '{"nodes": [1, [], {"id": 1, "name": 5, "attrs": 5, "inputs": 5}]}',
+        '{"nodes": [{"name": "\\ud800", "attrs": [1, {"name": []}], "op_schema": 3}]}',
+        '{"traceEvents": [{"ts": NaN, "dur": 1e999, "name": null, "pid": true}]}',
+    ],
+)
+def test_values_of_odd_types_are_replaced(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    (copy,) = anonymise([str(path)], tmp_path / "out", key="k")
+    text = gzip.decompress(copy.read_bytes()).decode()
+    assert "NaN" not in text and "Infinity" not in text
+
+
 @pytest.mark.data
 def test_a_published_pair_still_joins(data_dir: Path, tmp_path: Path) -> None:
     folder = data_dir / "traces" / "dlrm_8xV100"
@@ -82,32 +119,65 @@ def test_a_published_pair_still_joins(data_dir: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "public"),
+    ("name", "made"),
     [
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::Add<float> >(int)", True),
-        ("ampere_sgemm_128x64_nn", True),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", True),
-        ("void cub::DeviceReduceKernel<cub::Policy, float*>(float*)", True),
-        ("Memcpy HtoD (Pageable -> Device)", True),
-        ("void secret::fused_attention<float>(float*)", False),
-        ("void at::native::vectorized_elementwise_kernel<4, secret::Functor>(int)", False),
-        ("triton_poi_fused_secret_0", False),
-        ("my_kernel", False),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::Add<float> >(int)", ""),
+        ("ampere_sgemm_128x64_nn", ""),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", ""),
+        ("void cub::DeviceReduceKernel<cub::Policy, float*>(float*)", ""),
+        ("Memcpy HtoD (Pageable -> Device)", ""),
+        ("Memcpy SECRET HtoD", "Memcpy w1 HtoD"),
+        ("void secret::fused_attention<float>(float*)", "void w1::fused_attention<float>(float*)"),
+        ("triton_poi_fused_secret_0", "triton_poi_fused_w1_0"),
+        ("softmax_of_alice_10.1.2.3", "softmax_of_w1_10_1_2_3"),
+        ("mygemmthing", "gemm w1"),
+        ("kernel_4915123456", "kernel_w1"),
     ],
 )  # fmt: skip
-def test_kernels_of_public_libraries_are_known(name: str, public: bool) -> None:
-    assert Anonymiser("key").kernel(name).startswith("kernel_") != public
-    assert Anonymiser().kernel(name) == name
+def test_kernels_keep_the_words_of_public_libraries_and_their_family(name: str, made: str) -> None:
+    assert Anonymiser().kernel(name) == (made or name)
+    assert (Anonymiser("key").kernel(name) == name) == (not made)
+    assert family_of(Anonymiser("key").kernel(name), Kind.KERNEL) == family_of(name, Kind.KERNEL)
 
 
 @pytest.mark.parametrize(
     ("name", "public"),
     [("aten.add", True), ("autograd.AddmmBackward0", True), ("autograd.AccumulateGrad", True),
-     ("secret.lookup", False), ("autograd.SecretLookupBackward", False), ("irgraph.gather", True)],
+     ("secret.lookup", False), ("autograd.SecretLookupBackward", False), ("aten.secret", False),
+     ("irgraph.mm_tf32", True), ("fbgemm.bounds_check_indices", True)],
 )  # fmt: skip
 def test_operators_of_torch_are_known(name: str, public: bool) -> None:
     assert (Anonymiser("key").operator(name) == name) == public
-    assert Anonymiser().operator(name) == name
+    assert (Anonymiser().operator(name) == name) == public
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("ProfilerStep#12", ""),
+        ("Optimizer.step#SGD.step", ""),
+        ("Optimizer.step#SECRET.step", "Optimizer.step#name1"),
+        ("aten::home user SECRET", "name1"),
+        ("aten::secret_", "aten::name1_"),
+        ("torch.acme.thing", "private.name1"),
+        ("autograd::engine::evaluate_function: AddmmBackward0", ""),
+        ("autograd::engine::evaluate_function: AcmeBackward", ""),
+        ("enumerate(DataLoader)#Acme.__next__", "enumerate(DataLoader)name1"),
+    ],
+)
+def test_ranges_keep_what_torch_calls_them(name: str, made: str) -> None:
+    if "Acme" in name and not made:
+        made = "autograd::engine::evaluate_function: name1Backward0"
+    assert Anonymiser().name(name) == (made or name)
+
+
+def test_schemas_keep_the_words_of_public_ones() -> None:
+    known = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
+    assert Anonymiser().schema(known) == known
+    own = 'acme::lookup.big(Tensor(a!) self, str path="/home/alice", int acme=3) -> Tensor(a!)'
+    made = Anonymiser().schema(own)
+    assert made.startswith("private::name1.form2(Tensor(a!) self, str ")
+    assert "alice" not in made and "acme" not in made
 
 
 def test_hashes_depend_on_the_key_alone() -> None:

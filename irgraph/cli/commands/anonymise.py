@@ -25,8 +25,8 @@ def anonymise(
         typer.Option(
             "--hash",
             metavar="KEY",
-            help="Hash names of kernels and operators outside public libraries, too; equal keys "
-            "give equal hashes, so choose one that nobody guesses.",
+            help="Put hashes in the place of names, in place of numbers: equal keys give equal "
+            "hashes in all files, so choose one that nobody guesses.",
         ),
     ] = "",
 ) -> None:
@@ -45,7 +45,7 @@ def anonymise(
 
 def _model(path: str, folder: str, number: int, key: str) -> Path:
     from irgraph.anonymise.models import anonymous
-    from irgraph.anonymise.traces import Anonymiser
+    from irgraph.anonymise.renaming import Anonymiser
     from irgraph.files import write_atomic
     from irgraph.text import print_graph
 

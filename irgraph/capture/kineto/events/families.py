@@ -61,6 +61,12 @@ names in public traces of PyTorch, cuDNN, cuBLAS, NCCL, ROCm, vLLM, SGLang and F
 
 _PATTERNS = tuple((family, re.compile(words, re.IGNORECASE)) for family, words in _FAMILIES)
 
+SIGN = {
+    family: pattern.partition("|")[0].replace("?", "").replace("_", "")
+    for family, pattern in _FAMILIES
+}
+"""For each family a word that puts a kernel with it in its name into the family."""
+
 
 @cache
 def family_of(name: str, kind: int) -> str:

@@ -1,0 +1,86 @@
+"""What is public by its exact name: torch's operators and labels, runtime calls, kernels' words.
+
+The lists are files of ``words``, one name a line. ``calls`` are the functions of CUDA's and HIP's
+runtime and driver; ``kernels`` the words in names of public libraries' kernels; ``labels`` what
+torch's profiler, optimizers, loaders and collectives call their ranges; ``operators`` and
+``arguments`` those of public libraries outside the schemas that ship; ``values`` words that
+arguments and types hold.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+
+from irgraph.ir.schema import known_ops, schema_words
+
+PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+"""A word or number in a name: ``CUDAFunctor_add2`` is ``CUDA``, ``Functor``, ``add`` and ``2``."""
+
+_BACKWARD = re.compile(r"(\w+?)Backward\d{0,2}", re.ASCII)
+_STEP = re.compile(r"ProfilerStep#\d{1,9}|Torch-Compiled Region: \d{1,4}/\d{1,4}", re.ASCII)
+_CARD = re.compile(
+    r"nvidia|amd|tesla|geforce|quadro|titan|rtx|gtx|instinct|radeon|graphics|super|ti|x|xp|rtx|ada|"
+    r"generation|pcie|sxm\d?|hbm\d?e?|nvl|dgxs|oam|gh200|gb\d{3}|pg\d{3}|pro|max|q|mig|\d{1,4}|"
+    r"\d{1,3}gb|[avtphblk]\d{1,3}[a-z]?|mi\d{2,3}x?",
+    re.ASCII,
+)
+
+
+@cache
+def listed(name: str) -> frozenset[str]:
+    """Return the names of one of the lists."""
+    text = (resources.files("irgraph.anonymise.words") / f"{name}.txt").read_text("utf-8")
+    return frozenset(text.splitlines())
+
+
+@cache
+def operators() -> frozenset[str]:
+    """Return the dotted names of all public operators."""
+    return frozenset(known_ops()) | listed("operators")
+
+
+@cache
+def libraries() -> frozenset[str]:
+    """Return the first words of public operators."""
+    return frozenset(name.partition(".")[0] for name in operators())
+
+
+@cache
+def argument_words() -> frozenset[str]:
+    """Return the words of public operators' schemas."""
+    return schema_words() | listed("arguments")
+
+
+def is_node(name: str) -> bool:
+    """Return whether an autograd node, such as ``AddmmBackward0``, is of a public operator."""
+    if name in listed("labels"):
+        return True
+    found = _BACKWARD.fullmatch(name)
+    return found is not None and _squeezed(found[1]) in _bases()
+
+
+def is_label(name: str) -> bool:
+    """Return whether a range is called so by torch itself."""
+    return name in listed("labels") or _STEP.fullmatch(name) is not None
+
+
+def is_card(name: str) -> bool:
+    """Return whether every word of a card's name is one that vendors call cards by."""
+    words = re.split(r"[ _-]", name.lower())
+    return all(_CARD.fullmatch(word) for word in words)
+
+
+def is_piece(text: str) -> bool:
+    """Return whether a word or number may stand in the name of any kernel."""
+    return len(text) < 6 if text.isdigit() else len(text) == 1 or text.lower() in listed("kernels")
+
+
+@cache
+def _bases() -> frozenset[str]:
+    return frozenset(_squeezed(name.partition(".")[2]) for name in operators())
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("_", "").lower()

@@ -1,0 +1,1 @@
+"""Lists of public names, one a line."""
