@@ -21,16 +21,28 @@ from rich.table import Table
 
 from costmodels.collectives.build import MODERN, modern
 from costmodels.collectives.load import find_curve
+from costmodels.devices.library import load_device
 from costmodels.evaluate.boosting import boosted
 from costmodels.evaluate.measurements import measurements
 from costmodels.families.collective import INTERVAL
-from costmodels.learnable.family import WEIGHTS
+from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights, load, load_shipped, shipped
 from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import OFFSET, Judged, judge
 
+ASKED: Mapping[str, Mapping[str, float | str]] = {
+    "sweep": {"dtype": "bf16"}, "sweep_f8": {"dtype": "f8e4m3"}, "layer": {"dtype": "f16"},
+    "xla": {"dtype": "bf16"}, "xla_tf32": {"dtype": "tf32"},
+    "volta_nn": {"dtype": "f16", "layout": "nn"}, "volta_nt": {"dtype": "f16", "layout": "nt"},
+    "volta_tn": {"dtype": "f16", "layout": "tn"},
+    "causal": {"dtype": "bf16", "causal": 1.0}, "full": {"dtype": "bf16", "causal": 0.0},
+    **{op: {"dtype": "f16", "op": op} for op in ("add", "gelu", "norm", "embedding")},
+}  # fmt: skip
+"""What pricing asks of a model, by the way of measuring that was closest to it."""
+
 PARTS, LEFT_OUT = ("point", "group"), "left out"
+PLAIN = ("family", "op", "card", "part", "rows", "priced")
 HEADS = ("MAPE", "GMAE", "bias", "worst", "in interval", "half width")
 
 
@@ -43,6 +55,7 @@ class Cell:
         op: the way of measuring.
         card: name of its sheet.
         part: one of ``PARTS``, or ``LEFT_OUT``.
+        priced: whether ``irgraph predict`` answers by it on this card.
         rows: how many.
         figures: mean and geometric mean of absolute errors, mean of signed ones, the worst, the
             share of rows inside their 90 % interval, and the median of half its width.
@@ -56,6 +69,7 @@ class Cell:
     rows: int
     figures: Mapping[str, float]
     boosting: Sequence[float] = ()
+    priced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +87,19 @@ class ModernEvaluation:
         mine = [cell for cell in self.cells if cell.family == family]
         heads = ["boosting MAPE", "GMAE"] if any(cell.boosting for cell in mine) else []
         title = f"{family}: held-out rows, percent"
-        table = Table("", "card", "", "rows", *HEADS, *heads, title=title, title_justify="left")
+        first = ("", "card", "", "in predict", "rows")
+        table = Table(*first, *HEADS, *heads, title=title, title_justify="left")
         for cell in mine:
             values = [f"{x:.1f}" for x in (*cell.figures.values(), *cell.boosting)]
-            table.add_row(cell.op, cell.card, cell.part, str(cell.rows), *values)
+            names = (cell.op, cell.card, cell.part, "yes" if cell.priced else "")
+            table.add_row(*names, str(cell.rows), *values)
         return table
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values, in percent."""
         cells = [
             {
-                **{name: getattr(cell, name) for name in ("family", "op", "card", "part", "rows")},
+                **{name: getattr(cell, name) for name in PLAIN},
                 **{name.replace(" ", "_"): value for name, value in cell.figures.items()},
                 **dict(zip(("boosting_MAPE", "boosting_GMAE"), cell.boosting, strict=False)),
             }
@@ -151,7 +167,19 @@ def _cells(weights: Weights, judged: Judged, baseline: bool) -> Iterator[Cell]:
             if rows.any():
                 beside = () if others is None else _means(others[rows] / data.times[rows] - 1)
                 figures = _figures(judged, rows)
-                yield Cell(data.name, op, card, part, int(rows.sum()), figures, beside)
+                count, priced = int(rows.sum()), is_priced(weights.family, op, card)
+                yield Cell(data.name, op, card, part, count, figures, beside, priced)
+
+
+def is_priced(family: LearnedFamily, op: str, card: str) -> bool:
+    """Return whether pricing answers by an op of a family on a card that was measured."""
+    if op not in ASKED:
+        return False
+    sizes: dict[str, float | str] = dict.fromkeys(family.sizes, 256.0)
+    sizes |= {"layout": "tn", **ASKED[op]}
+    sizes |= {"batch": 1.0, "card": card, "target": load_device(card).target}
+    found = family.query(sizes)
+    return found is not None and found.op == op
 
 
 def _means(errors: NDArray[np.float32]) -> tuple[float, float]:

@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from costmodels.evaluate.modern import LEFT_OUT, Cell, ModernEvaluation, evaluate_modern
+from costmodels.devices.library import load_device
+from costmodels.evaluate.modern import (
+    LEFT_OUT,
+    Cell,
+    ModernEvaluation,
+    evaluate_modern,
+    is_priced,
+)
+from costmodels.families import learned_families
+from costmodels.learned.infer import estimate
+from costmodels.learned.predictors import predictors
 from costmodels.learned.weights import load_shipped
 from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
@@ -38,6 +49,31 @@ def test_held_out_errors_are_small_enough(family: str, op: str, card: str) -> No
     assert found["mape"] <= MOST[family, op, card]
     assert op != "sweep" or found["gmae"] <= GMAE
     assert found["coverage"] >= 84
+
+
+@pytest.mark.parametrize(
+    ("family", "op", "card", "answers"),
+    [
+        ("gemm_units", "sweep", H100, True), ("gemm_units", "layer", H100, True),
+        ("gemm_units", "xla", H100, False), ("gemm_units", "xla_tf32", H100, True),
+        ("gemm_units", "volta_nt", "V100-SXM2-16GB", True), ("attention", "causal", B200, True),
+        ("attention", "paged", B200, False), ("transformer", "embedding", A100, True),
+        ("transformer", "rope", A100, False),
+    ],
+)  # fmt: skip
+def test_what_predict_answers_by_is_said(family: str, op: str, card: str, answers: bool) -> None:
+    assert is_priced(learned_families()[family], op, card) == answers
+
+
+def test_predict_and_evaluate_give_the_same_time() -> None:
+    weights, sheet = load_shipped("gemm_units"), load_device("b200")
+    sizes = {"batch": 1.0, "m": 513.0, "n": 4096.0, "k": 1536.0}
+    answer = predictors(sheet, "torch-2")["gemm_units"]({**sizes, "dtype": "bf16", "layout": "tn"})
+    columns = {name: np.asarray([size], np.float32) for name, size in sizes.items()}
+    columns["op"] = np.asarray([weights.family.ops.index("sweep")], np.float32)
+    found = estimate(weights, columns, weights.family.campaign.hardware([sheet]))
+    assert answer and (answer.time, answer.outside) == (found.time[0], found.outside[0])
+    assert answer.spread == pytest.approx(float(found.spread[0]), rel=1e-5)
 
 
 @pytest.mark.data
