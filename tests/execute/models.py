@@ -147,3 +147,36 @@ def attention_step(batch: int, device: str) -> Step:
         model = Apart()
     data = (torch.rand(batch, 8), torch.arange(batch) % 5)
     return Step(model, data, lambda parameters: torch.optim.Adam(parameters, foreach=True))
+
+
+class Eager(nn.Module):
+    """Attention spelt out, with or without a mask that lets each row see those before it."""
+
+    def __init__(self, width: int, heads: int, masked: bool) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.heads, self.masked = heads, masked
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        batch, length, width = x.shape
+        query, key, value = (
+            layer(x).view(batch, length, self.heads, -1).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        scores = query @ key.transpose(-2, -1)
+        if self.masked:
+            seen = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+            scores = (scores / (width // self.heads) ** 0.5).masked_fill(~seen, -torch.inf)
+        else:
+            scores = scores * 0.5
+        mixed = scores.softmax(-1) @ value
+        return x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+def eager_step(batch: int, device: str) -> Step:
+    """Return two blocks of attention spelt out, one with a mask."""
+    with torch.device(device):
+        parts = [Eager(16, 2, True), nn.ReLU(), Eager(16, 4, False), nn.Flatten(), nn.Linear(96, 5)]
+        model = nn.Sequential(nn.Linear(3, 16), *parts)
+    return Step(model, (torch.rand(batch, 6, 3), torch.arange(batch) % 5), sgd)

@@ -17,7 +17,7 @@ from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
 from irgraph.language import load_pass
-from tests.execute.models import attention_step, lookups_first_step, transformer_step
+from tests.execute.models import attention_step, eager_step, lookups_first_step, transformer_step
 from tests.execute.test_compare import conv_graph, dlrm_graph, mlp_graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -45,6 +45,7 @@ CHANGED = {
     "lookups-first": "early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
     " parallel-branches",
     "attention": "batch-gemm fuse-adam fuse-optimizer hoist-h2d",
+    "eager-attention": "batch-gemm fuse-attention fuse-optimizer hoist-h2d",
 }
 """What else changes each model."""
 
@@ -73,6 +74,7 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "resnet50": resnet,
     "lookups-first": lambda: capture(lookups_first_step(4, "meta"), device="meta").graph,
     "attention": lambda: capture(attention_step(4, "meta"), device="meta").graph,
+    "eager-attention": lambda: capture(eager_step(4, "meta"), device="meta").graph,
 }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from irgraph.ir.edit import Edit, map_tensors, map_value
+from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.bind import Backward, backward_of
 from irgraph.verbs.autograd.derive import Derived, derive
 from irgraph.verbs.autograd.legal import check_swap, check_unwritten
+from irgraph.verbs.autograd.nodes import exchanged
 from irgraph.verbs.autograd.place import LayoutError, Placing, shared_module
 from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by
 from irgraph.verbs.fuse import Fusion, put_in_place
@@ -95,9 +96,8 @@ def _replaced(
         )
     forward, nodes = _ops(placing, derived, calls, members, found.ops)
     _check(graph, members, found, region, (forward, nodes), swaps)
-    nodes = _with_rest(nodes, found)
     first = put_in_place(graph, [members], forward, by=by, assuming=assuming)
-    last = _exchanged(first.graph, found, nodes, by)
+    last = exchanged(first.graph, found.leaves, nodes, by)
     whole = with_others(last.graph, swaps)
     again = {id(op): now for (_, op), now in zip(calls, first.ops, strict=False) if op in members}
     legal = f"{first.legal}; {LEGAL}"
@@ -130,30 +130,6 @@ def _place(
     placing.given(derived.cotangents, found.cotangents)
     _outputs(placing, derived, found.region)
     return placing, _gradients(placing, derived, region, found)
-
-
-def _rest(found: Backward) -> list[Op]:
-    """Return what else stands in the nodes of a backward, such as sums of gradients."""
-    mine, rest = {id(leaf) for leaf in found.leaves}, []
-    for op in found.ops:
-        for child in op.body:
-            inside = [id(leaf) in mine for leaf in child.leaves()]
-            if any(inside) and not all(inside):
-                raise RefusedError(f"{child.name} does more than its backward", [(child, "")])
-            if not any(inside):
-                rest.append(child)
-    return rest
-
-
-def _with_rest(nodes: Sequence[Op], found: Backward) -> tuple[Op, ...]:
-    """Return new nodes that end with what else stood in the old ones, each behind what it uses."""
-    new = list(nodes)
-    for op in _rest(found) if new else ():
-        used = {t.name for t in op.inputs}
-        made = [i for i, node in enumerate(new) if used & made_by([node]).keys()]
-        at = max(made, default=len(new) - 1)
-        new[at] = replace(new[at], body=(*new[at].body, op))
-    return tuple(new)
 
 
 def _target(graph: Graph, found: Backward, new: Sequence[Op]) -> tuple[Region, tuple[int, ...]]:
@@ -236,16 +212,6 @@ def _check(
     gains = Gains(graph, [*forward, *backward], old)
     gains.reads.clear()
     gains.check(span[0], span[-1])
-
-
-def _exchanged(graph: Graph, found: Backward, new: Sequence[Op], by: str) -> Fusion:
-    """Return a graph with other backward ops; there may be none."""
-    if new:
-        return put_in_place(graph, [found.ops], new, by=by)
-    edit = Edit(graph)
-    for op in found.leaves:
-        edit.remove(op)
-    return Fusion(edit.commit(), (), (), "")
 
 
 def with_others(graph: Graph, swaps: Sequence[Swap]) -> Graph:

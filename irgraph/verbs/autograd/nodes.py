@@ -1,0 +1,67 @@
+"""Autograd nodes that become others; what else stood in them, such as sums of gradients, stays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from irgraph.ir.edit import Edit
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.verbs.autograd.region import made_by
+from irgraph.verbs.fuse import Fusion, put_in_place
+from irgraph.verbs.refusal import RefusedError
+
+
+def exchanged(graph: Graph, leaves: Sequence[Op], new: Sequence[Op], by: str) -> Fusion:
+    """Return a graph with other backward ops in the place of some leaves; there may be none."""
+    if not new:
+        edit = Edit(graph)
+        for op in leaves:
+            edit.remove(op)
+        return Fusion(edit.commit(), (), (), "")
+    mine = {id(leaf) for leaf in leaves}
+    apart = _parted(graph, mine)
+    old = [op for op in apart.top_level() if any(id(leaf) in mine for leaf in op.leaves())]
+    done = put_in_place(apart, [old], new, by=by)
+    rest = {id(leaf) for op in graph.top_level() for leaf in _others(op, mine)}
+    return replace(done, graph=_joined(done.graph, rest))
+
+
+def _others(op: Op, mine: Collection[int]) -> list[Op]:
+    """Return the leaves beside some in one op, if it holds any of them."""
+    leaves = list(op.leaves())
+    others = [leaf for leaf in leaves if id(leaf) not in mine]
+    return others if len(others) < len(leaves) else []
+
+
+def _parted(graph: Graph, mine: Collection[int]) -> Graph:
+    """Return a graph in which nodes that hold more than some leaves are two nodes each."""
+    edit = Edit(graph)
+    for op in graph.top_level():
+        if not _others(op, mine):
+            continue
+        inside = [child for child in op.body if any(id(leaf) in mine for leaf in child.leaves())]
+        rest = [child for child in op.body if child not in inside]
+        mixed = [child for child in inside if _others(child, mine)]
+        used = {t.name for child in inside for t in child.inputs}
+        if mixed or not op.is_autograd or used & made_by(rest).keys():
+            raise RefusedError(f"{(mixed or [op])[0].name} does more than its backward", [(op, "")])
+        for part in (inside, rest):
+            edit.put(replace(op, body=tuple(part)), before=op)
+        edit.remove(op)
+    return edit.commit()
+
+
+def _joined(graph: Graph, rest: Collection[int]) -> Graph:
+    """Return a graph in which what was left of a node belongs to the node that it follows."""
+    edit = Edit(graph)
+    for before, op in pairwise(graph.top_level()):
+        used = {t.name for child in op.body for t in child.inputs}
+        left = bool(op.body) and all(id(leaf) in rest for leaf in op.leaves())
+        if left and before.is_autograd and used & made_by([before]).keys():
+            edit.put(replace(before, body=(*before.body, *op.body)), before=before)
+            edit.remove(before)
+            edit.remove(op)
+    return edit.commit()

@@ -1,0 +1,101 @@
+"""``fuse-attention``: attention spelt out becomes the op that torch has for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from irgraph.api import rewrite
+from irgraph.capture.live import capture
+from irgraph.execute import compare
+from irgraph.ir.graph import Graph
+from irgraph.ir.verify import verify
+from tests.execute.models import Eager, Step, eager_step, sgd
+
+FUSED = "aten._scaled_dot_product_efficient_attention"
+
+
+def graph_of(step: Callable[[], Any]) -> Graph:
+    return capture(step, device="meta").graph
+
+
+def kernels(graph: Graph) -> Counter[str]:
+    return Counter(op.name for op in graph.leaves())
+
+
+class Fused(Eager):
+    """The same with torch's op."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        batch, length, width = x.shape
+        query, key, value = (
+            layer(x).view(batch, length, self.heads, -1).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, scale=0.5)
+        return x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+def test_both_products_and_the_softmax_become_one_op_forward_and_backward() -> None:
+    before = graph_of(eager_step(4, "meta"))
+    after = rewrite(before, "fuse-attention").graph
+    assert verify(after) == []
+    made = kernels(after)
+    assert (made[FUSED], made[f"{FUSED}_backward"]) == (2, 2)
+    assert not {"aten._softmax", "aten._softmax_backward_data", "aten.bmm"} & made.keys()
+    result = compare(before, after)
+    assert result.same, str(result)
+
+
+def test_it_is_the_program_with_the_op() -> None:
+    before, meant = (
+        graph_of(Step(nn.Sequential(kind(8, 2, False), nn.Flatten()).to("meta"), data, sgd))
+        for kind in (Eager, Fused)
+    )
+    after = rewrite(before, "fuse-attention").graph
+    assert kernels(after) == kernels(meant)
+    assert compare(after, meant).exact
+
+
+data = (torch.rand(4, 3, 8), torch.arange(4) % 5)
+
+
+class Watched(Eager):
+    """Hands on the weights, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        scores = (self.query(x) @ self.key(x).transpose(-2, -1)) * 0.5
+        weights = scores.softmax(-1)
+        return weights @ self.value(x) + weights.sum(-1, keepdim=True)
+
+
+class Across(Eager):
+    """Normalises over the other axis."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        scores = (self.query(x) @ self.key(x).transpose(-2, -1)) * 0.5
+        return scores.softmax(-2) @ self.value(x)
+
+
+class Softly(Eager):
+    """Fills scores with what is not far below them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        scores = (self.query(x) @ self.key(x).transpose(-2, -1)) / 2
+        return scores.masked_fill(x > 0.5, -1.0).softmax(-1) @ self.value(x)
+
+
+@pytest.mark.parametrize("kind", [Watched, Across, Softly])
+def test_what_is_not_that_op_is_left_alone(kind: type[Eager]) -> None:
+    model = nn.Sequential(kind(3, 1, False), nn.Flatten()).to("meta")
+    graph = graph_of(Step(model, (torch.rand(4, 3, 3), torch.arange(4) % 5), sgd))
+    assert rewrite(graph, "fuse-attention").graph == graph
