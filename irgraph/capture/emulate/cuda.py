@@ -202,6 +202,8 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         answers = {**_answers(torch), **streams.answers()}
         for (owner, name), value in answers.items():
             known = _told(f"{owner.__name__}.{name}", value, asked)
+            if isinstance(getattr(owner, name, None), type) and not isinstance(value, type):
+                known = _class_of(name, known)
             stack.enter_context(mock.patch.object(owner, name, known, create=True))
         stack.enter_context(on.mode)
         yield
@@ -245,6 +247,11 @@ def _told(name: str, value: Torch, asked: dict[str, None]) -> Torch:
         return value(*args, **kwargs)
 
     return answer
+
+
+def _class_of(name: str, make: Torch) -> type:
+    """Return a class that makes what a function does: programs name classes in annotations."""
+    return type(name, (), {"__new__": lambda _, *args, **kwargs: make(*args, **kwargs)})
 
 
 class Chosen(contextlib.nullcontext):  # type: ignore[type-arg]

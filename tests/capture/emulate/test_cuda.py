@@ -235,3 +235,15 @@ def test_ties_that_a_move_to_meta_may_have_lost_are_told(early: bool) -> None:
     told = [note for note in capture(step).notes if "untie" in note]
     assert len(told) == early
     assert all("head.weight and words.weight" in note for note in told)
+
+
+def test_classes_of_cuda_stay_classes(tmp_path: Path) -> None:
+    taken(
+        tmp_path,
+        """
+z = torch.zeros(batch, 3, device="cuda:0")
+for known in (torch.cuda.CUDAGraph, torch.cuda.Stream, torch.cuda.Event):
+    assert isinstance(known, type) and (known | None) and not isinstance(z, known)
+return z + 1
+""",
+    )
