@@ -15,6 +15,14 @@ from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 
 COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
+PICKING = (
+    "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "masked_fill",
+    "masked_select", "repeat", "repeat_interleave", "roll", "stack", "take", "where",
+)  # fmt: skip
+"""Ops whose results hold elements of these operands: all but those that say where from."""
+
+WHERE = ("index", "indices", "mask", "condition", "repeats", "value")
+"""Arguments of those ops whose elements the results do not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +48,67 @@ class Starts:
 
 def integer_rules(graph: Graph) -> dict[str, list[Range | Starts]]:
     """Return, by buffer, what the ops of a graph ask of integers, copies seen through."""
-    copies: dict[str, tuple[Tensor, Tensor]] = {}
+    copies: dict[str, Copies] = {}
     found: dict[str, list[Range | Starts]] = {}
     for op in graph.leaves():
-        if op.name.startswith("aten.") and op.base in COPIES:
-            pair = _copied(op)
-            if pair is not None:
-                copies[pair[0].buffer] = pair
+        copied = _copied(op, graph)
+        if copied is not None:
+            copies[copied.made.buffer] = copied
         for rule in _rules(op, graph):
-            source = _source(rule.tensor, copies)
-            found.setdefault(source.buffer, []).append(replace(rule, tensor=source))
+            for source in _sources(rule, copies):
+                found.setdefault(source.buffer, []).append(replace(rule, tensor=source))
     return found
 
 
-def _copied(op: Op) -> tuple[Tensor, Tensor] | None:
-    """Return the copy and what it is a copy of."""
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """A tensor that holds elements of others, in place where it is a ``whole`` copy of one."""
+
+    made: Tensor
+    held: tuple[Tensor, ...]
+    whole: bool
+
+
+def _copied(op: Op, graph: Graph) -> Copies | None:
+    """Return what an op copies or picks elements from, if that is all that it does."""
+    if not op.name.startswith("aten.") or op.base not in (*COPIES, *PICKING):
+        return None
     made = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
     read = [t for t in op.inputs if t.name not in op.written]
-    if len(made) != 1 or len(read) != 1 or made[0].buffer == read[0].buffer:
+    if op.base in PICKING:
+        schema = resolve(op, graph.schemas)
+        pairs = bind(schema, op) if schema else ()
+        read = list(tensors_in(value for argument, value in pairs if argument.name not in WHERE))
+    integers = [t for t in read if t.dtype.startswith(("i", "u"))]
+    if len(made) != 1 or not integers or any(made[0].buffer == t.buffer for t in read):
         return None
-    return made[0], read[0]
+    whole = op.base in COPIES and made[0].contiguous and integers[0].contiguous
+    return Copies(made[0], tuple(integers), whole and made[0].shape == integers[0].shape)
 
 
-def _source(tensor: Tensor, copies: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
-    """Return the tensor whose values a copy has; all of the source where it is not clear where."""
-    seen = set()
-    while tensor.buffer in copies and tensor.buffer not in seen:
-        seen.add(tensor.buffer)
-        copy, source = copies[tensor.buffer]
-        if copy.contiguous and source.contiguous and copy.shape == source.shape:
-            elements = (tensor.offset - copy.offset) // copy.itemsize
-            offset = source.offset + elements * source.itemsize
-            moved = replace(tensor, buffer=source.buffer, offset=offset, dtype=source.dtype)
-            tensor = replace(moved, name=source.name)
+def _sources(rule: Range | Starts, copies: Mapping[str, Copies]) -> Iterator[Tensor]:
+    """Yield the tensors whose values another has; all of one where it is not clear where."""
+    waiting, seen = [rule.tensor], set[Tensor]()
+    while waiting:
+        tensor = waiting.pop()
+        copied = copies.get(tensor.buffer)
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        if copied is None or (isinstance(rule, Starts) and len(copied.held) > 1):
+            yield tensor
         else:
-            tensor = source
-    return tensor
+            waiting += [_within(source, tensor, copied) for source in copied.held]
+
+
+def _within(source: Tensor, tensor: Tensor, copied: Copies) -> Tensor:
+    """Return the elements of a source that a part of its copy holds."""
+    if not copied.whole:
+        return source
+    elements = (tensor.offset - copied.made.offset) // copied.made.itemsize
+    offset = source.offset + elements * source.itemsize
+    moved = replace(tensor, buffer=source.buffer, offset=offset, dtype=source.dtype)
+    return replace(moved, name=source.name)
 
 
 def _rules(op: Op, graph: Graph) -> Iterator[Range | Starts]:
