@@ -9,6 +9,7 @@ from typing import Any
 
 from irgraph.ir.dim import Dim, evaluate, make, rebind
 from irgraph.ir.dtypes import FROM_TORCH, TORCH
+from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
@@ -46,6 +47,45 @@ def infer(
     Raises ``ShapeError`` where torch does not know the op, refuses its operands, or a size follows
     from the dimensions in no plain way; ``ImportError`` where there is no torch.
     """
+    call, buffers = _plain_names(op)
+    written = [tensor.name in call.written for tensor in call.inputs]
+    form = repr((call.name, call.operands, call.attributes, written, schemas, dims, device))
+    if form not in _KNOWN:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        try:
+            _KNOWN[form] = _infer(call, schemas, dims, device)
+        except ShapeError as error:
+            _KNOWN[form] = error
+    known = _KNOWN[form]
+    if isinstance(known, ShapeError):
+        raise ShapeError(str(known), refused=known.refused)
+    return map_value(known, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
+
+
+MOST_KNOWN = 4096
+_KNOWN: dict[str, tuple[Result, ...] | ShapeError] = {}
+"""What was found of calls, by all that it follows from: the ops of a step are of few kinds."""
+
+
+def _plain_names(op: Op) -> tuple[Op, dict[str, str]]:
+    """Return a call whose tensors are named by their places, and its buffers by those names."""
+    names: dict[str, str] = {}
+    buffers = {"": ""}
+
+    def plain(tensor: Tensor) -> Tensor:
+        name = names.setdefault(tensor.name, f"t{len(names)}")
+        buffer = buffers.setdefault(tensor.buffer, f"b{len(buffers)}")
+        return replace(tensor, name=name, buffer=buffer)
+
+    call = map_tensors(Op(op.name, op.operands, (), op.attributes, op.written), plain)
+    return call, {known: buffer for buffer, known in buffers.items()}
+
+
+def _infer(
+    op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str
+) -> tuple[Result, ...]:
+    """Return what ``infer`` does of a call that was not asked about before."""
     found = plain_sizes(op, schemas, dims, device)
     known = list(_dims_of(op))
     if not known:

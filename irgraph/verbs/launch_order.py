@@ -165,24 +165,19 @@ def extreme(s: Line, earliest: bool) -> list[int]:
 
     Members that could stand in one place keep their order.
     """
-    order = list(range(len(s.ops)))
     ties: dict[int, list[int]] = {}
     for d in s.found:
         here, there = (d.after, d.before) if earliest else (d.before, d.after)
         ties.setdefault(here, []).append(there)
-    done: set[int] = set()
+    beside: dict[int, int] = {}  # the op that stays, behind or before which a member stands
     for i in s.members if earliest else reversed(s.members):
-        at = order.index(i)
-        order.pop(at)
-        places = [order.index(j) for j in ties.get(i, ())]
-        if earliest:
-            to = max(places, default=-1) + 1
-            while to < at and order[to] in done:
-                to += 1
-        else:
-            to = min(places, default=len(order))
-            while to > at and order[to - 1] in done:
-                to -= 1
-        order.insert(to, i)
-        done.add(i)
+        places = [beside.get(j, j) for j in ties.get(i, ())]
+        beside[i] = max(places, default=-1) if earliest else min(places, default=len(s.ops))
+    near: dict[int, list[int]] = {}
+    for i in s.members:
+        near.setdefault(beside[i], []).append(i)
+    order: list[int] = []
+    for i in range(-1, len(s.ops) + 1):
+        itself = [i] * (0 <= i < len(s.ops) and i not in beside)
+        order += [*itself, *near.get(i, ())] if earliest else [*near.get(i, ()), *itself]
     return order

@@ -42,20 +42,26 @@ def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
     tied, knotted = _ties(s, len(groups))
     sets: list[list[int]] = []
     masks: list[int] = []
+    reaching: list[int] = []
     for group in range(len(groups)):
         if group in knotted:
             continue
-        free = next((i for i, mask in enumerate(masks) if not mask & tied[group]), len(sets))
+        mine = tied[group]
+        pairs = enumerate(zip(masks, reaching, strict=True))
+        apart = (i for i, (mask, ties) in pairs if not (mask & mine or ties >> group & 1))
+        free = next(apart, len(sets))
         if free == len(sets):
             sets.append([])
             masks.append(0)
+            reaching.append(0)
         sets[free].append(group)
         masks[free] |= 1 << group
+        reaching[free] |= mine
     return Parting(s, tuple(map(tuple, sets)), tuple(sorted(knotted)))
 
 
 def _ties(s: Stretch, count: int) -> tuple[list[int], set[int]]:
-    """Return, as bit masks, the groups that each group is tied to, and the knotted groups."""
+    """Return, as bit masks, the groups that each group depends on, and the knotted groups."""
     reached = [0] * len(s.atoms)
     tied = [0] * count
     knotted: set[int] = set()
@@ -69,8 +75,4 @@ def _ties(s: Stretch, count: int) -> tuple[list[int], set[int]]:
         reached[tie.after] |= mask
         if after >= 0:
             tied[after] |= mask & ~(1 << after)
-    for group, mask in enumerate(list(tied)):
-        for other in range(count):
-            if mask >> other & 1:
-                tied[other] |= 1 << group
     return tied, knotted

@@ -83,6 +83,8 @@ def values_of(graph: Graph, step: Any) -> dict[str, torch.Tensor]:
     data = iter(step.inputs)
     found = {}
     for declared in graph.tensors:
+        if declared.value is not None:  # a literal of the program
+            continue
         if declared.label:
             value = labelled[declared.label]
         else:

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from typing import TypeAlias, Union
 
 from irgraph.ir.op import is_call_name
-from irgraph.language.expressions.nodes import Expression, Literal, Node, Splat
+from irgraph.language.expressions.nodes import Expression, Literal, Node, Splat, Variable
 from irgraph.text.printer import quote
 
 
@@ -85,6 +85,17 @@ class OpPattern(Node):
     def named(self) -> Mapping[str, Hole]:
         """The holes that stand for arguments by their names."""
         return {hole.name: hole.hole for hole in self.holes or () if isinstance(hole, Named)}
+
+    @cached_property
+    def taken(self) -> Mapping[str, bool]:
+        """The names among its arguments, and whether it writes them; not those of inner calls."""
+        outer = (hole for hole in self.holes or () if not isinstance(hole, OpPattern))
+        return _named(outer)
+
+    @cached_property
+    def made(self) -> Mapping[str, bool]:
+        """The names among its results."""
+        return _named(self.results or ())
 
     @cached_property
     def open(self) -> bool:
@@ -186,9 +197,25 @@ class NewOp(Node):
     parts: tuple[Part, ...] = ()
     results: tuple[Part, ...] = ()
 
+    @cached_property
+    def taken(self) -> Mapping[str, bool]:
+        """The names among its arguments, and whether it writes them."""
+        return _named(self.parts)
+
+    @cached_property
+    def made(self) -> Mapping[str, bool]:
+        """The names among its results."""
+        return _named(self.results)
+
     def __str__(self) -> str:
         results = f"{', '.join(map(str, self.results))} = " if self.results else ""
         return f"{results}{spell_op(self.op)}({', '.join(map(str, self.parts))})"
+
+
+def _named(parts: Iterable[Node]) -> Mapping[str, bool]:
+    nodes = [node for part in parts for node in part.walk()]
+    found = (node for node in nodes if isinstance(node, (Bound, Splat, Variable)))
+    return {node.name: getattr(node, "written", False) for node in found}
 
 
 @dataclass(frozen=True)

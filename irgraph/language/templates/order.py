@@ -9,10 +9,9 @@ from itertools import combinations
 from irgraph.ir.effects import always_alias, may_alias
 from irgraph.ir.op import tensors_in
 from irgraph.ir.tensor import Tensor, overlap
-from irgraph.language.expressions.nodes import Node, Splat, Variable
 from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Bound, NewOp, OpPattern
+from irgraph.language.patterns.nodes import NewOp, OpPattern
 from irgraph.verbs.refusal import RefusedError
 
 Names = frozenset[str]
@@ -37,9 +36,11 @@ def check_order(index: Index, match: Match, news: Sequence[NewOp]) -> None:
     Those that the pattern has as well keep their order, and where two names stand for the same
     bytes, one is not written before the other is read, unless it was.
     """
+    if not any(written for new in news for written in new.taken.values()):
+        return
     pairs = sorted(match.pairs, key=lambda pair: pair.here)
-    before = _accesses((index.ops[pair.here].name, *_parts(pair.pattern)) for pair in pairs)
-    after = _accesses((new.op, new.parts, new.results) for new in news)
+    before = _accesses((index.ops[pair.here].name, pair.pattern) for pair in pairs)
+    after = _accesses((new.op, new) for new in news)
     first = index.ops[match.root]
     had, done = _sequence(before), _sequence(after)
     for one, other in done:
@@ -56,34 +57,19 @@ def check_order(index: Index, match: Match, news: Sequence[NewOp]) -> None:
         raise RefusedError(reason, [(first, "")])
 
 
-def _parts(pattern: OpPattern) -> tuple[Sequence[Node], Sequence[Node]]:
-    return pattern.holes or (), pattern.results or ()
-
-
-def _accesses(calls: Iterable[tuple[str, Sequence[Node], Sequence[Node]]]) -> list[_Access]:
+def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
     """Return what the ops of a series touch, in order; those that make nothing but views do not."""
     sources: dict[str, Names] = {}
     found = []
-    for op, parts, results in calls:
-        names = dict(_named(parts))
-        roots = frozenset[str]().union(*(sources.get(name, {name}) for name in names))
-        made = dict(_named(results))
+    for op, call in calls:
+        roots = frozenset[str]().union(*(sources.get(name, {name}) for name in call.taken))
         if may_alias(op):
-            sources.update((name, roots) for name in made if name not in roots)
-        if not always_alias(op) or any(names.values()):
-            written = (
-                sources.get(name, {name}) for name, is_written in names.items() if is_written
-            )
-            found.append(_Access((op, tuple(names)), roots, frozenset[str]().union(*written)))
+            sources.update((name, roots) for name in call.made if name not in roots)
+        changed = [name for name, written in call.taken.items() if written]
+        if changed or not always_alias(op):
+            written = (sources.get(name, {name}) for name in changed)
+            found.append(_Access((op, tuple(call.taken)), roots, frozenset[str]().union(*written)))
     return found
-
-
-def _named(parts: Iterable[Node]) -> Iterator[tuple[str, bool]]:
-    """Yield the names in parts of a call, and whether it writes them; not those of inner calls."""
-    for part in parts:
-        inner = [node for node in part.walk() if isinstance(node, (Bound, Splat, Variable))]
-        if not isinstance(part, OpPattern):
-            yield from ((node.name, getattr(node, "written", False)) for node in inner)
 
 
 def _sequence(accesses: Sequence[_Access]) -> set[tuple[Key, Key]]:
