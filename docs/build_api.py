@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -71,9 +70,8 @@ def _described(name: str) -> str:
 
 def _class(found: type) -> str:
     """Return a class's text: its docstring, those of what its fields come from, its methods."""
-    bases = (base for base in found.__mro__[1:] if dataclasses.is_dataclass(base))
-    inherited = (_text(base).partition("Attributes:\n\n")[2].strip() for base in bases)
-    whole = "\n".join([_text(found).strip(), *inherited])
+    inherited = (_text(base).partition("Attributes:\n\n")[2].strip() for base in found.__mro__[1:])
+    whole = "\n".join([_text(found).strip(), *filter(None, inherited)])
     rows = "\n".join(f"- {row}" for row in _members(found))
     return f"{whole}\n\n{rows}\n" if rows else f"{whole}\n"
 

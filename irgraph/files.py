@@ -8,7 +8,6 @@ import gzip
 import os
 import stat
 import sys
-import tempfile
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +36,8 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
     A name that ends in ``.gz`` is packed, unless the content is; a link is followed, a mode kept;
     what is no regular file (a device, a pipe) is written to as it is.
     """
+    import tempfile  # only what writes pays for it
+
     target = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
     if target.suffix == ".gz" and not data.startswith(GZIP_MAGIC):
@@ -70,6 +71,8 @@ def check_writable(path: str | Path | None) -> None:
     """
     if path is None or str(path) == "-":
         return
+    import tempfile
+
     target = Path(path)
     try:
         target = target.resolve()

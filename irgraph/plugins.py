@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+from msgspec import Struct
+
 from irgraph.diagnostics import IrgraphError, fail
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
+class Plugin(Struct, frozen=True):
     """An entry point of an installed package.
 
     Attributes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dim import Dim, evaluate, make, rebind
 from irgraph.ir.dtypes import FROM_TORCH, TORCH
@@ -123,8 +125,7 @@ def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)
     return getattr(torch, TORCH[name])
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """One call on the meta device: operands beside what stands for them."""
 
     op: Op
@@ -245,8 +246,7 @@ def _in_values(values: tuple[Value, ...]) -> Iterator[Dim]:
             yield value
 
 
-@dataclass(frozen=True)
-class _Sizes:
+class _Sizes(Struct, frozen=True):
     """Finds the expressions that give a size under two settings of the dimensions."""
 
     known: Sequence[Dim]

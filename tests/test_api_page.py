@@ -42,7 +42,8 @@ def test_every_field_is_on_the_page(found: type) -> None:
     text = build["_class"](found)
     listed = {word for row in re.findall(r"^- `(.*?)`:", text, re.M) for word in row.split(", ")}
     dataclass = [f.name for f in dataclasses.fields(found)] if is_dataclass(found) else []
-    public = {name for name in [*dataclass, *getattr(found, "_fields", ())] if name[0] != "_"}
+    others = [*getattr(found, "__struct_fields__", ()), *getattr(found, "_fields", ())]
+    public = {name for name in [*dataclass, *others] if name[0] != "_"}
     assert public - listed <= {"place"}, "its docstring needs Attributes"  # place: of every node
 
 

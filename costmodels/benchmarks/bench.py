@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from costmodels.lookups.indices import parse_distribution
 from costmodels.lookups.popularity import rows_of
@@ -33,8 +33,7 @@ SPREAD = 2_654_435_761
 popular rows do not lie side by side."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One kernel to measure.
 
     Attributes:

@@ -9,11 +9,11 @@ million.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from costmodels.benchmarks.bench import Array, Bench, Call, Case, Maker, gradient
 
@@ -26,8 +26,7 @@ MATRIX: Mapping[str, Range] = {"rows": (4, 2**16), "cols": (2, 2**13)}
 """Ranges of ops of one matrix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True):
     """A family's cases.
 
     Attributes:

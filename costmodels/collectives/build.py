@@ -12,10 +12,10 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from costmodels.collectives.curve import Form, Table, fit, leave_one_out, table
 from costmodels.collectives.load import traffic

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 
 class Curve(Protocol):
@@ -18,8 +18,7 @@ class Curve(Protocol):
         """Return the microseconds for a message of so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Measured points; between two, the logarithm of time is linear in that of size.
 
     Below the smallest size the time is the smallest's, above the largest it grows as the size.
@@ -41,8 +40,7 @@ class Table:
         return float(np.exp(logs)) * beyond
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """``alpha + S / B + c sqrt(S)``: latency, bandwidth, and what lies between them.
 
     Attributes:

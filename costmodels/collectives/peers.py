@@ -8,7 +8,9 @@ device. What is not known stays unknown, with a reason: nothing is assumed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from costmodels.collectives.curve import Form
 from costmodels.collectives.load import find_curve, lacking, platforms
@@ -51,8 +53,7 @@ LINKED = {
 """Boards whose links are those that were measured, as their names begin, by platform."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peers:
+class Peers(Struct, frozen=True):
     """The ranks of a step and the links between them.
 
     Attributes:

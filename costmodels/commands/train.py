@@ -84,7 +84,7 @@ def _train_own(
 def _train(
     family: str, data: Path, output: Path, seed: int, steps: int | None, study: bool
 ) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from costmodels.families import learned_families
     from costmodels.learned.weights import save

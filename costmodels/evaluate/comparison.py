@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Protocol, TypeAlias
 
+from msgspec import Struct, field
 from rich.console import RenderableType
 from rich.table import Table
 
@@ -27,8 +27,7 @@ class Evaluation(Protocol):
         """Return all figures as plain values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One measured quantity of one workload. Times in milliseconds.
 
     Attributes:
@@ -48,8 +47,7 @@ class Point:
         return error(self.predicted, self.measured)
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """Points of one quantity, such as the step time.
 
     ``unsigned`` says that the errors of others were published without sign.
@@ -134,8 +132,7 @@ def series(
     return Series(quantity, points, unsigned)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """An evaluation: one table a quantity, its settings, and its limitations.
 
     Attributes:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 
+from msgspec import Struct
+
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, row_major
 
@@ -20,8 +22,7 @@ CRITEO_ROWS = (
 """Rows of the 26 tables of DLRM_MLPerf as it was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """Sizes of a measured model: features of its MLPs, rows of its tables, lookups a bag."""
 
     bottom: tuple[int, ...]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 GMAE_OFFSET = 4e-4
 """Added to each absolute error before its logarithm, as the paper's program does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
+class Errors(Struct, frozen=True):
     """Summary of signed relative errors, as fractions.
 
     Attributes:

@@ -7,12 +7,12 @@ included; the traced kernels of a V100 then show the kernel times without it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.table import Table
@@ -35,8 +35,7 @@ EDGES = (0.0, 0.1, 1.0, 10.0, np.inf)
 """Milliseconds that part the rows of the table of residuals over size."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreTable:
+class ScoreTable(Struct, frozen=True):
     """Scores under one title.
 
     Attributes:
@@ -73,8 +72,7 @@ class ScoreTable:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Residuals:
+class Residuals(Struct, frozen=True):
     """Signed errors of one family's held-out rows on one device, in percent, by milliseconds."""
 
     family: str
@@ -83,8 +81,7 @@ class Residuals:
     errors: NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelEvaluation:
+class KernelEvaluation(Struct, frozen=True):
     """Everything ``irgraph evaluate kernels`` shows."""
 
     tables: Sequence[ScoreTable]

@@ -11,7 +11,8 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op

@@ -15,10 +15,10 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from costmodels.devices.library import load_device
 from costmodels.evaluate.comparison import Comparison, Point, Series
@@ -47,8 +47,7 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """One kernel to price: family, op, sizes, and how often the whole model runs it."""
 
     family: str
@@ -57,8 +56,7 @@ class Work:
     times: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Alone:
+class Alone(Struct, frozen=True):
     """The published times of a model's ops beside that of the whole.
 
     Attributes:

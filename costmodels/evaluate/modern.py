@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.table import Table
@@ -46,8 +46,7 @@ PLAIN = ("family", "op", "card", "part", "rows", "priced")
 HEADS = ("MAPE", "GMAE", "bias", "worst", "in interval", "half width")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """Errors of one way of measuring on one card, in percent.
 
     Attributes:
@@ -72,8 +71,7 @@ class Cell:
     priced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ModernEvaluation:
+class ModernEvaluation(Struct, frozen=True):
     """Everything ``irgraph evaluate modern`` shows."""
 
     cells: Sequence[Cell]

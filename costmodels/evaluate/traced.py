@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from rich.console import RenderableType
 from rich.table import Table
 
@@ -41,8 +42,7 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One embedding kernel measured alone: microseconds, and bytes from DRAM."""
 
     kernel: str
@@ -55,8 +55,7 @@ class Sample:
     dram_predicted: float
 
 
-@dataclass(frozen=True, slots=True)
-class TracedEvaluation:
+class TracedEvaluation(Struct, frozen=True):
     """What ``irgraph evaluate traced`` shows: residuals by model, samples, other steps."""
 
     rows: Mapping[str, Sequence[Residual]]

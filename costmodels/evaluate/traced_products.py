@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from rich.table import Table
 
 from costmodels.devices.library import PAPER, load_device
@@ -23,8 +23,7 @@ from costmodels.learned.weights import load_shipped
 TRACED = "paper/kernel_time_by_shape_v100_mlperf_bs2048_2021-04.csv"
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(Struct, frozen=True):
     """One traced product of a V100: microseconds measured, learned, and by the heuristics."""
 
     kernel: str

@@ -6,8 +6,9 @@ import csv
 import gzip
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from costmodels.devices.library import PAPER, load_device
 from costmodels.evaluate.dlrm_2021 import REFERENCES, reference_ops
@@ -35,8 +36,7 @@ Interval = tuple[float, float]
 """A time and half the width of its interval, microseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Residual:
+class Residual(Struct, frozen=True):
     """Times of one group of ops in one traced step, in microseconds.
 
     Attributes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from costmodels.families.embedding import lookup_kernel
 from costmodels.families.fill import SOURCE as FILL
@@ -42,8 +43,7 @@ PREPARED = {
 """Ops that reorder or check indices, and their kernels (traced, or as similar ops have)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(Struct, frozen=True):
     """A batched lookup as its op describes it: equal tables, one for each ``max_D`` columns."""
 
     table: Table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.formulas.elements import ROOFLINE, streaming

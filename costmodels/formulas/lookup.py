@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean
+
+from msgspec import Struct
 
 from costmodels.formulas.machine import SMALL, Machine
 from costmodels.formulas.scatter import UPDATE_SHARE
@@ -25,8 +25,7 @@ RESIDENT_THREADS = 2048
 """Threads that a multiprocessor holds at once, on every card with a sheet but turing's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table's part of a batched lookup.
 
     Attributes:
@@ -119,9 +118,9 @@ def misses(tables: Sequence[Table], machine: Machine) -> list[float]:
 
 def tables_in_flight(tables: Sequence[Table], machine: Machine) -> float:
     """Return how many tables are read at once: resident output rows over rows of a table."""
-    lanes = max(min(fmean(t.width for t in tables) / 4, 32.0), 1.0)
+    lanes = max(min(math.fsum(t.width for t in tables) / len(tables) / 4, 32.0), 1.0)
     rows = machine.sheet.sms * RESIDENT_THREADS / lanes
-    bags = max(fmean(t.bags for t in tables), 1.0)
+    bags = max(math.fsum(t.bags for t in tables) / len(tables), 1.0)
     return float(min(max(rows / bags, 1.0), len(tables)))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from costmodels.collectives.peers import Peers
 from costmodels.devices.sheet import DeviceSheet
@@ -31,8 +33,7 @@ Predictor: TypeAlias = Callable[[Mapping[str, float | str]], "Answer | None"]
 """A trained model: sizes by name in, a time out; ``None`` where it does not apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A trained model's answer: microseconds, half a 90 % interval, whether it extrapolates."""
 
     time: float
@@ -41,8 +42,7 @@ class Answer:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Machine:
+class Machine(Struct, frozen=True, eq=False):
     """A device with its software, as kernel families see it.
 
     Attributes:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from irgraph.diagnostics import fail, near
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
+class Software(Struct, frozen=True):
     """A release of PyTorch with the libraries it was built against.
 
     Attributes:

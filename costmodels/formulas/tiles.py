@@ -9,7 +9,8 @@ from the 31 products in the traced V100 steps of DLRM at batch 2048.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
@@ -56,8 +57,7 @@ MEMORY_SHARE = 0.8
 """Share of DRAM bandwidth that products reach which move more than they compute."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """``batch`` products of rows x depth by depth x columns.
 
     ``layout`` names the factors as cuBLAS sees them, column factor first: ``tn`` is a linear

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from costmodels.devices.sheet import DeviceSheet
 from costmodels.learnable.hardware import KNOWN, SIBLINGS, THROTTLED, Hardware, hardware
@@ -15,8 +16,7 @@ Reader: TypeAlias = Callable[[Path, str, "tuple[str, ...]", "tuple[str, ...]"], 
 """From a folder, a family's name, its ops and its sizes to measurements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
+class Campaign(Struct, frozen=True):
     """Measurements that were taken in one way on some cards.
 
     Attributes:

@@ -9,9 +9,9 @@ tiles of 2 x 2 results for 32 channels; ``scudnn_128x64_relu`` is an implicit pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from costmodels.learnable.hardware import Floats, Hardware
 
@@ -29,8 +29,7 @@ SLICE = 8
 """Depth of the slices in which a block reads its factors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(Struct, frozen=True):
     """A 3 x 3-like convolution over square images, one value a row."""
 
     batch: Floats

@@ -8,8 +8,9 @@ asks it through ``Machine.ask``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from costmodels.learnable.campaign import SINGLE, Campaign
 from costmodels.learnable.hardware import Hardware
@@ -21,8 +22,7 @@ WEIGHTS = Path(__file__).parent.parent / "weights"
 """The folder of the shipped weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """A kernel that a trained model can price.
 
     Attributes:
@@ -37,8 +37,7 @@ class Query:
     doubt: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedFamily:
+class LearnedFamily(Struct, frozen=True):
     """A family of kernels whose times can be learned from measurements.
 
     Attributes:

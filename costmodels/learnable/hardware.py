@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.devices.sheet import DeviceSheet, Figure
@@ -44,8 +44,7 @@ L2_BYTES = 0.16
 (0.17, 0.20, 0.12)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """Device properties, one value a row or one for all rows.
 
     Attributes:

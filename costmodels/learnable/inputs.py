@@ -9,10 +9,10 @@ sizes, FLOP and bytes, waves of tiles over the multiprocessors, and alignment. M
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats, Hardware
@@ -29,8 +29,7 @@ START = 2.7
 the V100 traces of DLRM of 2021. Part of the base, so a change asks for new training."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """The inputs of some kernels.
 
     Attributes:

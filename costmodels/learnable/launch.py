@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats, Hardware
@@ -40,8 +40,7 @@ ENOUGH, CLOSE, WAVE_START = 100, 0.06, 5.0
 and so many microseconds a wave."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Host time around one op, in microseconds: see the module's text.
 
     Attributes:

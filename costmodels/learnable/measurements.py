@@ -6,18 +6,17 @@ import csv
 import gzip
 import hashlib
 import io
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats
 from irgraph.diagnostics import Place, fail
 
 
-@dataclass(frozen=True, slots=True)
-class Measurements:
+class Measurements(Struct, frozen=True):
     """Kernels measured one at a time, one row each.
 
     Attributes:

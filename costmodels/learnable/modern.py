@@ -11,11 +11,11 @@ import csv
 import gzip
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from costmodels.learnable.campaign import Reader
 from costmodels.learnable.measurements import Measurements
@@ -50,8 +50,7 @@ GROUPS = (
 Row: TypeAlias = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table: its name, and what a row's op and sizes are; rows without an op are left out."""
 
     name: str

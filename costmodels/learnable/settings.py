@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(Struct, frozen=True):
     """Size of a network and of the ensemble that shares its training rows.
 
     Attributes:
@@ -20,8 +19,7 @@ class Architecture:
     members: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How to train.
 
     Attributes:

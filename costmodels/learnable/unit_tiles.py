@@ -6,9 +6,8 @@ Tile shapes are those that names of kernels show since Volta (``..._tilesize128x
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from costmodels.learnable.hardware import Floats
 from costmodels.learnable.inputs import log2, settling
@@ -31,8 +30,7 @@ LEAST_DEPTH, MOST_PARTS = np.float32(256), np.float32(16)
 """Least depth of a part of a split sum, and the largest number of parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tiling:
+class Tiling(Struct, frozen=True):
     """How products run, by the arithmetic of tiles; one value a row.
 
     Attributes:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from costmodels.devices.sheet import DeviceSheet
@@ -37,8 +38,7 @@ SIZES = 6 + 2 * (TENSORS + 1)
 """Inputs other than the indicators of ops."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnModel:
+class OwnModel(Struct, frozen=True):
     """A trained correction of one family on one device.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats, Hardware
@@ -22,8 +21,7 @@ LOG_SCALE = 3.5
 """The network's second output is the logarithm of the scale of errors plus this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
+class Estimates(Struct, frozen=True):
     """Predictions of many kernels; times in microseconds, one value a row.
 
     Attributes:
@@ -57,7 +55,7 @@ def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
         some = {name: column[chosen] for name, column in sizes.items()}
         here = device if len(device.peak) == 1 else device.rows(np.arange(rows)[chosen])
         parts.append(_estimate(weights, layers, some, here))
-    columns = ([getattr(part, name) for part in parts] for name in Estimates.__slots__)
+    columns = ([getattr(part, name) for part in parts] for name in Estimates.__struct_fields__)
     return Estimates(*(np.concatenate(column) for column in columns))
 
 

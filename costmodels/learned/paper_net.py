@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from costmodels.families import learned_families
 from costmodels.learnable.family import WEIGHTS, LearnedFamily
@@ -23,8 +23,7 @@ PAPER = WEIGHTS / "paper"
 """The folder of the shipped ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class PaperNet:
+class PaperNet(Struct, frozen=True):
     """A network from logarithms of sizes to the logarithm of the measured microseconds.
 
     Attributes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from costmodels.families import learned_families
 from costmodels.learnable.family import LearnedFamily
@@ -21,8 +21,7 @@ KIND, FORMAT = "irgraph", 2
 TENSORS = ("low", "high", "mean", "scale", "extent")
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """A trained ensemble of a family.
 
     Attributes:

@@ -8,10 +8,10 @@ row: the first t accesses find whatever came before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
 
 from costmodels.lookups.popularity import Distribution, Floats, rows_of
 
@@ -19,8 +19,7 @@ STEPS = 256
 """Points, evenly spaced by ratio, at which the bytes that a run has brought in are computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+class Reads(Struct, frozen=True):
     """Lookups of rows of one table: their distribution, how many, and a row's bytes."""
 
     indices: Distribution

@@ -6,8 +6,9 @@ import fnmatch
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from costmodels.lookups.popularity import UNIFORM, Distribution, Histogram, Uniform, Zipf, histogram
 from irgraph.diagnostics import IrgraphError, Place, fail, near
@@ -27,8 +28,7 @@ LOOKUPS = (
 """Ops that show which index tensor belongs to which table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Which tables, by name or with ``*``, are looked up how, and who says so."""
 
     tables: str
@@ -36,8 +36,7 @@ class Rule:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table of a model: its name, what is said of its lookups, and who says so."""
 
     name: str
@@ -45,8 +44,7 @@ class Table:
     source: str = ASSUMED
 
 
-@dataclass(frozen=True, slots=True)
-class Indices:
+class Indices(Struct, frozen=True):
     """A model's tables, and the distribution of each index tensor that looks them up.
 
     Attributes:

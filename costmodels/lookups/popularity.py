@@ -8,12 +8,12 @@ over a few hundred groups.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -23,8 +23,7 @@ SINGLE, STEP = 128, 0.02
 all before it, as a share: within a group probabilities of a Zipf law differ by about this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Uniform:
+class Uniform(Struct, frozen=True):
     """Every row is looked up equally often."""
 
     def __str__(self) -> str:
@@ -32,8 +31,7 @@ class Uniform:
         return "uniform"
 
 
-@dataclass(frozen=True, slots=True)
-class Zipf:
+class Zipf(Struct, frozen=True):
     """Zipf-Mandelbrot: the row of rank r = 1, 2, … with weight ``(r + shift) ** -exponent``."""
 
     exponent: float
@@ -44,8 +42,7 @@ class Zipf:
         return f"zipf:{self.exponent:g}" + (f",{self.shift:g}" if self.shift else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Struct, frozen=True):
     """Groups of rows: how many ``rows`` and ``lookups`` each has, as counts or as shares.
 
     Laid over a table of another size, the shares are kept.
@@ -64,8 +61,7 @@ Distribution: TypeAlias = Uniform | Zipf | Histogram
 UNIFORM = Uniform()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class Rows(Struct, frozen=True, eq=False):
     """A table's rows in groups: how many, and the chance that one lookup takes a given one.
 
     ``counts * chances`` sums to one. Rows that are never looked up have the chance zero.

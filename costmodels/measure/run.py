@@ -13,9 +13,11 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from costmodels.benchmarks.bench import Bench, Case
 from costmodels.benchmarks.sweep import Sweep

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from costmodels.devices.library import recorded_sheet, same_model
 from costmodels.devices.sheet import DeviceSheet

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.benchmarks.bench import Bench, Case
@@ -40,8 +40,7 @@ WIDTH, DEPTH, MEMBERS = 32, 2, 3
 CHUNK = 250
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A measured op: how formulas price it, on what machine, and microseconds measured."""
 
     key: str

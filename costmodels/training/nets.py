@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats
@@ -21,8 +21,7 @@ STRIDE = 100
 """Updates that are compiled as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Natural logarithms of sizes (rows, sizes) and of times (rows,), and what each row is for."""
 
     inputs: Floats

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from costmodels.devices.library import load_device
@@ -91,7 +92,7 @@ def learn(
     )
     weights = fit(declared, rows, settings, progress)
     made = {
-        "settings": asdict(settings),
+        "settings": to_builtins(settings),
         "without": list(unseen),
         "rows": int(allowed.sum()),
         "devices": [name for name in data.devices if name not in unseen],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats, Hardware
@@ -20,8 +21,7 @@ LONG = 100.0
 """Microseconds measured from which a figure says more of the kernel than of its launch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Struct, frozen=True):
     """Errors of many predictions, as fractions of what was measured.
 
     Attributes:
@@ -63,8 +63,7 @@ def score(errors: Floats, inside: NDArray[np.bool_] | None) -> Score:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """Predictions beside measurements, one value a row.
 
     Attributes:

@@ -10,12 +10,13 @@ that of rows held out from both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from costmodels.learnable.hardware import Floats
 from costmodels.learnable.measurements import Measurements
@@ -36,8 +37,7 @@ RUNGS, FACTOR = (100, 300, 900, 2700, 8100), 3
 continue; the last is the end of training."""
 
 
-@dataclass(frozen=True, slots=True)
-class Winner:
+class Winner(Struct, frozen=True):
     """The best model of a search.
 
     Attributes:
@@ -157,8 +157,7 @@ def _try(
     study.tell(trial, stage.error)
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """The best net of an architecture so far: error that chooses, rate, held-out errors, layers."""
 
     error: float

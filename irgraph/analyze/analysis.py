@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
@@ -20,8 +20,7 @@ from irgraph.replay.replay import Replayer, replayer
 US = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class StepFigures:
+class StepFigures(Struct, frozen=True):
     """One step of one rank; times in microseconds.
 
     Attributes:
@@ -76,8 +75,7 @@ class StepFigures:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """The analysis of some traces.
 
     Attributes:

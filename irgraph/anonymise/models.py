@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from fnmatch import fnmatch
 from typing import Any
+
+from msgspec.structs import replace
 
 from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.ir.dim import Dim, normal

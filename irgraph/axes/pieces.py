@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from irgraph.axes.def_use import DefUse
 from irgraph.axes.relations import AxisOf, Relation, Site, Sum, axis
 from irgraph.axes.views import PIECES
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A slice of an axis: its start, its length, and the ops that take it."""
 
     start: int
@@ -19,8 +18,7 @@ class Piece:
     sites: tuple[Site, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """Pieces of one axis in order, and their sum."""
 
     pieces: tuple[Piece, ...]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias, Union
 
+from msgspec import Struct
+
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
@@ -20,8 +22,7 @@ Spot: TypeAlias = Union[AxisOf, Argument]
 """Something that has a size."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """One size is the sum of others, and perhaps of a constant rest.
 
     Where it is ``loose``, parts are missing: the whole may grow by more than they do.
@@ -32,16 +33,14 @@ class Sum:
     loose: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """Two products of sizes are equal: axes that are split or merged."""
 
     before: tuple[Spot, ...]
     after: tuple[Spot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
+class Slope(Struct, frozen=True):
     """One size grows by a fraction of the growth of another."""
 
     cause: Spot
@@ -49,8 +48,7 @@ class Slope:
     share: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+class Follow(Struct, frozen=True):
     """One size is a multiple of another and follows it, but not the reverse."""
 
     cause: Spot

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import gcd, lcm, sqrt
+
+from msgspec.structs import replace
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
 from irgraph.axes.layout import arguments, layouts

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+
+from msgspec import Struct
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
@@ -27,8 +28,7 @@ MODEL = b'model "'
 """How a model's text begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrontEnd:
+class FrontEnd(Struct, frozen=True):
     """One kind of file that can be lowered.
 
     Attributes:

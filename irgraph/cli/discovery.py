@@ -31,7 +31,7 @@ PANELS = ("models", "transform", "predict", "traces", "cost models", "evaluate")
 """The groups of commands, in the order in which the help lists them."""
 
 _PANEL = re.compile(r'^PANEL = "(.+)"$', re.MULTILINE)
-_SUMMARY = r'^def {name}\(.*?\) -> None:\n    """(.+?)(?:"""|\n)'
+_SUMMARY = re.compile(r'def \w+\(.*?\) -> None:\n    """(.+?)(?:"""|\n)', re.DOTALL)
 
 
 class Entry(NamedTuple):
@@ -77,7 +77,7 @@ def _entry(path: Path, package: str) -> Entry:
     panel = _PANEL.search(text)
     if panel is None or panel[1] not in PANELS:
         raise ValueError(f'{path}: a command needs PANEL = "...", one of {", ".join(PANELS)}')
-    summary = re.search(_SUMMARY.format(name=path.stem), text, re.MULTILINE | re.DOTALL)
+    summary = _SUMMARY.match(text, text.find(f"\ndef {path.stem}(") + 1)
     if summary is None:
         raise ValueError(f"{path}: a command needs def {path.stem}(...) -> None with a docstring")
     return Entry(path.stem.replace("_", "-"), panel[1], summary[1], f"{package}.{path.stem}")

@@ -17,7 +17,7 @@ from irgraph.diagnostics import visible
 if TYPE_CHECKING:
     from irgraph.diagnostics import IrgraphError
 
-ALLOCATIONS = 100_000
+ALLOCATIONS = 500_000
 """Objects made between two searches for garbage. By Python's default of 700 a command that starts,
 prints and ends spends a fifth of its time looking for cycles that are not there."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
+from msgspec import Struct
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, Place
 from irgraph.execute.own_ops import OWN
@@ -26,8 +26,7 @@ SHOWN = 10
 NOTHING_KNOWN = "what it called is not known"
 
 
-@dataclass(frozen=True, slots=True)
-class Computation:
+class Computation(Struct, frozen=True):
     """How to compute an op: its schema, if it has one, and a function of torch's values."""
 
     schema: Schema | None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.execute.aliases import sharing
@@ -28,8 +30,7 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as the same, over the change that a step makes to a tensor."""
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True, dict=True):
     """Two graphs at the sizes at which they run, and what the first left of drawn values.
 
     ``said`` is the first with the types that it has when nothing is widened.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
+from msgspec import Struct
 
 from irgraph.execute.records import DECLARED, Compared, Result
 from irgraph.execute.torch_values import Torch
@@ -18,8 +18,7 @@ TELLING = 10
 """A change must be so many times those units for the comparison to say much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """What counts as the same.
 
     Attributes:

@@ -6,7 +6,9 @@ The rules go by the names of a schema's arguments, which are the same for all lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
@@ -25,8 +27,7 @@ WHERE = ("index", "indices", "mask", "condition", "repeats", "value")
 """Arguments of those ops whose elements the results do not hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """Elements of ``tensor`` are at least 0 and below ``below``, or ``besides``, if that is any."""
 
     tensor: Tensor
@@ -34,8 +35,7 @@ class Range:
     besides: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Starts:
+class Starts(Struct, frozen=True):
     """Elements of ``tensor`` are where bags of ``total`` indices start, the first one 0.
 
     ``closed`` if the last one is the end.

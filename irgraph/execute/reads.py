@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
+from msgspec import Struct
 
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
@@ -15,8 +15,7 @@ Reads = Sequence[tuple[str, Torch]]
 """Names and values that the host read, one after the other."""
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(Struct, frozen=True):
     """All reads of one tensor of the first step, beside those that they are in the second.
 
     Attributes:

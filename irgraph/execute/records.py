@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct, field
 
 SHOWN = 6
 """Names that a line of text lists before it counts the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What a step left.
 
     Attributes:
@@ -30,8 +30,7 @@ class Result:
         return self.values[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """One tensor in both graphs.
 
     Attributes:
@@ -79,8 +78,7 @@ class Compared:
 DECLARED = ("param", "state", "input")
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How many of how many the drawn values exercised, in the first graph.
 
     Attributes:
@@ -107,8 +105,7 @@ NEEDED = {"host": "the host reads it", "returned": "the step returns it"}
 """Kinds of tensors that a rewrite may not leave out, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two graphs, executed on the same values.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from irgraph.diagnostics import Place, fail, near
 from irgraph.execute.ranges import table_rows

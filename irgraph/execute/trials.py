@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.callables import place_of, reduces
@@ -31,8 +33,7 @@ WIDTHS = ("f64", "f32")
 """What shorter floating types are computed as: the first in which torch has all the kernels."""
 
 
-@dataclass(frozen=True)
-class Trials:
+class Trials(Struct, frozen=True):
     """What is tried; ``irgraph.execute.compare`` says what each setting means."""
 
     before: Graph

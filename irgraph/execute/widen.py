@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dtypes import DIGITS, ITEMSIZE
 from irgraph.ir.edit import Edit, map_value
@@ -55,8 +57,7 @@ def spelled_out(graph: Graph) -> Graph:
     return edit.commit()
 
 
-@dataclass(frozen=True)
-class _Widened:
+class _Widened(Struct, frozen=True):
     """Gives tensors, arguments and products other types."""
 
     types: Mapping[str, str]

@@ -6,8 +6,10 @@ These records pass between cost models, which fill them, and schedulers, which r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -20,8 +22,7 @@ COLLECTIVE = "collective"
 """Family of kernels that exchange data between ranks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceOptions:
+class PriceOptions(Struct, frozen=True, kw_only=True):
     """How ops are priced.
 
     Attributes:
@@ -48,7 +49,7 @@ class PriceOptions:
         """Take a text for a list of one: its letters are no list of texts."""
         for name in ("indices", "weights"):
             given = getattr(self, name)
-            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+            force_setattr(self, name, (given,) if isinstance(given, str) else tuple(given))
 
     @property
     def uses_measured(self) -> bool:
@@ -56,8 +57,7 @@ class PriceOptions:
         return self.measured and self.mode == "corrected"
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """One piece of work of a device: a kernel, a copy or a fill.
 
     Attributes:
@@ -84,8 +84,7 @@ class Kernel:
     formula: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Priced:
+class Priced(Struct, frozen=True):
     """A graph with the device work of its ops.
 
     Attributes:
@@ -112,8 +111,7 @@ class Priced:
         return tuple(kernel for child in op.body for kernel in self.of(child))
 
 
-@dataclass(frozen=True, slots=True)
-class Overheads:
+class Overheads(Struct, frozen=True):
     """Host time of one top-level op, in microseconds (the paper's types, section III-C).
 
     Attributes:

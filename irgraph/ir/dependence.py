@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from irgraph.ir.effects import Effects, effects
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
@@ -25,8 +27,7 @@ KINDS = {
 """Kinds of dependence and how they read in messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dependence:
+class Dependence(Struct, frozen=True):
     """The op at position ``after`` must run after the one at ``before``.
 
     ``kind`` is a key of ``KINDS``; ``tensor`` is what the later op touches (``None`` for a

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
+
+from msgspec import Struct
 
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import bind, schemas_of
@@ -14,8 +15,7 @@ REMEMBERED = 1 << 15
 """Ops whose effects are cached: variants of a step share most of their ops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(Struct, frozen=True):
     """The bytes an op touches.
 
     Attributes:

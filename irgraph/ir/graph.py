@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import TypeVar, cast
+
+from msgspec import Struct, field
 
 from irgraph.ir.compare import same_op
 from irgraph.ir.op import EMPTY, Op, Value
@@ -42,8 +43,7 @@ def remembered(of: Callable[[Graph], V]) -> Callable[[Graph], V]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A device that the step uses.
 
     Attributes:
@@ -55,8 +55,7 @@ class Device:
     sheet: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """A queue of a device that is not its default one.
 
     Attributes:
@@ -68,8 +67,7 @@ class Stream:
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """A tensor that exists before the step.
 
     Attributes:
@@ -85,8 +83,7 @@ class Declared:
     value: tuple[Value, ...] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False, dict=True):
     """One training or inference step. Immutable: a change makes another graph.
 
     Attributes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, Union
+
+from msgspec import Struct, field
 
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
@@ -23,8 +25,7 @@ EMPTY: Mapping[str, Any] = {}
 """Shared by all ops without attributes or notes; a plain dict, so that graphs can be pickled."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Op:
+class Op(Struct, frozen=True, eq=False, dict=True):
     """One call. Two ops are the same op only if they are the same object.
 
     Attributes:
@@ -57,26 +58,16 @@ class Op:
     notes: Mapping[str, Note] = field(default_factory=lambda: EMPTY)
     origin: str = ""
     line: int = 0
-    _inputs: tuple[Tensor, ...] | None = field(default=None, init=False, repr=False)
-    _outputs: tuple[Tensor, ...] | None = field(default=None, init=False, repr=False)
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         """Every tensor among operands and attributes, lists opened, in order."""
-        if self._inputs is None:
-            found = tuple(_opened((*self.operands, *self.attributes.values())))
-            object.__setattr__(self, "_inputs", found)  # an op never changes: found once
-            return found
-        return self._inputs
+        return tuple(_opened((*self.operands, *self.attributes.values())))
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
         """Every tensor among the results, lists opened, in order."""
-        if self._outputs is None:
-            found = tuple(_opened(self.results))
-            object.__setattr__(self, "_outputs", found)
-            return found
-        return self._outputs
+        return tuple(_opened(self.results))
 
     @property
     def base(self) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import fail, near
 from irgraph.ir.graph import Graph
@@ -23,8 +25,7 @@ SPLITS = ("output_split_sizes", "input_split_sizes")
 _LAYOUT = re.compile(r"(?:(\d{1,6})x)?(\d{1,6})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The ranks of a step.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value

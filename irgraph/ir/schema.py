@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import near
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """One argument of a schema.
 
     Attributes:
@@ -49,8 +50,7 @@ class Argument:
         return self.type.endswith("?")
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """An operator overload: ``aten.add_`` with overload ``Tensor``, its arguments and returns."""
 
     name: str
@@ -158,10 +158,10 @@ def _argument(text: str, keyword: bool) -> Argument:
 
 @cache
 def _shipped() -> Mapping[str, tuple[str, ...]]:
-    """Lines of the shipped file by dotted op name; parsing waits until one is asked for."""
+    """Lines of the shipped file and our own, by op name; parsing waits until one is asked for."""
     text = (resources.files("irgraph.ir.torch_schemas") / "schemas.txt").read_text("utf-8")
     found: dict[str, list[str]] = {}
-    for line in text.splitlines()[1:]:
+    for line in (*text.splitlines()[1:], *(f"- {schema}" for schema in OWN_SCHEMAS)):
         library, _, rest = line.partition("::")
         base = rest[: rest.index("(")].partition(".")[0]
         found.setdefault(f"{library.partition(' ')[2]}.{base}", []).append(line)
@@ -205,8 +205,7 @@ stream; a stream, or the host, waits for it."""
 @cache
 def schemas_of(name: str) -> tuple[Schema, ...]:
     """Return all overloads of a dotted op name, shipped or our own; empty if unknown."""
-    own = [parse_schema(text) for text in OWN_SCHEMAS]
-    found = [schema for schema in own if schema.name == name]
+    found = []
     for line in _shipped().get(name, ()):
         flags, _, text = line.partition(" ")
         found.append(parse_schema(text, "c" in flags, "r" in flags, "p" in flags))
@@ -215,8 +214,7 @@ def schemas_of(name: str) -> tuple[Schema, ...]:
 
 def known_ops() -> tuple[str, ...]:
     """Return the dotted names of all ops with a schema, sorted, for near-word suggestions."""
-    own = (parse_schema(text).name for text in OWN_SCHEMAS)
-    return tuple(sorted({*_shipped(), *own}))
+    return tuple(sorted(_shipped()))
 
 
 @cache

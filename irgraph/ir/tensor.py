@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from irgraph.ir.dtypes import ITEMSIZE
 
@@ -23,8 +24,7 @@ class DeviceRef(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """A named, typed view of a buffer.
 
     Attributes:

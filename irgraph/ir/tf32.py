@@ -7,7 +7,8 @@ what ``aten.mm`` does, from factors that it rounds as it reads them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, without_times
 from irgraph.ir.graph import Graph

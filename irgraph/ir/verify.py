@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
+
+from msgspec import Struct
 
 from irgraph.ir.calls import misfit, overwritten, reachable, usage, wrong_shape
 from irgraph.ir.dim import Dim, evaluate
@@ -24,8 +25,7 @@ OPERANDS = "operands"
 little."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One broken rule: its name, what is wrong, the op it was found at, if any, and what to do."""
 
     rule: str

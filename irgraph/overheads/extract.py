@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from irgraph.capture.common.forest import EVALUATE
 from irgraph.capture.common.lowering import autograd_name
@@ -19,8 +20,7 @@ COUNTED = ("T1", "T4", *_FIELDS)
 """Kinds of samples that a table holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilerCost:
+class ProfilerCost(Struct, frozen=True):
     """What the profiler adds to a step, in microseconds.
 
     Attributes:

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from irgraph.capture.kineto.events.host import Call, HostView, Item
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.reading.trace import Kind
@@ -26,8 +28,7 @@ NEEDED = {
 """Overheads that a host table requires, and why a trace may have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """One measured stretch of host time.
 
     Attributes:
@@ -103,8 +104,7 @@ def collect(view: HostView, steps: Sequence[Step]) -> Samples:
     return samples
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """The time before an outermost call.
 
     Attributes:

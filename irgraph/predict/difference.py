@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Unpack
+
+from msgspec import Struct
 
 from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictFields, PredictOptions
@@ -16,8 +17,7 @@ from irgraph.report.structure import Change, structural_diff
 from irgraph.schedule.sampling import interval, sample_steps
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True, dict=True):
     """Two comparable predictions, and what changed from one model to the other.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import TypedDict, Unpack
+
+from msgspec import field
+from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import fail, near
@@ -15,8 +17,7 @@ from irgraph.ir.resize import with_dims
 from irgraph.schedule.accounting import Accounting, find_accounting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictOptions(PriceOptions):
+class PredictOptions(PriceOptions, frozen=True, kw_only=True):
     """Device, host, cost models and scheduling rules of a prediction.
 
     Functions that predict take these options as one object, as keyword arguments, or both: the
@@ -73,7 +74,7 @@ def predict_options(
 
     Raises ``TypeError`` for an unknown field.
     """
-    known = [entry.name for entry in fields(PredictOptions)]
+    known = list(PredictOptions.__struct_fields__)
     for name in changes:
         if name not in known:
             raise TypeError(f"there is no option {name!r}{near(name, known)}")

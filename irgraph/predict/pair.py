@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Unpack
+
+from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced

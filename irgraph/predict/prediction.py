@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Unpack
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
@@ -34,8 +36,7 @@ DEFAULT_DEVICE = "v100"
 """The default device."""
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True, dict=True):
     """The predicted time of one step, and why. Times in microseconds.
 
     Attributes:

@@ -7,8 +7,9 @@ of a model would look like the effect of a change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Unpack
+
+from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.ir.cost import Priced

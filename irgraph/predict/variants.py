@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias, Unpack
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import fail
@@ -31,7 +32,7 @@ from irgraph.predict.options import (
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.simulate import simulate
-from irgraph.schedule.tasks import Floats, Ints, run_many
+from irgraph.schedule.tasks import Floats, Ints, last_ends
 from irgraph.schedule.timeline import Timeline, busy_time
 
 CELLS = 8_000_000
@@ -41,8 +42,7 @@ Calls: TypeAlias = tuple[tuple[Kernel, ...], ...]
 """Kernels of each representative call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variants:
+class Variants(Struct, frozen=True):
     """Predicted times of every combination of device and sizes.
 
     Attributes:
@@ -200,7 +200,7 @@ class _Structure:
             lengths[self.work] = times[places] + self.rules.per_kernel
         if len(np.unique(self.tasks.resource[self.work])) > 1:
             return self._one_by_one(lengths)
-        steps = run_many(self.tasks, lengths).max(axis=0, initial=0.0)
+        steps = last_ends(self.tasks, lengths, len(variants))
         return steps, lengths[self.work].sum(axis=0)
 
     def _calls(self) -> Ints:

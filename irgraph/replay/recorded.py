@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from irgraph.capture.kineto.events.device import stream_of
 from irgraph.capture.kineto.events.host import operand_shapes
@@ -27,8 +27,7 @@ US = 1000.0
 HOST = (Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
 
 
-@dataclass(frozen=True)
-class RecordedStep:
+class RecordedStep(Struct, frozen=True):
     """One step of a trace: its calls on every thread, its work on every stream, as measured."""
 
     tree: Tree

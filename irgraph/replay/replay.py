@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from irgraph.capture.kineto.events.device import Orders, Start, device_orders, stream_of
 from irgraph.capture.kineto.events.host import Call, HostView, Item, host_view
@@ -29,8 +31,7 @@ UNUSUAL = 10.0
 trace does not show; the replay delays it equally."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(Struct, frozen=True):
     """Host times of a replay: each sample as measured, or statistics of similar samples.
 
     Attributes:
@@ -87,8 +88,7 @@ def launch_ratio(of: Samples, other: Samples) -> float:
     return sum(ratio * count for ratio, count in pairs) / total if total else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Struct, frozen=True):
     """One step, simulated and measured; times in microseconds.
 
     Attributes:
@@ -133,8 +133,7 @@ class Replayed:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Device work sorted by start, so that the work of a step is found quickly.
 
     Attributes:

@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """An op, the position of the op around it (-1 at the top), and one past its last inner op."""
 
     op: Op

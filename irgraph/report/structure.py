@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from irgraph.ir.cost import Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -18,8 +20,7 @@ KINDS = {
 """Kinds of change, in the order in which they are shown, with their marks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One op that differs.
 
     Attributes:
@@ -118,8 +119,7 @@ def structural_diff(
     return sorted(changes, key=lambda change: list(KINDS).index(change.kind))
 
 
-@dataclass(frozen=True)
-class _Times:
+class _Times(Struct, frozen=True):
     """Predicted times of ops in both graphs: of what is priced at the op itself."""
 
     pairing: Pairing

@@ -6,13 +6,12 @@ difference is a field here, so that a prediction says by which rules it was made
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from irgraph.diagnostics import fail, near
 
 
-@dataclass(frozen=True, slots=True)
-class Accounting:
+class Accounting(Struct, frozen=True):
     """Rules of Algorithm 1. Times in microseconds.
 
     Attributes:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from irgraph.ir.cost import Host, Kernel, Overheads, Priced
 from irgraph.ir.op import Op

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from irgraph.schedule.tasks import Floats, Ints, longest_chain, spare
 from irgraph.schedule.timeline import Interval, Intervals, Timeline
 
 
-@dataclass(frozen=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True, dict=True):
     """The chain from the start of a step to its end, each interval starting where one ended.
 
     Attributes:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -35,8 +35,7 @@ CONTEXT = 512 * 2**20
 ROLES = {"param": "parameters", "input": "inputs", "state": "state"}
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Memory of a device over a step, in bytes.
 
     Attributes:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
 from irgraph.ir.cost import Host
 from irgraph.schedule.sensitivity import CELLS
-from irgraph.schedule.tasks import Floats, run_many
+from irgraph.schedule.tasks import Floats, last_ends
 from irgraph.schedule.timeline import Intervals, Timeline
 
 TABLE_STD = 0.06
@@ -52,15 +53,23 @@ def sample_steps(
     model = _Model(columns, host, jitter)
     parts = []
     for at in range(0, draws, width):
-        lengths = model.draw(at, min(width, draws - at))
-        parts.append(run_many(columns.tasks, lengths).max(axis=0))
+        count = min(width, draws - at)
+        parts.append(last_ends(columns.tasks, model.draw(at, count), count))
     return np.concatenate(parts)
 
 
 def interval(samples: Floats, share: float = 0.9) -> tuple[float, float]:
     """Return the middle ``share`` of samples: its lower and its upper end."""
-    low, high = np.quantile(samples, [(1 - share) / 2, (1 + share) / 2])
+    places = np.array([(1 - share) / 2, (1 + share) / 2]) * (len(samples) - 1)
+    low, high = np.interp(places, np.arange(len(samples)), np.sort(samples))
     return float(low), float(high)
+
+
+ALIKE = ("T2", "T3", "T5")
+"""Causes whose figures for a category err alike for all its operations."""
+
+BLOCK = 512
+"""Tasks whose lengths are drawn at once: few enough for a processor's cache."""
 
 
 class _Model:
@@ -70,41 +79,59 @@ class _Model:
         self.tasks = columns.tasks
         self.length = columns.end - columns.start
         known = columns.kernels
-        self.jitter = jitter
         kernel = np.array([k.spread / NORMAL_90 for k in known] or [0.0])
         self.spread = np.where(self.tasks.having("kernel"), kernel[self.tasks.kernel], 0.0)
         families = sorted({k.family for k in known})
         number = np.array([families.index(k.family) for k in known] or [0])
         self.families = families
         self.family = number[self.tasks.kernel]
-        self.relative, self.alike = _host_std(columns, host)
+        relative, self.alike = _host_std(columns, host)
+        self.jitter = jitter
+        own = jitter | (self.alike >= 0)
+        self.sigma = np.where(own, np.sqrt(np.log1p(relative**2)), 0.0)
+        self.varies = np.where(relative > 0.0, self.tasks.cause, -1)
 
-    def draw(self, seed: int, draws: int) -> Floats:
-        """Return lengths of all tasks, ``float64[n, draws]``."""
-        work = np.flatnonzero(self.spread)
-        lengths = np.repeat(self.length[:, None], draws, axis=1)
-        if len(work):
-            errors = np.stack([_normal(f"family {name}", seed, draws) for name in self.families])
-            lengths[work] += self.spread[work, None] * errors[self.family[work]]
+    def draw(self, seed: int, draws: int) -> Iterator[Floats]:
+        """Yield the lengths of each task, ``float64[draws]``."""
+        errors = [_normal(f"family {name}", seed, draws) for name in self.families]
+        factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
+        for at in range(0, len(self.length), BLOCK):
+            block = slice(at, at + BLOCK)
+            lengths = np.repeat(self.length[block, None], draws, axis=1)
+            for row in np.flatnonzero(self.spread[block]):
+                error = self.spread[at + row] * errors[self.family[at + row]]
+                np.maximum(lengths[row] + error, 0.0, out=lengths[row])
+            cause = self.varies[block]
+            for code in np.unique(cause[cause >= 0]):
+                mine = np.flatnonzero(cause == code)
+                lengths[mine] = factors[code].of(mine + at) * self.length[mine + at, None]
+            yield from lengths
+
+
+class _Factors:
+    """Log-normal factors of one cause's host times, drawn in the order of its tasks.
+
+    One factor is common to all; each task has its own with mean one, which those with a common
+    error share.
+    """
+
+    def __init__(self, model: _Model, cause: str, seed: int, draws: int) -> None:
+        self.model, self.cause, self.seed, self.draws = model, cause, seed, draws
         workload = WORKLOAD_STD * _normal("host", seed, draws)
-        for code, cause in enumerate(self.tasks.causes):
-            mine = np.flatnonzero((self.tasks.cause == code) & (self.relative > 0.0))
-            if len(mine):
-                common = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
-                lengths[mine] *= common * self._occurrences(cause, mine, seed, draws)
-        return np.maximum(lengths, 0.0, out=lengths)
+        self.shared = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
+        self.alone = _generator(f"{cause} alone", seed)
 
-    def _occurrences(self, cause: str, mine: np.ndarray, seed: int, draws: int) -> Floats:
-        """Return log-normal factors with mean one, the same for occurrences with a common error."""
-        sigma = np.sqrt(np.log1p(self.relative[mine] ** 2))
-        alike = self.alike[mine]
-        normal = np.zeros((len(mine), draws))
-        if self.jitter:
-            normal = _generator(f"{cause} alone", seed).standard_normal((len(mine), draws))
-        for group in sorted(set(alike[alike >= 0].tolist())):
-            normal[alike == group] = _normal(f"{cause} {group}", seed, draws)
-        sigma = np.where(self.jitter | (alike >= 0), sigma, 0.0)[:, None]
-        factors: Floats = np.exp(sigma * normal - sigma**2 / 2)
+    def of(self, tasks: np.ndarray) -> Floats:
+        """Return the factors of the next tasks, ``float64[tasks, draws]``."""
+        shape = (len(tasks), self.draws)
+        factors = self.alone.standard_normal(shape) if self.model.jitter else np.zeros(shape)
+        alike, sigma = self.model.alike[tasks], self.model.sigma[tasks, None]
+        for group in set(alike[alike >= 0].tolist()):
+            factors[alike == group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
+        factors *= sigma
+        factors -= sigma**2 / 2
+        np.exp(factors, out=factors)
+        factors *= self.shared
         return factors
 
 
@@ -115,20 +142,16 @@ def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     """
     tasks = columns.tasks
     launches = Counter(tasks.op[tasks.having("T4")].tolist())
-    relative = np.zeros(len(tasks))
-    alike = np.full(len(tasks), -1)
-    known: dict[int, tuple[dict[str, float], int]] = {}
+    std = np.zeros((len(columns.ops) + 1, len(tasks.causes)))  # the last row: of no operation
+    group = np.full(len(std), -1)
     for number, op in enumerate(columns.ops):
         costs = host.overheads(op, launches[number])
-        group = -1 if costs.level.startswith("op") else zlib.crc32(op.name.encode())
-        known[number] = ({c: v for c, v in costs.std.items() if v > 0.0}, group)
-    for at, (op, cause) in enumerate(zip(tasks.op.tolist(), tasks.cause.tolist(), strict=True)):
-        found, group = known.get(op, ({}, -1))
-        name = tasks.causes[cause]
-        if name in found:
-            relative[at] = found[name]
-            alike[at] = group if name in ("T2", "T3", "T5") else -1
-    return relative, alike
+        std[number] = [max(0.0, costs.std.get(cause, 0.0)) for cause in tasks.causes]
+        if not costs.level.startswith("op"):
+            group[number] = zlib.crc32(op.name.encode())
+    relative = std[tasks.op, tasks.cause]
+    common = np.isin(tasks.cause, [n for n, cause in enumerate(tasks.causes) if cause in ALIKE])
+    return relative, np.where(common & (relative > 0.0), group[tasks.op], -1)
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:

@@ -8,20 +8,19 @@ wait for the task before. So times follow in one pass, for one set of lengths or
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(Struct, frozen=True, dict=True):
     """Columns of ``n`` tasks in topological order. Times in microseconds.
 
     Attributes:
@@ -65,6 +64,15 @@ class Tasks:
         bounds = self.first.tolist()
         after = self.after.tolist()
         return [after[a:b] for a, b in pairwise(bounds)]
+
+    @cached_property
+    def over(self) -> list[list[int]]:
+        """For each task, those that no later one waits for, and that it was the last to."""
+        last = {other: task for task, waits in enumerate(self.waited) for other in waits}
+        found: list[list[int]] = [[] for _ in self.waited]
+        for other, task in last.items():
+            found[task].append(other)
+        return found
 
 
 class TaskBuilder:
@@ -139,21 +147,29 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
     return np.array(starts), np.array(ends)
 
 
-def run_many(tasks: Tasks, lengths: Floats) -> Floats:
-    """Return when each task ends under many sets of lengths: ``float64[n, v]``."""
-    ends = np.empty_like(lengths)
-    for position, waits in enumerate(tasks.waited):
-        row, time = ends[position], lengths[position]
-        if not waits:
-            row[:] = time
-        elif len(waits) == 1:
-            np.add(ends[waits[0]], time, out=row)
-        else:
-            np.maximum(ends[waits[0]], ends[waits[1]], out=row)
-            for other in waits[2:]:
-                np.maximum(row, ends[other], out=row)
-            row += time
-    return ends
+def last_ends(tasks: Tasks, lengths: Iterable[Floats], sets: int) -> Floats:
+    """Return when the last task ends under ``sets`` sets of lengths, ``float64[sets]``.
+
+    ``lengths`` gives those of each task in turn, ``float64[sets]`` each. An end is forgotten once
+    the last task that waits for it is placed.
+    """
+    ends: list[Floats] = []
+    for length, waits, over in zip(lengths, tasks.waited, tasks.over, strict=True):
+        end = length
+        if waits:
+            latest = ends[waits[0]]
+            for other in waits[1:]:
+                latest = np.maximum(latest, ends[other])
+            end = latest + length
+        ends.append(end)
+        for other in over:
+            ends[other] = FORGOTTEN
+    left = [end for end in ends if end is not FORGOTTEN]
+    return np.max(left, axis=0) if left else np.zeros(sets)
+
+
+FORGOTTEN = np.empty(0)
+"""Stands for ends that no other task waits for."""
 
 
 def longest_chain(tasks: Tasks, ends: Floats) -> Ints:

@@ -8,11 +8,11 @@ to zero, has no gaps: its lengths add up to the step time (``irgraph.schedule.cr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -47,8 +47,7 @@ class Resource(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(Struct, frozen=True, dict=True):
     """One simulated step.
 
     Attributes:

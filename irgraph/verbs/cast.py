@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, free_name, map_tensors
 from irgraph.ir.effects import effects, is_view, written_by
@@ -27,8 +30,7 @@ TYPES = ("f64", "f32", "tf32", "f16", "bf16")
 CAST = "aten._to_copy"
 
 
-@dataclass(frozen=True)
-class Casting:
+class Casting(Struct, frozen=True):
     """What a cast did: the graph, the ops in their new type, and how many casts stand around them.
 
     ``met`` counts casts that were not needed: back and forth, or one that was there already.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dependence import Dependence
 from irgraph.ir.edit import Edit
@@ -17,8 +19,7 @@ from irgraph.verbs.streams import stream_of, works
 SHOWN_ORIGINS = 3
 
 
-@dataclass(frozen=True)
-class Fusion:
+class Fusion(Struct, frozen=True):
     """What a fusion made.
 
     Attributes:

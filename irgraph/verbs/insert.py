@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, map_tensors, map_value
 from irgraph.ir.effects import written_by
@@ -23,8 +26,7 @@ def communicates(op: Op) -> bool:
     return op.name.partition(".")[0] in COMMUNICATION
 
 
-@dataclass(frozen=True)
-class Insertion:
+class Insertion(Struct, frozen=True):
     """New ops that stand beside one of the graph's.
 
     Attributes:

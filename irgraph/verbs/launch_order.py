@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as changed
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from irgraph.ir.dependence import Dependence, dependences, shortest_chain
 from irgraph.ir.edit import Edit
@@ -15,8 +16,7 @@ from irgraph.ir.schema import parse_schema
 from irgraph.verbs.refusal import CrossedError, RefusedError, describe
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """A graph's ops in sequence, those that move kept whole.
 
     Attributes:

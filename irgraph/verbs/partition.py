@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dependence import Dependence
 from irgraph.ir.graph import Graph
@@ -11,8 +13,7 @@ from irgraph.ir.op import Op
 from irgraph.verbs.sequence import Stretch, entangled, stretch
 
 
-@dataclass(frozen=True)
-class Parting:
+class Parting(Struct, frozen=True):
     """How groups fall into sets of independent ones.
 
     Attributes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import written_by
@@ -17,8 +19,7 @@ from irgraph.verbs.launch_order import barriers
 from irgraph.verbs.refusal import RefusedError
 
 
-@dataclass(frozen=True)
-class Removal:
+class Removal(Struct, frozen=True):
     """Ops to take out together, and pairs of tensors: who used the first uses the second."""
 
     ops: tuple[Op, ...]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
@@ -13,8 +15,7 @@ from irgraph.verbs.refusal import CrossedError, RefusedError
 from irgraph.verbs.streams import on_streams
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Struct, frozen=True):
     """What a reordering did: the new graph, the ops that moved, and what was assumed away."""
 
     graph: Graph

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from irgraph.axes.algebra import terms_of
 from irgraph.axes.resized import growth_of
@@ -16,8 +17,7 @@ from irgraph.verbs.asked import check_sizes
 from irgraph.verbs.refusal import RefusedError
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """One axis of a tensor, by the tensor's name; places count from 0, or back from -1."""
 
     tensor: str
@@ -28,8 +28,7 @@ class Axis:
         return f"%{self.tensor}.shape[{self.place}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Resizing:
+class Resizing(Struct, frozen=True):
     """A graph with something resized, and the names of the tensors that changed with it.
 
     ``kept`` tells of sizes that the capture found to depend on the dimension, in a way that no

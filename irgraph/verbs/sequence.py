@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from irgraph.ir.dependence import Dependence, dependences, shortest_chain
 from irgraph.ir.graph import Graph
@@ -12,8 +13,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.schema import parse_schema
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """All leaves from the first to the last unit that holds a member, members kept whole.
 
     Attributes:
@@ -33,8 +33,7 @@ class Stretch:
     found: Sequence[Dependence]
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(Struct, frozen=True):
     """The part of a graph that some ops lie in.
 
     Attributes:
@@ -130,8 +129,7 @@ def _chain(s: Stretch, last: Dependence, mask: int) -> list[Dependence]:
     return [*shortest_chain(outside, starts, last.before), last]
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Where a new op stands: beside a unit, with units that must move after it.
 
     ``why`` names what the new op waits for.

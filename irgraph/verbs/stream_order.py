@@ -6,6 +6,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from msgspec import Struct
+
 from irgraph.ir.dependence import Dependence, dependences
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import READS
@@ -17,8 +19,7 @@ from irgraph.verbs.streams import works
 CONFLICTS = ("raw", "war", "waw")
 
 
-@dataclass(frozen=True)
-class Ordered:
+class Ordered(Struct, frozen=True, dict=True):
     """A graph's leaves, and what depends on what across streams."""
 
     graph: Graph

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dependence import Dependence
 from irgraph.ir.edit import Edit
@@ -18,8 +21,7 @@ RECORD = "sync.record"
 WAIT = "sync.wait"
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(Struct, frozen=True):
     """One stream waits for another: recorded after one op, waited for before another."""
 
     behind: Op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from irgraph.anonymise.models import anonymous
 from irgraph.anonymise.renaming import Anonymiser

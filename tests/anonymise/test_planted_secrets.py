@@ -6,12 +6,13 @@ import gzip
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.anonymise.models import anonymous
 from irgraph.anonymise.renaming import Anonymiser
@@ -145,10 +146,10 @@ def everywhere(value: Any, plant: Callable[[str], str], skip: tuple[str, ...] = 
         return type(value)(everywhere(item, plant, skip) for item in value)
     if isinstance(value, dict):
         return {everywhere(k, plant, skip): everywhere(v, plant, skip) for k, v in value.items()}
-    if not is_dataclass(value):
+    if not isinstance(value, Struct):
         return value
-    names = [f.name for f in fields(value) if f.init and f.name not in ("role", "phase")]
-    return replace(value, **{n: everywhere(getattr(value, n), plant, skip) for n in names})  # type: ignore[type-var]
+    names = [name for name in value.__struct_fields__ if name not in ("role", "phase")]
+    return replace(value, **{n: everywhere(getattr(value, n), plant, skip) for n in names})
 
 
 @pytest.mark.parametrize("key", ["", "k"])

@@ -12,9 +12,10 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph

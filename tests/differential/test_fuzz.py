@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from random import Random
 
 import torch
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from irgraph.api import rewrite
 from irgraph.capture.live import capture

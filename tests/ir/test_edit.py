@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, map_tensors
 from irgraph.ir.op import Op

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Declared, Graph, Stream

@@ -10,8 +10,9 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import passes
 from irgraph.ir.graph import Declared, Graph

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.op import Op
 from irgraph.language import load_script, run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import get_type_hints
 
 import pytest
@@ -18,7 +17,7 @@ from irgraph.schedule.accounting import PAPER
 
 def test_keyword_arguments_are_the_fields_of_the_record() -> None:
     assert get_type_hints(PredictFields) == get_type_hints(PredictOptions)
-    assert set(PredictFields.__annotations__) == {entry.name for entry in fields(PredictOptions)}
+    assert set(PredictFields.__annotations__) == set(PredictOptions.__struct_fields__)
 
 
 def test_keyword_arguments_replace_fields_of_an_object() -> None:

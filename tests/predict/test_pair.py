@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
 from irgraph.predict.pair import predict_pair

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import resources
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel, Overheads, Priced

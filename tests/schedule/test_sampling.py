@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist, fmean, pstdev
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op

@@ -6,12 +6,12 @@ The oracle of what is bound is torch's own sequence numbers, which the verbs do 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from irgraph.api import rewrite

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
-
 import pytest
+from msgspec.structs import replace as changed
 
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify

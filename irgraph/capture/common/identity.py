@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from irgraph.capture.common.nodes import Recorded, TraceTensor
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.tensor import tight
@@ -46,8 +48,7 @@ class Handle:
         return (self.buffer, self.offset, self.shape, self.strides, self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(Struct, frozen=True):
     """A tensor as a running program shows it: ``impl`` and ``storage`` are addresses.
 
     Storages are kept alive while they are recorded, so their addresses are not used again.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.capture.common.calls import Call, fill, handles_in, known_schema
 from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE
@@ -25,8 +28,7 @@ MODULES = (MODULE, "module::")
 """Prefixes of annotations that hold the path of a module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Struct, frozen=True):
     """What a call inherits from the ranges around it."""
 
     thread: str = "main"

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from irgraph.capture.common.damage import LARGEST, DamagedError, shown, whole
 from irgraph.ir.dtypes import FROM_CPP, ITEMSIZE
 
@@ -19,8 +21,7 @@ Json: TypeAlias = Any
 """A decoded piece of a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceTensor:
+class TraceTensor(Struct, frozen=True):
     """A tensor as an execution trace describes it; both ids are used again after a free.
 
     Attributes:

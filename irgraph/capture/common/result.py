@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.ir.graph import Graph
@@ -15,8 +16,7 @@ DEFECT = 70
 """Exit code of what is no fault of the user's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(Struct, frozen=True):
     """A captured step and what to know about it.
 
     Attributes:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.sized import with_named_dim

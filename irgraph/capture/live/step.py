@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.capture.common.assemble import Assembler
 from irgraph.capture.common.forest import lost, main_thread, roots
@@ -155,8 +157,7 @@ def _capture(step: Callable[[], object], model: Torch, words: _Words) -> Capture
     return Capture(graph, tuple(notes), differing, tuple(lowering.links))
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
+class _Words(Struct, frozen=True):
     """What is said about a capture: see ``capture``."""
 
     name: str

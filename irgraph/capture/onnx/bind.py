@@ -21,6 +21,8 @@ from functools import cache
 from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from irgraph.capture.onnx.model import Node
 
 Torch: TypeAlias = Any
@@ -43,8 +45,7 @@ class UnsupportedError(Exception):
     """A converter does not take this form of a node; the text says what of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """An input that is a tensor, by its name in the model; or only its element type."""
 
     name: str

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
+from msgspec import Struct
 from onnx import (
     TensorProto,
     external_data_helper,
@@ -32,8 +33,7 @@ SMALL = 4096
 """Elements up to which constants are kept as values, so that shapes can follow from them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One call of an ONNX operator; names of absent inputs and outputs are empty."""
 
     op: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
 import torch
+from msgspec import Struct
 from onnx import TypeProto, defs, helper, numpy_helper, shape_inference
 
 from irgraph.capture.onnx.bind import Torch, UnsupportedError
@@ -22,8 +22,7 @@ _RESULTS: list[Types] = []
 """The types of what the op that is called next gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
+class Stranger(Struct, frozen=True):
     """An op that stands for a node: called with its tensors it gives empty ones of known types."""
 
     call: Callable[..., list[Torch]]

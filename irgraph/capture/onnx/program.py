@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch.autograd.profiler import record_function
 
 from irgraph.capture.common.lowering import MODULE, ORIGIN
@@ -24,8 +25,7 @@ Values = dict[str, Any]
 """Tensors, or lists of them, by their names in the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One call that the program makes: where its results go, and what it stands for."""
 
     call: Callable[[Callable[[str], Torch]], Any]
@@ -241,8 +241,7 @@ class Program:
             self.declared[name] = ("param", self.values[name])
 
 
-@dataclass(frozen=True, slots=True)
-class _Strange:
+class _Strange(Struct, frozen=True):
     """Calls a node that torch has no counterpart of."""
 
     stranger: Stranger

@@ -11,10 +11,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from irgraph.capture.live.target import Target, load_target, user_error
 from irgraph.capture.recording.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
@@ -25,8 +27,7 @@ _BLOCK, _TAIL = 1 << 20, 64
 """Bytes to read at once of a file whose last ones are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(Struct, frozen=True):
     """What was recorded.
 
     Attributes:

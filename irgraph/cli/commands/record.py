@@ -23,7 +23,7 @@ def record(
     json: JsonOption = False,
 ) -> None:
     """Record a step: execution trace, Kineto trace, and median time without the profiler."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from irgraph.capture.recording.record import record as run
 

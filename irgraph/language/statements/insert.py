@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as changed
+
 from irgraph.diagnostics import Diagnostic, near
 from irgraph.ir.edit import names_of
 from irgraph.ir.op import Value
@@ -65,7 +67,7 @@ class Insert(Statement):
                 ops, values = make_ops(self.template.ops, known, match, was, taken)
                 swaps = [(_tensor(values, s.old), _tensor(values, s.new)) for s in self.swaps]
                 origin = f"{frame.caller or 'script'}: insert"
-                made = tuple(replace(op, origin=origin) for op in ops)
+                made = tuple(changed(op, origin=origin) for op in ops)
                 after = anchor.side == "after"
                 at = selected.op(match.ops[-1] if after else match.ops[0])
                 insertion = Insertion(made, at, after, tuple(swaps))

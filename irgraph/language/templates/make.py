@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from msgspec.structs import replace as changed
+
 from irgraph.ir.calls import wrong_call
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.edit import free_name
@@ -46,7 +48,7 @@ def make_ops(
         op = filler.make(replace(new, results=()), graph.schemas)
         types = _types(op, graph, needed=any(_unbound(new, values)))
         _check_written(op, graph)
-        op = replace(op, results=_results(new.results, types, values, taken, new.op))
+        op = changed(op, results=_results(new.results, types, values, taken, new.op))
         if problem := wrong_call(op):
             raise BuildError(f"{op.name} {problem}")
         if alone:
@@ -103,7 +105,7 @@ def _result(
         raise BuildError(f"{name}: its result %{part} is not a single tensor")
     fresh = free_name(part, taken)
     taken.add(fresh)
-    made = replace(inferred, name=fresh, buffer=inferred.buffer or fresh)
+    made = changed(inferred, name=fresh, buffer=inferred.buffer or fresh)
     values[part] = made
     return made
 
@@ -120,7 +122,7 @@ def _check_type(known: Tensor, inferred: Result) -> None:
 
 def _check_written(op: Op, graph: Graph) -> None:
     """Refuse a pointwise op in place whose result torch would not write to its operand."""
-    twin = replace(op, name=op.name.removesuffix("_"), written=frozenset())
+    twin = changed(op, name=op.name.removesuffix("_"), written=frozenset())
     if not op.written or not any(schema.pointwise for schema in schemas_of(twin.name)):
         return
     with suppress(ShapeError, ImportError):

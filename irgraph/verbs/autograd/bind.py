@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.graph import DOUBLE, Graph, remembered
 from irgraph.ir.op import Op, Value
@@ -27,8 +30,7 @@ MOST_TRIES = 12
 """How many sets of inputs that may need a gradient are tried."""
 
 
-@dataclass(frozen=True)
-class Backward:
+class Backward(Struct, frozen=True):
     """The backward of some forward ops in a graph.
 
     Attributes:

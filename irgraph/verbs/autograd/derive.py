@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.diagnostics import IrgraphError
@@ -30,8 +32,7 @@ DIM = "B"
 """What a capture calls its batch dimension."""
 
 
-@dataclass(frozen=True)
-class Derived:
+class Derived(Struct, frozen=True):
     """Forward ops with their backward, as a capture shows them.
 
     Attributes:
@@ -87,8 +88,7 @@ def _alone(tensor: Tensor) -> Tensor:
     return replace(tensor, name="", buffer="", offset=0)
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """A question to torch; ``key`` and what follows the graph tell two apart."""
 
     key: str

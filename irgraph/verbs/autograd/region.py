@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.edit import map_tensors, map_value
@@ -13,8 +15,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(Struct, frozen=True):
     """Forward ops with what goes in and what comes out.
 
     Attributes:

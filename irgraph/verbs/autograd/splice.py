@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.graph import Graph
@@ -29,8 +31,7 @@ Swap = tuple[Tensor, Tensor]
 LEGAL = "its backward was found call by call as autograd makes it, and made anew"
 
 
-@dataclass(frozen=True)
-class Both:
+class Both(Struct, frozen=True):
     """What became of forward ops and their backward.
 
     Attributes:

@@ -6,11 +6,11 @@ import io
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from costmodels.evaluate.boosting import boosted_scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor

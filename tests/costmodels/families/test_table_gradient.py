@@ -90,7 +90,7 @@ def test_the_greatest_of_a_bag_writes_where_it_came_from() -> None:
             tensor("w", 1000, 64), tensor("i", 4096, dtype="i64"), tensor("o", 4096, dtype="i64"),
             out=(4096, 64), mode=mode,
         )  # fmt: skip
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         return total(kernels(replace(op, results=(*op.results, *aside)), machine()))
 

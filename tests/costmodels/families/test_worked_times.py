@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor

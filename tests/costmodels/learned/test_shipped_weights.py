@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec import to_builtins
 
 from costmodels.devices.library import load_device
 from costmodels.families import learned_families
@@ -33,7 +33,7 @@ def test_device_sheets_are_those_of_training(family: str) -> None:
 
 @pytest.mark.parametrize("family", shipped())
 def test_a_family_is_trained_as_its_shipped_weights_were(family: str) -> None:
-    assert asdict(learned_families()[family].settings) == load_shipped(family).made["settings"]
+    assert to_builtins(learned_families()[family].settings) == load_shipped(family).made["settings"]
 
 
 @pytest.mark.data

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from costmodels.learned.weights import load, load_shipped, save, shipped
 from irgraph.diagnostics import IrgraphError

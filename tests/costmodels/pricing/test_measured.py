@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from costmodels.devices.library import load_device, sheet_of_card
 from costmodels.pricing.measured import is_card

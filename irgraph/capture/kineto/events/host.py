@@ -10,6 +10,7 @@ from functools import cache
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.syncs import recorded_syncs
@@ -26,8 +27,7 @@ _LONG, _PROMPT = 1_000_000, 100_000
 """Nanoseconds: a gap between calls this long may hide a wait; it ends this soon after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A runtime call that starts device work or waits for it.
 
     Attributes:
@@ -48,8 +48,7 @@ class Call:
     syncs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """An outermost call of the host, or a mark between calls.
 
     Attributes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.capture.kineto.reading.selection import Marks
 from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
@@ -19,8 +20,7 @@ _LACKING = 0.02
 """Share of a step's launches without device work from which on its figures are not the step's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One training or inference step.
 
     Attributes:

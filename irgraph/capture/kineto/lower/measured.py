@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.source import Source
@@ -32,8 +33,7 @@ IDLE: dict[str, Note] = {"time": Quantity(0.0, "us"), "by": "measured", "kernels
 """Notes of an op that was recorded and launched nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What was measured of one op.
 
     Attributes:
@@ -63,8 +63,7 @@ class Measured:
         return {"time": time, "by": "measured", "kernels": self.kernels}
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """Measurements of a model's ops, by the number in their origin.
 
     Attributes:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from msgspec import Struct
+
 from irgraph.capture.common.source import Source
 from irgraph.capture.kineto.reading.container import BLOCK, blocks
 from irgraph.capture.kineto.reading.decoders import Raw
@@ -33,8 +35,7 @@ _SAMPLE = 8
 """Blocks from which the size of an event is estimated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """What marks steps.
 
     Attributes:
@@ -50,8 +51,7 @@ PROFILER = Marks()
 """The profiler's own marks, or the whole trace where it has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What to read of a trace.
 
     Attributes:
@@ -71,8 +71,7 @@ class Selection:
 EVERYTHING = Selection()
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """The stretch of time that is read, in thousandths of the unit of the file's times."""
 
     start: int

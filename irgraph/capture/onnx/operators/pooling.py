@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from msgspec import Struct
 
 from irgraph.capture.onnx.bind import Convert, Ints, Torch, UnsupportedError
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """What slides over an image; ``before`` and ``behind`` are the padding of each axis."""
 
     kernel: tuple[int, ...]
