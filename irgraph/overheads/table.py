@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,9 @@ this one lacks."""
 DEFAULT = "v100"
 """The table for types of overhead that another table lacks."""
 
+FASTER = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
+"""A host table with the speed of the host beside that of the measured one."""
+
 TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
 """Times of operations, and their names in reports."""
 
@@ -35,18 +39,20 @@ class HostTable:
     Attributes:
         file: the table as its file holds it.
         means: means and standard deviations by category of operations and type of overhead.
+        speed: by how much the host is faster than the measured one.
     """
 
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
+    speed: float = 1.0
     _known: dict[tuple[str, int, str], Overheads] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     @property
     def name(self) -> str:
-        """Name of the table."""
-        return self.file.name
+        """Name of the table, with the speed where it is another one."""
+        return self.file.name if self.speed == 1.0 else f"{self.file.name}@{self.speed:g}x"
 
     @property
     def lacking(self) -> tuple[str, ...]:
@@ -79,11 +85,11 @@ class HostTable:
         nothing = (Stat(0.0), LEVELS[0])
         gap = found.get("whole") or found.get("t5", nothing)
         return Overheads(
-            t1=self.file.t1.mean,
-            t2=found.get("t2", nothing)[0].mean,
-            t3=found.get("t3", nothing)[0].mean,
-            t4={kind: stat.mean for kind, stat in self._launches.items()},
-            t5=gap[0].mean,
+            t1=self.file.t1.mean / self.speed,
+            t2=found.get("t2", nothing)[0].mean / self.speed,
+            t3=found.get("t3", nothing)[0].mean / self.speed,
+            t4={kind: stat.mean / self.speed for kind, stat in self._launches.items()},
+            t5=gap[0].mean / self.speed,
             level=max((level for _, level in found.values()), key=LEVELS.index),
             listed=self._listed(op),
             std=self._relative_std({kind: stat for kind, (stat, _) in found.items()}),
@@ -162,10 +168,15 @@ def list_hosts() -> tuple[str, ...]:
 
 
 def load_host(name_or_path: str) -> HostTable:
-    """Return a shipped table by name, or one from a file.
+    """Return a shipped table by name, or one from a file; ``NAME@2x`` is a host twice as fast.
 
     Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
     """
+    if (faster := FASTER.fullmatch(name_or_path)) is not None:
+        speed = float(faster[2])
+        if not speed > 0:
+            raise fail(f"a host's speed must be above zero: {name_or_path!r}", exit_code=2)
+        return replace(load_host(faster[1]), speed=speed, _known={})
     if name_or_path in list_hosts():
         return _load_shipped(name_or_path)
     path = Path(name_or_path)

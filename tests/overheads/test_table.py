@@ -191,3 +191,22 @@ def test_an_impossible_time_is_refused(time: float, tmp_path: Path) -> None:
     ops = {"aten.linear": {"T2": {"mean": time}}}
     with pytest.raises(IrgraphError, match=r"a time below 0 or above .*: T2 of aten\.linear"):
         load_host(write(tmp_path / "h.json", ops=ops))
+
+
+def test_a_faster_host_takes_less_of_everything() -> None:
+    plain, fast = load_host("v100"), load_host("v100@2x")
+    assert fast.name == "v100@2x"
+    for launches in (0, 1, 2):
+        slow, quick = (host.overheads(Op("aten.linear"), launches) for host in (plain, fast))
+        assert [quick.t1, quick.t2, quick.t3, quick.t5] == [
+            time / 2 for time in (slow.t1, slow.t2, slow.t3, slow.t5)
+        ]
+        assert quick.t4 == {kind: time / 2 for kind, time in slow.t4.items()}
+        assert (quick.std, quick.level) == (slow.std, slow.level)
+
+
+def test_a_host_that_stands_still_is_refused() -> None:
+    with pytest.raises(IrgraphError, match="speed must be above zero: 'v100@0x'"):
+        load_host("v100@0x")
+    with pytest.raises(IrgraphError, match="no host table or file 'v10'"):
+        load_host("v10@2x")
