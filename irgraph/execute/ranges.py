@@ -60,8 +60,7 @@ def integer_rules(graph: Graph) -> dict[str, list[Range | Starts]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """A tensor that holds elements of others, in place where it is a ``whole`` copy of one."""
 
     made: Tensor
