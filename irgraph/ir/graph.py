@@ -220,6 +220,9 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
             and all(map(same_op, self.ops, other.ops))
         )
 
+    def __ne__(self, other: object) -> bool:  # a struct's own would not ask __eq__
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -51,3 +51,9 @@ aten.relu_(%x!) on backward [time = 3us +- 0.5us, by = learned] from "t#1"
     loose = text.replace(" = ", "  =\n   ").replace("{", "{ # a comment\n")
     assert parse(loose) == parse(text)
     assert print_graph(parse(loose)) == text
+
+
+def test_what_was_read_again_is_not_unequal() -> None:
+    text = 'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\n'
+    assert not parse(text) != parse(text)  # noqa: SIM202  (a struct's own would say so)
+    assert parse(text) != parse(text.replace('"m"', '"n"'))
