@@ -23,6 +23,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.verify import OPERANDS
 
 FREE_AUTOGRAD = (
     "AccumulateGrad", "TBackward", "TransposeBackward", "PermuteBackward", "ViewBackward",
@@ -74,7 +75,9 @@ def price(
     profile = software_profile(software)
     peers = peers_of(graph, sheet.card)
     machine = Machine(sheet, profile, mode, pins, learned or {}, lookups, correct, peers)
-    pricer = _Pricer(machine, sparse_values(graph), fbgemm_lookups(graph), measured)
+    pricer = _Pricer(
+        machine, sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
+    )
     for op in graph.ops:
         pricer.visit(op)
     reasons = {id(op): peers.lacks(op) for op in pricer.unknown if is_collective(op)}
@@ -88,12 +91,13 @@ class _Pricer:
 
     def __init__(
         self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
-        measured: bool,
+        measured: bool, loose: bool,
     ) -> None:  # fmt: skip
         self.machine = machine
         self.sparse = sparse
         self.lookups = lookups
         self.measured = measured
+        self.loose = loose
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
@@ -137,6 +141,8 @@ class _Pricer:
             return None
         if _on_host(op):
             return ()
+        if self.loose and _lacks_results(op):
+            return None
         op = self._opened(op)
         key = (_signature(op), self.machine.indices.key(op))
         if key not in self._seen:
@@ -158,6 +164,11 @@ def _on_host(op: Op) -> bool:
     """Return whether all tensors of an op are on the host, so that no device works."""
     devices = {t.device for t in (*op.inputs, *op.outputs)}
     return devices == {"cpu"}
+
+
+def _lacks_results(op: Op) -> bool:
+    """Return whether a trace does not say what an op that copies returns: nothing prices it."""
+    return not op.results and op.base in ("clone", "_to_copy", "contiguous") and not op.body
 
 
 def _launches_nothing(op: Op) -> bool:

@@ -103,8 +103,8 @@ def wrong_shape(op: Op) -> str:
         return _foreach(op)
     if first is not None:
         wanted = _product(op, first)
-    elif _is_pointwise(op.name) and all(isinstance(r, Tensor) for r in op.results):
-        wanted = _broadcast([tensor.shape for tensor in op.inputs])
+    elif is_pointwise(op.name) and all(isinstance(r, Tensor) for r in op.results):
+        wanted = broadcast([tensor.shape for tensor in op.inputs])
     else:
         return ""
     if isinstance(wanted, str):
@@ -124,7 +124,7 @@ def _foreach(op: Op) -> str:
             return f"takes a single number for all, not %{given.name}, {_text(given.shape)}"
     for row in zip(*lists, strict=False):
         shapes = [tensor.shape for tensor in row if isinstance(tensor, Tensor)]
-        wanted = _broadcast(shapes)
+        wanted = broadcast(shapes)
         if isinstance(wanted, str):
             return wanted
         if op.written and wanted != shapes[0]:
@@ -133,12 +133,13 @@ def _foreach(op: Op) -> str:
 
 
 @cache
-def _is_pointwise(name: str) -> bool:
+def is_pointwise(name: str) -> bool:
+    """Return whether torch says that every form of an op works element by element."""
     schemas = schemas_of(name)
     return bool(schemas) and all(schema.pointwise for schema in _plain(schemas))
 
 
-def _broadcast(shapes: list[Shape]) -> Shape | str | None:
+def broadcast(shapes: list[Shape]) -> Shape | str | None:
     """Return the shape to which some shapes broadcast, or why they do not."""
     if not shapes:
         return None
@@ -183,7 +184,7 @@ def _clash(op: Op) -> str:
         pairs = zip(tensor.shape, tensor.strides or (), strict=False)
         if any(step == 0 and size > 1 for size, step in pairs):
             return f"writes %{tensor.name}, several elements of which are the same bytes"
-        for other in op.inputs if _is_pointwise(op.name) else ():
+        for other in op.inputs if is_pointwise(op.name) else ():
             if _in_part(tensor, other):
                 return (
                     f"writes %{tensor.name}, which shares some bytes with its operand %{other.name}"

@@ -99,6 +99,9 @@ BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64"}
 
 UNDEFINED = "nullptr"
 
+UNSAID = "unsaid"
+"""Stands for the device of a tensor in traces that do not record it."""
+
 LOST = -1
 """Stands for the id of a caller that was not recorded."""
 
@@ -177,13 +180,13 @@ def _tensor(
 ) -> TraceTensor | None:
     if dtype.startswith(UNDEFINED):
         return None
-    if not isinstance(value, list) or len(value) < 6:
-        raise DamagedError(f"a tensor is {shown(value)}, not a list of six")
+    if not isinstance(value, list) or len(value) < 5:
+        raise DamagedError(f"a tensor is {shown(value)}, not a list of five or six")
     identity, storage, offset, numel, itemsize = (
         whole(item, f"tensor's {word}", 0)
         for item, word in zip(value, ("id", "storage", "offset", "size", "itemsize"), strict=False)
     )
-    device = value[5]
+    device = value[5] if len(value) > 5 else UNSAID
     if not isinstance(device, str) or not DEVICE.fullmatch(device):
         raise DamagedError(f"its tensor's device is {shown(device)}")
     known = FROM_CPP.get(dtype) or BY_SIZE.get(itemsize, "u8")

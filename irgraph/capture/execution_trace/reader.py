@@ -14,10 +14,11 @@ from irgraph.capture.common.damage import DamagedError, as_utf8, quoted, shown, 
 from irgraph.capture.common.forest import attach, too_deep
 from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
 from irgraph.capture.common.source import Source, no_trace
+from irgraph.capture.execution_trace.placement import placed
 from irgraph.diagnostics import IrgraphError, Place, fail, place_at
 from irgraph.files import unpack
 
-KNOWN_SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
+KNOWN_SCHEMAS = ("1.0.0", "1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
 """Schema versions that were seen; others are read the same way, with a warning."""
 
 
@@ -121,6 +122,9 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     deep = too_deep(nodes)
     if deep is not None:
         raise _error(deep, "too many calls lie around it", source)
+    inferred = placed(nodes)
+    if inferred:
+        repairs["tensors are recorded without their device: it follows from the calls"] += inferred
     counted = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
     warnings = [*_warnings(file), *repaired, *names, *counted]
     return Trace(source, file.schema, nodes, warnings, file.pid)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from irgraph.capture.common.assemble import Assembler
-from irgraph.capture.common.calls import Call, Item
+from irgraph.capture.common.calls import Call, Item, handles_in
 from irgraph.capture.common.forest import EVALUATE
 from irgraph.capture.common.identity import Handle
 from irgraph.capture.common.lowering import autograd_name, label
@@ -34,6 +34,7 @@ from irgraph.capture.kineto.lower.measured import (
 from irgraph.capture.kineto.reading.ingest import read_kineto
 from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
 from irgraph.diagnostics import Place, fail
+from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.graph import Device, Graph
 from irgraph.ir.schema import schemas_of
@@ -154,6 +155,10 @@ def _roots(tree: Tree, step: Step) -> list[int]:
     return [r for r in rows if r in held and not held.intersection(ancestors(tree, r))]
 
 
+COPIES = frozenset(("clone", "_to_copy", "contiguous", "empty_like", "zeros_like", "ones_like"))
+"""Ops that are not pointwise whose result has the shape of their operand."""
+
+
 @dataclass(slots=True)
 class _Lowering:
     """A tree of events on its way to calls; ``rows`` are the events of calls by their origin."""
@@ -211,9 +216,26 @@ class _Lowering:
         call.body = self.calls(inside) if composite or not schemas else []
         call.operands = self._operands(row)
         if not call.body:
+            call.results = self._results(call)
             call.written = [h for h in call.operands if isinstance(h, Handle)]
             call.written += [h for part in call.operands if isinstance(part, tuple) for h in part]
         return call
+
+    def _results(self, call: Call) -> list[Item]:
+        """Return what a pointwise op or a copy returns, which follows from its operands alone.
+
+        Results of others follow from arguments that a Kineto trace does not record. In-place ops
+        return what they wrote.
+        """
+        base = call.name.rpartition(".")[2]
+        known = base in COPIES or is_pointwise(call.name)
+        tensors = list(handles_in(call.operands))
+        shape = broadcast([tensor.shape for tensor in tensors])
+        if not known or not tensors or base.endswith("_") or not isinstance(shape, tuple):
+            return []
+        self.counts["results of pointwise ops and copies, taken to be of their operand's type"] += 1
+        buffer = len(self.rows) + 1  # one for each: operands share the first
+        return [Handle(tensors[0].dtype, shape, None, buffer, 0, self.device)]
 
     def _start(self, row: int, name: str) -> Call:
         tree = self.tree

@@ -183,3 +183,28 @@ def test_published_traces_keep_all_device_time(data_dir: Path, name: str) -> Non
     assert sum(times) == pytest.approx(measured, rel=0.001)
     priced = sum(kernel.time for kernel in predict(graph).kernels() if kernel.by == "measured")
     assert priced + label_time(graph) == pytest.approx(measured, rel=0.001)
+
+
+def renamed(old: str, new: str) -> Callable[[list[Event]], None]:
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if event["name"] == old:
+                event["name"] = new
+
+    return change
+
+
+def test_results_of_pointwise_ops_and_copies_follow_from_their_operands(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> None:
+        renamed("aten::relu", "aten::clone")(found)
+        renamed("aten::add_", "aten::mul")(found)
+        for event in found:
+            if event["name"] == "aten::mul":
+                event["args"]["Input Dims"] = [[8, 16], [1]]
+
+    captured = lower_kineto(write(tmp_path, change))
+    copied, multiplied = (op for op in captured.graph.ops if op.name in ("aten.clone", "aten.mul"))
+    assert [t.shape for t in multiplied.outputs] == [(8, 16)]
+    assert copied.outputs == ()  # its operands are two matrices, which do not broadcast
+    assert any("of their operand's type" in note for note in captured.notes)
+    assert "aten.clone" in [op.name for op in predict(captured.graph).priced.unknown]
