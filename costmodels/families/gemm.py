@@ -12,7 +12,7 @@ from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.families.concat import cat
 from costmodels.formulas.elements import broadcast_copy
-from costmodels.formulas.machine import Machine, Rule, members
+from costmodels.formulas.machine import SMALL, Machine, Rule, members
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
 from costmodels.learnable.family import LearnedFamily, Query
@@ -133,6 +133,26 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (*copies, *product_kernels(product, machine))
 
 
+ROUNDING = 3
+"""Bytes for each element of an activation in bf16 that is rounded to fp8: read and written."""
+
+
+def _scaled(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a product in fp8 of factors that are rounded already.
+
+    Learned times include the rounding of the first factor, a kernel of its own; it is taken off.
+    """
+    pair = _two(op, 0, 2)
+    if pair is None:
+        return None
+    (kernel, *others) = product_kernels(_product(*pair), machine)
+    if kernel.by == "learned":
+        rounding = min(machine.stream(ROUNDING * pair[0].numel) + SMALL, kernel.time / 2)
+        spread = kernel.spread + rounding / 2
+        kernel = replace(kernel, time=kernel.time - rounding, spread=spread)
+    return (kernel, *others)
+
+
 def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price products of groups of rows, columns or depth, taken to be of one size.
 
@@ -206,6 +226,7 @@ RULES: dict[str, Rule] = {
     "aten.linear": _linear,
     "aten.matmul": _matmul,
     "aten._grouped_mm": _grouped,
+    "aten._scaled_mm": _scaled,
     "aten.mv": _mv,
     "aten.addmv": _mv,
     "irgraph.addmm_relu": _addmm,

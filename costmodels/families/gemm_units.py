@@ -55,13 +55,13 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     columns += [log2(tiles.parts), np.clip(log2(tiles.rival / tiles.time), 0, 3), settling(k / 512)]
     columns += [log2(weights / nbytes), log2(results / nbytes)]
     columns += [(op == number).astype(np.float32) for number in range(len(OPS))]
-    columns += [(device.core == number).astype(np.float32) for number in range(1, KINDS)]
     personal = [*tiles.menu, log2(tiles.rows), log2(tiles.columns), log2(batch)]
     for side in (m, n, k):
         personal += [np.clip(log2(side), 0, 16), settling(side / 1024)]
         personal += multiples(side, 8, 16, 64, 128, 256)
     personal += [(m <= rows).astype(np.float32) for rows in (1, 2, 4, 8, 16, 32, 64, 128)]
     personal += [log2(peak / device.bandwidth) - 8, log2(device.sms / 100), log2(device.l2 / 2**26)]
+    personal += [(device.core == number).astype(np.float32) for number in range(1, KINDS)]
     return Inputs(base, columns, personal, log2(2 * batch * m * n * k), device.known)
 
 

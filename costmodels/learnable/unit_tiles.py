@@ -26,7 +26,7 @@ DEPTH = np.float32(64)
 """Depth of the slices in which a block reads its factors: 128 bytes of 16-bit values."""
 ROUND, SPLIT = np.float32(0.7), np.float32(1)
 """Microseconds to start and drain a round of tiles, and to add up a split sum."""
-LEAST_DEPTH, MOST_PARTS = np.float32(256), np.float32(16)
+LEAST_DEPTH, MOST_PARTS = np.float32(256), np.float32(64)
 """Least depth of a part of a split sum, and the largest number of parts."""
 
 

@@ -85,7 +85,7 @@ def test_each_part_of_each_card_is_scored(data_dir: Path) -> None:
         for part in ("point", "group"):
             figures = cells.get((family, op, card, part))
             assert figures is None or figures["MAPE"] <= most, (op, card, part)
-    for card, most in ((H100, 12), (B200, 15), (A100, 22)):
+    for card, most in ((H100, 12), (B200, 15), (A100, 20)):
         assert cells["gemm_units", "sweep", card, LEFT_OUT]["MAPE"] <= most
     assert all(f["MAPE"] <= 15 for (family, *_), f in cells.items() if family == "collective")
 

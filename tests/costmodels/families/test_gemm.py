@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -174,3 +175,18 @@ def test_a_trained_model_is_asked_first_and_named() -> None:
     assert asked["n"] == 16 and asked["k"] == 8 and asked["layout"] == "tn"
     (fallback,) = product_kernels(Product(1, 65, 16, 8, "f32", "tn"), on)
     assert fallback.by == "heuristic"
+
+
+def test_a_product_in_fp8_does_not_pay_for_rounding_that_was_done_before() -> None:
+    base = machine("h100")
+    learned = Machine(base.sheet, base.software, learned=predictors(base.sheet, NEW))
+    x, w = (tensor(name, 4096, 4096, dtype="f8e4m3") for name in "xw")
+    scale = tensor("s")
+    op = call("aten._scaled_mm", x, replace(w, strides=(1, 4096)), scale, scale, out=(4096, 4096))
+    (kernel,) = kernels(op, learned)
+    (whole,) = product_kernels(Product(1, 4096, 4096, 4096, "f8e4m3", "tn"), learned)
+    assert kernel.by == whole.by == "learned"
+    rounding = 3 * 4096**2 / base.sheet.bandwidth / 1e3 + 2.7
+    assert whole.time - kernel.time == pytest.approx(rounding)
+    assert 700 < 2 * 4096**3 / kernel.time / 1e6 < 1979  # TFLOP/s, below the peak
+    assert kernels(op, base)[0].by == "heuristic"
