@@ -33,7 +33,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Models": ("load", "read_graph", "parse", "print_graph", "save", "verified", "with_dims",
                "peak_memory", "Graph", "Op", "Tensor", "Declared", "Device", "Stream",
                "Quantity", "Memory"),
-    "Capturing and lowering": ("capture", "capture_file", "lower", "Capture"),
+    "Capturing and lowering": (
+        "capture", "capture_file", "capturing", "lower", "Capture", "Capturing",
+    ),
     "Rewriting": ("rewrite", "run_script", "passes", "load_pass", "load_script", "space", "check",
                   "Outcome", "Applied", "Stage", "Report", "Entry", "Watcher", "Pass", "Parameter",
                   "Script", "Call", "Space", "Instance", "Comparison", "Compared",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from irgraph.backend import DeviceFacts
     from irgraph.capture.common.result import Capture
-    from irgraph.capture.live import capture, capture_file
+    from irgraph.capture.live import Capturing, capture, capture_file, capturing
     from irgraph.capture.lower import lower_file as lower
     from irgraph.diagnostics import Diagnostic, IrgraphError, Place
     from irgraph.execute import Compared, Comparison, Coverage
@@ -72,6 +72,7 @@ __all__ = [
     "Applied",
     "Call",
     "Capture",
+    "Capturing",
     "Change",
     "Compared",
     "Comparison",
@@ -117,6 +118,7 @@ __all__ = [
     "analyze_traces",
     "capture",
     "capture_file",
+    "capturing",
     "check",
     "device",
     "devices",
@@ -155,7 +157,7 @@ _HOMES = {
     "irgraph.backend": ("DeviceFacts",),
     "irgraph.capture.common.result": ("Capture",),
     "irgraph.capture.lower": ("lower=lower_file",),
-    "irgraph.capture.live": ("capture", "capture_file"),
+    "irgraph.capture.live": ("Capturing", "capture", "capture_file", "capturing"),
     "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "Place"),
     "irgraph.execute": ("Compared", "Comparison", "Coverage", "check=compare"),
     "irgraph.ir.cost": ("Kernel", "Priced"),

@@ -48,8 +48,8 @@ def test_every_field_is_on_the_page(found: type) -> None:
 
 
 UNNAMED = {
-    "Any", "Callable", "Exception", "ForwardRef", "Iterator", "Mapping", "None", "Path", "Sequence",
-    "Unpack",
+    "Any", "Callable", "Exception", "ForwardRef", "Iterable", "Iterator", "Mapping", "None",
+    "Path", "Sequence", "Unpack",
     "Floats", "Ints", "Intervals", "Note", "Result", "Torch", "Value",  # names of plain types
     "Expression", "Node", "Statement",  # parts of scripts, which are read from text
     "Host", "HostFile", "Overheads", "Stat",  # parts of host tables, which are read from files

@@ -186,8 +186,11 @@ def values_of(graph: Graph, step: Any) -> tuple[dict[str, torch.Tensor], dict[st
     state, owners = state_of(step.optimizer), {}
     data = list(step.inputs.values())
     found = {}
+    held = Counter(declared.tensor.buffer for declared in graph.tensors)
     for declared in graph.tensors:
         tensor = declared.tensor
+        if held[tensor.buffer] > 1:
+            continue  # buckets of gradients, which the step fills
         if declared.label in labelled:
             value = owners[tensor.name] = labelled[declared.label]
         elif declared.role == "state" and any(fits(tensor, v) for v, _ in state):

@@ -8,12 +8,19 @@ from typing import Any
 
 import tests.zoo.stubs  # noqa: F401  (before torchvision, and timm, which needs it)
 
-SOURCES = ("torchvision_models", "timm_models", "transformers_models", "user_steps")
+SOURCES = (
+    "torchvision_models",
+    "timm_models",
+    "transformers_models",
+    "user_steps",
+    "whole_programs",
+)
 
 NAMES: Mapping[str, str] = {
     "timm": "timm_models",
     "hf": "transformers_models",
     "user": "user_steps",
+    "program": "whole_programs",
 }
 """From what a name begins with to the module that has it; torchvision's begin with themselves."""
 

@@ -228,37 +228,6 @@ class Scaled(Step):
         return loss.detach()
 
 
-class OnCuda(Step):
-    """Names cuda, copies on a stream of its own, and waits for the device."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        if self.device != "cpu":
-            self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-            self.model.cuda()
-            self.side = torch.cuda.Stream()
-
-    def copied(self) -> dict[str, torch.Tensor]:
-        if self.device == "cpu":
-            return dict(self.inputs)
-        with torch.cuda.stream(self.side):
-            copies = {k: v.cuda(non_blocking=True) for k, v in self.inputs.items()}
-        torch.cuda.current_stream().wait_stream(self.side)
-        return copies
-
-    def __call__(self) -> torch.Tensor:
-        self.optimizer.zero_grad()
-        weights = torch.tensor([1.0, 2.0, 0.5, 1.0, 1.0], device=self.device)
-        data = self.copied()
-        scores = self.model(data["images"])
-        loss = functional.cross_entropy(scores, data["target"], weight=weights) * torch.tensor(2.0)
-        loss.backward()
-        self.optimizer.step()
-        if self.device != "cpu":
-            torch.cuda.synchronize()
-        return loss.detach()
-
-
 @dataclass(frozen=True)
 class Own:
     """A program with a step of its own kind."""
@@ -289,5 +258,4 @@ PROGRAMS: Mapping[str, Program | Own] = {
     "user/averaged": Own(PICTURES, Averaged),
     "user/loader": Own(PICTURES, Loaded),
     "user/mixed-precision": Own(PICTURES, Scaled),
-    "user/cuda": Own(PICTURES, OnCuda),
 }

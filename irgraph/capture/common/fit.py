@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from msgspec.structs import replace
 
@@ -133,6 +134,14 @@ class _Merge:
     def strides(self, parts: Sequence[Item]) -> tuple[int, ...]:
         return tuple(map(self.number, zip(*parts, strict=True)))
 
+    def share(self, parts: Sequence[int]) -> str:
+        """Say what a number is that no ``a*B+c`` gives."""
+        share = Fraction(parts[0], self.sizes[0])
+        if all(share * size == part for size, part in zip(self.sizes, parts, strict=True)):
+            name = f"{self.name}*{share.numerator}" if share.numerator > 1 else self.name
+            return f"is {name}/{share.denominator}, no whole multiple of the batch size: kept"
+        return "is not linear in the batch size"
+
     def number(self, parts: Sequence[int]) -> int:
         """Return one number seen at every batch size: plain, or ``a*B+c`` where that fits all."""
         first = parts[0]
@@ -142,7 +151,7 @@ class _Merge:
         constant = first - slope * self.sizes[0]
         pairs = zip(self.sizes, parts, strict=True)
         if rest or any(slope * size + constant != part for size, part in pairs):
-            self.odd.add(f"{self._where}: {first} is not linear in the batch size")
+            self.odd.add(f"{self._where}: {first} {self.share(parts)}")
             return first
         self.seen = True
         terms = (((self.name,), slope), ((), constant))

@@ -12,7 +12,7 @@ from irgraph.capture.common.calls import Call, fill, handles_in, known_schema
 from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE
 from irgraph.capture.common.nodes import Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import Record, Resolver, set_results, tensors_in
-from irgraph.capture.common.streams import MARK, Streams
+from irgraph.capture.common.streams import GRAPH, MARK, Streams
 from irgraph.ir.graph import DOUBLE
 from irgraph.ir.op import is_call_name
 from irgraph.ir.schema import Schema
@@ -88,6 +88,10 @@ class Lowering:
             return self.calls(node.children, replace(around, origin=node.name[len(ORIGIN) :]))
         if node.name.startswith(MARK):
             return self.streams.calls(node.name[len(MARK) :], self._start(node, "", around))
+        if node.name.startswith(GRAPH):
+            launch = self._start(node, "cuda.graph_launch", around)
+            launch.body = self.calls(node.children, around)
+            return [launch]
         around = self._on_thread(node, around)
         found = known_schema(node.schema) if node.schema else None
         if found is None:

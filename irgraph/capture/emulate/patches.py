@@ -11,6 +11,7 @@ from unittest import mock
 from irgraph.capture.emulate.autocast import autocast_on_meta
 from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.fused_attention import fused_on_meta
+from irgraph.capture.emulate.processes import processes_on_meta
 
 Torch: TypeAlias = Any
 """An object of torch's: a tensor or what a call takes and gives."""
@@ -51,6 +52,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
             stack.enter_context(_same_parameters())
             stack.enter_context(_sparse_constructor())
             stack.enter_context(cuda_on_meta(stand_in.notes))
+            stack.enter_context(processes_on_meta(stand_in.notes))
         yield stand_in
 
 

@@ -12,21 +12,10 @@ from itertools import count
 from typing import Any, TypeAlias
 
 from irgraph.capture.common.streams import MARK
+from irgraph.capture.emulate.cuda_graphs import StandInGraph, graph_of, refuse
 
 Torch: TypeAlias = Any
 """An object of torch's."""
-
-NO_GRAPHS = (
-    "CUDA graphs are not captured: capture the step without the graph, and model its launch by "
-    "hand (cuda.graph_launch around the ops of model.ir)"
-)
-
-
-class GraphError(NotImplementedError):
-    """The step makes or replays a CUDA graph."""
-
-    def __init__(self) -> None:
-        super().__init__(NO_GRAPHS)
 
 
 def mark(*words: object) -> None:
@@ -127,8 +116,8 @@ class StandInStreams:
         cuda = {
             **common, "default_stream": lambda *_: self.default, "stream": self.on_stream,
             "StreamContext": self.on_stream, "Stream": self.stream_class,
-            "Event": self.event_class, "CUDAGraph": _refuse, "graph": _refuse,
-            "make_graphed_callables": _refuse, "graph_pool_handle": _refuse,
+            "Event": self.event_class, "CUDAGraph": StandInGraph, "graph": graph_of,
+            "make_graphed_callables": refuse, "graph_pool_handle": lambda: (0, 0),
         }  # fmt: skip
         found = {(torch.cuda, name): value for name, value in cuda.items()}
         found |= {(torch.accelerator, name): value for name, value in common.items()}
@@ -136,7 +125,3 @@ class StandInStreams:
             (torch, "Stream"): self.stream_class,
             (torch, "Event"): self.event_class,
         }
-
-
-def _refuse(*_: object, **__: object) -> None:
-    raise GraphError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ DEPTH = 3
 """How many objects deep to look: a step's closure, an object in it, a list that this one has."""
 
 
-def model_of(step: Callable[[], object]) -> Torch:
+def model_of(step: object) -> Torch:
     """Return the module whose names a step's parameters get, or ``None``.
 
     That is ``step.model`` if it is a module; else the outermost modules among what the step's
@@ -66,7 +66,7 @@ def uncompiled(module: Torch) -> Torch:
     return getattr(module, "_orig_mod", module)
 
 
-def program_forms(step: Callable[[], object], model: object) -> tuple[str, ...]:
+def program_forms(step: object, model: object) -> tuple[str, ...]:
     """Return one line for each part of a program that an accelerator would run in another form."""
     lines = []
     compiled = compiled_parts(step, model)
@@ -79,7 +79,7 @@ def program_forms(step: Callable[[], object], model: object) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def compiled_parts(step: Callable[[], object], model: Torch) -> list[str]:
+def compiled_parts(step: object, model: Torch) -> list[str]:
     """Return the names of compiled modules and functions that a step reaches."""
     reached = list(_reachable("", step, DEPTH, set()))
     if model is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from irgraph.capture.common.nodes import LOST, Node, saved_copies
+from irgraph.capture.common.nodes import LOST, Node, TraceTensor, saved_copies
+from irgraph.capture.common.resolve import tensors_in
 from irgraph.capture.live.recorder import MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"
@@ -42,6 +43,24 @@ def _owner(mark: Node, by_id: Mapping[int, Node], record: CallRecord) -> Node | 
     return above if above is not None and above.name == record.name else None
 
 
+def opened(nodes: Sequence[Node], records: Mapping[int, CallRecord]) -> list[Node]:
+    """Return nodes with the calls on tensors that wrap others replaced by what those called.
+
+    A nested tensor has no memory of its own: what is computed are calls on what it holds.
+    """
+    found = []
+    for node in nodes:
+        node.children = opened(node.children, records)
+        hollow = node.schema and node.id not in records and _has_hollow(node)
+        found += node.children if hollow else [node]
+    return found
+
+
+def _has_hollow(node: Node) -> bool:
+    tensors = tensors_in([*node.inputs, *node.outputs])
+    return any(isinstance(tensor, TraceTensor) and not tensor.storage for tensor in tensors)
+
+
 def unmarked(nodes: Sequence[Node]) -> list[Node]:
     """Return nodes with the marks taken away that the mode leaves at every level.
 
@@ -69,17 +88,17 @@ LOADER = "enumerate(DataLoader)"
 """What the labels of a loader's fetches begin with."""
 
 
-def without_loading(nodes: Sequence[Node]) -> list[str]:
+def without_loading(nodes: list[Node]) -> list[str]:
     """Take away what loaders call to make a batch; return a sentence if there was anything.
 
     It differs by batch size, and is the work of other processes where a loader has workers.
     """
-    count = 0
-    for node in nodes:
-        if node.name.startswith(LOADER):
-            count += len(node.children)
-            node.children = []
-        else:
-            without_loading(node.children)
+    count = _unloaded(nodes)
     note = "the loader makes batches beside the step, as one with workers does: left out"
     return [f"{note} ({count} calls)"] if count else []
+
+
+def _unloaded(nodes: list[Node]) -> int:
+    loading = [node for node in nodes if node.name.startswith(LOADER)]
+    nodes[:] = [node for node in nodes if not node.name.startswith(LOADER)]
+    return sum(len(node.children) for node in loading) + sum(_unloaded(n.children) for n in nodes)

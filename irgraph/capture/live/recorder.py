@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from irgraph.capture.common.identity import Exact
 from irgraph.capture.common.lowering import MODULE
 from irgraph.capture.common.nodes import BY_SIZE
+from irgraph.capture.emulate.cuda_graphs import made_before
 from irgraph.capture.emulate.fallbacks import Torch, on_device, run
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.live.literals import literal_values
@@ -55,6 +57,7 @@ class Recording:
         repaired: calls that the device cannot run and that got a made-up result.
         copies: of each copy from the host to the device, whether its memory is pinned and
             whether the host asked not to wait.
+        wrapping: whether it met tensors that wrap others.
         literals: tensors that the program wrote down, with their elements.
         returned: the tensors that the step returned.
         kept: tensors in other objects that its caller can see.
@@ -64,6 +67,7 @@ class Recording:
     alive: dict[int, Any] = field(default_factory=dict)
     repaired: list[str] = field(default_factory=list)
     copies: list[tuple[bool, bool]] = field(default_factory=list)
+    wrapping: bool = False
     literals: list[tuple[Exact, tuple[Any, ...] | None]] = field(default_factory=list)
     returned: list[Exact] = field(default_factory=list)
     kept: list[Exact] = field(default_factory=list)
@@ -81,6 +85,8 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    import_module("torch.utils.flop_counter")  # nested attention names it under any mode
+
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         """Records each call that reaches the device."""
 
@@ -89,6 +95,10 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
         ) -> Torch:
             kwargs = kwargs or {}
             refuse_old_vmap()
+            if any(map(_wraps, types)):
+                if recording is not None:
+                    recording.wrapping = True
+                return NotImplemented  # its own calls, on what it wraps, come here one by one
             if _is_composite(func):
                 return _decomposed(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
@@ -96,6 +106,13 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
             return _record(recording, hints, known, func, args, kwargs)
 
     return Watch()
+
+
+def _wraps(kind: Torch) -> bool:
+    """Return whether tensors of a type hold others, as nested ones do."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass_type
+
+    return bool(is_traceable_wrapper_subclass_type(kind))
 
 
 def _is_composite(func: Torch) -> bool:
@@ -131,8 +148,10 @@ def _record(
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
         result = run(func, args, kwargs, recording.repaired, known)
+    before = made_before.get()
+    made = before[1] if before is not None and before[0] is func else result
     many = len(func._schema.returns) != 1
-    results = list(result or ()) if many else [result]
+    results = list(made or ()) if many else [made]
     call.outputs = _describe(results, recording, hints)
     if call.name == "aten::lift_fresh":
         recording.literals.append((inputs[0], literal_values(args[0])))

@@ -6,7 +6,7 @@ what the step made just as a returned value does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 
 from irgraph.capture.emulate.fallbacks import Torch
@@ -24,7 +24,7 @@ def returned_tensors(made: object) -> list[Torch]:
     return list(_tensors(made, DEEPEST, set(), alone=True))
 
 
-def kept_tensors(step: Callable[[], object], model: Torch) -> list[Torch]:
+def kept_tensors(step: object, model: Torch) -> list[Torch]:
     """Return the tensors that a step's closure, its object and its model's attributes hold."""
     seen: set[int] = set()
     found = list(_tensors(step, DEPTH, seen))

@@ -30,6 +30,8 @@ HINTS: Mapping[str, str] = {
     "Torch not compiled with CUDA": _NO_CUDA,
     "NVIDIA driver": _NO_CUDA,
     "attribute '_cuda_": _NO_CUDA,
+    "NestedTensorImpl": "attention over jagged tensors needs a real device: pad them, with a mask",
+    "FlexAttention is only": "write it as scaled_dot_product_attention with a mask, which is fused",
     "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
     "register_meta function": _NO_SIZE,
     "with Meta tensors": _NO_SIZE,
@@ -139,13 +141,18 @@ def _load(path: str) -> ModuleType:
 def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
     """Return an error about what the user's code raised, at its line in the user's file."""
     message = f"{doing}: {type(error).__name__}: {_first_line(error)}"
-    hint = next((hint for words, hint in HINTS.items() if words in str(error)), "")
+    hint = hint_of(error)
     where = Path(path).resolve() if path else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if where is not None and Path(frame.filename).resolve() == where:
             place = Place(path, _text(path), frame.lineno or 0, 1, 200)
             return fail(message, place, hint=hint)
     return fail(message, Place(path) if path else None, hint=hint)
+
+
+def hint_of(error: BaseException) -> str:
+    """Return what to do about an error of torch's, ``""`` where that is not known."""
+    return next((hint for words, hint in HINTS.items() if words in str(error)), "")
 
 
 def _first_line(error: BaseException) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from irgraph.execute import Comparison
+    from irgraph.ir.graph import Graph
 
 PANEL = "transform"
 
@@ -32,6 +33,14 @@ SizesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; else at 8, 5 and 3)."
+    ),
+]
+ProgramOption = Annotated[
+    str | None,
+    typer.Option(
+        "--program",
+        metavar="FILE.py:NAME",
+        help="Capture this anew at AFTER's batch size, and compare BEFORE at that size with it.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial values of both.")]
@@ -59,14 +68,17 @@ def check(
     every: Annotated[
         bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")
     ] = False,
+    program: ProgramOption = None,
     json: JsonOption = False,
 ) -> None:
     """Run two models with torch on the same values; compare every tensor that leaves the step."""
     from irgraph.execute import compare
 
+    first, second = read_model(before), read_model(after)
+    differs = beside(first, second, program) if program else ""
     result = compare(
-        read_model(before),
-        read_model(after),
+        first,
+        second,
         seed=seed,
         dims=sizes(dim),
         rows=rows,
@@ -75,13 +87,23 @@ def check(
         draws=draws,
     )
     if json:
-        write_json(as_json(result))
+        write_json(as_json(result) | ({"program": differs or "same"} if program else {}))
     else:
         typer.echo(visible(str(result)))
+        if program:
+            told = differs or "as the program captured anew, call by call"
+            typer.echo(visible(f"{first.name} at B = {second.dims.get('B')}: {told}"))
         if every or not all(one.same for one in result.compared):
             console().print(table(result, every=every))
-    if not result.same:
+    if not result.same or differs:
         raise typer.Exit(1)
+
+
+def beside(before: Graph, after: Graph, program: str) -> str:
+    """Return how the first model, at the second one's batch size, differs from its program."""
+    from irgraph.capture.live.fresh import beside_program
+
+    return beside_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
 
 
 def sizes(given: list[str] | None) -> dict[str, int]:

@@ -177,6 +177,48 @@ return z
     assert [stream for name, stream in syncs if name != "sync.device"][::2] == ["stream1"] * 2
 
 
+GRAPH = """
+import torch
+
+def train(batch, device):
+    model = torch.nn.Linear(32, 32).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held, x = torch.zeros(batch, 32, device="cuda"), torch.rand(batch, 32)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        model(held).sum().backward()
+    optimizer.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = model(held).sum()
+        loss.backward()
+        optimizer.step()
+
+    def step():
+        held.copy_(x)
+        graph.replay()
+        return loss.item()
+
+    return step
+"""
+
+
+def test_a_replayed_graph_is_one_launch(tmp_path: Path) -> None:
+    graph = taken(tmp_path, GRAPH).graph
+    (launch,) = named(graph, "cuda.graph_launch")
+    names = [op.base for op in launch.body if op.base not in ("t", "view", "detach", "expand")]
+    assert names == ["addmm", "sum", "ones_like", "mm", "sum", "_foreach_add_"]
+    (total,) = (op for op in launch.body if op.base == "sum" and not op.attributes)
+    assert named(graph, "aten._local_scalar_dense")[0].operands == total.results
+    assert graph.dims == {"B": 16}
+    assert compare(graph, graph).same
+
+
+def test_graphed_callables_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(IrgraphError, match="takes autograd apart"):
+        taken(tmp_path, "torch.cuda.make_graphed_callables(model, (x,))")
+
+
 def test_recomputed_regions_name_cuda_too(tmp_path: Path) -> None:
     for way in ("True", "False"):
         graph = taken(

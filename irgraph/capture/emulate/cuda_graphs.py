@@ -1,0 +1,114 @@
+"""CUDA graphs of a program: what runs while one is captured runs again at each replay."""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from itertools import count
+from typing import Any, TypeAlias
+
+from irgraph.capture.common.streams import GRAPH
+
+Torch: TypeAlias = Any
+"""An object of torch's: a tensor, an operator; or what a call takes and gives."""
+
+NO_CALLABLES = (
+    "make_graphed_callables is not captured: it takes autograd apart; capture the step without it, "
+    "or put the whole step in a torch.cuda.graph"
+)
+
+made_before: ContextVar[Torch] = ContextVar("made_before", default=None)
+"""What a call that is replayed made when its graph was captured: it lies there again."""
+
+
+class GraphError(NotImplementedError):
+    """The step uses CUDA graphs in a way that no model shows."""
+
+
+class StandInGraph:
+    """Stands for ``torch.cuda.CUDAGraph``."""
+
+    _numbers = count(1)
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self._calls: list[tuple[Torch, Torch, Torch, Torch]] = []
+        self._number = next(self._numbers)
+        self._open = contextlib.ExitStack()
+
+    def capture_begin(self, *_: object, **__: object) -> None:
+        """Remember the calls that follow."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        calls = self._calls
+
+        class Remembering(TorchDispatchMode):  # type: ignore[misc]
+            """Keeps each call with its operands and results, alive."""
+
+            def __torch_dispatch__(
+                self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
+            ) -> Torch:
+                made = func(*args, **(kwargs or {}))
+                if func.namespace != "profiler":
+                    calls.append((func, *map(_aliased, (args, kwargs or {}, made))))
+                return made
+
+        self._open.enter_context(Remembering())
+
+    def capture_end(self) -> None:
+        """Stop remembering."""
+        self._open.close()
+
+    def replay(self) -> None:
+        """Make the calls again, in the memory of the first time."""
+        import torch
+
+        label = torch.autograd.profiler.record_function(f"{GRAPH}{self._number}")
+        with label, torch.no_grad():
+            for func, args, kwargs, made in self._calls:
+                token = made_before.set((func, made))
+                try:
+                    func(*args, **kwargs)
+                finally:
+                    made_before.reset(token)
+
+    def pool(self) -> tuple[int, int]:
+        """Return an id of memory, of which there is one."""
+        return (0, 0)
+
+    def reset(self) -> None:
+        """Forget the calls."""
+        self._calls.clear()
+
+
+def _aliased(value: Torch) -> Torch:
+    """Return a value whose tensors lie in the same memory, but for parameters.
+
+    Autograd copies gradients that somebody else holds.
+    """
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    def alias(tensor: Torch) -> Torch:
+        return tensor if tensor.requires_grad and tensor.is_leaf else tensor.detach()
+
+    return tree_map_only(torch.Tensor, alias, value)
+
+
+class graph_of:  # noqa: N801
+    """Stands for ``torch.cuda.graph``: ``with torch.cuda.graph(g): ...``."""
+
+    def __init__(self, graph: StandInGraph, *_: object, **__: object) -> None:
+        self._graph = graph
+
+    def __enter__(self) -> None:
+        """Begin to capture."""
+        self._graph.capture_begin()
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self._graph.capture_end()
+
+
+def refuse(*_: object, **__: object) -> None:
+    """Raise ``GraphError``."""
+    raise GraphError(NO_CALLABLES)

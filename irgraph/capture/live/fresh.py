@@ -1,0 +1,65 @@
+"""A model at another batch size beside what its program does there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from irgraph.capture.live.step import capture_file
+from irgraph.diagnostics import fail
+from irgraph.ir.compare import same_op
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.resize import with_dims
+
+
+def beside_program(graph: Graph, target: str, batch: int) -> str:
+    """Capture a model's program anew at a batch size; return how the resized model differs.
+
+    Args:
+        graph: the model, with the dimension ``B``.
+        target: its program, ``FILE.py:NAME``.
+        batch: the size to compare at.
+
+    Returns:
+        A sentence about the first difference, ``""`` where there is none: calls, operands, types
+        and strides are the same, one by one.
+
+    Raises:
+        IrgraphError: the model has no dimension ``B``, or the program fails at that size.
+    """
+    if "B" not in graph.dims:
+        hint = "a model that was captured with --no-symbolic has one size only"
+        raise fail("the model has no dimension B to resize", hint=hint)
+    device = str(graph.settings.get("captured_on", "meta"))
+    pinned = graph.settings.get("pinned") is True
+    fresh = capture_file(target, batch=batch, device=device, symbolic=False, pinned=pinned).graph
+    mine = with_dims(graph, {"B": batch})
+    return next(_differences(mine, fresh), "")
+
+
+def _differences(mine: Graph, fresh: Graph) -> Iterator[str]:
+    """Yield what differs, the first call before all others."""
+    for one, other in zip(mine.ops, fresh.ops, strict=False):
+        if not same_op(one, other):
+            one, other = _innermost(one, other)
+            yield f"the program calls {_shown(other)}, the model {_shown(one)}"
+    if len(mine.ops) != len(fresh.ops):
+        yield f"the program makes {len(fresh.ops)} calls, the model {len(mine.ops)}"
+    for a, b in zip(mine.tensors, fresh.tensors, strict=False):
+        if (a.role, a.tensor) != (b.role, b.tensor):
+            yield f"the program starts from {b.tensor}, the model from {a.tensor}"
+    if mine.returned != fresh.returned:
+        yield "the program returns other tensors than the model"
+
+
+def _innermost(one: Op, other: Op) -> tuple[Op, Op]:
+    """Return the first calls inside that differ, or these where their own heads do."""
+    for a, b in zip(one.body, other.body, strict=False):
+        if not same_op(a, b):
+            return _innermost(a, b)
+    return one, other
+
+
+def _shown(op: Op) -> str:
+    made = ", ".join(f"%{t.name} [{', '.join(str(int(n)) for n in t.shape)}]" for t in op.outputs)
+    return f"{op.name} ({op.origin})" + (f" : {made}" if made else "")

@@ -1,0 +1,181 @@
+"""What ran while a step was recorded, and the model that it becomes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.capture.common.assemble import Assembler
+from irgraph.capture.common.forest import lost, main_thread, roots
+from irgraph.capture.common.identity import Identities
+from irgraph.capture.common.lowering import Lowering, thread_names, twice
+from irgraph.capture.common.nodes import Node
+from irgraph.capture.common.resolve import Resolver
+from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.streams import order_backward
+from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
+from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.emulate.forms import accelerator_forms
+from irgraph.capture.emulate.known import Known
+from irgraph.capture.execution_trace.reader import read_execution_trace
+from irgraph.capture.live import recorder
+from irgraph.capture.live.discover import program_forms
+from irgraph.capture.live.literals import with_literals
+from irgraph.capture.live.marks import join, opened, unmarked, without_loading
+from irgraph.capture.live.pinned import pinned_memory
+from irgraph.capture.live.warned import without_stderr
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.graph import Graph, Stream
+from irgraph.ir.op import Value
+from irgraph.ir.tensor import Tensor
+
+NOT_MOVED = (
+    "nothing of the step lies on the accelerator: move the model and its data to the device that "
+    "the function is given"
+)
+
+
+class Words(Struct, frozen=True):
+    """What is said about a capture: see ``capture``."""
+
+    name: str
+    device: str
+    dims: dict[str, int]
+    source: str
+    pinned: bool
+
+
+@dataclass(slots=True)
+class Taken:
+    """A recorded step.
+
+    Attributes:
+        recording: what the dispatch mode saw.
+        nodes: the calls of the execution trace, once the recording has ended.
+    """
+
+    recording: recorder.Recording = field(default_factory=recorder.Recording)
+    nodes: list[Node] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
+    """Record what runs while it lasts."""
+    from torch.profiler import ExecutionTraceObserver
+
+    taken = Taken()
+    hints = recorder.hints_of(model)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "live.json"
+        with without_stderr():
+            observer = ExecutionTraceObserver().register_callback(str(file))
+            observer.start()
+        try:
+            mode = recorder.dispatch_mode(taken.recording, hints, known)
+            with recorder.module_ranges(model), mode:
+                yield taken
+        finally:
+            with without_stderr():
+                observer.stop()
+                observer.unregister_callback()
+        taken.nodes = read_execution_trace(file, words.name).nodes
+
+
+def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
+    """Return the model of a recorded step; ``step`` is what reaches its compiled parts."""
+    device, nodes, recording = words.device, taken.nodes, taken.recording
+    identities = Identities(("meta",) if device == "meta" else ())
+    identities.devices[device] = "gpu0"
+    resolver = Resolver(identities)
+    records = join(nodes, recording)
+    forest = unmarked(roots(nodes))
+    forest = opened(forest, records) if recording.wrapping else forest
+    loading = without_loading(forest)
+    if not forest:
+        source = words.source
+        raise fail(f"{words.name} called no operator", Place(source) if source else None)
+    threads = thread_names(nodes, main_thread(nodes))
+    lowering = Lowering("live", resolver, records, threads, renumber=True)
+    calls = lowering.calls(forest)
+    changes = as_accelerator(calls, identities)
+    changes += with_literals(calls, recording.literals, identities)
+    calls = order_backward(calls, lowering.streams)
+    assembler = Assembler(calls)
+    settings: dict[str, Value] = {"source": "live", "captured_on": device}
+    settings |= {"torch": _torch_version(), **live_ranks(), **twice(lowering.twice)}
+    is_pinned, notes = pinned_memory(recording.copies, words.pinned)
+    returned, unknown = _returned(recording, identities, assembler)
+    graph = Graph(
+        words.name,
+        dims=words.dims,
+        settings=settings | ({"pinned": True} if is_pinned else {}),
+        schemas=tuple(lowering.schemas),
+        streams=tuple(Stream(name, "gpu0") for name in lowering.streams.names.values() if name),
+        tensors=assembler.tensors,
+        ops=assembler.ops,
+        returned=returned,
+    )
+    notes += [*loading, *unknown, *dict.fromkeys(recording.repaired), *changes]
+    if device == "meta" and {"cpu"} == {t.device for t in graph.by_name.values()}:
+        notes.append(NOT_MOVED)
+    notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *lost(nodes)]
+    differing = (*accelerator_forms(graph), *program_forms(step, model))
+    return Capture(graph, tuple(notes), differing, tuple(lowering.links))
+
+
+def with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
+    """Return a capture that is sound, with notes before its own."""
+    graph = sound(captured.graph, source, program=True)
+    return replace(captured, graph=graph, notes=(*notes, *captured.notes))
+
+
+def import_torch() -> None:
+    """Keep torch quiet; raise ``IrgraphError`` (exit code 2) where it is missing."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the observer warns that it observes
+    if find_spec("torch") is None:
+        raise fail("live capture needs PyTorch", hint="pip install irgraph[torch]", exit_code=2)
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def live_ranks() -> Mapping[str, int]:
+    """Return the setting ``ranks`` where this process is one of several (``torch.distributed``)."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return {}
+    return {"ranks": dist.get_world_size()}
+
+
+def _returned(
+    recording: recorder.Recording, identities: Identities, assembler: Assembler
+) -> tuple[tuple[Tensor, ...] | None, list[str]]:
+    """Return the tensors that a step leaves for its caller, and a note where one is unknown.
+
+    What no call of the step touched is left out: nothing can happen to it.
+    """
+    before = {declared.tensor.buffer for declared in assembler.tensors}
+    found: list[Tensor] = []
+    for exact in filter(identities.touched, recording.returned):
+        tensor = assembler.named(identities.known(exact))
+        if tensor is None:
+            shape = list(exact.shape)
+            return None, [f"what the step returns is unknown: no call made its tensor {shape}"]
+        found.append(tensor)
+    for exact in filter(identities.touched, recording.kept):
+        tensor = assembler.named(identities.known(exact))
+        if tensor is not None and tensor not in found and tensor.buffer not in before:
+            found.append(tensor)
+    return tuple(found), []
