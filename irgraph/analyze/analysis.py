@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time
-from irgraph.capture.kineto.reading.trace import Integers, Kind
+from irgraph.capture.kineto.reading.trace import Array, Integers, Kind
 from irgraph.replay.replay import Replayer, replayer
 
 US = 1000
@@ -83,6 +84,8 @@ class Analysis(Struct, frozen=True):
         breakdowns: by ``op``, ``kernel``, ``family``, ``module`` and ``phase``, microseconds of
             device work a step and events a step, longest first; means over the usual steps of
             all ranks.
+        host: by operator, its own time on the host a step, that with all operators below it, and
+            calls a step; microseconds, means over the usual steps of all ranks.
         idle: by cause, microseconds a step in which no stream works.
         collectives: waiting and transfer, if there are several ranks.
         orphans: device events without an operator, by cause.
@@ -97,6 +100,7 @@ class Analysis(Struct, frozen=True):
     orphans: dict[str, int]
     repairs: tuple[str, ...] = ()
     covered: float | None = None
+    host: Mapping[str, tuple[float, float, float]] = MappingProxyType({})
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -113,6 +117,10 @@ class Analysis(Struct, frozen=True):
             "collectives": self.collectives,
             "orphans": self.orphans,
             "device_time_within_steps": self.covered,
+            "host": {
+                name: {"self_us": round(own, 3), "us": round(whole, 3), "calls": round(calls, 2)}
+                for name, (own, whole, calls) in self.host.items()
+            },
         }
 
 
@@ -135,6 +143,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
         _orphans(trees),
         tuple(line for tree in trees for line in tree.trace.health.repairs()),
         inside / total if total else None,
+        _host(replayers, usual),
     )
 
 
@@ -190,6 +199,24 @@ def _breakdown(
             counts[key] += 1
     order = sorted(times, key=lambda key: -times[key])
     return {key: (times[key] / steps, counts[key] / steps) for key in order}
+
+
+def _host(replayers: Sequence[Replayer], steps: int) -> dict[str, tuple[float, float, float]]:
+    """Return by operator its own host time, that with operators below it, and calls, a step."""
+    found: dict[str, Array] = defaultdict(lambda: np.zeros(3))
+    for one in replayers:
+        tree, columns = one.tree, one.tree.trace.columns
+        chosen = [i for i, step in enumerate(tree.steps) if step in one.usual]
+        operators = (columns["kind"] == Kind.OP) & np.isin(tree.step, chosen)
+        rows = np.flatnonzero(operators)
+        whole = (tree.end - columns["start"]) / US
+        above = np.where(tree.parent[rows] >= 0, tree.op[tree.parent[rows]], -1)
+        own = whole.copy()
+        np.subtract.at(own, above[above >= 0], whole[rows[above >= 0]])
+        for row in rows.tolist():
+            found[tree.trace.text(row)] += (own[row], whole[row], 1)
+    order = sorted(found, key=lambda name: -found[name][0])
+    return {name: tuple((found[name] / steps).tolist()) for name in order}
 
 
 def _keys(tree: Tree, rows: Sequence[int], by: str) -> list[str]:

@@ -90,11 +90,22 @@ def _show(result: Analysis, reasons: list[str], longest: int) -> None:
         if us > 0
     ]
     print_rows(title, causes)
+    if not on_device:
+        print_rows("time of the host by operator", _host_rows(result, longest))
     print_rows("collectives over ranks", result.collectives[:longest])
     if not on_device:
         return
     shown = [{"device events": key, "count": str(count)} for key, count in result.orphans.items()]
     print_rows("attribution", shown)
+
+
+def _host_rows(result: Analysis, longest: int) -> list[dict[str, Any]]:
+    total = sum(own for own, _, _ in result.host.values()) or 1.0
+    return [
+        {"op": name[:90], "self us a step": f"{own:.1f}", "share": f"{own / total:.1%}",
+         "us a step": f"{whole:.1f}", "calls a step": f"{calls:.1f}"}
+        for name, (own, whole, calls) in list(result.host.items())[:longest]
+    ]  # fmt: skip
 
 
 def _step(row: dict[str, Any]) -> dict[str, Any]:

@@ -126,6 +126,7 @@ def _nest(trace: KinetoTrace, rows: Integers, parent: Integers, end: Integers) -
             end[batch].tolist(),
             runtime.tolist(),
             stack,
+            trace.columns["kind"],
         )
         parent[batch], end[batch] = found, cut
         overlaps += over
@@ -138,10 +139,12 @@ def _nested(
     ends: list[int],
     runtime: list[bool],
     stack: list[tuple[int, int]],
+    kinds: Array,
 ) -> tuple[list[int], list[int], int]:
     """Return parents, ends cut at that of the parent, and how many events overlap in part.
 
-    ``stack`` holds the open events, row and end, and is left as the next batch needs it.
+    ``stack`` holds the open events, row and end, and is left as the next batch needs it. Ranges
+    and the Python calls that open or close them overlap as they must.
     """
     found, overlaps = [-1] * len(rows), 0
     for i, start in enumerate(starts):
@@ -150,8 +153,9 @@ def _nested(
         while stack and (stack[-1][1] < start or (stack[-1][1] == start and end - start > least)):
             stack.pop()
         while stack and not runtime[i] and end > stack[-1][1] + MICROSECOND:
-            overlaps += stack[-1][1] > start
-            stack.pop()
+            last = stack.pop()
+            if last[1] > start:
+                overlaps += Kind.PYTHON not in (kinds[last[0]], kinds[rows[i]])
         if stack:
             found[i], outer = stack[-1]
             # runtime calls are timed by another clock: they belong to where they start
