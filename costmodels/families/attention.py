@@ -203,6 +203,7 @@ LEARNED = LearnedFamily(
         True,
         ("heads", "kv_heads", "dim"),
         dtypes=("bf16", "f16"),
+        asked=("causal", "full"),
         targets=tuple(target for target in UNITS if CORES[target] >= CORES["sm_80"]),
     ),
 )

@@ -151,6 +151,6 @@ LEARNED = LearnedFamily(
         ("n", "k"),
         {"xla": 3, "xla_tf32": 4, "volta_nn": 4, "volta_nt": 8, "volta_tn": 4},
         ("bf16", "f16", "f8e4m3", "tf32"),
-        UNITS,
+        targets=UNITS,
     ),
 )

@@ -30,6 +30,7 @@ class Campaign(Struct, frozen=True):
         pairs: sizes that tell which rows are kept aside together; none: all sizes.
         repeat: how often the rows of an op of few rows count in training.
         dtypes: types of tensors whose kernels were measured.
+        asked: ops that pricing asks about; none: all. Intervals on cards never seen are theirs.
         targets: what cards are compiled for (``DeviceSheet.target``) that a model answers for
             without having seen them; none: for known cards alone.
     """
@@ -43,6 +44,7 @@ class Campaign(Struct, frozen=True):
     pairs: tuple[str, ...] = ()
     repeat: Mapping[str, int] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("f32",)
+    asked: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
     def card(self, sheet: DeviceSheet) -> str:

@@ -111,8 +111,13 @@ def _strangeness(devices: Sequence[Sequence[NDArray[np.float64]]]) -> float:
 
 
 def _by_op(judged: Judged, rows: Flags) -> list[NDArray[np.float64]]:
-    """Return absolute log errors by op, of ops that other devices were measured for."""
-    ops = [op for op in range(len(judged.data.ops)) if (~rows & (judged.data.op == op)).any()]
+    """Return absolute log errors by op, of ops that pricing asks about.
+
+    Those that no other device was measured for tell nothing.
+    """
+    data = judged.data
+    asked = learned_families()[data.name].campaign.asked or data.ops
+    ops = [i for i, op in enumerate(data.ops) if op in asked and (~rows & (data.op == i)).any()]
     found = [_log_errors(judged, rows & (judged.data.op == op)) for op in ops]
     return [errors for errors in found if errors.size]
 

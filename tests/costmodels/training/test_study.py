@@ -43,3 +43,15 @@ def test_an_unseen_device_may_need_more_than_any_that_was_tried() -> None:
     """The widest need of three devices, and a third more."""
     needs = [[np.full(10, 0.1), np.full(10, 0.3)], [np.full(10, 0.2)], [np.full(10, 0.1)]]
     assert _strangeness(needs) == pytest.approx(0.4)
+
+
+def test_only_what_pricing_asks_widens_intervals_on_cards_never_seen() -> None:
+    for name, family in learned_families().items():
+        assert set(family.campaign.asked) <= set(family.ops), name
+    assert learned_families()["attention"].campaign.asked == ("causal", "full")
+
+
+def test_many_rows_make_experiments_short_and_single() -> None:
+    settings = learned_families()["gemm_units"].settings
+    quick = short(settings)
+    assert (quick.steps * 4, quick.architecture.members) == (settings.steps, 1)
