@@ -82,8 +82,8 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     first = next(i for i, t in enumerate(indexed) if isinstance(t, Tensor))
     last = max(i for i, t in enumerate(indexed) if isinstance(t, Tensor))
     before = math.prod(target.shape[:first])
-    behind = math.prod(target.shape[last + 1 :])
-    time = backward_time(machine, count, before, behind)
+    after = math.prod(target.shape[last + 1 :])
+    time = backward_time(machine, count, before, after)
     name = f"index backward {count} indices into {shape_text(target)}"
     return (
         *copies,
@@ -100,14 +100,14 @@ def _values_copy(values: Tensor, machine: Machine) -> Kernel:
     return work("transpose", f"permute {shape_text(values)}", time, CLOSE, GATHER)
 
 
-def backward_time(machine: Machine, count: int, before: int, behind: int) -> float:
+def backward_time(machine: Machine, count: int, before: int, after: int) -> float:
     """Return microseconds to add values at sorted indices, by waves and never below memory.
 
-    ``before`` and ``behind`` are the elements of the axes before and after the indexed ones.
+    ``before`` and ``after`` are the elements of the axes before and after the indexed ones.
     """
-    blocks = -(-count // INDICES_A_BLOCK) * -(-behind // SLICE_A_BLOCK) * before
+    blocks = -(-count // INDICES_A_BLOCK) * -(-after // SLICE_A_BLOCK) * before
     waves = blocks / (machine.sheet.sms * RESIDENT_BLOCKS)
-    nbytes = 4.0 * count * before * behind
+    nbytes = 4.0 * count * before * after
     return max(waves * WAVE, update_time(machine, nbytes, nbytes)) + SMALL
 
 

@@ -120,9 +120,9 @@ class _Layouts:
         )
 
     def _anew(self, tensor: Tensor, site: Site | None) -> Layout:
-        behind = [t for t in self._allocated.get(tensor.buffer, ()) if t.offset > tensor.offset]
-        if behind:
-            message = f"%{behind[0].name} follows %{tensor.name} in ${tensor.buffer}"
+        following = [t for t in self._allocated.get(tensor.buffer, ()) if t.offset > tensor.offset]
+        if following:
+            message = f"%{following[0].name} follows %{tensor.name} in ${tensor.buffer}"
             raise FixedSizeError(site.op if site else None, message)
         shape = self.shape(tensor)
         steps = dense_strides(tensor, shape, self.algebra)

@@ -361,9 +361,9 @@ class _Run:
         trace = self.tree.trace
         stream = self._stream(row)
         start = self.of.orders.starts[row]
-        behind = (before,) if before >= 0 else ()
+        earlier = (before,) if before >= 0 else ()
         delay = self._latency(start, call, row)
-        waits = [self.build.add(stream, "latency", delay, waits=behind, ordered=False)]
+        waits = [self.build.add(stream, "latency", delay, waits=earlier, ordered=False)]
         known = tuple(self.done[other] for other in start.across if other in self.done)
         gap = start.delay if start.queued else self.of.orders.gap
         if known or self.build.last(stream) >= 0:

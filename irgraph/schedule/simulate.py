@@ -180,20 +180,20 @@ class _Step:
                 self.events[event.name] = self.build.last(stream)
             return
         if name in ("sync.wait", "sync.event"):
-            behind = [self._recorded(t.name, charge.node) for t in charge.node.inputs]
+            awaited = [self._recorded(t.name, charge.node) for t in charge.node.inputs]
         elif name == "sync.device":
             kind = self._device(charge.node)
-            behind = [self.build.last(i) for r, i in self.resources.items() if r[0] == kind]
+            awaited = [self.build.last(i) for r, i in self.resources.items() if r[0] == kind]
         else:
-            behind = [self.build.last(stream)]
+            awaited = [self.build.last(stream)]
         if name == "sync.wait":
-            self._event(stream, behind)
+            self._event(stream, awaited)
         else:
-            waits = [task for task in behind if task >= 0]
+            waits = [task for task in awaited if task >= 0]
             self._host(charge, "sync", charge.length, waits)
 
-    def _event(self, stream: int, behind: Iterable[int]) -> None:
-        waits = [task for task in behind if task >= 0]
+    def _event(self, stream: int, awaited: Iterable[int]) -> None:
+        waits = [task for task in awaited if task >= 0]
         self.build.add(stream, "event", 0.0, op=self.op, waits=waits)
 
     def _recorded(self, event: str, node: Op) -> int:

@@ -88,10 +88,10 @@ class Line(Struct, frozen=True):
                 found.append(i)
         return found
 
-    def arranged(self, order: Sequence[int], behind: bool) -> Graph:
+    def arranged(self, order: Sequence[int], after: bool) -> Graph:
         """Return the graph with its ops in another order; only members may have moved.
 
-        What moved stands in the scope of the op before it (``behind``), or of the one after it.
+        What moved stands in the scope of the op before it (``after``), or of the one after it.
         """
         edit = Edit(self.graph)
         moved = set(self.moved(order))
@@ -100,7 +100,7 @@ class Line(Struct, frozen=True):
         for i in order:
             if i not in moved:
                 passed += 1
-            elif passed and (behind or passed == len(fixed)):
+            elif passed and (after or passed == len(fixed)):
                 edit.put(self.ops[i], after=self.ops[fixed[passed - 1]])
             else:
                 edit.put(self.ops[i], before=self.ops[fixed[passed]])

@@ -69,7 +69,7 @@ class Ordered(Struct, frozen=True, dict=True):
                 found |= {
                     (i, here)
                     for i in before.get(here, ())
-                    if self.leaves[i].stream != leaf.stream and not seen.behind(leaf, i)
+                    if self.leaves[i].stream != leaf.stream and not seen.follows(leaf, i)
                 }
         return found
 
@@ -153,7 +153,7 @@ class _Seen:
         elif leaf.name == "sync.stream" or _awaited(leaf):
             _join(host, {**mine, leaf.stream: here})
 
-    def behind(self, leaf: Op, before: int) -> bool:
+    def follows(self, leaf: Op, before: int) -> bool:
         return self.known[leaf.stream].get(self.stream_of[before], -1) >= before
 
 

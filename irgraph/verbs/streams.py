@@ -24,7 +24,7 @@ WAIT = "sync.wait"
 class Join(Struct, frozen=True):
     """One stream waits for another: recorded after one op, waited for before another."""
 
-    behind: Op
+    source: Op
     before: Op
 
 
@@ -61,7 +61,7 @@ def with_events(graph: Graph, members: Collection[Op]) -> Graph:
     for join in joins:
         event = next(events)
         record = Op(RECORD, results=(event,))
-        edit.put(_like(record, join.behind), after=join.behind)
+        edit.put(_like(record, join.source), after=join.source)
         edit.put(_like(Op(WAIT, (event,)), join.before), before=join.before)
     return edit.commit()
 
@@ -80,11 +80,11 @@ def _joins(ops: Sequence[Op], found: Sequence[Dependence], members: set[int]) ->
     working = [works(op) for op in ops]
     passing = [not works and effects(op).barrier for op, works in zip(ops, working, strict=True)]
     needs: dict[int, set[int]] = {}
-    behind: dict[int, set[int]] = {}
+    reached: dict[int, set[int]] = {}
     for tie in found:
-        before = behind.get(tie.before, set()) if passing[tie.before] else {tie.before}
+        before = reached.get(tie.before, set()) if passing[tie.before] else {tie.before}
         if passing[tie.after]:
-            behind.setdefault(tie.after, set()).update(before)
+            reached.setdefault(tie.after, set()).update(before)
         if {tie.before, tie.after} & members or any(i in members for i in before):
             needs.setdefault(tie.after, set()).update(before)
     waited: dict[tuple[str, str], int] = {}

@@ -56,10 +56,10 @@ class Streams:
             call.operands = [self._events[numbers[0]]]
         return [call]
 
-    def joined(self, behind: str, stream: str, template: Call) -> list[Call]:
+    def joined(self, source: str, stream: str, template: Call) -> list[Call]:
         """Return an event of one stream and another's wait for it."""
         event = self._recorded("")
-        record = replace(template, name="sync.record", results=[event], stream=behind)
+        record = replace(template, name="sync.record", results=[event], stream=source)
         return [record, replace(template, name="sync.wait", operands=[event], stream=stream)]
 
     @contextlib.contextmanager

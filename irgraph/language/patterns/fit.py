@@ -85,10 +85,10 @@ def pair(holes: Sequence[Hole], values: Sequence[Value], what: str) -> list[Goal
                 lambda: f"it has {counted(len(values), what)}, the pattern has {len(holes)}"
             )
         return list(zip(holes, values, strict=True))
-    behind = len(holes) - at - 1
-    end = len(values) - behind
+    after = len(holes) - at - 1
+    end = len(values) - after
     if end < at:
-        least = at + behind
+        least = at + after
         raise MisfitError(
             f"it has {counted(len(values), what)}, the pattern needs at least {least}"
         )

@@ -123,8 +123,8 @@ class Matcher:
             if not pattern.many:
                 continue
             before = next(p for p in reversed(self.whole[:step]) if not p.many)
-            behind = next(p for p in self.whole[step:] if not p.many)
-            between = range(self.index.end[places[id(before)]], places[id(behind)])
+            following = next(p for p in self.whole[step:] if not p.many)
+            between = range(self.index.end[places[id(before)]], places[id(following)])
             found = several(self.index, pattern, between, match.values)
             pairs = [Pair(pattern, i, laid) for i, laid in found if self._is_free(i, match)]
             if not pairs:

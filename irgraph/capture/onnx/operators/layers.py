@@ -53,14 +53,14 @@ def conv_transpose(
     wanted = tuple(output_shape)
     if auto_pad.startswith("SAME") and not wanted:
         wanted = tuple(n * s for n, s in zip(x.shape[2:], window.strides, strict=True))
-    before, behind = window.before, window.behind
+    before, after = window.before, window.after
     if wanted:
-        before, behind = _cut(x, window, more, wanted[-window.rank :], auto_pad)
+        before, after = _cut(x, window, more, wanted[-window.rank :], auto_pad)
     apply = _TRANSPOSED[window.rank]
-    if before == behind and min(before) >= 0:
+    if before == after and min(before) >= 0:
         return apply(x, weight, bias, window.strides, before, more, group, window.dilations)
     whole = apply(x, weight, bias, window.strides, 0, 0, group, window.dilations)
-    ends = [(-a, m - b) for a, b, m in zip(before, behind, more, strict=True)]
+    ends = [(-a, m - b) for a, b, m in zip(before, after, more, strict=True)]
     return F.pad(whole, [n for pair in reversed(ends) for n in pair])
 
 

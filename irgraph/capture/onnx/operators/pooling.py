@@ -13,13 +13,13 @@ from irgraph.capture.onnx.bind import Convert, Ints, Torch, UnsupportedError
 
 
 class Window(Struct, frozen=True):
-    """What slides over an image; ``before`` and ``behind`` are the padding of each axis."""
+    """What slides over an image; ``before`` and ``after`` are the padding of each axis."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     before: tuple[int, ...]
-    behind: tuple[int, ...]
+    after: tuple[int, ...]
 
     @property
     def rank(self) -> int:
@@ -59,9 +59,9 @@ def padded(
     Torch pads windows of pools by half of their size at most.
     """
     small = all(2 * a <= k for a, k in zip(window.before, window.kernel, strict=True))
-    if window.before == window.behind and (small or not pool):
+    if window.before == window.after and (small or not pool):
         return x, window.before
-    ends = list(zip(window.before, window.behind, strict=True))
+    ends = list(zip(window.before, window.after, strict=True))
     whole = F.pad(x, [n for pair in reversed(ends) for n in pair], value=value)
     return whole, (0,) * window.rank
 
@@ -169,7 +169,7 @@ def max_unpool(
     sizes = [
         (n - 1) * s + k - a - b
         for n, s, k, a, b in zip(
-            x.shape[2:], window.strides, window.kernel, window.before, window.behind, strict=True
+            x.shape[2:], window.strides, window.kernel, window.before, window.after, strict=True
         )
     ]
     shape = (*x.shape[:2], *sizes)
