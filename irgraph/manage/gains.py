@@ -70,7 +70,7 @@ class Gains(Tabular):
         before = [("", 0.0, 0), *self.steps]
         return [
             {
-                "step": label,
+                "stage": label,
                 "ms": f"{time / 1000:.3f}",
                 "change": f"{(time - last) / 1000:+.3f}" if last else "",
                 "share": f"{time / last - 1:+.1%}" if last else "",

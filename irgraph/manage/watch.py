@@ -119,7 +119,7 @@ class Timing(Tabular):
         rows = [*self.times, ("all", total)]
         return [
             {
-                "step": label,
+                "stage": label,
                 "ms": f"{seconds * 1e3:.1f}",
                 "share": f"{seconds / total:.1%}" if total else "",
             }

@@ -105,7 +105,7 @@ def test_print_diff_shows_what_each_stage_changed() -> None:
 def test_timing_has_a_row_for_each_stage_and_their_sum() -> None:
     timing = Timing()
     run_steps(mlp(), BOTH, watchers=[timing])
-    assert [row["step"] for row in timing.rows()] == [
+    assert [row["stage"] for row in timing.rows()] == [
         "fuse-epilogue", "clean-copies", "expect 2 aten.t", "all",
     ]  # fmt: skip
     assert timing.rows()[-1]["share"] == "100.0%"

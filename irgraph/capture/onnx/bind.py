@@ -109,7 +109,7 @@ def bind(convert: Convert, node: Node, known: Mapping[str, Torch]) -> Call:
         n for n, p in keywords.items() if p.default is Parameter.empty and n not in call.keywords
     ]
     if missing:
-        raise UnsupportedError(f"it lacks the attribute {missing[0]}")
+        raise UnsupportedError(f"its required attribute {missing[0]} is missing")
     return call
 
 
@@ -132,7 +132,7 @@ def _absent(place: Parameter, attributes: dict[str, Any]) -> Any:  # noqa: ANN40
     if named is not None:
         return attributes.pop(named)
     if place.default is Parameter.empty:
-        raise UnsupportedError(f"it lacks the input {word.rstrip('_')}")
+        raise UnsupportedError(f"its required input {word.rstrip('_')} is missing")
     return place.default
 
 
@@ -149,7 +149,9 @@ def _input(
     value = known.get(name)
     if kind in ("Ints", "Floats", "Number", "Known"):
         if value is None:
-            raise UnsupportedError(f"its input {place.name.rstrip('_')}, {name!r}, is no constant")
+            raise UnsupportedError(
+                f"its input {place.name.rstrip('_')}, {name!r}, is not a constant"
+            )
         return _constant(kind, value)
     if (
         kind == "Operand"

@@ -34,7 +34,7 @@ def body_of(node: Node, opset: int, type_of: Callable[[str], Torch]) -> list[Nod
         return None
     unknown = [name for name in node.attributes if name not in schema.attributes]
     if unknown:
-        raise UnsupportedError(f"its attribute {unknown[0]} is none of onnx's")
+        raise UnsupportedError(f"its attribute {unknown[0]} is not defined by ONNX")
     if version in schema.context_dependent_function_opset_versions:
         types = [typed(type_of(name)).SerializeToString() if name else b"" for name in node.inputs]
         given = proto_of(node).SerializeToString()
@@ -67,7 +67,7 @@ def branch_of(node: Node, known: Mapping[str, Torch]) -> list[Node] | None:
     if node.op != "If" or node.domain:
         return None
     if node.inputs[0] not in known:
-        raise UnsupportedError(f"its input cond, {node.inputs[0]!r}, is no constant")
+        raise UnsupportedError(f"its input cond, {node.inputs[0]!r}, is not a constant")
     taken = bool(known[node.inputs[0]].item())
     graph = node.attributes["then_branch" if taken else "else_branch"]
     return inside(graph, node, {}, node.outputs, "")

@@ -33,11 +33,11 @@ def looped(
         known |= {names[0]: torch.tensor(len(kept)), names[1]: torch.tensor(True)}
         made = _round(node, body, (*names, *states), mark, add)
         if made[0] not in known:
-            raise UnsupportedError("whether it goes on is no constant")
+            raise UnsupportedError("its condition is not a constant")
         more, states = int(known[made[0]]), made[1 : len(states) + 1]
         kept.append(made[len(states) + 1 :])
     if not kept or (more and trips > MOST):
-        raise UnsupportedError(f"it runs {trips} rounds, not 1 to {MOST}")
+        raise UnsupportedError(f"it runs {trips} iterations, not 1 to {MOST}")
     lists = list(zip(*kept, strict=True))
     return _results(node, states, lists, [0] * len(lists))
 
@@ -45,7 +45,7 @@ def looped(
 def _constant(node: Node, word: str, place: int, known: Mapping[str, Torch]) -> int:
     name = node.inputs[place]
     if name and name not in known:
-        raise UnsupportedError(f"its input {word}, {name!r}, is no constant")
+        raise UnsupportedError(f"its input {word}, {name!r}, is not a constant")
     return int(known[name]) if name else MOST + 1
 
 
@@ -58,7 +58,7 @@ def scanned(node: Node, type_of: Callable[[str], Torch]) -> list[Node] | None:
     axes, back = _of_each(node, "scan_input", count)
     rounds = type_of(rows[0]).shape[axes[0]]
     if not 0 < rounds <= MOST:
-        raise UnsupportedError(f"it runs {rounds} rounds, not 1 to {MOST}")
+        raise UnsupportedError(f"it runs {rounds} iterations, not 1 to {MOST}")
     found: list[Node] = []
     kept: list[list[str]] = []
     for t in range(rounds):

@@ -121,7 +121,9 @@ def _input(value: Any, source: str) -> Any:  # noqa: ANN401
     typed = value.type.tensor_type
     if not typed.HasField("shape"):
         hint = "export it with the shapes of its inputs"
-        raise fail(f"the model says no shape of its input {value.name!r}", Place(source), hint=hint)
+        raise fail(
+            f"the model gives no shape for its input {value.name!r}", Place(source), hint=hint
+        )
     sizes = [size.dim_value for size in typed.shape.dim]
     return _on_meta(typed.elem_type, sizes, f"the input {value.name!r}", source)
 
@@ -129,7 +131,7 @@ def _input(value: Any, source: str) -> Any:  # noqa: ANN401
 def _on_meta(number: int, sizes: Iterable[int], place: str, source: str) -> Any:  # noqa: ANN401
     dtype = dtype_of(number)
     if not in_ir(dtype):
-        raise fail(f"{place} is of {type_word(number)}, which the IR lacks", Place(source))
+        raise fail(f"{place} has type {type_word(number)}, which is not supported", Place(source))
     return torch.empty(tuple(sizes), dtype=dtype, device="meta")
 
 

@@ -70,13 +70,15 @@ def _inferred(
 
 def _type(name: str, found: TypeProto | None) -> tuple[torch.dtype, tuple[int, ...]]:
     if found is None or found.WhichOneof("value") != "tensor_type":
-        raise UnsupportedError(f"the result {name!r} is no tensor")
+        raise UnsupportedError(f"the result {name!r} is not a tensor")
     said = found.tensor_type
     if not said.HasField("shape") or not all(s.HasField("dim_value") for s in said.shape.dim):
         raise UnsupportedError(f"the shape of {name!r} depends on values")
     dtype = dtype_of(said.elem_type)
     if not in_ir(dtype):
-        raise UnsupportedError(f"{name!r} is of {type_word(said.elem_type)}, which the IR lacks")
+        raise UnsupportedError(
+            f"{name!r} has type {type_word(said.elem_type)}, which is not supported"
+        )
     return dtype, tuple(size.dim_value for size in said.shape.dim)
 
 

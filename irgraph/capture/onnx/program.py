@@ -116,7 +116,7 @@ class Program:
     def _converted(self, node: Node) -> None:
         convert = None if node.domain else OPERATORS.get(node.op)
         if convert is None:
-            raise UnsupportedError("nothing in torch does the same")
+            raise UnsupportedError("torch has no equivalent")
         self._call(node, convert)
 
     def _call(self, node: Node, convert: Convert) -> None:
@@ -147,7 +147,7 @@ class Program:
                 found = _several(run())
         except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise UnsupportedError(f"torch cannot: {lines[0]}") from None
+            raise UnsupportedError(f"torch refuses it: {lines[0]}") from None
         for name in node.outputs[len(found) :]:
             if name:
                 raise UnsupportedError(f"its output {name!r} is not supported")
@@ -163,17 +163,17 @@ class Program:
         except IrgraphError as error:
             self._undo(*undo)
             reason = error.diagnostics[0].message.replace(" cannot be lowered", "")
-            raise UnsupportedError(f"of what it is made of, {reason}") from None
+            raise UnsupportedError(f"inside it, {reason}") from None
         if len(self.strangers) > undo[1]:
             reason = self.strangers[undo[1]]
             self._undo(*undo)
-            raise UnsupportedError(f"of what it is made of, {reason}")
+            raise UnsupportedError(f"inside it, {reason}")
 
     def _body(self, node: Node) -> list[Node]:
         if node.op == "Loop" and not node.domain:
             return looped(node, self.known, self.add)
         if node.op == "Scan" and self.model.opset < 9:
-            raise UnsupportedError("Scan of opset 8 is another one")
+            raise UnsupportedError("Scan of opset 8 is not supported, only that of 9 and newer")
         body = branch_of(node, self.known) or scanned(node, self._type)
         body = body or body_of(node, self.model.native, self._type)
         if body is None:
@@ -278,4 +278,4 @@ def _folds(node: Node) -> bool:
 def _check_type(value: Any) -> None:  # noqa: ANN401
     if isinstance(value, torch.Tensor) and not in_ir(value.dtype):
         word = str(value.dtype).removeprefix("torch.")
-        raise UnsupportedError(f"its result is of {word}, which the IR lacks")
+        raise UnsupportedError(f"its result has type {word}, which is not supported")

@@ -113,7 +113,7 @@ def unknown_constants(reasons: tuple[str, ...], model: Any) -> Iterator[str]:
     """Yield the inputs of a model that would have to be constants."""
     known = {value.name: value.type.tensor_type for value in model.graph.input}
     for reason in reasons:
-        names = re.findall(r"'([^']*)', is no constant", reason)
+        names = re.findall(r"'([^']*)', is not a constant", reason)
         whole = [n for n, typed in known.items() if len(typed.shape.dim) < 2]
         yield from [name for name in names if name in known] or (whole if names else ())
 

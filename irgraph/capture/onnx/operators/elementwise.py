@@ -153,7 +153,7 @@ def cast(x: Torch, *, to_: int, saturate: int = 1, round_mode: str = "up") -> To
     """``Cast``: a copy, or nothing where the type stays."""
     dtype = dtype_of(to_)
     if dtype is None:
-        raise UnsupportedError(f"its attribute to = {type_word(to_)} is no type of torch's")
+        raise UnsupportedError(f"its attribute to = {type_word(to_)} is not a type of torch")
     return _cast(x, dtype, saturate)
 
 

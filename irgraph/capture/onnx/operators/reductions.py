@@ -156,7 +156,7 @@ def dft(
     """``DFT`` of numbers whose last axis holds the real part, or both parts."""
     axis = int(axis) % x.ndim
     if axis == x.ndim - 1:
-        raise UnsupportedError("its axis is that of the real and imaginary parts")
+        raise UnsupportedError("its axis is the one of real and imaginary parts")
     size = None if dft_length is None else int(dft_length)
     if onesided and inverse:
         return torch.fft.irfft(torch.view_as_complex(x), size, axis).unsqueeze(-1)
