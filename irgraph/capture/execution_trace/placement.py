@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from irgraph.capture.common.nodes import UNSAID, Node, Recorded, TraceTensor
 from irgraph.capture.common.resolve import tensors_in
