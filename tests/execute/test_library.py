@@ -35,17 +35,18 @@ NARROW = {"language-model"}
 """Models whose products are in bf16 as they were captured: nothing is left to cast."""
 
 CHANGED = {
-    "dlrm": "fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d parallel-branches",
-    "dlrm-sparse": "fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d parallel-branches",
+    "dlrm": "checkpoint fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d parallel-branches",
+    "dlrm-sparse": "checkpoint fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
+    " parallel-branches",
     "mlp": "fuse-adam fuse-epilogue fuse-optimizer hoist-h2d",
-    "conv": "fuse-optimizer hoist-h2d",
-    "transformer": "fuse-adam fuse-add-norm fuse-optimizer",
-    "language-model": "fuse-add-norm",
-    "resnet50": "fuse-optimizer hoist-h2d",
-    "lookups-first": "early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
+    "conv": "checkpoint fuse-optimizer hoist-h2d",
+    "transformer": "checkpoint fuse-adam fuse-add-norm fuse-optimizer",
+    "language-model": "checkpoint fuse-add-norm",
+    "resnet50": "checkpoint fuse-optimizer hoist-h2d",
+    "lookups-first": "checkpoint early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
     " parallel-branches",
     "attention": "batch-gemm fuse-adam fuse-optimizer hoist-h2d",
-    "eager-attention": "batch-gemm fuse-attention fuse-optimizer hoist-h2d",
+    "eager-attention": "checkpoint batch-gemm fuse-attention fuse-optimizer hoist-h2d",
 }
 """What else changes each model."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
+from itertools import starmap
 
 from irgraph.diagnostics import fail
 from irgraph.ir.op import Op, Value
@@ -117,8 +119,12 @@ def _lies_in(path: str, here: int, index: Index) -> bool:
 
 
 def is_below(module: str, path: str) -> bool:
-    """Return whether a module is one of a given path or lies below it."""
-    return module == path or module.startswith(f"{path}.")
+    """Return whether a module is one of a given path or lies below it; ``*`` is any name in it."""
+    if "*" not in path:
+        return module == path or module.startswith(f"{path}.")
+    names, wanted = module.split("."), path.split(".")
+    pairs = zip(names, wanted, strict=False)
+    return bool(module) and len(names) >= len(wanted) and all(starmap(fnmatchcase, pairs))
 
 
 def _ops(

@@ -1,0 +1,236 @@
+"""``recompute``: forward ops run once more for the backward pass, which then holds less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from irgraph.ir.edit import Edit, free_name, map_tensors
+from irgraph.ir.effects import effects, written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor, overlap
+from irgraph.verbs.launch_order import barriers, declared
+from irgraph.verbs.refusal import RefusedError
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What was made to run twice: the graph, the copies, and the bytes no longer held for them."""
+
+    graph: Graph
+    ops: tuple[Op, ...]
+    nbytes: int
+
+
+class NothingError(RefusedError):
+    """There is nothing in a segment to run again."""
+
+
+def recompute(graph: Graph, segment: Sequence[Op], own: Callable[[Op], bool]) -> Recomputed:
+    """Let forward ops run again right before the backward pass first reads what they made.
+
+    Copied are the ops whose results only leaves of the backward pass read that are the segment's
+    ``own``, and what those ops need in turn; the copies are read instead. What others read in the
+    backward pass stays in memory, and so do results of ops that draw random numbers or write to
+    memory from outside. Raises ``NothingError`` where nothing is left to run again, and
+    ``RefusedError`` where what the copies would read is written in between.
+    """
+    plan = _Plan(graph, segment, own)
+    wanted = [buffer for buffer in plan.owned if plan.readers(buffer) and plan.again(buffer)]
+    if not wanted:
+        reason = "the backward pass reads nothing that could be computed once more for it alone"
+        raise NothingError(reason, [(op, "") for op in segment[:1]])
+    ops = plan.ops(wanted)
+    reads = [leaf for buffer in wanted for leaf in plan.readers(buffer)]
+    at = min(graph.places[id(leaf)] for leaf in reads)
+    _check_unwritten(graph, ops, plan.copied, at)
+    first = next(leaf for leaf in reads if graph.places[id(leaf)] == at)
+    copying = _Copying(graph, plan.copied, {t.name for op in ops for t in _made([op])})
+    outer = next(op for op in graph.top_level() if any(leaf is first for leaf in op.leaves()))
+    edit = Edit(graph)
+    copies = tuple(_run_at(map_tensors(op, copying.tensor), outer) for op in ops)
+    for op in copies:
+        edit.put(op, before=outer)
+    whole = edit.commit()
+    readers = {id(leaf) for leaf in reads}
+    rewired = tuple(_rewired(op, readers, copying) for op in whole.ops)
+    size = sum(max(t.extent[1] for t in graph.by_buffer[buffer]) for buffer in wanted)
+    return Recomputed(replace(whole, ops=rewired), copies, size)
+
+
+def _made(ops: Iterable[Op]) -> list[Tensor]:
+    return [t for op in ops for leaf in op.leaves() for t in leaf.outputs]
+
+
+@dataclass
+class _Plan:
+    """Which buffers of a segment can be made once more.
+
+    Attributes:
+        owned: buffers that its ops allocate.
+        copied: those that its copies make.
+    """
+
+    graph: Graph
+    segment: Sequence[Op]
+    own: Callable[[Op], bool]
+    copied: set[str] = field(default_factory=set)
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inside = {id(leaf) for op in self.segment for leaf in op.leaves()}
+        opaque = {id(leaf) for _, leaf in barriers(self.graph)}
+        self.opaque = {id(op) for op in self.segment if any(id(o) in opaque for o in op.leaves())}
+        made = {t.name for t in _made(self.segment)}
+        self.names = made
+        taken = {t.buffer for op in self.segment for t in op.inputs if t.name not in made}
+        kept = {t.buffer for t in self.graph.returned or ()} | self.graph.lasting.keys() | taken
+        self.owned = [b for b in dict.fromkeys(t.buffer for t in _made(self.segment))
+                      if b not in kept]  # fmt: skip
+
+    def outside(self, buffer: str) -> list[Op]:
+        """Return the other leaves that touch a buffer."""
+        near = self.graph.touching.get(buffer, ())
+        return [leaf for _, leaf in near if id(leaf) not in self.inside]
+
+    def readers(self, buffer: str) -> list[Op]:
+        """Return the leaves of the backward pass that read a buffer, if all are the segment's."""
+        late = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
+        makes = self.names | {t.name for leaf in late for t in leaf.outputs}
+        mine = all(self.own(leaf) and all(t.name in makes for t in leaf.inputs
+                   if t.buffer == buffer) for leaf in late)  # fmt: skip
+        return late if mine else []
+
+    def again(self, buffer: str) -> bool:
+        """Return whether the segment's ops can make a buffer once more."""
+        if buffer not in self.known:
+            self.known[buffer] = False  # what needs itself cannot be made
+            written = any(t.buffer == buffer for o in self.outside(buffer) for t in written_by(o))
+            makers = self._makers(buffer)
+            self.known[buffer] = not written and all(map(self._pure, makers)) and all(
+                self.again(t.buffer) or self._still(t.buffer)
+                for op in makers for t in self._inner(op) if t.buffer != buffer)  # fmt: skip
+        return self.known[buffer]
+
+    def _makers(self, buffer: str) -> list[Op]:
+        """Return the calls that write a buffer, and the views of it that others make."""
+        found: list[Op] = []
+        for op in self.segment:
+            touched = effects(op, declared(self.graph)).writes
+            if any(t.buffer == buffer for t in (*touched, *written_by(op))):
+                found.append(op)
+            else:
+                found += [o for o in op.leaves() if any(t.buffer == buffer for t in o.outputs)]
+        return found
+
+    def _pure(self, op: Op) -> bool:
+        effect = effects(op, declared(self.graph))
+        local = all(t.buffer in self.owned for t in effect.writes)
+        return local and not effect.random and not effect.barrier and id(op) not in self.opaque
+
+    def _inner(self, op: Op) -> list[Tensor]:
+        """Return what an op takes of the segment's own memory."""
+        return [t for leaf in op.leaves() for t in leaf.inputs if t.buffer in self.owned]
+
+    def _still(self, buffer: str) -> bool:
+        """Return whether a buffer holds later what it held first."""
+        near = self.graph.touching.get(buffer, ())
+        return not any(t.buffer == buffer for _, leaf in near for t in written_by(leaf))
+
+    def ops(self, wanted: Sequence[str]) -> list[Op]:
+        """Return the ops to copy, in launch order, and note all buffers that they make."""
+        chosen: dict[int, Op] = {}
+        queue = list(wanted)
+        while queue:
+            buffer = queue.pop()
+            if buffer in self.copied:
+                continue
+            self.copied.add(buffer)
+            for op in self._makers(buffer):
+                chosen[id(op)] = op
+                queue += [t.buffer for t in _made([op]) if t.buffer in self.owned]
+                queue += [t.buffer for t in self._inner(op) if not self._held(t.buffer)]
+        places = {id(op): self.graph.places[id(next(op.leaves()))] for op in chosen.values()}
+        kept = [op for op in chosen.values() if not self._within(op, chosen)]
+        return sorted(kept, key=lambda op: places[id(op)])
+
+    def _within(self, leaf: Op, chosen: Collection[int]) -> bool:
+        """Return whether a view is copied with the call that made it."""
+        return any(id(op) in chosen and op is not leaf and any(o is leaf for o in op.leaves())
+                   for op in self.segment)  # fmt: skip
+
+    def _held(self, buffer: str) -> bool:
+        """Return whether a buffer is in memory anyway when the copies run, or must be."""
+        late = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
+        return self._still(buffer) and (not self.again(buffer) or bool(late))
+
+
+def _check_unwritten(graph: Graph, ops: Sequence[Op], copied: Collection[str], at: int) -> None:
+    """Refuse where what copies read from outside is written before they run."""
+    for leaf in (leaf for op in ops for leaf in op.leaves()):
+        for tensor in (t for t in leaf.inputs if t.buffer not in copied):
+            for place, other in graph.touching.get(tensor.buffer, ()):
+                late = graph.places[id(leaf)] < place < at
+                if late and any(overlap(t, tensor) for t in written_by(other)):
+                    reason = f"%{tensor.name} is written before it would be read once more"
+                    raise RefusedError(reason, [(other, f"{other.name} writes it")])
+
+
+@dataclass
+class _Copying:
+    """Names and buffers of what is made once more."""
+
+    graph: Graph
+    copied: Collection[str]
+    made: Collection[str]
+
+    def __post_init__(self) -> None:
+        self.taken = {t.buffer for t in self.graph.by_name.values()} | self.graph.by_name.keys()
+        self.names: dict[str, Tensor] = {}
+        self.buffers: dict[str, str] = {}
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """Return the copy of a tensor; views that the backward pass makes keep their names."""
+        if tensor.buffer not in self.copied and tensor.name not in self.made:
+            return tensor
+        if tensor.name not in self.names:
+            renamed = tensor.name in self.made
+            name = self._free(tensor.name) if renamed else tensor.name
+            buffer = tensor.buffer
+            if buffer in self.copied and buffer not in self.buffers:
+                self.buffers[buffer] = self._free(buffer)
+            made = replace(tensor, name=name, buffer=self.buffers.get(buffer, buffer))
+            self.names[tensor.name] = made
+        return self.names[tensor.name]
+
+    def _free(self, name: str) -> str:
+        found = free_name(f"{name}_again", self.taken)
+        self.taken.add(found)
+        return found
+
+
+def _run_at(op: Op, like: Op) -> Op:
+    body = tuple(_run_at(child, like) for child in op.body)
+    return replace(op, body=body, thread=like.thread, stream=like.stream, phase="backward",
+                   origin=f"recompute: {op.origin}" if op.origin else "recompute",
+                   notes={})  # fmt: skip
+
+
+def _rewired(op: Op, readers: Collection[int], copying: _Copying) -> Op:
+    """Return an op whose leaves read copies where they are readers, with what is around them."""
+    if not op.body:
+        return map_tensors(op, copying.tensor) if id(op) in readers else op
+    body = tuple(_rewired(child, readers, copying) for child in op.body)
+    if all(a is b for a, b in zip(body, op.body, strict=True)):
+        return op
+    inside: Mapping[str, Tensor] = {t.name: t for child in body for t in child.inputs}
+    gone = {t.name for leaf in op.leaves() if id(leaf) in readers for t in leaf.inputs}
+    changed = map_tensors(
+        replace(op, body=()),
+        lambda t: copying.tensor(t) if t.name in gone and t.name not in inside else t,
+    )
+    moved = map_tensors(changed, lambda t: inside.get(t.name, t))
+    return replace(moved, body=body)
