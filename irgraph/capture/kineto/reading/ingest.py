@@ -175,7 +175,7 @@ def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> boo
         health.add("K09", collector.decimals, "times with decimals among whole ones")
     elif collector.decimals:
         health.add("K08", detail="microseconds with decimals")
-    if collector.decimals:
+    if collector.decimals >= collector.whole:
         return False
     durations = np.concatenate([part["duration"] for part in collector.parts])
     positive = durations[durations > 0]

@@ -1,0 +1,91 @@
+"""``irgraph compare``: two traces of one program, and what became slower."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import JsonOption, say, write_json
+from irgraph.cli.traces import (
+    HealthOption,
+    MarkOption,
+    MemoryOption,
+    SkipOption,
+    StepsOption,
+    StrictOption,
+    WholeOption,
+    print_rows,
+    read_trees,
+    repaired,
+    selection,
+)
+
+if TYPE_CHECKING:
+    from irgraph.analyze.compare import Change
+
+PANEL = "traces"
+
+
+def compare(
+    before: Annotated[
+        str, typer.Argument(metavar="BEFORE", help="A Kineto trace, or a folder of recordings.")
+    ],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="Another of the same program.")],
+    by: Annotated[
+        str, typer.Option(metavar="KEY", help="op, kernel, family, module, phase or host.")
+    ] = "op",
+    longest: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
+    step_mark: MarkOption = None,
+    whole: WholeOption = False,
+    steps: StepsOption = None,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
+    strict: StrictOption = False,
+    health: HealthOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare the mean usual steps of two traces: what takes longer, is new, or is gone."""
+    from irgraph.analyze import analyze
+    from irgraph.analyze.compare import compare as run
+
+    part = selection(steps, skip, memory, step_mark, whole)
+    trees = [
+        read_trees([path], strict=strict, health=health, part=part) for path in (before, after)
+    ]
+    old, new = map(analyze, trees)
+    figures, parts = run(old, new, by)
+    both = [tree for found in trees for tree in found]
+    if json:
+        write_json({"step": [c.row() for c in figures], by: [c.row() for c in parts]})
+    else:
+        reasons = [reason for tree in both for reason in tree.trace.health.reasons()]
+        print_rows("mean usual step", [_cells(c) for c in figures], reasons)
+        _show(parts, by, longest)
+    raise typer.Exit(repaired(both))
+
+
+def _show(parts: list[Change], by: str, longest: int) -> None:
+    of = "time of the host" if by == "host" else "device work"
+    rows = [
+        {**_cells(c), "calls": f"{c.calls_before:g} → {c.calls_after:g}", "": c.what}
+        for c in parts[:longest]
+    ]
+    print_rows(f"{of} a step by {by}, largest change first", rows)
+    total = sum(c.delta for c in parts)
+    shown = sum(c.delta for c in parts[:longest])
+    say(
+        f"{of} in all: {sum(c.before for c in parts):.1f} → {sum(c.after for c in parts):.1f} us a "
+        f"step, {total:+.1f} us, of which {shown:+.1f} us are shown"
+    )
+
+
+def _cells(change: Change) -> dict[str, Any]:
+    share = f"{change.after / change.before - 1:+.1%}" if change.before else "-"
+    return {
+        "name": change.name[:90],
+        "before us": f"{change.before:.1f}",
+        "after us": f"{change.after:.1f}",
+        "change us": f"{change.delta:+.1f}",
+        "change": share,
+    }
