@@ -21,8 +21,8 @@ def algorithm1(priced: Priced, host: Host, *, accounting: Accounting) -> Timelin
     for charge in charges:
         clock.run(charge)
     return Timeline(
-        clock.record.intervals,
-        clock.record.resources,
+        clock.record.intervals(),
+        tuple(clock.record.resources),
         priced.device,
         host.name,
         accounting.name,

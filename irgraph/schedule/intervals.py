@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import NamedTuple, TypeVar, overload
-
-import numpy as np
+from typing import NamedTuple, overload
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.schedule.tasks import Floats, Ints, Tasks
-
-T = TypeVar("T")
+from irgraph.schedule.tasks import Floats, Tasks
 
 CAUSES = {
     "T1": "between two top-level operations",
@@ -91,32 +86,6 @@ class Intervals(Sequence[Interval]):
         self.ops = ops
         self.kernels = kernels
 
-    @classmethod
-    def of(cls, intervals: Sequence[Interval]) -> Intervals:
-        """Return intervals as columns."""
-        if isinstance(intervals, cls):
-            return intervals
-        resources, causes, starts, ends, waits, ops, kernels = (
-            zip(*intervals, strict=True) if intervals else [()] * 7
-        )
-        names = tuple(dict.fromkeys(causes))
-        codes = {name: code for code, name in enumerate(names)}
-        op, known_ops = _numbered(ops)
-        kernel, known_kernels = _numbered(kernels)
-        start, end = np.array(starts, np.float64), np.array(ends, np.float64)
-        tasks = Tasks(
-            end - start,
-            np.cumsum([0, *map(len, waits)]),
-            np.fromiter(chain.from_iterable(waits), np.int64),
-            np.array(resources, np.int64),
-            np.array([codes[cause] for cause in causes], np.int64),
-            op,
-            kernel,
-            np.full(len(start), -1, np.int64),
-            names,
-        )
-        return cls(tasks, start, end, known_ops, known_kernels)
-
     def __len__(self) -> int:
         return len(self.tasks)
 
@@ -155,11 +124,3 @@ class Intervals(Sequence[Interval]):
             self.ops[op] if op >= 0 else None,
             self.kernels[kernel] if kernel >= 0 else None,
         )
-
-
-def _numbered(values: Sequence[T | None]) -> tuple[Ints, list[T]]:
-    """Return a column of indices, -1 for none, and the different objects they refer to."""
-    distinct = {id(value): value for value in values if value is not None}
-    numbers = {key: number for number, key in enumerate(distinct)}
-    column = [numbers.get(id(value), -1) for value in values]
-    return np.array(column, np.int64), list(distinct.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,7 +17,9 @@ from msgspec import Struct, field
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.schedule.intervals import CAUSES, IDLE_CAUSES, Interval, Intervals
-from irgraph.schedule.tasks import Floats
+from irgraph.schedule.tasks import Floats, TaskBuilder, run
+
+T = TypeVar("T")
 
 __all__ = [
     "CAUSES",
@@ -58,7 +60,7 @@ class Timeline(Struct, frozen=True, dict=True):
         unknown: leaves without a cost model, priced by a lower bound.
     """
 
-    intervals: Sequence[Interval]
+    intervals: Intervals | tuple[()]
     resources: tuple[Resource, ...]
     device: str = ""
     host: str = ""
@@ -69,7 +71,7 @@ class Timeline(Struct, frozen=True, dict=True):
     @cached_property
     def columns(self) -> Intervals:
         """The intervals as columns of numbers."""
-        return Intervals.of(self.intervals)
+        return self.intervals or Recorder().intervals()
 
     @cached_property
     def step_time(self) -> float:
@@ -128,29 +130,22 @@ def busy_time(start: Floats, end: Floats) -> float:
 
 
 class Recorder:
-    """Builds a timeline, one interval at a time, on any number of threads and streams."""
+    """Builds the intervals of a step, one at a time, on any number of threads and streams."""
 
     def __init__(self) -> None:
-        self.intervals: list[Interval] = []
-        self._resources: dict[Resource, int] = {}
-        self._last: list[int] = []
+        self.resources: dict[Resource, int] = {}
+        self._tasks = TaskBuilder()
+        self._ops: list[Op] = []
+        self._kernels: list[Kernel] = []
+        self._numbers: dict[int, int] = {}
 
     def resource(self, kind: str, name: str) -> int:
         """Return the index of a resource, a new one if there is none."""
-        key = Resource(kind, name)
-        if key not in self._resources:
-            self._resources[key] = len(self._resources)
-            self._last.append(-1)
-        return self._resources[key]
+        return self.resources.setdefault(Resource(kind, name), len(self.resources))
 
     def last(self, resource: int) -> int:
         """Return the position of the last interval of a resource, -1 if it has none."""
-        return self._last[resource]
-
-    def now(self, resource: int) -> float:
-        """Return when the last interval of a resource ended, in microseconds."""
-        last = self._last[resource]
-        return self.intervals[last].end if last >= 0 else 0.0
+        return self._tasks.last(resource)
 
     def add(
         self,
@@ -162,23 +157,27 @@ class Recorder:
         waits: tuple[int, ...] = (),
         ordered: bool = True,
     ) -> int:
-        """Add an interval after its resource's last one and those in ``waits``.
+        """Add an interval of ``length`` microseconds, as ``TaskBuilder.add`` a task."""
+        return self._tasks.add(
+            resource,
+            cause,
+            length,
+            op=self._number(self._ops, op),
+            kernel=self._number(self._kernels, kernel),
+            waits=waits,
+            ordered=ordered,
+        )
 
-        Returns its position. ``length`` is in microseconds. One that is not ``ordered`` may
-        overlap others of its resource: it starts after ``waits`` only, and none waits for it
-        implicitly.
-        """
-        position = len(self.intervals)
-        after = waits
-        if ordered:
-            last = self._last[resource]
-            after = (last, *waits) if last >= 0 else waits
-            self._last[resource] = position
-        start = max([self.intervals[p].end for p in after], default=0.0)
-        self.intervals.append(Interval(resource, cause, start, start + length, after, op, kernel))
-        return position
+    def intervals(self) -> Intervals:
+        """Return what was added, each when the last of those it waited for has ended."""
+        tasks = self._tasks.tasks()
+        return Intervals(tasks, *run(tasks), self._ops, self._kernels)
 
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        """The resources so far, in order of their indices."""
-        return tuple(self._resources)
+    def _number(self, known: list[T], value: T | None) -> int:
+        """Return the number of an object among those known, -1 for none."""
+        if value is None:
+            return -1
+        number = self._numbers.setdefault(id(value), len(known))
+        if number == len(known):
+            known.append(value)
+        return number

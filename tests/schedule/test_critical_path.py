@@ -95,7 +95,7 @@ def test_two_streams_joined_by_a_wait_are_explained_by_the_longer() -> None:
     first = record.add(left, "kernel", 30.0, Op("a.a"), kernel(30.0, "gemm"))
     other = record.add(right, "kernel", 50.0, Op("b.b"), kernel(50.0, "copy"))
     record.add(left, "kernel", 10.0, Op("c.c"), kernel(10.0, "gemm"), waits=(other,))
-    timeline = Timeline(record.intervals, record.resources)
+    timeline = Timeline(record.intervals(), tuple(record.resources))
     assert timeline.active_time == 60.0
     assert critical_path(timeline).by_cause() == {"kernel copy": 50.0, "kernel gemm": 10.0}
     assert slacks(timeline)[first] == 20.0

@@ -120,7 +120,7 @@ def test_tasks_are_put_in_an_order_that_serves_their_waits() -> None:
 def test_an_interval_is_the_same_however_it_is_reached(
     tasks: Tasks, ops: int, kernels: int
 ) -> None:
-    """By its position, in a slice, or one after the other; and from objects back to columns."""
+    """By its position, in a slice, or one after the other."""
     count = len(tasks)
     numbered = replace(
         tasks,
@@ -137,4 +137,3 @@ def test_an_interval_is_the_same_however_it_is_reached(
         assert interval.op is (known[op] if op >= 0 else None)
         assert interval.kernel is (work[kernel] if kernel >= 0 else None)
         assert interval.after == tuple(numbered.waits(at).tolist())
-    assert list(Intervals.of(one_by_one)) == one_by_one
