@@ -9,7 +9,10 @@ READY := $(VENV)/.ready
 INSTALL := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-LONG := axes differential examples execute predict/test_op_time.py
+# What make quick leaves out: sweeps over random inputs or over every op, and captures of whole networks.
+LONG := axes differential examples execute predict/test_op_time.py ir/test_writes.py contributing \
+  capture/kineto/reading/test_fuzz.py capture/onnx/test_node_tests.py \
+  costmodels/evaluate/test_cnn_v100.py schedule/test_paths_traced.py
 
 .PHONY: demo quick test test-slow test-oldest coverage check format bench fuzz mutants zoo constraints clean
 

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -171,7 +172,9 @@ class Recorder:
     def intervals(self) -> Intervals:
         """Return what was added, each when the last of those it waited for has ended."""
         tasks = self._tasks.tasks()
-        return Intervals(tasks, *run(tasks), self._ops, self._kernels)
+        start, end = run(tasks)
+        tasks = replace(tasks, length=end - start)  # as its clocks show them
+        return Intervals(tasks, start, end, self._ops, self._kernels)
 
     def _number(self, known: list[T], value: T | None) -> int:
         """Return the number of an object among those known, -1 for none."""
