@@ -1,7 +1,7 @@
 """``cuda`` where there is none: programs that name it get meta tensors, which say they lie there.
 
 ``DEVICE`` in a call's arguments becomes ``meta``; the functions of ``torch.cuda`` and of
-``torch.accelerator`` are answered here and in ``irgraph.capture.emulate.streams``.
+``torch.accelerator`` are answered in ``cuda_answers``, ``streams`` and ``cuda_graphs``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,11 @@ from types import FrameType
 from typing import Any, TypeAlias
 from unittest import mock
 
+from irgraph.capture.emulate.cuda_answers import DEVICE, MADE_UP, answers_of
 from irgraph.capture.emulate.streams import StandInStreams
 
 Torch: TypeAlias = Any
 """An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
-
-DEVICE = "cuda"
-
-CARD = "NVIDIA A100-SXM4-80GB"
-"""The card whose properties a program is told: the prediction is for any."""
-
-MEMORY = 80 * 2**30
-
 
 FRAMES = 4
 """Calls from the code that asks a tensor something to ``_by_program``."""
@@ -193,13 +186,18 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
         with on.mode:  # hooks and recomputed regions are the program's own
             return run(*args, **kwargs)
 
+    loading = torch.load
+
+    def load(file: Torch, map_location: Torch = None, *args: Torch, **kwargs: Torch) -> Torch:
+        return loading(file, on.place(_numbered(map_location)), *args, **kwargs)
+
     with contextlib.ExitStack() as stack:
         for owner in (torch.autograd, torch.autograd.graph):
             stack.enter_context(mock.patch.object(owner, "_engine_run_backward", run_backward))
         stack.enter_context(mock.patch.object(_device.DeviceContext, "__init__", init))
         stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
         stack.enter_context(_default_device())
-        answers = {**_answers(torch), **streams.answers()}
+        answers = {**answers_of(torch), **streams.answers(), (torch, "load"): load}
         for (owner, name), value in answers.items():
             known = _told(f"{owner.__name__}.{name}", value, asked)
             if isinstance(getattr(owner, name, None), type) and not isinstance(value, type):
@@ -211,16 +209,8 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
     if on.named or asked:
         names = f" ({', '.join(sorted(asked))})" if asked else ""
         notes[f"the program names cuda: stand-ins answered for it{names}"] = None
-    if asked.keys() & MADE_UP:
+    if asked.keys() & MADE_UP or streams.timed:
         notes["memory in use and times of events were answered with made-up values"] = None
-
-
-MADE_UP = {
-    f"torch.cuda.{name}"
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "memory_stats",
-                 "max_memory_reserved", "mem_get_info")
-}  # fmt: skip
-"""Answers that a program might act on and that are not true."""
 
 
 @contextlib.contextmanager
@@ -252,45 +242,3 @@ def _told(name: str, value: Torch, asked: dict[str, None]) -> Torch:
 def _class_of(name: str, make: Torch) -> type:
     """Return a class that makes what a function does: programs name classes in annotations."""
     return type(name, (), {"__new__": lambda _, *args, **kwargs: make(*args, **kwargs)})
-
-
-class Chosen(contextlib.nullcontext):  # type: ignore[type-arg]
-    """``torch.cuda.device(0)``: there is no other one."""
-
-    def __init__(self, device: Torch = None) -> None:
-        super().__init__(device)
-
-
-def _answers(torch: Torch) -> dict[tuple[Torch, str], Torch]:
-    """Return by module and name what stands for functions that ask about cards and memory."""
-    from types import SimpleNamespace
-
-    card = SimpleNamespace(
-        name=CARD, major=8, minor=0, total_memory=MEMORY, multi_processor_count=108,
-        warp_size=32, is_integrated=False, is_multi_gpu_board=False,
-    )  # fmt: skip
-    fixed = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
-        "is_bf16_supported": True, "get_device_name": CARD, "get_device_capability": (8, 0),
-        "get_device_properties": card, "mem_get_info": (MEMORY, MEMORY), "memory_stats": {},
-        "is_current_stream_capturing": False, "get_arch_list": ["sm_80"],
-        "initial_seed": 0, "utilization": 0,
-    }  # fmt: skip
-    zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
-    nothing = ("init", "_lazy_init", "set_device", "empty_cache", "ipc_collect", "manual_seed",
-               "manual_seed_all", "seed", "seed_all", "reset_peak_memory_stats", "set_rng_state",
-               "reset_max_memory_allocated", "set_rng_state_all",
-               "set_per_process_memory_fraction")  # fmt: skip
-    values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(nothing)}
-    found = {(torch.cuda, name): _always(value) for name, value in values.items()}
-    state = torch.get_rng_state
-    found |= {(torch.cuda, "get_rng_state"): lambda *_: state(), (torch.cuda, "device"): Chosen}
-    found[torch.cuda, "get_rng_state_all"] = lambda: [state()]
-    cards = {"is_available": True, "device_count": 1, "current_device_index": 0,
-             "current_accelerator": torch.device(DEVICE), "set_device_index": None,
-             "device_index": contextlib.nullcontext()}  # fmt: skip
-    return found | {(torch.accelerator, name): _always(value) for name, value in cards.items()}
-
-
-def _always(value: Torch) -> Callable[..., Torch]:
-    return lambda *_, **__: value

@@ -43,6 +43,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
     stand_in = StandIn()
     with contextlib.ExitStack() as stack:
         stack.enter_context(optimizers_on_meta())
+        stack.enter_context(_without_workers())
         if device == "meta":
             stack.enter_context(autocast_on_meta())
             stack.enter_context(fused_on_meta(stand_in.notes))
@@ -126,6 +127,25 @@ def _sparse_constructor() -> Iterator[None]:
         return new(tensor, *args, **kwargs)
 
     with mock.patch.object(torch.Tensor, "new", make):
+        yield
+
+
+@contextlib.contextmanager
+def _without_workers() -> Iterator[None]:
+    """Let loaders make their batches in this process: others would write the same recording."""
+    from torch.utils.data import DataLoader
+
+    start = DataLoader._get_iterator
+
+    def alone(loader: Torch) -> Torch:
+        kept = loader.num_workers, loader.timeout
+        loader.num_workers, loader.timeout = 0, 0
+        try:
+            return start(loader)
+        finally:
+            loader.num_workers, loader.timeout = kept
+
+    with mock.patch.object(DataLoader, "_get_iterator", alone):
         yield
 
 

@@ -39,7 +39,7 @@ from irgraph.ir.tensor import Tensor
 
 NOT_MOVED = (
     "nothing of the step lies on the accelerator: move the model and its data to the device that "
-    "the function is given"
+    "the function is given, or to cuda within irgraph.capturing()"
 )
 
 

@@ -30,6 +30,7 @@ HINTS: Mapping[str, str] = {
     "Torch not compiled with CUDA": _NO_CUDA,
     "NVIDIA driver": _NO_CUDA,
     "attribute '_cuda_": _NO_CUDA,
+    "Cannot get CUDA generator": "use torch.Generator(): meta tensors take it too",
     "NestedTensorImpl": "attention over jagged tensors needs a real device: pad them, with a mask",
     "FlexAttention is only": "write it as scaled_dot_product_attention with a mask, which is fused",
     "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",

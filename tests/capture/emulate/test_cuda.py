@@ -99,6 +99,49 @@ return z + 1
     )
 
 
+def test_ranges_summaries_and_files(tmp_path: Path) -> None:
+    graph = taken(
+        tmp_path,
+        """
+torch.save({"w": torch.ones(3)}, "w.pt")
+torch.cuda.nvtx.range_push(torch.cuda.memory_summary())
+w = torch.load("w.pt", map_location="cuda")["w"]
+torch.cuda.nvtx.range_pop()
+return w * torch.rand(3, device="cuda", generator=torch.Generator().manual_seed(1))
+""".replace("w.pt", str(tmp_path / "w.pt")),
+    ).graph
+    assert len(named(graph, "aten.mul")) == 1
+
+
+def test_loaders_have_no_workers_of_their_own(tmp_path: Path) -> None:
+    captured = taken(
+        tmp_path,
+        """
+data = torch.utils.data.TensorDataset(x)
+loader = torch.utils.data.DataLoader(data, len(x), pin_memory=True, num_workers=2)
+for (part,) in loader:
+    assert loader.num_workers == 2
+    return part.cuda(non_blocking=True) + 1
+""",
+    )
+    assert captured.graph.dims == {"B": 16}
+
+
+def test_made_up_times_are_told(tmp_path: Path) -> None:
+    notes = taken(
+        tmp_path,
+        """
+first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+first.record()
+y = x.cuda()
+last.record()
+assert first.elapsed_time(last) > 0
+return y + 1
+""",
+    ).notes
+    assert any("made-up" in note for note in notes)
+
+
 def test_made_up_memory_is_told(tmp_path: Path) -> None:
     notes = taken(tmp_path, "assert not torch.cuda.memory_allocated()\nreturn x.cuda()").notes
     assert any("made-up" in note for note in notes)

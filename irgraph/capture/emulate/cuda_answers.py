@@ -1,0 +1,75 @@
+"""What programs are told about the card and its memory where there is none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Torch: TypeAlias = Any
+"""An object of torch's, or what a call takes and gives."""
+
+DEVICE = "cuda"
+
+CARD = "NVIDIA A100-SXM4-80GB"
+"""The card whose properties a program is told: the prediction is for any."""
+
+MEMORY = 80 * 2**30
+
+
+MADE_UP = {
+    f"torch.cuda.{name}"
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "memory_stats",
+                 "max_memory_reserved", "mem_get_info", "memory_summary")
+}  # fmt: skip
+"""Answers that a program might act on and that are not true."""
+
+
+class Chosen(contextlib.nullcontext):  # type: ignore[type-arg]
+    """``torch.cuda.device(0)``: there is no other one."""
+
+    def __init__(self, device: Torch = None) -> None:
+        super().__init__(device)
+
+
+def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
+    """Return by module and name what stands for functions that ask about cards and memory."""
+    from types import SimpleNamespace
+
+    card = SimpleNamespace(
+        name=CARD, major=8, minor=0, total_memory=MEMORY, multi_processor_count=108,
+        warp_size=32, is_integrated=False, is_multi_gpu_board=False,
+    )  # fmt: skip
+    fixed = {
+        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "is_bf16_supported": True, "get_device_name": CARD, "get_device_capability": (8, 0),
+        "get_device_properties": card, "mem_get_info": (MEMORY, MEMORY), "memory_stats": {},
+        "is_current_stream_capturing": False, "get_arch_list": ["sm_80"],
+        "initial_seed": 0, "utilization": 0, "memory_summary": "",
+    }  # fmt: skip
+    zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    nothing = ("init", "_lazy_init", "set_device", "empty_cache", "ipc_collect", "manual_seed",
+               "manual_seed_all", "seed", "seed_all", "reset_peak_memory_stats", "set_rng_state",
+               "reset_max_memory_allocated", "set_rng_state_all",
+               "set_per_process_memory_fraction")  # fmt: skip
+    values = {**fixed, **dict.fromkeys(zero, 0), **dict.fromkeys(nothing)}
+    found = {(torch.cuda, name): _always(value) for name, value in values.items()}
+    state = torch.get_rng_state
+    found |= {(torch.cuda, "get_rng_state"): lambda *_: state(), (torch.cuda, "device"): Chosen}
+    found[torch.cuda, "get_rng_state_all"] = lambda: [state()]
+    found |= {
+        (module, name): _always(None)
+        for module, names in (
+            (torch.cuda.nvtx, ("range_push", "range_pop", "mark")),
+            (torch.cuda.profiler, ("start", "stop")),
+        )
+        for name in names
+    }
+    cards = {"is_available": True, "device_count": 1, "current_device_index": 0,
+             "current_accelerator": torch.device(DEVICE), "set_device_index": None,
+             "device_index": contextlib.nullcontext()}  # fmt: skip
+    return found | {(torch.accelerator, name): _always(value) for name, value in cards.items()}
+
+
+def _always(value: Torch) -> Callable[..., Torch]:
+    return lambda *_, **__: value
