@@ -49,7 +49,7 @@ class Handle:
 
 
 class Exact(Struct, frozen=True):
-    """A tensor as a running program shows it: ``impl`` and ``storage`` are addresses.
+    """A tensor as a running program shows it: ``impl`` is its number, ``storage`` an address.
 
     Storages are kept alive while they are recorded, so their addresses are not used again.
     """

@@ -8,13 +8,14 @@ that the two can be joined.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from irgraph.capture.common.identity import Exact
-from irgraph.capture.common.lowering import MODULE
 from irgraph.capture.common.nodes import BY_SIZE
 from irgraph.capture.emulate.cuda_graphs import made_before
 from irgraph.capture.emulate.fallbacks import Torch, on_device, run
@@ -54,6 +55,8 @@ class Recording:
     Attributes:
         calls: every device call.
         alive: storages that calls touched, kept so that no address is used again.
+        seen: by its address the last tensor there, and its number; autograd copies gradients that
+            somebody else holds, so tensors are not kept, and addresses are used again.
         repaired: calls that the device cannot run and that got a made-up result.
         copies: of each copy from the host to the device, whether its memory is pinned and
             whether the host asked not to wait.
@@ -65,6 +68,8 @@ class Recording:
 
     calls: dict[int, CallRecord] = field(default_factory=dict)
     alive: dict[int, Any] = field(default_factory=dict)
+    seen: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
     repaired: list[str] = field(default_factory=list)
     copies: list[tuple[bool, bool]] = field(default_factory=list)
     wrapping: bool = False
@@ -163,7 +168,7 @@ def _record(
 def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:
     source = given[1] if schema.name == "aten::copy_" else given[0]
     literals = {exact.impl for exact, _ in recording.literals}
-    if int(source._cdata) in literals:
+    if _number(source, recording) in literals:
         return
     if source.device.type == "cpu" and result.device.type != "cpu":
         names = [argument.name for argument in schema.arguments]
@@ -218,7 +223,7 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
     shape = tuple(map(int, tensor.shape))
     dense = storage is not None and not tensor.is_sparse
     return Exact(
-        int(tensor._cdata),
+        _number(tensor, recording),
         address if dense else -address,
         int(tensor.storage_offset()) * ITEMSIZE[dtype] if dense else 0,
         str(tensor.device),
@@ -227,6 +232,15 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
         tight(shape, tuple(map(int, tensor.stride()))) if dense else (0,) * len(shape),
         _hint(tensor, address, hints),
     )
+
+
+def _number(tensor: torch.Tensor, recording: Recording) -> int:
+    """Return a number of a tensor that no other one of the recording has."""
+    address = int(tensor._cdata)
+    known = recording.seen.get(address)
+    if known is None or known[0]() is not tensor:
+        known = recording.seen[address] = (ref(tensor), next(recording.numbers))
+    return known[1]
 
 
 def _storage(tensor: torch.Tensor) -> Torch:
@@ -253,47 +267,3 @@ def _element(dtype: Torch) -> str:
     """Return the IR's word for an element type; one that it lacks is known by its size."""
     name = str(dtype).removeprefix("torch.")
     return FROM_TORCH.get(name) or BY_SIZE.get(dtype.itemsize, "u8")
-
-
-@contextlib.contextmanager
-def module_ranges(model: Torch) -> Iterator[None]:
-    """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
-    from torch.autograd.profiler import record_function
-
-    open_ranges: list[Any] = []
-
-    def enter(path: str) -> Callable[..., None]:
-        def hook(*_: Torch) -> None:
-            mark = record_function(MODULE + path)
-            mark.__enter__()
-            open_ranges.append(mark)
-
-        return hook
-
-    def leave(*_: Torch) -> None:
-        open_ranges.pop().__exit__(None, None, None)
-
-    hooks = []
-    for path, module in model.named_modules() if model is not None else ():
-        if path:
-            hooks.append(module.register_forward_pre_hook(enter(path)))
-            hooks.append(module.register_forward_hook(leave, always_call=True))
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
-    """Return the roles and labels of a model's parameters, gradients and buffers."""
-    found: dict[int, tuple[str, str]] = {}
-    if model is None:
-        return found
-    for name, buffer in model.named_buffers():
-        found[buffer.untyped_storage()._cdata] = ("state", name)
-    for name, parameter in model.named_parameters():
-        found[parameter.untyped_storage()._cdata] = ("param", name)
-        if parameter.grad is not None and not parameter.grad.is_sparse:
-            found[parameter.grad.untyped_storage()._cdata] = ("state", f"{name}.grad")
-    return found

@@ -30,6 +30,7 @@ from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import program_forms
 from irgraph.capture.live.literals import with_literals
 from irgraph.capture.live.marks import join, opened, unmarked, without_loading
+from irgraph.capture.live.modules import hints_of, module_ranges
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.warned import without_stderr
 from irgraph.diagnostics import Place, fail
@@ -72,7 +73,7 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
     from torch.profiler import ExecutionTraceObserver
 
     taken = Taken()
-    hints = recorder.hints_of(model)
+    hints = hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
         with without_stderr():
@@ -80,7 +81,7 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
             observer.start()
         try:
             mode = recorder.dispatch_mode(taken.recording, hints, known)
-            with recorder.module_ranges(model), mode:
+            with module_ranges(model), mode:
                 yield taken
         finally:
             with without_stderr():

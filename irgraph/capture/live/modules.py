@@ -1,0 +1,54 @@
+"""What a model's modules call, and what its parameters and buffers are called."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from irgraph.capture.common.lowering import MODULE
+from irgraph.capture.emulate.fallbacks import Torch
+
+
+@contextlib.contextmanager
+def module_ranges(model: Torch) -> Iterator[None]:
+    """Mark, while it lasts, every call of a submodule by a range with the submodule's path."""
+    from torch.autograd.profiler import record_function
+
+    open_ranges: list[Any] = []
+
+    def enter(path: str) -> Callable[..., None]:
+        def hook(*_: Torch) -> None:
+            mark = record_function(MODULE + path)
+            mark.__enter__()
+            open_ranges.append(mark)
+
+        return hook
+
+    def leave(*_: Torch) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    hooks = []
+    for path, module in model.named_modules() if model is not None else ():
+        if path:
+            hooks.append(module.register_forward_pre_hook(enter(path)))
+            hooks.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
+    """Return the roles and labels of a model's parameters, gradients and buffers."""
+    found: dict[int, tuple[str, str]] = {}
+    if model is None:
+        return found
+    for name, buffer in model.named_buffers():
+        found[buffer.untyped_storage()._cdata] = ("state", name)
+    for name, parameter in model.named_parameters():
+        found[parameter.untyped_storage()._cdata] = ("param", name)
+        if parameter.grad is not None and not parameter.grad.is_sparse:
+            found[parameter.grad.untyped_storage()._cdata] = ("state", f"{name}.grad")
+    return found
