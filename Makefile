@@ -49,6 +49,7 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.capture.execution_trace.fuzz 20000
 	$(BIN)/python -m tests.language.fuzz 10000
 	$(BIN)/python -m tests.differential.fuzz 20000
+	$(BIN)/python -m tests.cli.fuzz 40000
 
 mutants: $(READY)
 	test -d .mutation || $(BIN)/python -m tests.tools.mutate record -n auto

@@ -43,10 +43,11 @@ def write_atomic(path: str | Path, content: str | bytes) -> None:
     if target.suffix == ".gz" and not data.startswith(GZIP_MAGIC):
         data = gzip.compress(data, mtime=0)
     try:
-        target = target.resolve()
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
+        if _is_stream(target):
+            with target.open("ab") as file:
+                file.write(data)
             return
+        target = _resolved(target)
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
         handle, name = tempfile.mkstemp(prefix=".irgraph-", dir=target.parent)
     except OSError as error:
@@ -75,16 +76,32 @@ def check_writable(path: str | Path | None) -> None:
 
     target = Path(path)
     try:
-        target = target.resolve()
+        if _is_stream(target):
+            if not os.access(target, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        target = _resolved(target)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not target.exists() or target.is_file():
-            with tempfile.NamedTemporaryFile(prefix=".irgraph-", dir=target.parent):
-                return
-        with target.open("ab"):
+        with tempfile.NamedTemporaryFile(prefix=".irgraph-", dir=target.parent):
             return
     except OSError as error:
         raise _io_error(Path(path), error) from None
+
+
+def _is_stream(path: Path) -> bool:
+    """Return whether a path is no file to be replaced: a device, a pipe, or a stream held open."""
+    if str(path).startswith(("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _resolved(path: Path) -> Path:
+    """Return the file that links lead to; raise ``OSError`` where they lead to each other."""
+    try:
+        return path.resolve()
+    except RuntimeError:  # before Python 3.13
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
 
 
 def _umask() -> int:

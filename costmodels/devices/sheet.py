@@ -241,6 +241,7 @@ def read_sheet(text: str, source: str) -> DeviceSheet:
     place = Place(source)
     try:
         raw = json.loads(text)
+        json.dumps(raw, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError) as error:
         raise fail(f"device sheet is not JSON: {error}", place) from None
     _check_fields(raw, DeviceSheet, "", place)

@@ -34,6 +34,8 @@ TENSORS = 3
 """Operands whose sizes are inputs; of a list the first tensor."""
 SLACK = 0.25
 """Octaves beyond what was measured that do not count as outside."""
+FARTHEST = 20
+"""Logarithm of a factor that no training gives: the file is damaged."""
 SIZES = 6 + 2 * (TENSORS + 1)
 """Inputs other than the indicators of ops."""
 
@@ -69,6 +71,8 @@ class OwnModel(Struct, frozen=True):
         seen = np.clip(inputs, self.low, self.high)
         beyond = float(np.abs(inputs - seen)[:SIZES].max())
         ratios = ratio(self.layers, ((seen - self.mean) / self.scale)[:, None])[:, 0]
+        if not abs(float(ratios.mean())) <= FARTHEST:
+            raise fail(f"a trained model corrects the time of {op.name} beyond e^{FARTHEST}")
         factor = math.exp(float(ratios.mean()))
         width = math.hypot(self.width, float(ratios.std())) * (1.0 + beyond)
         by = f"corrected by an MLP over {self.made.get('rows', 0)} measurements of {self.device}"
@@ -184,7 +188,27 @@ def load_own(path: str | Path) -> OwnModel:
         hint = "irgraph train FAMILY --data FILE.jsonl makes one"
         message = "not a model of a device's own measurements"
         raise fail(message, Place(str(path)), hint=hint, exit_code=2)
-    family, device, ops = head["family"], head["device"], tuple(head["ops"])
-    mean, scale, low, high = (tensors[name] for name in RANGES)
-    width, made = float(head["width"]), head["made"]
+    try:
+        family, device, ops = str(head["family"]), str(head["device"]), tuple(map(str, head["ops"]))
+        mean, scale, low, high = (tensors[name] for name in RANGES)
+        width, made = float(head["width"]), dict(head["made"])
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"a model of measurements whose head is damaged: {error}"
+        raise fail(message, Place(str(path)), exit_code=2) from None
+    _check_sizes(path, layers, (mean, scale, low, high), SIZES + len(ops))
     return OwnModel(family, device, ops, layers, mean, scale, low, high, width, made)
+
+
+def _check_sizes(path: str | Path, layers: Layers, ranges: Sequence[Array], inputs: int) -> None:
+    """Raise ``IrgraphError`` where the tensors of a model do not fit together."""
+    sizes = [inputs, *(weights.shape[-2] for weights, _ in layers if weights.ndim == 3)]
+    fit = all(
+        weights.shape == (bias.shape[0], sizes[number + 1], sizes[number])
+        and bias.shape == weights.shape[:2]
+        for number, (weights, bias) in enumerate(layers)
+        if len(sizes) == len(layers) + 1 and bias.ndim == 2
+    )
+    whole = len(sizes) == len(layers) + 1 > 1 and all(bias.ndim == 2 for _, bias in layers)
+    if not (fit and whole and all(found.shape == (inputs,) for found in ranges)):
+        message = "a model of measurements whose tensors do not fit together"
+        raise fail(message, Place(str(path)), exit_code=2)

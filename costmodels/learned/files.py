@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from costmodels.learnable.hardware import Floats
 from irgraph.diagnostics import Place, fail
 
@@ -38,11 +40,17 @@ def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, d
         with safe_open(str(path), "numpy") as file:
             head = json.loads((file.metadata() or {}).get(kind, "{}"))
             tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise fail(f"cannot read weights: {error}", Place(str(path)), exit_code=2) from None
+    if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+        raise fail("cannot read weights: one is not finite", Place(str(path)), exit_code=2)
     depth = sum(name.endswith(".bias") for name in tensors)
-    layers = tuple(
-        (tensors.pop(f"layer{number}.weight"), tensors.pop(f"layer{number}.bias"))
-        for number in range(depth)
-    )
-    return head, layers, tensors
+    try:
+        layers = tuple(
+            (tensors.pop(f"layer{number}.weight"), tensors.pop(f"layer{number}.bias"))
+            for number in range(depth)
+        )
+    except KeyError as error:
+        message = f"cannot read weights: there is no {error.args[0]}"
+        raise fail(message, Place(str(path)), exit_code=2) from None
+    return head if isinstance(head, dict) else {}, layers, tensors

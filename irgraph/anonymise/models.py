@@ -186,7 +186,7 @@ class _Renaming:
             stream=self.queue(op.stream),
             module=self.renamed.stand_in(op.module) if op.module else "",
             notes=self.notes(op.notes),
-            origin=f"trace#{place}" if mark and place.isdecimal() else "",
+            origin=f"trace#{place}" if mark and re.fullmatch(r"[0-9]{1,18}", place) else "",
         )
 
     def notes(self, notes: Mapping[str, Note]) -> Mapping[str, Note]:

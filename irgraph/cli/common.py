@@ -193,7 +193,11 @@ def console(*, error: bool = False) -> Console:
 
     stream = sys.stderr if error else sys.stdout
     columns = os.environ.get("COLUMNS", "")
-    piped = max(int(columns) if columns.isdecimal() else 0, PIPED_WIDTH)
+    if len(columns) > 5:  # no width, which rich would read all the same
+        del os.environ["COLUMNS"]
+        columns = ""
+    given = int(columns) if columns.isdecimal() else 0
+    piped = max(given, PIPED_WIDTH)
     width = None if stream.isatty() else piped
     return PlainConsole(stderr=error, width=width, highlight=False, soft_wrap=False)
 

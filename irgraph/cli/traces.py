@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import console, say
+from irgraph.cli.common import DIGITS, console, say
 
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
@@ -89,13 +89,14 @@ def selection(
 
 def _range(text: str) -> tuple[int, int]:
     first, colon, last = text.partition(":")
-    if not first.isdecimal() or (colon and not last.isdecimal()) or int(last or first) < int(first):
+    written = all(part.isdecimal() and len(part) <= DIGITS for part in (first, last or first))
+    if not written or (colon and not last) or int(last or first) < int(first):
         raise _usage(f"--steps: give two numbers such as 5:9, or one, not {text!r}")
     return int(first), int(last or first)
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text)
+    found = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?)(i?)B?", text)
     if found is None:
         raise _usage(f"--memory: give a size such as 4GiB, not {text!r}")
     number, prefix, binary = found.groups()

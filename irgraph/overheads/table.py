@@ -224,7 +224,7 @@ def _decode(data: bytes, source: str) -> HostFile:
     place = Place(source)
     try:
         version = msgspec.json.decode(data, type=_Version).format
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise fail(f"not a host table: {error}", place) from error
     if version > FORMAT:
         raise fail(
@@ -232,7 +232,7 @@ def _decode(data: bytes, source: str) -> HostFile:
         )
     try:
         file = msgspec.json.decode(data, type=HostFile)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise fail(f"wrong field in a host table: {error}", place) from error
     wrong = next(_impossible(file), "")
     if wrong:

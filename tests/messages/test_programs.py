@@ -179,6 +179,13 @@ def test_messages_of_onnx_models(
         "by data": lower([node("NonZero", ["x"], ["y"])]),
         "wrong": _first(lower([node("MatMul", ["x", "w"], ["y"])], weights={"w": (3, 3)})),
     }
+    twice = [*relu, node("Neg", ["x"], ["y"])]
+    cases["a value made twice"] = lower(twice)
+    cases["a node that makes nothing"] = lower([*relu, node("Neg", ["x"], [])])
+    cases["an output that nothing makes"] = lower([node("Relu", ["x"], ["z"])])
+    lower([node("Relu", ["x"], ["y"], name="named")])
+    path.write_bytes(path.read_bytes().replace(b"named", b"\xff" * 5))
+    cases["a name that is no text"] = said(lambda: lower_onnx(path))
     path.write_bytes(b"\x00\x01 no model")
     cases["no model"] = _first(said(lambda: lower_onnx(path)))
     onnx.save(onnx.ModelProto(ir_version=8), path)

@@ -23,7 +23,7 @@ def recognises(source: Source) -> bool:
     try:
         with zipfile.ZipFile(source.open()) as archive:
             return any(name.endswith(MARKS) for name in archive.namelist())
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, ValueError, RuntimeError):
         return any(mark in source.start[:512] for mark in (FIRST, MARKS[1].encode()))
 
 

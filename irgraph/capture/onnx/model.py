@@ -102,15 +102,36 @@ def read_onnx(data: bytes, dims: Mapping[str, int], path: Path) -> Model:
     for sparse in graph.sparse_initializer:
         raise fail(f"the sparse constant {sparse.values.name!r} is not supported", Place(source))
     given = [i for i in graph.input if i.name not in {*weights, *constants}]
+    nodes = list(map(node_of, graph.node))
+    outputs = tuple(value.name for value in graph.output)
+    _check_makers(nodes, outputs, [*weights, *constants, *(value.name for value in given)], source)
     return Model(
         source,
         opset,
-        list(map(node_of, graph.node)),
+        nodes,
         {value.name: _input(value, source) for value in given},
         weights,
         constants,
-        tuple(o.name for o in graph.output),
+        outputs,
     )
+
+
+def _check_makers(
+    nodes: Iterable[Node], outputs: Iterable[str], before: Iterable[str], source: str
+) -> None:
+    """Raise ``IrgraphError`` where two nodes make one value, a node none, or none an output."""
+    makers = dict.fromkeys(before, "the model's inputs and constants")
+    for node in nodes:
+        if not any(node.outputs):
+            raise fail(f"the node {node.name or node.op!r} makes no value", Place(source))
+        for name in filter(None, node.outputs):
+            if name in makers:
+                message = f"the value {name!r} is made twice: by {makers[name]}, and by {node.op}"
+                raise fail(message, Place(source), hint="in ONNX each value is made once")
+            makers[name] = node.op
+    lacking = [name for name in outputs if name not in makers]
+    if lacking:
+        raise fail(f"nothing makes the output {lacking[0]!r}", Place(source))
 
 
 def _input(value: Any, source: str) -> Any:  # noqa: ANN401
@@ -187,9 +208,23 @@ def _load(data: bytes, path: Path) -> Any:  # noqa: ANN401
         proto = onnx.load_model_from_string(data)
     except Exception as error:
         raise fail(f"not an ONNX model: {error}", Place(str(path))) from None
+    if not _is_text(proto):
+        raise fail("not an ONNX model: it holds a name that is no UTF-8", Place(str(path)))
     if not proto.graph.node and not proto.graph.output:
         raise fail("not an ONNX model: it holds no graph", Place(str(path)))
     return proto
+
+
+def _is_text(message: Any) -> bool:  # noqa: ANN401
+    """Return whether every text in a message is one: protobuf gives others as bytes."""
+    for kind, found in message.ListFields():
+        if kind.type not in (kind.TYPE_MESSAGE, kind.TYPE_STRING):
+            continue
+        single = isinstance(found, (str, bytes)) or hasattr(found, "ListFields")
+        for value in (found,) if single else found:
+            if not (_is_text(value) if kind.type == kind.TYPE_MESSAGE else isinstance(value, str)):
+                return False
+    return True
 
 
 def _converted(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
@@ -209,7 +244,7 @@ def _converted(proto: Any, source: str) -> tuple[Any, int]:  # noqa: ANN401
     try:
         return version_converter.convert_version(proto, NATIVE), version
     except Exception as error:
-        first = str(error).strip().splitlines()[0]
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
         message = f"onnx cannot convert opset {version} to {NATIVE}: {first}"
         raise fail(message, Place(source)) from None
 
@@ -271,7 +306,7 @@ def node_of(node: Any) -> Node:  # noqa: ANN401
     return Node(
         node.op_type,
         node.domain if node.domain != "ai.onnx" else "",
-        node.name or node.output[0],
+        node.name or next(iter(node.output), ""),
         tuple(node.input),
         tuple(node.output),
         attributes,

@@ -8,6 +8,7 @@ import typer
 from msgspec.structs import asdict
 
 from irgraph.cli.common import (
+    DIGITS,
     JsonOption,
     ModelArgument,
     OtherArgument,
@@ -113,7 +114,7 @@ def sizes(given: list[str] | None) -> dict[str, int]:
     found = {}
     for item in given or ():
         name, _, size = item.partition("=")
-        if not size.isdecimal() or int(size) < 1:
+        if not size.isdecimal() or len(size) > DIGITS or int(size) < 1:
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
         found[name] = int(size)

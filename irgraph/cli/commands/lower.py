@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import OutputOption, tell, working, write_result
+from irgraph.cli.common import DIGITS, OutputOption, tell, working, write_result
 
 PANEL = "models"
 
@@ -66,7 +66,8 @@ def _sizes(dims: list[str] | None) -> dict[str, int]:
     found: dict[str, int] = {}
     for item in dims or ():
         name, _, size = item.rpartition("=")
-        if not name or not size.isdecimal() or int(size) < 1:
+        whole = size.isdecimal() and len(size) <= DIGITS and int(size) >= 1
+        if not name or not whole:
             message = f"--dim: give NAME=SIZE with a whole number of at least 1, not {item!r}"
             raise fail(message, exit_code=2)
         found[name] = int(size)

@@ -467,3 +467,33 @@ def test_an_axis_of_a_constant_is_not_resized(tmp_path: Path) -> None:
     graph = sound(lower_onnx(write(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"])))
     with pytest.raises(IrgraphError, match="is a constant: its value has one size"):
         run_script(graph, "resize %m.shape[1] of %m = aten.maximum(...) = 6")
+
+
+def test_a_value_that_is_made_twice_is_refused(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["y"])]
+    path = write(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"])
+    with pytest.raises(IrgraphError, match="the value 'y' is made twice: by Relu, and by Neg"):
+        lower_onnx(path)
+
+
+def test_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", [helper.make_node("Relu", ["xname"], ["y"])],
+                 {"xname": (2, 3)}, ["y"])  # fmt: skip
+    path.write_bytes(path.read_bytes().replace(b"xname", b"x\xffame"))
+    with pytest.raises(IrgraphError, match="not an ONNX model"):
+        lower_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "said"),
+    [
+        ([helper.make_node("Relu", ["x"], ["y"])], ["z"], "nothing makes the output 'z'"),
+        ([helper.make_node("Relu", ["x"], [])], ["x"], "the node 'Relu' makes no value"),
+    ],
+)
+def test_a_model_makes_its_outputs(
+    tmp_path: Path, nodes: list[Any], outputs: list[str], said: str
+) -> None:
+    path = write(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, outputs)
+    with pytest.raises(IrgraphError, match=said):
+        lower_onnx(path)

@@ -152,7 +152,7 @@ def operand_shapes(dims: bytes, types: bytes) -> str:
     if not isinstance(shapes, list) or not isinstance(kinds, list):
         return ""
     found = []
-    for shape, kind in zip(shapes, kinds, strict=False):
+    for shape, kind in zip(shapes, map(str, kinds), strict=False):
         if kind in FROM_CPP and isinstance(shape, list):
             found.append(f"{FROM_CPP[kind]}[{','.join(map(str, shape))}]")
         elif kind == "TensorList" and isinstance(shape, list):

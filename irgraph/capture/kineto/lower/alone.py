@@ -272,7 +272,8 @@ def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     if isinstance(shapes, list) and isinstance(kinds, list):
-        yield from ((s, k) for s, k in zip(shapes, kinds, strict=False) if isinstance(s, list))
+        pairs = zip(shapes, map(str, kinds), strict=False)
+        yield from ((s, k) for s, k in pairs if isinstance(s, list))
 
 
 def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[Recorded, int]:

@@ -93,7 +93,7 @@ def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:
                 for part in _unpacked(member, start, names[0], health):
                     growth.add(archive.getinfo(names[0]).compress_size, len(part))
                     yield part
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
         raise fail(f"the zip archive is damaged: {error}", Place(health.source)) from None
 
 

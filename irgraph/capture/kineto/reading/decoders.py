@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import reduce
 from operator import or_
 from typing import Any, ClassVar, TypeAlias
@@ -158,8 +159,8 @@ def _loose_args(fields: dict[str, Any]) -> Args:
             found[attribute] = int(number)
     dims = fields.get("Input Dims", fields.get("Input dims"))
     if isinstance(dims, list):
-        found["dims"] = Raw(msgspec.json.encode(dims))
-        found["types"] = Raw(msgspec.json.encode(fields.get("Input type", [])))
+        found["dims"] = Raw(json.dumps(dims).encode())
+        found["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
     return Args(**found)
 
 
@@ -180,7 +181,7 @@ def _number(value: object) -> bytes | None:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def _id(value: object) -> int | str:

@@ -226,7 +226,7 @@ def _thread(process: int | str | None, thread: int | str | None) -> tuple[int | 
 
 
 def _plain(value: int | str | None) -> int | str:
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
+    if isinstance(value, str) and value.lstrip("-").isdecimal() and len(value) < 20:
         return int(value)
     return -1 if value is None else value
 

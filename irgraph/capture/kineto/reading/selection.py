@@ -199,8 +199,11 @@ def _text_size(path: Path) -> float:
             return size
         return size * len(text) / len(start)
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return max((info.file_size for info in archive.infolist()), default=size)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return max((info.file_size for info in archive.infolist()), default=size)
+        except (zipfile.BadZipFile, ValueError, RuntimeError):
+            return size
     return size
 
 

@@ -50,7 +50,7 @@ Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shap
 ABSENT = {"shape": 0, "module": 0, "collective": 0}
 """What stands for absent in columns of positions; the first text of those lists is empty."""
 
-_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
 
 
 @dataclass(slots=True)

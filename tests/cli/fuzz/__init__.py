@@ -1,0 +1,1 @@
+"""Damaged files of every format, and odd options, for every command."""

@@ -1,0 +1,238 @@
+"""Runs commands in this process on damaged input and judges what they do.
+
+A case fails where a command ends in an internal error or a traceback, exits with a code that is
+none of its own, takes more than ``SECONDS`` or ``BYTES``, writes JSON that is none or raw control
+characters, or says nothing of a file that lost its end and gives other figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import resource
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
+
+from irgraph.cli.main import main as irgraph
+from tests.capture.execution_trace.fuzz import drop, odd_value, swap
+from tests.capture.kineto.reading.fuzz import DAMAGES
+from tests.cli.fuzz.seeds import FORMATS, ODD, OPTIONS, Format
+
+SECONDS, BYTES = 20, 2 << 30
+CODES = (0, 1, 2, 3, 4)
+_RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def odd_text(data: Any, rng: random.Random) -> None:
+    """Put a text in the place of a value that terminals, files or parsers may stumble over."""
+    with patch("tests.capture.execution_trace.fuzz.ODD", TEXTS):
+        odd_value(data, rng)
+
+
+TEXTS = (
+    "\ud800",
+    "\x1b[2J",
+    "\u202e",
+    "a\0b",
+    "x" * 100_000,
+    "9" * 5000,
+    1e30,
+    -1e30,
+    2**70,
+    1e308,
+)
+STRUCTURAL = (odd_value, odd_value, odd_text, drop, swap)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command line, and what one of its files holds.
+
+    Attributes:
+        data: the damaged file, ``None`` where only options are odd.
+        lost: whether the file lost its end.
+    """
+
+    kind: str
+    arguments: tuple[str, ...]
+    data: bytes | None = None
+    file: str = ""
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+class _SlowError(BaseException):
+    """A command took too long."""
+
+
+def case(seed: int, folder: Path) -> Case:
+    """Return the case of a seed."""
+    rng = random.Random(seed)
+    names = [*FORMATS, "options", "options"]
+    kind = rng.choice(names)
+    if kind == "options":
+        command = rng.choice(list(OPTIONS))
+        options = [w for _ in range(rng.choice((1, 1, 2)))
+                   for w in (rng.choice(OPTIONS[command]), rng.choice(ODD))]  # fmt: skip
+        return Case(kind, (*command, *options))
+    chosen = FORMATS[kind]
+    sound = (folder / chosen.file).read_bytes()
+    data, lost = damaged(sound, chosen, rng)
+    name = f"damaged{Path(chosen.file).suffix}"
+    command = rng.choice(chosen.commands)
+    arguments = tuple(name if word == "@" else word for word in command)
+    return Case(kind, arguments, data, name, lost)
+
+
+def damaged(sound: bytes, of: Format, rng: random.Random) -> tuple[bytes, bool]:
+    """Return a damaged file, and whether it lost its end (at least 16 bytes of it)."""
+    if rng.random() < 0.2:
+        end = rng.randrange(len(sound))
+        return sound[:end], of.framed and end < len(sound) - 16
+    if of.file.endswith(".json") and rng.random() < 0.6:
+        value = {"": json.loads(sound)}
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            with contextlib.suppress(LookupError, TypeError, ValueError):
+                rng.choice(STRUCTURAL)(_nodes(value), rng)
+        return json.dumps(value.get("")).encode(), False
+    return rng.choice(DAMAGES)(bytearray(sound), rng), False
+
+
+def _nodes(value: Any) -> Any:
+    """Return a value with the list that ``swap`` looks for."""
+    return {**value, "nodes": [value[""]]} if isinstance(value.get(""), dict) else value
+
+
+def run(arguments: Sequence[str]) -> Ran:
+    """Run a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _within(SECONDS):
+        code = irgraph(arguments)
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _within(seconds: int) -> Iterator[None]:
+    def stop(_: int, __: FrameType | None) -> None:
+        raise _SlowError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def judged(one: Case, sound: dict[tuple[str, ...], str]) -> tuple[str, str]:
+    """Run a case and return how it went, and what is wrong about it (``""`` if nothing)."""
+    try:
+        ran = run(one.arguments)
+    except _SlowError:
+        return "slow", f"more than {SECONDS} s"
+    except BaseException as error:
+        return "raised", repr(error)[:300]
+    if ran.code not in CODES or "internal error" in ran.err or "Traceback" in ran.err:
+        return "internal error", ran.err[:400] or f"exit code {ran.code}"
+    raw = _RAW.search(ran.err)
+    if raw:
+        return "raw", f"control character {raw[0]!r} in {ran.err[:200]!r}"
+    if ran.code in (0, 3) and "--json" in one.arguments:
+        try:
+            json.loads(ran.out, parse_constant=_no_constant)
+        except ValueError as error:
+            return "no JSON", f"{error}: {ran.out[:200]}"
+    if one.lost and ran.code == 0 and not ran.err and ran.out != sound.get(one.arguments, ran.out):
+        return "silent", "the file lost its end, and other figures came without a word"
+    return f"exit {ran.code}", ""
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Path]:
+    """Make a folder with a sound file of each format, and stand in it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, back = Path(name), Path.cwd()
+        for one_format in FORMATS.values():
+            one_format.write(folder / one_format.file)
+        (folder / "loop").symlink_to("loop")
+        os.chdir(folder)
+        try:
+            yield folder
+        finally:
+            os.chdir(back)
+
+
+def baseline() -> dict[tuple[str, ...], str]:
+    """Return what commands print of sound files, by the arguments of the damaged ones."""
+    found = {}
+    for one_format in FORMATS.values():
+        if not one_format.framed:
+            continue
+        name = f"damaged{Path(one_format.file).suffix}"
+        Path(name).write_bytes(Path(one_format.file).read_bytes())
+        for command in one_format.commands:
+            arguments = tuple(name if word == "@" else word for word in command)
+            found[arguments] = run(arguments).out
+    return found
+
+
+def fuzz(count: int, first: int = 0) -> tuple[Counter[str], dict[int, str]]:
+    """Try seeds and return how often each outcome came, and what failed by its seed."""
+    counts: Counter[str] = Counter()
+    failed: dict[int, str] = {}
+    with workplace() as folder:
+        sound = baseline()
+        for seed in range(first, first + count):
+            one = case(seed, folder)
+            if one.data is not None:
+                Path(one.file).write_bytes(one.data)
+            outcome, wrong = judged(one, sound)
+            counts[f"{one.kind}: {outcome}"] += 1
+            if wrong:
+                failed[seed] = f"{one.kind} {[word[:60] for word in one.arguments]}: {wrong}"
+            if one.data is not None:
+                for one_format in FORMATS.values():  # a command may have written over it
+                    if not (folder / one_format.file).exists():
+                        one_format.write(folder / one_format.file)
+    return counts, failed
+
+
+def main(arguments: Sequence[str]) -> str:
+    """Try that many and return what went wrong, nothing if all is well."""
+    count = int(arguments[0]) if arguments else 1000
+    first = int(arguments[1]) if len(arguments) > 1 else 0
+    counts, failed = fuzz(count, first)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for outcome, times in sorted(counts.items()):
+        sys.stdout.write(f"{outcome:40} {times:8,}\n")
+    sys.stdout.write(f"{count:,} cases from seed {first:,}, peak {peak / 2**20:,.0f} MiB\n")
+    for seed, wrong in failed.items():
+        sys.stdout.write(f"seed {seed}: {wrong}\n")
+    if peak > BYTES:
+        return "more than 2 GiB"
+    return f"{len(failed)} cases failed" if failed else ""

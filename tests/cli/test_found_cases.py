@@ -1,0 +1,106 @@
+"""Damaged files that once ended in an internal error, made small."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from safetensors.numpy import save
+
+from irgraph.cli.main import main
+from tests.capture.kineto.builder import events
+from tests.cli.fuzz.seeds import FORMATS, MODEL
+
+ROOT = Path(__file__).parents[2]
+NINES = "9" * 5000
+
+
+def kineto(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Return a Kineto trace all of whose events are changed."""
+    found = events()
+    for event in found:
+        change(event)
+    return json.dumps({"schemaVersion": 1, "traceEvents": found}).encode()
+
+
+def types(value: object) -> bytes:
+    return kineto(lambda event: event["args"].update({"Input type": value, "correlation": "1"}))
+
+
+def archive() -> bytes:
+    """Return a zip archive with a name that claims to be UTF-8 and is not."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as file:
+        file.writestr("é/data/x.json", "{}")
+    return made.getvalue().replace("é".encode(), b"\xff\xff")
+
+
+def sheet(**fields: object) -> bytes:
+    whole = json.loads((ROOT / "costmodels/devices/v100-sxm2-16gb.json").read_text())
+    return json.dumps({**whole, **fields}).encode()
+
+
+FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
+    "a.pt2": (archive(), ("lower",)),
+    "a.json": (archive(), ("analyze",)),
+    "lists.json": (types([["float"], {}]), ("overheads", "replay", "lower", "analyze")),
+    "half.json": (types(["\ud800"]), ("overheads", "replay", "lower", "analyze")),
+    "thread.json": (kineto(lambda event: event.update(tid=NINES)), ("analyze", "replay", "lower")),
+    "step.json": (
+        kineto(lambda event: event.update(name=f"ProfilerStep#{NINES}")), ("analyze", "lower"),
+    ),
+    "table.json": (b"\xbe{}", ("predict MODEL --host",)),
+    "numbers.json": (b'{"format": 1, "t1": "\xff"}', ("predict MODEL --host",)),
+    "sheet.json": (sheet(source="\ud800"), ("predict MODEL --json --device",)),
+    "large.json": (sheet(memory_bytes=1e30), ("predict MODEL --json --device",)),
+    "head.safetensors": (save({}, {"irgraph-own": "{"}), ("predict MODEL --weights",)),
+    "list.safetensors": (save({}, {"irgraph-own": "[]"}), ("predict MODEL --weights",)),
+    "bare.safetensors": (
+        save({}, {"irgraph-own": '{"format": 1}'}), ("predict MODEL --weights",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_no_internal_error(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, commands = FOUND[name]
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "model.ir").write_text(MODEL)
+    for command in commands:
+        words = command.replace("MODEL", str(tmp_path / "model.ir")).split()
+        code = main([*words, str(tmp_path / name)])
+        said = capsys.readouterr()
+        assert code in (0, 2, 3, 4), said.err
+        assert code == 0 or said.err
+
+
+def test_weights_that_do_not_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+
+    from costmodels.learned.correction import load_own, save_own
+
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "w.safetensors"
+    FORMATS["weights"].write(path)
+    (tmp_path / "model.ir").write_text(MODEL)
+    arguments = ["predict", str(tmp_path / "model.ir"), "--weights", str(path)]
+    assert main(arguments) == 0
+    one = load_own(path)
+    ((weights, bias),) = one.layers
+    wrong = {
+        "do not fit": ((weights[:, :, 1:], bias),),
+        "not finite": ((weights * np.float32("nan"), bias),),
+        "beyond e^20": ((weights, bias * np.float32(100)),),
+    }
+    for said, layers in wrong.items():
+        save_own(replace(one, layers=layers), path)
+        assert main(arguments) in (2, 4)
+        assert said in capsys.readouterr().err
