@@ -192,8 +192,15 @@ def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
 
 def free_name(name: str, taken: Collection[str]) -> str:
     """Return a name that is not taken: the given one, or one with a number appended."""
-    numbered = (f"{name}_{i}" for i in range(1, len(taken) + 2))
-    return name if name not in taken else next(n for n in numbered if n not in taken)
+    if name not in taken:
+        return name
+    low, high = 0, 1  # the number is sought by halves: there may be thousands of one name
+    while f"{name}_{high}" in taken:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if f"{name}_{middle}" in taken else (low, middle)
+    return f"{name}_{high}"
 
 
 def names_of(graph: Graph) -> set[str]:
