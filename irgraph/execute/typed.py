@@ -12,7 +12,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import CHECKED, OPERANDS, Finding
 from irgraph.shapes import ShapeError, plain_sizes
 
-ELSEWHERE = (*READS, "aten.pin_memory", "aten._pin_memory")
+ELSEWHERE = (*READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence")
 """Ops that need the bytes of a tensor, which meta has not."""
 
 BAGS_BACKWARD = "aten._embedding_bag_"

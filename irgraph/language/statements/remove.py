@@ -107,7 +107,8 @@ class _Batch:
                 continue
             olds, news = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
             apart = is_apart(self.frame.state.graph, removal) and not olds & news
-            if olds & (taken | given) or news & (taken if apart else taken | given):
+            touched = olds if apart else olds | news
+            if (olds | news) & taken or touched & given:
                 waiting = True
                 continue
             shared = shared or bool(news & given)
