@@ -126,6 +126,7 @@ def _rules(op: Op, graph: Graph) -> Iterator[Range | Starts]:
                 yield Range(index, size)
     yield from _along(given)
     yield from _classes(given)
+    yield from _alignments(given)
 
 
 def _rows(given: Mapping[str, Value]) -> Value:
@@ -172,6 +173,19 @@ def _classes(given: Mapping[str, Value]) -> Iterator[Range]:
     classes = given.get("num_classes")
     if isinstance(classes, int):
         yield Range(scores, classes)
+
+
+def _alignments(given: Mapping[str, Value]) -> Iterator[Range]:
+    """Labels and lengths, as ``ctc_loss`` takes them: torch reads what they say without a look."""
+    scores, targets = given.get("log_probs"), given.get("targets")
+    if not isinstance(scores, Tensor) or not isinstance(targets, Tensor) or scores.rank < 2:
+        return
+    yield Range(targets, scores.shape[-1])
+    longest = targets.shape[-1] if targets.rank > 1 else 1  # those of one row, or of all together
+    for name, most in (("input_lengths", scores.shape[0]), ("target_lengths", longest)):
+        lengths = given.get(name)
+        if isinstance(lengths, Tensor):
+            yield Range(lengths, most + 1)
 
 
 def table_rows(graph: Graph) -> set[int]:

@@ -12,8 +12,11 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import CHECKED, OPERANDS, Finding
 from irgraph.shapes import ShapeError, plain_sizes
 
-ELSEWHERE = (*READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence")
-"""Ops that need the bytes of a tensor, which meta has not."""
+ELSEWHERE = (
+    *READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence",
+    "aten.is_coalesced", "aten._grouped_mm",
+)  # fmt: skip
+"""Ops that need the bytes or the layout of a tensor, which meta has not."""
 
 BAGS_BACKWARD = "aten._embedding_bag_"
 """How backward passes of lookups are called: they take what a lookup kept, whose size differs by

@@ -84,3 +84,23 @@ def test_equal_names_get_equal_values() -> None:
     one, two = model("input %x : f32[9] in $x\n"), model("input %x : f32[9] in $other\n")
     assert torch.equal(execute(one)["x"], execute(two)["x"])
     assert not torch.equal(execute(one)["x"], execute(one, seed=1)["x"])
+
+
+def test_picked_elements_serve_as_what_they_were_picked_from() -> None:
+    text = (
+        "state %k : i64[1, 9] in $k\ninput %i : i64[1, 4] in $i\nparam %w : f32[2, 3] in $w\n"
+        "%g = aten.gather(%k, dim = 1, index = %i) : i64[1, 4] in $g\n"
+        "%y = aten.embedding(%w, %g) : f32[1, 4, 3] in $y\n"
+    )
+    assert 0 <= execute(model(text))["k"].min() <= execute(model(text))["k"].max() < 2
+
+
+def test_labels_and_lengths_fit_their_scores() -> None:
+    text = (
+        "input %s : f32[7, 2, 5] in $s\ninput %t : i64[2, 3] in $t\n"
+        "input %a : i64[2] in $a\ninput %b : i64[2] in $b\n"
+        "%l, %m = aten._ctc_loss(%s, %t, %a, %b) : f32[2] in $l, f32[2, 7, 7] in $m\n"
+    )
+    made = execute(model(text))
+    for name, most in (("t", 4), ("a", 7), ("b", 3)):
+        assert made[name].min() >= 0 and made[name].max() <= most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.sized import with_named_dim
 from irgraph.capture.common.source import Source
 from irgraph.diagnostics import fail
-from irgraph.ir.graph import Declared, Device
+from irgraph.ir.graph import Declared, Device, Graph
 from irgraph.ir.op import Value
 
 if TYPE_CHECKING:
@@ -92,7 +92,15 @@ def _capture(program: Program, name: str, sheet: str) -> Capture:
     notes = [
         f"nothing in torch stands for {why}; no cost model knows it" for why in program.strangers
     ]
-    return Capture(graph, (*captured.notes, *notes), captured.differing)
+    return Capture(graph, (*captured.notes, *notes, *_left_out(graph)), captured.differing)
+
+
+def _left_out(graph: Graph) -> Iterator[str]:
+    """Yield a note on the weights whose values the model does not hold."""
+    sizes = [d.tensor.numel for d in graph.tensors if d.role == "param" and d.value is None]
+    if sizes:
+        kept = f"the values of {len(sizes)} weight{'s' * (len(sizes) > 1)} are not kept"
+        yield f"{kept}: execution draws others (those of up to {INLINE} elements are)"
 
 
 def _declared(declared: Declared, program: Program) -> Declared:

@@ -130,7 +130,7 @@ def test_an_operator_becomes_an_op_that_torch_and_the_cost_models_know(
     path = write(tmp_path / "m.onnx", nodes, {"x": (4, 6, 8, 8)}, ["y"], given)
     captured = lower_onnx(path)
     graph = sound(captured)
-    assert captured.notes == ()
+    assert [note for note in captured.notes if "are not kept" not in note] == []
     assert name in [op.name for op in graph.ops]
     assert graph.ops[-1].outputs[0].shape == shape
     assert not predict(graph).priced.unknown
@@ -220,6 +220,13 @@ def test_what_is_wrong_with_dimensions_is_said(
         lower_onnx(path, dims=dims)
     assert message in str(caught.value)
     assert caught.value.exit_code == code
+
+
+def test_weights_whose_values_are_left_out_are_told(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    given = {"w": np.ones((8, 9), np.float32)}
+    notes = lower_onnx(write(tmp_path / "m.onnx", nodes, {"x": (4, 8)}, ["y"], given)).notes
+    assert notes[0].startswith("the values of 1 weight are not kept: execution draws others")
 
 
 def test_operators_without_counterpart_are_listed_not_dropped(tmp_path: Path) -> None:

@@ -150,7 +150,10 @@ def is_inf(x: Torch, *, detect_negative: int = 1, detect_positive: int = 1) -> T
 
 
 def cast(x: Torch, *, to_: int, saturate: int = 1, round_mode: str = "up") -> Torch:
-    """``Cast``: a copy, or nothing where the type stays."""
+    """``Cast``: a copy, or nothing where the type stays.
+
+    ``round_mode`` bears on float8e8m0 alone, which is no type of the IR's.
+    """
     dtype = dtype_of(to_)
     if dtype is None:
         raise UnsupportedError(f"its attribute to = {type_word(to_)} is not a type of torch")

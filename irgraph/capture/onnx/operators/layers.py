@@ -192,7 +192,10 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Torch:
-    """``Resize`` of images in the forms that torch has."""
+    """``Resize`` of images in the forms that torch has.
+
+    ``roi`` and ``extrapolation_value`` bear on ``tf_crop_and_resize`` alone, which is refused.
+    """
     refused = {
         "antialias": antialias, "exclude_outside": exclude_outside,
         "cubic_coeff_a": mode == "cubic" and cubic_coeff_a != -0.75 and cubic_coeff_a,

@@ -49,6 +49,8 @@ def filled(shape: Ints, *, value: Any = None) -> Torch:  # noqa: ANN401
 
 def arange(start: Known, limit: Known, delta: Known, *, stash_type: int = 1) -> Torch:
     """``Range``."""
+    if stash_type != 1 and start.dtype in (torch.float16, torch.bfloat16):
+        raise UnsupportedError(f"its attribute stash_type = {stash_type} is not supported")
     first, last, step = (known.elements[0] for known in (start, limit, delta))
     return torch.arange(first, last, step, dtype=start.dtype)
 
