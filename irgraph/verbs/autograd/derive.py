@@ -182,7 +182,8 @@ class _Step:
         values = {d.tensor.name: t for d, t in zip(graph.tensors, self._leaves, strict=True)}
         for op in graph.ops:
             made = _run(op, graph, values, self.asked.device)
-            results = made if isinstance(made, (tuple, list)) else (made,)
+            single = len(op.results) == 1 and isinstance(op.results[0], tuple)
+            results = made if isinstance(made, (tuple, list)) and not single else (made,)
             values.update(_named(op.results, results))
         outputs = [values[tensor.name] for tensor in graph.returned or ()]
         wanted = [self._leaves[i] for i in self.asked.needs]

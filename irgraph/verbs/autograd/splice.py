@@ -55,19 +55,29 @@ def replace_both(
     gradient of an input would be lost or another one needed, or where what a backward reads is
     written before it runs.
     """
-    old, anew = list(members), list(new)
-    for _ in range(MOST_NEIGHBOURS):
+    before: list[Op] = []
+    after: list[Op] = []
+    for count in range(MOST_NEIGHBOURS):
+        old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
         try:
-            return _replaced(graph, old, anew, by, assuming)
+            return _replaced(graph, old, [*before, *new, *after], by, assuming)
         except LayoutError as error:
-            old, anew = _widened(graph, old, anew, error)
-    return _replaced(graph, old, anew, by, assuming)
+            if count == MOST_NEIGHBOURS - 1:
+                raise
+            (before if error.gradient else after).extend(_beside(graph, old, error))
+        between = _between(graph, [*members, *before, *after])
+        behind = {t.name for op in (*members, *after) for t in op.outputs}
+        for op in between:
+            late = any(t.name in behind for t in op.inputs)
+            (after if late else before).append(op)
+            behind |= {t.name for t in op.outputs} if late else set()
+        for side in (before, after):
+            side.sort(key=lambda op: graph.paths[id(op)])
+    raise AssertionError("the last round returns or raises")
 
 
-def _widened(
-    graph: Graph, old: Sequence[Op], new: Sequence[Op], error: LayoutError
-) -> tuple[list[Op], list[Op]]:
-    """Return old and new ops with the calls that use a result, or made what a gradient is of."""
+def _beside(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
+    """Return the calls that use a result, or the one that made what a gradient is of."""
     name, inside = error.tensor.name, {id(inner) for op in old for inner in op.walk()}
     calls = [op for op in graph.top_level() if op.phase != "backward"]
     if error.gradient:
@@ -78,8 +88,26 @@ def _widened(
     returned = any(t.name == name for t in graph.returned or ())
     if not beside or returned or any(id(o) in inside for op in beside for o in op.walk()):
         raise error
-    wider = sorted([*old, *beside], key=lambda op: graph.paths[id(op)])
-    return wider, [*beside, *new] if error.gradient else [*new, *beside]
+    return beside
+
+
+def _between(graph: Graph, members: Sequence[Op]) -> list[Op]:
+    """Return the forward calls that use what members make, and make what members use."""
+    inside = {id(inner) for op in members for inner in op.walk()}
+    calls = [op for op in graph.top_level() if op.phase != "backward"]
+    made = {t.name for op in members for t in op.outputs}
+    after = []
+    for op in calls:
+        if id(op) not in inside and any(t.name in made for t in op.inputs):
+            after.append(op)
+            made |= {t.name for t in op.outputs}
+    used = {t.name for op in members for t in op.inputs}
+    found = []
+    for op in reversed(after):
+        if any(t.name in used for t in op.outputs):
+            found.append(op)
+            used |= {t.name for t in op.inputs}
+    return found[::-1]
 
 
 def _replaced(
