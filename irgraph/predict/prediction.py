@@ -14,6 +14,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
+from irgraph.predict.flops import step_flops
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
 from irgraph.predict.remarks import (
     assumptions,
@@ -126,6 +127,7 @@ class Prediction(Struct, frozen=True, dict=True):
             "critical_ops_us": self.path.by_op(),
             "critical_modules_us": self.path.by_module(),
             "sensitivity": what_ifs(self.timeline),
+            "flop": step_flops(self.priced.graph),
             "memory": memory_summary(self.memory, self.sheet),
             "kernels": by_family(kernels),
             "indices": list(self.priced.indices),

@@ -69,6 +69,7 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     table.add_row("GPU idle", time_text(summary["gpu_idle_us"]))
     table.add_row("GPU utilization", f"{summary['gpu_utilization']:.1%}")
     table.add_row("host waits for device", time_text(summary["host_waits_us"]))
+    table.add_row("products", _flop_text(summary["flop"], summary["step_time_us"]))
     table.add_row("peak memory", _memory(summary["memory"]))
     table.add_row("of that", _kinds(summary["memory"]))
     device = summary["device"]
@@ -95,6 +96,14 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
 def bytes_text(count: float) -> str:
     """Return a number of bytes with a suitable unit."""
     return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def _flop_text(flop: int, step: float) -> str:
+    """Return the operations of all products, convolutions and attention, and their rate."""
+    if not flop:
+        return "none"
+    rate = f", {flop / step / 1e6:.3g} TFLOP/s over the step" if step else ""
+    return f"{flop / 1e9:,.3g} GFLOP{rate}"
 
 
 def _memory(memory: dict[str, Any]) -> str:

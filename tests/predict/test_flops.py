@@ -1,0 +1,101 @@
+"""Floating-point operations against torch's own counter, on whole steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import irgraph
+from irgraph.predict.flops import flops, step_flops
+from irgraph.text import parse
+
+torch = pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+
+
+def counted(make: Callable[[str], Callable[[], object]], where: str = "cpu") -> tuple[int, int]:
+    """Return what torch counts of a step, and what we count of its capture."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    counter = FlopCounterMode(display=False)
+    step = make(where)
+    with counter:
+        step()
+    return counter.get_total_flops(), step_flops(irgraph.capture(make("meta")).graph)
+
+
+def convolutions(device: str) -> Callable[[], object]:
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 16, 3, stride=2),
+        torch.nn.ReLU(),
+        torch.nn.ConvTranspose2d(16, 8, 4, stride=2),
+        torch.nn.Conv2d(8, 4, 1),
+    ).to(device)
+    x = torch.randn(2, 8, 20, 24, device=device, requires_grad=True)
+    return lambda: model(x).sum().backward()
+
+
+def products(device: str) -> Callable[[], object]:
+    first = torch.nn.Linear(16, 32).to(device)
+    x = torch.randn(4, 6, 16, device=device, requires_grad=True)
+    other = torch.randn(4, 32, 8, device=device, requires_grad=True)
+
+    def step() -> None:
+        made = torch.relu(first(x)) @ other
+        torch.baddbmm(made, made, made.transpose(1, 2) @ made).sum().backward()
+
+    return step
+
+
+@pytest.mark.parametrize("make", [convolutions, products])
+def test_a_step_has_the_flop_that_torch_counts(make: Callable[[str], Callable[[], object]]) -> None:
+    theirs, ours = counted(make)
+    assert theirs > 0
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", ["dlrm:default", "dlrm:mlperf", "resnet50:small", "mlp:train"])
+def test_examples_have_the_flop_that_torch_counts(name: str) -> None:
+    from importlib import import_module
+
+    module, _, function = name.partition(":")
+    more = {"max_rows": 100} if module == "dlrm" else {}
+    made: Any = getattr(import_module(module), function)
+    theirs, ours = counted(lambda device: made(8, device, **more))
+    assert theirs > 0
+    assert ours == theirs
+
+
+def test_attention_has_the_flop_of_torch_s_formulas() -> None:
+    from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
+
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).to("meta")
+    x = torch.randn(2, 10, 64, device="meta", requires_grad=True)
+    graph = irgraph.capture(lambda: layer(x).sum().backward()).graph
+    found = [flops(op) for op in graph.walk() if "_attention" in op.name and not op.body]
+    heads = (2, 4, 10, 16)
+    assert found == [sdpa_flop_count(*[heads] * 3), sdpa_backward_flop_count(*[heads] * 4)]
+
+
+def test_the_weight_s_gradient_of_a_grouped_convolution_is_parted_by_groups() -> None:
+    layer = torch.nn.Conv2d(8, 16, 3, groups=4).to("meta")
+    x = torch.randn(2, 8, 10, 10, device="meta", requires_grad=True)
+    graph = irgraph.capture(lambda: layer(x).sum().backward()).graph
+    forward, backward = [flops(op) for op in graph.walk() if flops(op)]
+    assert forward == 2 * 2 * 8 * 8 * 16 * (8 // 4) * 9
+    assert backward == 2 * forward
+
+
+def test_what_is_no_product_has_none() -> None:
+    text = """model "m" { format = 2 }
+input %x : f32[4, 4] in $b1
+%y = aten.relu(%x) : f32[4, 4] in $b2
+%z = aten.mm(%x, %y) : f32[4, 4] in $b3
+return %z
+"""
+    graph = parse(text, "m.ir")
+    assert [flops(op) for op in graph.ops] == [0, 2 * 4 * 4 * 4]
