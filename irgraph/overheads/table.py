@@ -32,6 +32,10 @@ TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without la
 """Times of operations, and their names in reports."""
 
 
+RUN_AS = {"aten.lift_fresh_copy": "aten.empty"}
+"""Ops of captured models by what the host calls: a literal is memory that Python fills itself."""
+
+
 @dataclass(frozen=True)
 class HostTable:
     """A host's overheads, with means by category for operations that it does not list.
@@ -105,7 +109,7 @@ class HostTable:
 
     def _entry(self, op: Op) -> OpEntry | None:
         """Return the entry of an operation; tf32 makes no difference on the host."""
-        return self.file.ops.get(plain_name(op.name))
+        return self.file.ops.get(RUN_AS.get(op.name) or plain_name(op.name))
 
     def _listed(self, op: Op) -> tuple[str, ...]:
         entry = self._entry(op)

@@ -70,7 +70,7 @@ def _conv(x: Tensor, weight: Tensor, made: Tensor, transposed: bool) -> int:
 
 
 def _convolution(named: Arguments, op: Op) -> int:
-    x = named.get("input", named.get("self"))
+    x = named["input"] if "input" in named else named["self"]
     return _conv(x, named["weight"], op.outputs[0], bool(named.get("transposed", False)))
 
 

@@ -58,4 +58,4 @@ def _fill(
         return
     identities.buffers += 1
     held = Handle(made.dtype, made.shape, None, identities.buffers, 0, "cpu", value=values)
-    call.name, call.operands, call.attributes = "aten.clone", [held], {}
+    call.name, call.operands, call.attributes = "aten.lift_fresh_copy", [held], {}
