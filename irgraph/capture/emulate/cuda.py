@@ -117,6 +117,10 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
         given = {"dtype": self.dtype, "device": tensor.device.__get__(self), **kwargs}
         return literal(torch.tensor)(data, **given)
 
+    def getitem(self: Torch, index: Torch) -> Torch:
+        host = _indices(index) if tensor.is_meta.__get__(self) else index
+        return tensor.__getitem__(self, host)
+
     def device(self: Torch) -> Torch:
         real = tensor.device.__get__(self)
         told = on.named and real == meta and _by_program()
@@ -137,6 +141,7 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
         torch.tensor: literal(torch.tensor),
         torch.as_tensor: literal(torch.as_tensor),
         tensor.new_tensor: new_tensor,
+        tensor.__getitem__: getitem,
         tensor.device.__get__: device,
         tensor.is_cuda.__get__: is_cuda,
         torch._C._nn._parse_to: parsed,
@@ -157,6 +162,16 @@ def _by_program(frames: int = FRAMES) -> bool:
 def _numbered(device: Torch) -> Torch:
     """Return the name of a card that a program gives by its number."""
     return f"{DEVICE}:{device}" if type(device) is int else device
+
+
+def _indices(index: Torch) -> Torch:
+    """Return an index with tensors on the host for lists of numbers, whose values meta loses."""
+    import torch
+
+    if isinstance(index, tuple):
+        return tuple(map(_indices, index))
+    plain = isinstance(index, list) and bool(index) and all(type(i) in (int, bool) for i in index)
+    return torch.tensor(index) if plain else index
 
 
 def _has_tensor(data: Torch) -> bool:

@@ -292,6 +292,13 @@ return z - z.new_tensor([1.0])
     assert compare(graph, graph).same
 
 
+def test_lists_of_indices_keep_their_values(tmp_path: Path) -> None:
+    graph = taken(tmp_path, "return x.cuda()[:, [-1, 0, 3]]").graph
+    assert [d.value for d in graph.tensors if d.value is not None] == [(-1, 0, 3)]
+    assert not named(graph, "aten.empty")
+    assert compare(graph, graph).same
+
+
 def test_literals_that_are_too_large_are_told() -> None:
     values = list(range(2000))
     notes = capture(lambda: torch.tensor(values).to("meta") + 1).notes
