@@ -248,12 +248,16 @@ class _Version(msgspec.Struct):
     format: int
 
 
+def _possible(stat: Stat) -> bool:
+    return 0 <= stat.mean <= MOST and 0 <= stat.std <= MOST and 0 <= stat.count <= MOST
+
+
 def _impossible(file: HostFile) -> Iterator[str]:
-    if not 0 <= file.t1.mean <= MOST:
+    if not _possible(file.t1):
         yield "T1"
-    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not 0 <= stat.mean <= MOST)
+    yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not _possible(stat))
     for name, entry in file.ops.items():
         for kind in ("t2", "t3", "t5", "whole"):
             stat = getattr(entry, kind)
-            if stat is not None and not 0 <= stat.mean <= MOST:
+            if stat is not None and not _possible(stat):
                 yield f"{kind.replace('t', 'T')} of {name}"

@@ -57,6 +57,10 @@ FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
     ),
     "table.json": (b"\xbe{}", ("predict MODEL --host",)),
     "numbers.json": (b'{"format": 1, "t1": "\xff"}', ("predict MODEL --host",)),
+    "spread.json": (
+        b'{"format": 1, "name": "x", "t1": {"mean": 1, "std": 1e300}, "t4": {}}',
+        ("predict MODEL --host", "overheads " + str(ROOT / "costmodels/hosts/v100.json")),
+    ),
     "sheet.json": (sheet(source="\ud800"), ("predict MODEL --json --device",)),
     "large.json": (sheet(memory_bytes=1e30), ("predict MODEL --json --device",)),
     "head.safetensors": (save({}, {"irgraph-own": "{"}), ("predict MODEL --weights",)),
