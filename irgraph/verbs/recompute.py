@@ -151,11 +151,17 @@ class _Plan:
             self.copied.add(buffer)
             for op in self._makers(buffer):
                 chosen[id(op)] = op
-                queue += [t.buffer for t in _made([op]) if t.buffer in self.owned]
+                queue += [buffer for buffer in self._filled(op) if buffer in self.owned]
                 queue += [t.buffer for t in self._inner(op) if not self._held(t.buffer)]
         places = {id(op): self.graph.places[id(next(op.leaves()))] for op in chosen.values()}
         kept = [op for op in chosen.values() if not self._within(op, chosen)]
         return sorted(kept, key=lambda op: places[id(op)])
+
+    def _filled(self, op: Op) -> list[str]:
+        """Return the buffers that an op makes or writes; not those that it only has views of."""
+        taken = {t.buffer for t in op.inputs}
+        written = [t.buffer for leaf in op.leaves() for t in written_by(leaf)]
+        return [t.buffer for t in _made([op]) if t.buffer not in taken] + written
 
     def _within(self, leaf: Op, chosen: Collection[int]) -> bool:
         """Return whether a view is copied with the call that made it."""

@@ -118,3 +118,23 @@ def test_a_dropout_is_drawn_once() -> None:
     assert names["aten.native_dropout"] == 1
     assert names["aten.addmm"] == 2
     assert compare(before, after).same
+
+
+def test_a_dropout_before_a_product_of_three_axes_is_drawn_once() -> None:
+    class Dropped(nn.Module):
+        """A product sees what was dropped through a view of its own."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+
+        def forward(self, x: Any) -> Any:
+            """Return what the products make."""
+            x = nn.functional.dropout(torch.tanh(self.a(x)), 0.5)
+            return torch.tanh(self.b(x)).mean(1)
+
+    inputs = torch.rand(4, 3, 6), torch.arange(4)
+    graph = graph_of(Step(nn.Sequential(Dropped()).to("meta"), inputs, sgd))
+    after = rewrite(graph, "checkpoint").graph
+    assert kernels(after)["aten.native_dropout"] == 1
+    assert compare(graph, after).same
