@@ -29,6 +29,12 @@ def save_network(
     write_atomic(str(path), encode(tensors, {kind: json.dumps(head, sort_keys=True)}))
 
 
+def _is_sound(named: tuple[str, Floats]) -> bool:
+    """Return whether a tensor is finite; the extent of an input that no row had is endless."""
+    name, tensor = named
+    return bool((~np.isnan(tensor) if name == "extent" else np.isfinite(tensor)).all())
+
+
 def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, dict[str, Floats]]:
     """Return the head (empty in a file of another kind), the layers and the other tensors.
 
@@ -42,7 +48,7 @@ def load_network(path: str | Path, kind: str) -> tuple[dict[str, Any], Layers, d
             tensors: dict[str, Floats] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no iterator)
     except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
         raise fail(f"cannot read weights: {error}", Place(str(path)), exit_code=2) from None
-    if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
+    if not all(map(_is_sound, tensors.items())):
         raise fail("cannot read weights: one is not finite", Place(str(path)), exit_code=2)
     depth = sum(name.endswith(".bias") for name in tensors)
     try:

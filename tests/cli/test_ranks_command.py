@@ -52,7 +52,7 @@ def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Pa
 
 
 def test_ranks_on_a_device_without_curves_are_refused(run: Run, model: Path) -> None:
-    ran = run("ranks", model, model, "--device", "h100")
+    ran = run("ranks", model, model, "--device", "mi250")
     assert (ran.code, ran.out) == (4, "")
     assert "rank 0 has collectives without a time: c10d.allreduce_ x1" in ran.err
 

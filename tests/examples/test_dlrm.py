@@ -75,7 +75,7 @@ MEASURED_AS = {
 
 NOT_COMPARED = {
     "select", "view", "ViewBackward0", "empty", "lift_fresh", "detach_", "detach",
-    "broadcast_tensors",
+    "broadcast_tensors", "lift_fresh_copy",
 }  # fmt: skip
 """Captured calls that launch nothing."""
 

@@ -21,6 +21,7 @@ from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.schedule.memory import peak_memory
 from irgraph.text import IrgraphError
+from irgraph.verbs import recompute
 from tests.execute.models import Eager, Step, sgd
 
 
@@ -108,6 +109,16 @@ def test_single_ops_run_again_each_by_itself() -> None:
     after = run(load_script("recompute many aten.{gelu,sigmoid,softmax,relu}(...)"), before).graph
     assert len(list(after.leaves())) > len(list(before.leaves()))
     assert compare(before, after).same
+
+
+def test_what_runs_again_is_named_and_its_bytes_counted() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 5)).to("meta")
+    before = graph_of(Step(model, (torch.rand(4, 8), torch.arange(4)), sgd))
+    (gelu,) = [op for op in before.leaves() if op.name == "aten.gelu"]
+    found = recompute(before, [gelu], lambda _: True)
+    assert [op.base for op in found.ops] == ["gelu"]
+    assert found.nbytes == 4 * 16 * 4
+    assert compare(before, found.graph).same
 
 
 def test_a_dropout_is_drawn_once() -> None:

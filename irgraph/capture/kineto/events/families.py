@@ -47,7 +47,7 @@ _FAMILIES = (
     ),
     ("softmax", r"softmax"),
     ("optimizer", r"multi_tensor_apply|adam|sgd_|adagrad|foreach"),
-    ("loss", r"nll_loss|ClassNLLCriterion|cross_?entropy"),
+    ("loss", r"nll_?loss|ClassNLLCriterion|cross_?entropy"),
     ("pooling", r"pool"),
     ("sort and scan", r"cub::|Scan|RadixSort|thrust|sort|top_?k"),
     ("indexing", r"index|gather|scatter|Slice|CatArray|permute|transpose"),
