@@ -99,6 +99,7 @@ class Machine:
         self.initial: dict[str, Torch] = {}
         self.read: list[tuple[str, Torch]] = []
         self._draws: dict[str, int] = {}
+        self._unkept: set[str] = set()
         self._drawer = drawer
         self._how = computations(graph, ranks)
         self._declare()
@@ -162,6 +163,7 @@ class Machine:
     def _step(self, op: Op) -> None:
         if any(schema.random for schema in schemas_of(op.name)):
             self._seed(op)
+        self._check_statistics(op)
         try:
             made = self._how[id(op)](op, self._value)
         except Exception as error:
@@ -186,6 +188,17 @@ class Machine:
                     self._bind(op, one, item, internal)
         if self.watch is not None:
             self.watch(op, self.values)
+
+    def _check_statistics(self, op: Op) -> None:
+        """Refuse to read the statistics of a norm that made none: torch would read past their end.
+
+        The CPU keeps nothing where a norm took fixed ones, and the backward of such a norm, which
+        says so, reads nothing.
+        """
+        for tensor in op.inputs:
+            if tensor.name in self._unkept and op.attributes.get("train") is not False:
+                message = f"{op.name} reads %{tensor.name}, statistics of a norm that made none"
+                raise self._failed(op, message)
 
     def _seed(self, op: Op) -> None:
         """Seed a random op by what it makes, so that it draws the same wherever it is moved to."""
@@ -216,6 +229,8 @@ class Machine:
             raise self._failed(op, f"{op.name} gave no tensor for %{tensor.name}")
         if not internal:
             self._hold(op, tensor, value)
+        elif op.base.endswith("batch_norm") and not value.numel():
+            self._unkept.add(tensor.name)
         if value.layout == torch.strided and value.numel():
             value = self._placed(op, tensor, value)
             if op.base in UNFILLED:

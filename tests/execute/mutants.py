@@ -124,7 +124,7 @@ def other_op(graph: Graph, op: Op, source: Random) -> Op | None:
 def _alike() -> dict[object, list[str]]:
     """Return by what a call takes and gives the ops that are called so, and run on the CPU."""
     found: dict[object, list[str]] = {}
-    for name in known_ops():
+    for name in sorted(known_ops()):
         for schema in schemas_of(name):
             plain = name.startswith("aten.") and not schema.composite and not schema.random
             if plain and _runs(schema):

@@ -214,6 +214,19 @@ def test_a_norm_by_fixed_statistics_keeps_nothing_on_the_cpu() -> None:
     assert execute(model(text), given)["y"].abs().max() < 1e-5
 
 
+def test_a_backward_that_wants_statistics_of_such_a_norm_is_refused() -> None:
+    text = (
+        "input %x : f32[4, 6] in $x\nstate %m : f32[6] in $m\nstate %v : f32[6] in $v\n"
+        "%y, %a, %b = aten.native_batch_norm(%x, none, none, %m, %v, training = false, "
+        "momentum = 0.1, eps = 1e-05) : f32[4, 6] in $y, f32[6] in $a, f32[6] in $b\n"
+        "%g, _, _ = aten.native_batch_norm_backward(%y, %x, none, %m, %v, %a, %b, "
+        "train = true, eps = 1e-05, output_mask = [true, false, false]) "
+        ": f32[4, 6] in $g, none, none\n"
+    )
+    said = failure(model(text))
+    assert "reads %a, statistics of a norm that made none" in said
+
+
 def test_integers_are_counted_as_on_a_device() -> None:
     text = (
         "input %n : i32[6] in $n\n%h = aten.histc(%n, bins = 3, min = 0, max = 2) : i32[3] in $h\n"
