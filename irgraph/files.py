@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -127,25 +128,30 @@ def unpack(data: bytes, source: str) -> bytes:
     if not data.startswith(GZIP_MAGIC):
         return data
     growth, parts = Growth(source, MOST), []
-    rest = data
+    hint = "copy or record it again"
     try:
-        while rest:
-            engine = zlib.decompressobj(31)
-            while not engine.eof:
-                part = engine.decompress(rest, 1 << 20)
-                rest = engine.unconsumed_tail
-                if not part and not rest:
-                    break
-                growth.add(len(data), len(part))
-                parts.append(part)
-            if not engine.eof:
-                message = f"the gzip file is cut off after {len(data)} bytes"
-                raise fail(message, Place(source), hint="copy or record it again")
-            rest = engine.unused_data.lstrip(b"\0")
+        for part in _inflated(data):
+            growth.add(len(data), len(part))
+            parts.append(part)
+    except EOFError:
+        message = f"the gzip file is cut off after {len(data)} bytes"
+        raise fail(message, Place(source), hint=hint) from None
     except zlib.error as error:
-        message = f"the gzip file is damaged: {error}"
-        raise fail(message, Place(source), hint="copy or record it again") from None
+        raise fail(f"the gzip file is damaged: {error}", Place(source), hint=hint) from None
     return b"".join(parts)
+
+
+def _inflated(rest: bytes) -> Iterator[bytes]:
+    """Yield what gzip members hold, one behind the other; raise ``EOFError`` where one is cut."""
+    engine = zlib.decompressobj(31)
+    while rest or not engine.eof:
+        if engine.eof:
+            engine = zlib.decompressobj(31)
+        part = engine.decompress(rest, 1 << 20)
+        rest = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0")
+        if not (part or rest or engine.eof):
+            raise EOFError
+        yield part
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -26,6 +26,7 @@ from irgraph.cli.traces import (
 
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
+    from irgraph.replay.recorded import RecordedStep
     from irgraph.replay.replay import Lengths, Replayed, Replayer
 
 PANEL = "traces"
@@ -86,17 +87,25 @@ def replay(
     if not found:
         raise fail("no complete step to replay", Place(traces[0]))
     if timeline is not None:
-        from irgraph.schedule.perfetto import write_side_by_side
-
-        write_side_by_side({"measured": recorded, "simulated": found[-1].timeline}, timeline)
+        _write(recorded, found[-1], timeline)
     reasons = [line for tree in trees for line in tree.trace.health.reasons()]
     _show(found, own, reasons, json)
-    usual = [r for r in found if not r.left_out] or found
-    worst = max(abs(r.error) for r in usual)
+    _check_limit(found, limit)
+    raise typer.Exit(repaired(trees))
+
+
+def _write(recorded: RecordedStep, simulated: Replayed, path: str) -> None:
+    from irgraph.schedule.perfetto import write_side_by_side
+
+    write_side_by_side({"measured": recorded, "simulated": simulated.timeline}, path)
+
+
+def _check_limit(found: list[Replayed], limit: float | None) -> None:
+    """Exit with 1 where the worst usual step is off by more than a limit in percent."""
+    worst = max(abs(r.error) for r in [r for r in found if not r.left_out] or found)
     if limit is not None and worst * 100 > limit:
         say(f"error is {worst:.1%}, over the limit of {limit:g}%")
         raise typer.Exit(1)
-    raise typer.Exit(repaired(trees))
 
 
 def _need_device(tree: Tree) -> None:

@@ -83,18 +83,22 @@ def _inflated(file: IO[bytes], health: Health) -> Iterator[bytes]:
 def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:
     try:
         with zipfile.ZipFile(file) as archive:
-            names = [name for name in archive.namelist() if ".json" in name]
-            if not names:
-                raise fail("the zip archive holds no .json file", Place(health.source))
-            with archive.open(names[0]) as member:
-                start = member.read(4)
-                member.seek(0)
-                growth = Growth(health.source)
-                for part in _unpacked(member, start, names[0], health):
-                    growth.add(archive.getinfo(names[0]).compress_size, len(part))
-                    yield part
+            yield from _first_json(archive, health)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
         raise fail(f"the zip archive is damaged: {error}", Place(health.source)) from None
+
+
+def _first_json(archive: zipfile.ZipFile, health: Health) -> Iterator[bytes]:
+    names = [name for name in archive.namelist() if ".json" in name]
+    if not names:
+        raise fail("the zip archive holds no .json file", Place(health.source))
+    growth, packed = Growth(health.source), archive.getinfo(names[0]).compress_size
+    with archive.open(names[0]) as member:
+        start = member.read(4)
+        member.seek(0)
+        for part in _unpacked(member, start, names[0], health):
+            growth.add(packed, len(part))
+            yield part
 
 
 def _checked(parts: Iterator[bytes], source: str, any_trace: bool) -> Iterator[bytes]:
