@@ -77,16 +77,19 @@ def compare(before: Analysis, after: Analysis, by: str = "op") -> tuple[list[Cha
         by: one of ``BY``.
 
     Raises:
-        IrgraphError: ``by`` is unknown (exit code 2).
+        IrgraphError: ``by`` is unknown, or parts device work where a trace has none (exit code 2).
     """
     if by not in BY:
         hint = f"known: {', '.join(BY)}"
         raise fail(f"no breakdown by {by!r}{near(by, BY)}", hint=hint, exit_code=2)
+    if by != "host" and None in (before.covered, after.covered):
+        hint = "--by host parts the time of the host"
+        raise fail(f"a trace has no device work to part by {by}", hint=hint, exit_code=2)
     old, new = _parts(before, by), _parts(after, by)
     nothing = (0.0, 0.0)
     parts = [Change(name, *_pair(old, new, name, nothing)) for name in {**old, **new}]
-    whole = _whole(before.steps), _whole(after.steps)
-    figures = [Change(name, whole[0][name], whole[1][name]) for name in _FIGURES]
+    first, second = _whole(before.steps), _whole(after.steps)
+    figures = [Change(name, time, second[name]) for name, time in first.items() if name in second]
     return figures, sorted(parts, key=lambda part: -abs(part.delta))
 
 
@@ -107,8 +110,11 @@ def _parts(found: Analysis, by: str) -> dict[str, tuple[float, float]]:
 
 
 def _whole(steps: Iterable[StepFigures]) -> dict[str, float]:
+    """Return the means of the usual steps; of a device only where the trace has one."""
     usual = [step for step in steps if not step.left_out]
+    known = _FIGURES if any(step.on_device for step in usual) else {"step": "time"}
     return {
-        name: float(np.mean([getattr(step, field) for step in usual])) if usual else 0.0
-        for name, field in _FIGURES.items()
+        name: float(np.mean([getattr(step, field) for step in usual]))
+        for name, field in known.items()
+        if usual
     }

@@ -19,13 +19,17 @@ from irgraph.ir.tensor import Tensor
 Arguments = dict[str, Any]
 
 
-def step_flops(graph: Graph) -> int:
-    """Return the floating-point operations of a step: those of all its leaves."""
-    return sum(flops(op) for op in graph.walk() if not op.body)
+def step_flops(graph: Graph) -> tuple[int, int]:
+    """Return the operations of all leaves of a step, and how many products could not be counted."""
+    found = [flops(op) for op in graph.walk() if not op.body]
+    return sum(count or 0 for count in found), found.count(None)
 
 
-def flops(op: Op) -> int:
-    """Return the floating-point operations of a leaf; 0 for what is no product."""
+def flops(op: Op) -> int | None:
+    """Return the floating-point operations of a leaf; 0 for what is no product.
+
+    ``None`` where a trace does not record the operands or attributes that they follow from.
+    """
     found = _FORMULAS.get(op.name.partition(".")[2]) if op.name.startswith(_OURS) else None
     if found is None:
         return 0
@@ -33,8 +37,8 @@ def flops(op: Op) -> int:
     named = {a.name: v for a, v in bind(schema, op)} if schema else {}
     try:
         return found(named, op)
-    except (KeyError, IndexError, TypeError, AttributeError):  # operands that a trace lacks
-        return 0
+    except (KeyError, IndexError, TypeError, AttributeError):  # what a trace does not record
+        return None
 
 
 _OURS = ("aten.", "irgraph.")

@@ -105,6 +105,7 @@ class Prediction(Struct, frozen=True, dict=True):
     def summary(self) -> dict[str, Any]:
         """Return the figures as plain values, for tables and JSON."""
         kernels = self.kernels()
+        flop, uncounted = step_flops(self.priced.graph)
         return {
             "model": self.priced.graph.name,
             "dims": dict(self.priced.graph.dims),
@@ -127,7 +128,8 @@ class Prediction(Struct, frozen=True, dict=True):
             "critical_ops_us": self.path.by_op(),
             "critical_modules_us": self.path.by_module(),
             "sensitivity": what_ifs(self.timeline),
-            "flop": step_flops(self.priced.graph),
+            "flop": flop,
+            "products_not_counted": uncounted,
             "memory": memory_summary(self.memory, self.sheet),
             "kernels": by_family(kernels),
             "indices": list(self.priced.indices),

@@ -69,7 +69,7 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     table.add_row("GPU idle", time_text(summary["gpu_idle_us"]))
     table.add_row("GPU utilization", f"{summary['gpu_utilization']:.1%}")
     table.add_row("host waits for device", time_text(summary["host_waits_us"]))
-    table.add_row("products", _flop_text(summary["flop"], summary["step_time_us"]))
+    table.add_row("products", _flop_text(summary))
     table.add_row("peak memory", _memory(summary["memory"]))
     table.add_row("of that", _kinds(summary["memory"]))
     device = summary["device"]
@@ -98,12 +98,12 @@ def bytes_text(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
-def _flop_text(flop: int, step: float) -> str:
-    """Return the operations of all products, convolutions and attention, and their rate."""
-    if not flop:
-        return "none"
-    rate = f", {flop / step / 1e6:.3g} TFLOP/s over the step" if step else ""
-    return f"{flop / 1e9:,.3g} GFLOP{rate}"
+def _flop_text(summary: dict[str, Any]) -> str:
+    """Return the operations of products, convolutions and attention, their rate, and what lacks."""
+    flop, step, lacking = (summary[key] for key in ("flop", "step_time_us", "products_not_counted"))
+    rate = f", {flop / step / 1e6:.3g} TFLOP/s over the step" if flop and step else ""
+    more = f"; {lacking} not counted: their operands are not recorded" if lacking else ""
+    return (f"{flop / 1e9:,.3g} GFLOP{rate}" if flop else "none counted") + more
 
 
 def _memory(memory: dict[str, Any]) -> str:

@@ -58,3 +58,13 @@ def test_an_unknown_breakdown_is_refused(tmp_path: Path) -> None:
     one = analysed(tmp_path / "a")
     with pytest.raises(IrgraphError, match="no breakdown by 'kernels'; did you mean 'kernel'"):
         compare(one, one, "kernels")
+
+
+def test_nothing_is_said_of_a_device_that_was_not_recorded(tmp_path: Path) -> None:
+    def on_host(found: list[Event]) -> None:
+        found[:] = [event for event in found if event["cat"] == "cpu_op"]
+
+    one = analysed(tmp_path / "a", on_host)
+    assert [c.name for c in compare(one, one, "host")[0]] == ["step"]
+    with pytest.raises(IrgraphError, match="a trace has no device work to part by op"):
+        compare(one, one)

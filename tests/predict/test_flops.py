@@ -25,7 +25,7 @@ def counted(make: Callable[[str], Callable[[], object]], where: str = "cpu") -> 
     step = make(where)
     with counter:
         step()
-    return counter.get_total_flops(), step_flops(irgraph.capture(make("meta")).graph)
+    return counter.get_total_flops(), step_flops(irgraph.capture(make("meta")).graph)[0]
 
 
 def convolutions(device: str) -> Callable[[], object]:
@@ -99,3 +99,13 @@ return %z
 """
     graph = parse(text, "m.ir")
     assert [flops(op) for op in graph.ops] == [0, 2 * 4 * 4 * 4]
+
+
+def test_a_product_whose_operands_are_not_recorded_is_said_to_lack() -> None:
+    text = """model "m" { format = 1  operands = "by shape" }
+state %x : f32[2, 8, 20, 20] in $b1
+state %w : f32[16, 8, 3, 3] in $b1
+aten.convolution(%x, %w)
+aten.mm(%x)
+"""
+    assert step_flops(parse(text, "m.ir")) == (0, 2)
