@@ -65,7 +65,8 @@ def small_sizes(
         long = {n for g in small for n in table_rows(g) if n > rows}
         small = [_cut(graph, long, rows) for graph in small]
         if long:
-            notes.append(f"tables of more than {rows} rows cut to {rows}: {len(long)} sizes")
+            lengths = ", ".join(f"{n:,}" for n in sorted(long))
+            notes.append(f"tables of {lengths} rows cut to {rows:,}")
     check_memory(small, limit)
     return small, notes
 

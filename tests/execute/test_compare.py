@@ -384,7 +384,7 @@ def test_long_tables_are_cut_in_both() -> None:
     result = compare(one, two, limit=1 << 20)
     assert result.same
     assert result.compared[0].type == "f32[1000, 8]"
-    assert "tables of more than 1000 rows cut to 1000: 1 sizes" in result.notes
+    assert "tables of 3,000,000 rows cut to 1,000" in result.notes
 
 
 def test_sizes_become_small_in_both() -> None:
