@@ -76,17 +76,19 @@ _Found: TypeAlias = tuple[int, str, Sequence[float], float, bool, bool]
 
 
 def _rows(path: Path, table: Table, ops: tuple[str, ...]) -> Iterator[_Found]:
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
-        try:
-            for row in csv.DictReader(lines):
-                op = table.op(row)
-                if op in ops:
-                    card = BOARDS.get(row["device"], row["device"])
-                    sizes = [float(size) for size in table.sizes(row)]
-                    held = row["split"] != "train", row.get("held") == "group"
-                    yield ops.index(op), card, sizes, float(row["time_us"]), *held
-        except (KeyError, ValueError) as error:
-            raise fail(f"measurements lack or spoil a column: {error}", Place(str(path))) from None
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
+            chosen = ((table.op(row), row) for row in csv.DictReader(lines))
+            yield from (_found(table, ops, op, row) for op, row in chosen if op in ops)
+    except (KeyError, ValueError) as error:
+        raise fail(f"measurements lack or spoil a column: {error}", Place(str(path))) from None
+
+
+def _found(table: Table, ops: tuple[str, ...], op: str, row: dict[str, str]) -> _Found:
+    card = BOARDS.get(row["device"], row["device"])
+    sizes = [float(size) for size in table.sizes(row)]
+    held = row["split"] != "train", row.get("held") == "group"
+    return ops.index(op), card, sizes, float(row["time_us"]), *held
 
 
 def _digest(path: Path) -> str:

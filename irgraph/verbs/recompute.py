@@ -176,13 +176,15 @@ class _Plan:
 
 def _check_unwritten(graph: Graph, ops: Sequence[Op], copied: Collection[str], at: int) -> None:
     """Refuse where what copies read from outside is written before they run."""
-    for leaf in (leaf for op in ops for leaf in op.leaves()):
-        for tensor in (t for t in leaf.inputs if t.buffer not in copied):
-            for place, other in graph.touching.get(tensor.buffer, ()):
-                late = graph.places[id(leaf)] < place < at
-                if late and any(overlap(t, tensor) for t in written_by(other)):
-                    reason = f"%{tensor.name} is written before it would be read once more"
-                    raise RefusedError(reason, [(other, f"{other.name} writes it")])
+    leaves = [leaf for op in ops for leaf in op.leaves()]
+    reads = ((leaf, t) for leaf in leaves for t in leaf.inputs if t.buffer not in copied)
+    for leaf, tensor in reads:
+        later = range(graph.places[id(leaf)] + 1, at)
+        near = (o for i, o in graph.touching.get(tensor.buffer, ()) if i in later)
+        writer = next((o for o in near if any(overlap(t, tensor) for t in written_by(o))), None)
+        if writer is not None:
+            reason = f"%{tensor.name} is written before it would be read once more"
+            raise RefusedError(reason, [(writer, f"{writer.name} writes it")])
 
 
 @dataclass

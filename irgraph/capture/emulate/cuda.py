@@ -90,7 +90,7 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
     """Return what stands for torch's functions that need more than another device's name."""
     import torch
 
-    tensor, meta = torch.Tensor, torch.device("meta")
+    tensor = torch.Tensor
 
     def cuda(
         self: Torch, device: Torch = None, non_blocking: bool = False, **kwargs: Torch
@@ -117,6 +117,30 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
         given = {"dtype": self.dtype, "device": tensor.device.__get__(self), **kwargs}
         return literal(torch.tensor)(data, **given)
 
+    def parsed(*args: Torch, **kwargs: Torch) -> Torch:
+        """Read the arguments of ``Module.to``; ``meta`` would do where the program says ``0``."""
+        given = {k: on.place(_numbered(v)) for k, v in kwargs.items()}
+        return torch._C._nn._parse_to(*(on.place(_numbered(arg)) for arg in args), **given)
+
+    return {
+        tensor.cuda: cuda,
+        tensor.to: to,
+        torch.tensor: literal(torch.tensor),
+        torch.as_tensor: literal(torch.as_tensor),
+        tensor.new_tensor: new_tensor,
+        **_facts(on),
+        torch._C._nn._parse_to: parsed,
+        torch.device: torch.device,
+        torch.Generator: lambda *_, **__: torch.Generator(),
+    }
+
+
+def _facts(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
+    """Return what tensors tell the program of where they are, and take as an index."""
+    import torch
+
+    tensor, meta = torch.Tensor, torch.device("meta")
+
     def getitem(self: Torch, index: Torch) -> Torch:
         host = _indices(index) if tensor.is_meta.__get__(self) else index
         return tensor.__getitem__(self, host)
@@ -130,23 +154,10 @@ def _special(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
         real = bool(tensor.is_cuda.__get__(self))
         return real or (on.named and tensor.is_meta.__get__(self) and _by_program())
 
-    def parsed(*args: Torch, **kwargs: Torch) -> Torch:
-        """Read the arguments of ``Module.to``; ``meta`` would do where the program says ``0``."""
-        given = {k: on.place(_numbered(v)) for k, v in kwargs.items()}
-        return torch._C._nn._parse_to(*(on.place(_numbered(arg)) for arg in args), **given)
-
     return {
-        tensor.cuda: cuda,
-        tensor.to: to,
-        torch.tensor: literal(torch.tensor),
-        torch.as_tensor: literal(torch.as_tensor),
-        tensor.new_tensor: new_tensor,
         tensor.__getitem__: getitem,
         tensor.device.__get__: device,
         tensor.is_cuda.__get__: is_cuda,
-        torch._C._nn._parse_to: parsed,
-        torch.device: torch.device,
-        torch.Generator: lambda *_, **__: torch.Generator(),
     }
 
 

@@ -34,70 +34,11 @@ class StandInStreams:
     """
 
     def __init__(self) -> None:
-        numbers, owner = count(), self
+        numbers = count()
         self.timed = False
-
-        class Stream:
-            """Stands for ``torch.cuda.Stream``."""
-
-            device_index, device_type = 0, 1
-
-            def __init__(self, *_: object, **__: object) -> None:
-                self.number = self.stream_id = self.cuda_stream = next(numbers)
-                self._outer: list[Stream] = []
-
-            def wait_event(self, event: Event) -> None:
-                mark("wait", event.number, self.number)
-
-            def wait_stream(self, stream: Stream) -> None:
-                self.wait_event(stream.record_event())
-
-            def record_event(self, event: Event | None = None) -> Event:
-                event = event or Event()
-                event.record(self)
-                return event
-
-            def synchronize(self) -> None:
-                mark("stream", self.number)
-
-            def query(self) -> bool:
-                return True
-
-            def is_capturing(self) -> bool:
-                return False
-
-            def __enter__(self) -> Stream:
-                self._outer.append(owner.current)
-                owner.set_stream(self)
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                owner.set_stream(self._outer.pop())
-
-        class Event:
-            """Stands for ``torch.cuda.Event``."""
-
-            def __init__(self, *_: object, **__: object) -> None:
-                self.number = next(numbers)
-
-            def record(self, stream: Stream | None = None) -> None:
-                mark("record", self.number, (stream or owner.current).number)
-
-            def wait(self, stream: Stream | None = None) -> None:
-                mark("wait", self.number, (stream or owner.current).number)
-
-            def synchronize(self) -> None:
-                mark("event", self.number)
-
-            def query(self) -> bool:
-                return True
-
-            def elapsed_time(self, _: Event) -> float:
-                owner.timed = True
-                return 1.0
-
-        self.stream_class, self.event_class = Stream, Event
-        self.default = self.current = Stream()
+        self.event_class = _event_class(self, numbers)
+        self.stream_class = _stream_class(self, numbers)
+        self.default = self.current = self.stream_class()
 
     def set_stream(self, stream: Torch) -> None:
         """Let what follows run on a stream."""
@@ -131,3 +72,70 @@ class StandInStreams:
             (torch, "Stream"): self.stream_class,
             (torch, "Event"): self.event_class,
         }
+
+
+def _event_class(owner: StandInStreams, numbers: Iterator[int]) -> Torch:
+    class Event:
+        """Stands for ``torch.cuda.Event``."""
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.number = next(numbers)
+
+        def record(self, stream: Torch = None) -> None:
+            mark("record", self.number, (stream or owner.current).number)
+
+        def wait(self, stream: Torch = None) -> None:
+            mark("wait", self.number, (stream or owner.current).number)
+
+        def synchronize(self) -> None:
+            mark("event", self.number)
+
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, _: Event) -> float:
+            owner.timed = True
+            return 1.0
+
+    return Event
+
+
+def _stream_class(owner: StandInStreams, numbers: Iterator[int]) -> Torch:
+    class Stream:
+        """Stands for ``torch.cuda.Stream``."""
+
+        device_index, device_type = 0, 1
+
+        def __init__(self, *_: object, **__: object) -> None:
+            self.number = self.stream_id = self.cuda_stream = next(numbers)
+            self._outer: list[Stream] = []
+
+        def wait_event(self, event: Torch) -> None:
+            mark("wait", event.number, self.number)
+
+        def wait_stream(self, stream: Stream) -> None:
+            self.wait_event(stream.record_event())
+
+        def record_event(self, event: Torch = None) -> Torch:
+            event = event or owner.event_class()
+            event.record(self)
+            return event
+
+        def synchronize(self) -> None:
+            mark("stream", self.number)
+
+        def query(self) -> bool:
+            return True
+
+        def is_capturing(self) -> bool:
+            return False
+
+        def __enter__(self) -> Stream:
+            self._outer.append(owner.current)
+            owner.set_stream(self)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            owner.set_stream(self._outer.pop())
+
+    return Stream

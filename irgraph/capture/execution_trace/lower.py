@@ -50,10 +50,7 @@ def lower_execution_trace(
         IrgraphError: the file holds no execution trace, or not that step, or what it says makes
             no sound graph (exit code 4).
     """
-    if isinstance(trace, bytes):
-        trace = decode_execution_trace(trace, name or "trace")
-    elif not isinstance(trace, Trace):
-        trace = read_execution_trace(trace)
+    trace = _read(trace, name or "trace")
     notes = list(trace.warnings)
     main = main_thread(trace.nodes)
     forest = roots(trace.nodes)
@@ -88,6 +85,12 @@ def lower_execution_trace(
     )
     differing = accelerator_forms(graph) if on_host else ()
     return Capture(sound(graph, trace.source), tuple(notes), differing, tuple(lowering.links))
+
+
+def _read(trace: str | Path | Source | bytes | Trace, name: str) -> Trace:
+    if isinstance(trace, bytes):
+        return decode_execution_trace(trace, name)
+    return trace if isinstance(trace, Trace) else read_execution_trace(trace)
 
 
 def _names_a_device(nodes: Sequence[Node]) -> bool:
