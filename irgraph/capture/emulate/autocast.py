@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
 from unittest import mock
 
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a type, an operator; or what a call takes and gives."""
+from irgraph.capture.common.torch_object import Torch
 
 LOWER = """
 _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d

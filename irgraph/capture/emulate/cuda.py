@@ -10,14 +10,11 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Any, TypeAlias
 from unittest import mock
 
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cuda_answers import DEVICE, MADE_UP, answers_of
 from irgraph.capture.emulate.streams import StandInStreams
-
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
 
 FRAMES = 4
 """Calls from the code that asks a tensor something to ``_by_program``."""

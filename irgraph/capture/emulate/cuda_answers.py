@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
-Torch: TypeAlias = Any
-"""An object of torch's, or what a call takes and gives."""
+from irgraph.capture.common.torch_object import Torch
 
 DEVICE = "cuda"
 

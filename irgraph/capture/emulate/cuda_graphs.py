@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 from contextvars import ContextVar
 from itertools import count
-from typing import Any, TypeAlias
 
 from irgraph.capture.common.streams import GRAPH
-
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, an operator; or what a call takes and gives."""
+from irgraph.capture.common.torch_object import Torch
 
 NO_CALLABLES = (
     "make_graphed_callables is not captured: it takes autograd apart; capture the step without it, "

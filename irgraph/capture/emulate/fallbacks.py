@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known import Known
-
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a module, an operator; or what a call takes and gives."""
 
 KERNELS = (
     "Meta", "SparseMeta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",

@@ -12,10 +12,8 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
 
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, an operator; or what a call takes and gives."""
+from irgraph.capture.common.torch_object import Torch
 
 NAME = "aten::scaled_dot_product_attention"
 

@@ -8,10 +8,8 @@ run there, in memory laid out alike. Of parameters and random numbers nothing is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
 
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, an operator; or what a call takes and gives."""
+from irgraph.capture.common.torch_object import Torch
 
 MOST_BYTES = 1 << 21
 """Largest memory whose values are followed: indices and masks, seldom activations."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 from unittest import mock
 
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.autocast import autocast_on_meta
 from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
-
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor or what a call takes and gives."""
 
 
 @dataclass(slots=True)

@@ -8,11 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 from unittest import mock
 
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a process group; or what a call takes and gives."""
+from irgraph.capture.common.torch_object import Torch
 
 STARTED = (
     "a process group that does not communicate stands for the program's (rank {} of {}): "

@@ -9,13 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, TypeAlias
 
 from irgraph.capture.common.streams import MARK
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cuda_graphs import StandInGraph, graph_of, refuse
-
-Torch: TypeAlias = Any
-"""An object of torch's."""
 
 
 def mark(*words: object) -> None:
@@ -24,6 +21,23 @@ def mark(*words: object) -> None:
 
     with record_function(MARK + " ".join(map(str, words))):
         pass
+
+
+def mark_current() -> None:
+    """Mark the stream on which a recording begins, unless it is the default one."""
+    import torch
+
+    number = torch.cuda.current_stream().number
+    if number:
+        mark("on", number)
+
+
+def _on_side_stream() -> bool:
+    """Return whether the program has left the default stream of a real card."""
+    import torch
+
+    cuda = torch.cuda
+    return bool(cuda.is_initialized() and cuda.current_stream() != cuda.default_stream())
 
 
 class StandInStreams:
@@ -39,6 +53,8 @@ class StandInStreams:
         self.event_class = _event_class(self, numbers)
         self.stream_class = _stream_class(self, numbers)
         self.default = self.current = self.stream_class()
+        if _on_side_stream():
+            self.current = self.stream_class()
 
     def set_stream(self, stream: Torch) -> None:
         """Let what follows run on a stream."""

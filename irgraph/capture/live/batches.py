@@ -2,43 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.symbolic import other_sizes
+from irgraph.capture.common.torch_object import Torch
+
+LOOKED_AT = 2
+"""Steps whose batches keep their sizes: one to warm up, and the one that becomes the model."""
+
+
+class Sizes:
+    """The batch size of each step of a loop, whichever loaders its batches come from.
+
+    A loader that fetches batches before their step, to copy them early, gets one size for as many
+    steps as it is ahead before a step of that size is recorded: then its copies have that size too.
+
+    Attributes:
+        batch: rows of the first batch that the second step took; 0 if it took none.
+        plan: of each step the batch size; empty until the first two have ended.
+        recorded: the numbers of the steps to be recorded.
+        ended: steps that have ended.
+        unfit: lengths of batches that cannot be cut in proportion.
+    """
+
+    def __init__(self) -> None:
+        self.batch = self.ended = 0
+        self.plan: list[int] = []
+        self.recorded = [1]
+        self.unfit: set[int] = set()
+        self._rows: dict[int, tuple[int, object]] = {}
+        self._taken: tuple[Counter[int], ...] = tuple(Counter() for _ in range(LOOKED_AT))
+
+    def sized(self, loader: object, batch: object) -> object:
+        """Return a loader's next batch with the rows that the step which fetches it shall have."""
+        rows, _ = self._rows.setdefault(id(loader), (length_of(batch), loader))
+        if self.ended < LOOKED_AT:
+            self._taken[self.ended][id(loader)] += 1
+        if not rows or not self.plan:
+            return cut_to(batch, rows) if rows else batch
+        size, rest = divmod(rows * self.plan[min(self.ended, len(self.plan) - 1)], self.batch)
+        if rest:
+            self.unfit.add(rows)
+        return cut_to(batch, rows if rest else size)
+
+    def end_step(self) -> bool:
+        """Count a step; return whether no more are needed."""
+        self.ended += 1
+        if self.ended == LOOKED_AT:
+            self._choose()
+        return self.ended >= max(LOOKED_AT, len(self.plan))
+
+    def _choose(self) -> None:
+        """Choose the sizes, by what the first steps took."""
+        first, second = self._taken
+        taken = [loader for loader in second if self._rows[loader][0]]
+        if not taken:
+            return
+        self.batch = self._rows[taken[0]][0]
+        ahead = max(-(-(first[key] - second[key]) // second[key]) for key in taken)
+        times = max(ahead, 0) + 1
+        others = [*other_sizes(self.batch), self.batch]
+        self.plan = [self.batch] * LOOKED_AT + [size for size in others for _ in range(times)]
+        self.recorded += range(LOOKED_AT + times - 1, len(self.plan), times)
 
 
 def length_of(batch: object) -> int:
     """Return the length of a batch's first tensor along its first axis, 0 if it holds none."""
+    return next((size for size in lengths_of(batch) if size), 0)
+
+
+def lengths_of(batch: object) -> Iterator[int]:
+    """Yield the lengths of all tensors along their first axes, 0 for one that has none."""
     import torch
 
-    if isinstance(batch, torch.Tensor):
-        return int(batch.shape[0]) if batch.dim() else 0
-    if not isinstance(batch, (Mapping, list, tuple)):
-        return 0
-    inner = batch.values() if isinstance(batch, Mapping) else batch
-    return next((size for part in inner if (size := length_of(part))), 0)
+    if isinstance(batch, torch.nn.utils.rnn.PackedSequence):
+        yield int(batch.batch_sizes[0])
+    elif isinstance(batch, torch.Tensor):
+        yield int(batch.shape[0]) if batch.dim() else 0
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from lengths_of(part)
 
 
 def cut_to(batch: object, size: int) -> object:
     """Return a batch with another number of rows; what is not as long as the batch stays."""
-    return _cut(batch, length_of(batch), size)
+    rows = length_of(batch)
+    return batch if rows in (0, size) else _cut(batch, rows, size, {})
 
 
-def _cut(value: Any, rows: int, size: int) -> Any:  # noqa: ANN401
+def _cut(value: Any, rows: int, size: int, made: dict[int, Any]) -> Any:  # noqa: ANN401
+    """Cut a part of a batch; ``made`` has what was cut before, which a batch may hold twice."""
     import torch
 
-    if rows == size:
-        return value
-    if isinstance(value, torch.Tensor):
-        return _tensor(value, size) if value.dim() and value.shape[0] == rows else value
+    packed = isinstance(value, torch.nn.utils.rnn.PackedSequence)
+    if packed or isinstance(value, torch.Tensor):
+        if length_of(value) == rows and id(value) not in made:
+            made[id(value)] = _packed(value, size) if packed else _tensor(value, size)
+        return made.get(id(value), value)
     if isinstance(value, Mapping):
-        return type(value)({name: _cut(part, rows, size) for name, part in value.items()})  # type: ignore[call-arg]
+        cut = {name: _cut(part, rows, size, made) for name, part in value.items()}
+        return type(value)(cut)  # type: ignore[call-arg]
     if not isinstance(value, (list, tuple)):
         return value
     if len(value) == rows and not any(isinstance(part, torch.Tensor) for part in value):
         return type(value)((value * -(-size // rows))[:size])
-    parts = [_cut(part, rows, size) for part in value]
+    parts = [_cut(part, rows, size, made) for part in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
@@ -46,3 +116,17 @@ def _tensor(tensor: Torch, size: int) -> Torch:
     times = -(-size // tensor.shape[0])
     rows = tensor.repeat(times, *[1] * (tensor.dim() - 1))[:size].clone()
     return rows.pin_memory() if tensor.is_pinned() else rows
+
+
+def _packed(sequences: Torch, size: int) -> Torch:
+    """Return packed sequences of another number; those that need no sorting stay sorted."""
+    from torch.nn.utils import rnn
+
+    padded, lengths = rnn.pad_packed_sequence(sequences, batch_first=True)
+    lengths = _tensor(lengths, size)
+    packed = rnn.pack_padded_sequence(
+        _tensor(padded, size), lengths, batch_first=True, enforce_sorted=False
+    )
+    if sequences.sorted_indices is None:
+        packed = rnn.PackedSequence(packed.data, packed.batch_sizes)
+    return packed.pin_memory() if sequences.is_pinned() else packed

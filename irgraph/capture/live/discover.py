@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any, TypeAlias
 
-Torch: TypeAlias = Any
-"""An object of torch's: a module, or any other object that a step reaches."""
+from irgraph.capture.common.torch_object import Torch
 
 DEPTH = 3
 """How many objects deep to look: a step's closure, an object in it, a list that this one has."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from irgraph.capture.common.calls import Call, handles_in
 from irgraph.capture.common.identity import Exact, Handle, Identities
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.torch_object import Torch
 
 MOST = 1024
 """Elements of the largest literal whose values a model holds."""

@@ -13,12 +13,12 @@ from unittest import mock
 from msgspec.structs import replace
 
 from irgraph.capture.common.result import Capture
-from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.symbolic import with_symbolic_batch
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.patches import StandIn, standing_in
 from irgraph.capture.live import recorder
-from irgraph.capture.live.batches import cut_to, length_of
+from irgraph.capture.live.batches import Sizes
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.marks import LOADER
 from irgraph.capture.live.returned import kept_tensors
@@ -39,34 +39,32 @@ from irgraph.diagnostics import fail
 NO_STEP = "no step of the loop was recorded: the second one, after one to warm up, did not end"
 STEP = "call capture.step() at the end of each step, within the loop"
 NOT_CUT = (
-    "no batch dimension: the loop's batches come from no DataLoader of torch; "
-    "take them from capture.batches(…)"
+    "no batch dimension: no DataLoader of torch gave the second step a batch; "
+    "take batches from capture.batches(…), within the steps"
 )
+NOT_IN_PROPORTION = "batches of {} rows keep their size: not in proportion to those of {}"
 ENDED = "no batch dimension: the loop ended after {} steps, and {} are needed"
 
 
-def capturing(
-    *, name: str = "step", device: str = "meta", pinned: bool = False, per_step: int = 1
-) -> Capturing:
+def capturing(*, name: str = "step", device: str = "meta", pinned: bool = False) -> Capturing:
     """Return a context in which a loop that is there already is captured.
 
     The loop calls ``step()`` at the end of each of its steps. The first one warms up, the next is
-    recorded, then two at other batch sizes and one more at the first: batches of a ``DataLoader``
-    of torch, and those of ``batches``, are cut to size within the block, and end when no more steps
-    are needed. Make the model and the optimizer within the block too.
+    recorded, then two at other batch sizes and one more at the first: batches of every
+    ``DataLoader`` of torch, and those of ``batches``, are cut in proportion within the block, and
+    end when no more steps are needed. Make the model and the optimizer within the block too.
 
     Args:
         name: the graph's name.
         device: where the step's tensors lie; ``meta`` stands for the accelerator, also where the
             program names ``cuda``.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
-        per_step: batches that each step takes, where gradients are accumulated.
 
     Raises:
         IrgraphError: torch is missing; no step was recorded, which is said at the block's end.
     """
     import_torch()
-    return Capturing(Words(name, device, {}, "", pinned), per_step)
+    return Capturing(Words(name, device, {}, "", pinned))
 
 
 class Capturing:
@@ -77,15 +75,13 @@ class Capturing:
         done: whether all steps that are needed were recorded.
     """
 
-    def __init__(self, words: Words, per_step: int) -> None:
+    def __init__(self, words: Words) -> None:
         self.result: Capture | None = None
         self.done = False
-        self._words, self._per_step = words, per_step
+        self._words, self._sizes = words, Sizes()
         self._around, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
         self._notes: dict[str, None] = {}
-        self._captures: list[tuple[int, Capture]] = []
-        self._sizes: list[int] = []
-        self._given = self._ended = 0
+        self._captures: list[Capture] = []
         self._taken: Taken | None = None
         self._frame: FrameType | None = None
         self._stand_in = StandIn()
@@ -104,7 +100,7 @@ class Capturing:
                 batch = next(batches, self)
                 if batch is self:
                     return
-                batch = batch if cut else self._sized(batch)
+                batch = batch if cut else self._sizes.sized(loader, batch)
             yield batch
 
     def step(self, model: Torch = None) -> bool:
@@ -119,13 +115,11 @@ class Capturing:
         variables = self._variables(sys._getframe(1))
         model = model if model is not None else model_of(variables)
         self._end(variables, model)
-        self._ended += 1
-        self.done = self._ended >= max(2, len(self._sizes))
-        enter = self._recording.enter_context
-        if self.done:
-            enter(recorder.dispatch_mode(None, {}, Known()))  # for what the loop does at its end
+        enter, known = self._recording.enter_context, Known()
+        if not self.done and self._sizes.ended in self._sizes.recorded:
+            self._taken = enter(recorded(self._words, model, known))
         else:
-            self._taken = enter(recorded(self._words, model, Known()))
+            enter(recorder.dispatch_mode(None, {}, known))
         return self.done
 
     def callback(self) -> Torch:
@@ -135,9 +129,6 @@ class Capturing:
         class Stepping(base):  # type: ignore[misc,valid-type]
             """Ends a step of the capture with each step of the trainer."""
 
-            def on_train_begin(self, args: Torch, *_: Torch, **__: Torch) -> None:
-                owner._per_step = args.gradient_accumulation_steps
-
             def on_step_end(self, _: Torch, state: Torch, control: Torch, **given: Torch) -> None:
                 control.should_training_stop = owner.step(given["model"])
 
@@ -145,12 +136,14 @@ class Capturing:
 
     def __enter__(self) -> Self:
         """Let the device stand for an accelerator, and repair what it cannot run."""
-        enter = self._around.enter_context
-        enter(warnings_as_notes(self._notes))
-        self._stand_in = enter(standing_in(self._words.device))
-        enter(self._loaders())
-        enter(without_vmap())
-        self._recording.enter_context(recorder.dispatch_mode(None, {}, Known()))
+        with contextlib.ExitStack() as around:
+            around.enter_context(warnings_as_notes(self._notes))
+            self._stand_in = around.enter_context(standing_in(self._words.device))
+            around.enter_context(self._loaders())
+            around.enter_context(without_vmap())
+            around.enter_context(self._recording)  # ended first, and the rest even where that fails
+            self._recording.enter_context(recorder.dispatch_mode(None, {}, Known()))
+            self._around = around.pop_all()
         self._frame = sys._getframe(1)
         return self
 
@@ -161,7 +154,6 @@ class Capturing:
         at: TracebackType | None,
     ) -> None:
         """Make the model of the steps, unless the loop raised."""
-        self._recording.__exit__(kind, error, at)
         self._around.__exit__(kind, error, at)
         self._frame = None
         self._notes |= self._stand_in.notes
@@ -174,35 +166,31 @@ class Capturing:
     def _end(self, variables: Mapping[str, Any], model: Torch) -> None:
         """Stop recording and keep the step's model."""
         self._recording.close()
-        if self._taken is not None:
-            self._taken.recording.note_results((), kept_tensors(variables, model))
-            size = self._sizes[self._ended] if self._sizes else 0
-            self._captures.append((size, lowered(self._taken, self._words, model, variables)))
+        taken, self._taken = self._taken, None
+        if taken is not None:
+            taken.recording.note_results((), kept_tensors(variables, model))
+            self._captures.append(lowered(taken, self._words, model, variables))
+        self.done = self._sizes.end_step()
 
     def _captured(self) -> Capture:
         if not self._captures:
             raise fail(NO_STEP, hint=STEP)
-        batch, found = self._captures[0]
-        if not batch:
+        found, *others = self._captures
+        sizes = self._sizes
+        if not sizes.plan:
             self._notes[NOT_CUT] = None
         elif not self.done:
-            self._notes[ENDED.format(self._ended, len(self._sizes))] = None
+            self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
         else:
-            again = self._captures[-1][1].graph
+            at = [sizes.plan[step] for step in sizes.recorded[1:-1]]
             held = {
-                size: replace(other, graph=steady(other.graph, found.graph, again))
-                for size, other in self._captures[1:-1]
+                size: replace(other, graph=steady(other.graph, found.graph, others[-1].graph))
+                for size, other in zip(at, others, strict=False)
             }
-            found = with_symbolic_batch(found, batch, held.__getitem__, list(held))
+            found = with_symbolic_batch(found, sizes.batch, held.__getitem__, at)
+        for rows in sorted(sizes.unfit):
+            self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
         return with_notes(found, "", tuple(self._notes))
-
-    def _sized(self, batch: object) -> object:
-        """Return a batch of the size that its step is captured at."""
-        if not self._sizes:
-            size = length_of(batch)
-            self._sizes = [size, size, *other_sizes(size), size] if size else []
-        step, self._given = self._given // self._per_step, self._given + 1
-        return cut_to(batch, self._sizes[min(step, len(self._sizes) - 1)]) if self._sizes else batch
 
     def _loaders(self) -> Any:  # noqa: ANN401
         """Let every loader of torch give batches cut to size."""

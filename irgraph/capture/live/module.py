@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.live.batches import lengths_of
 from irgraph.diagnostics import fail
-
-Torch: TypeAlias = Any
-"""An object of torch's: a tensor, a module, an optimizer."""
 
 Inputs: TypeAlias = "Torch | Sequence[Torch] | Mapping[str, Torch]"
 """What a module is called with: one argument, several, or several by name."""
@@ -38,11 +37,12 @@ class ModuleStep:
         """Make a step; return what the module made, or the loss."""
         if self._optimizer is not None:
             self._optimizer.zero_grad()
-        given = _each(self._inputs, lambda tensor: tensor.to(self._device))
+        given = _moved(self._inputs, self._device)
         if isinstance(given, Mapping):
             made = self.model(**given)
         else:
-            made = self.model(*given) if isinstance(given, (list, tuple)) else self.model(given)
+            several = isinstance(given, (list, tuple)) and not hasattr(given, "to")
+            made = self.model(*given) if several else self.model(given)
         if self._loss is None:
             return made
         loss = self._loss(made)
@@ -54,19 +54,8 @@ class ModuleStep:
 
 def batch_of(inputs: Inputs) -> int:
     """Return the size that all inputs have along their first axis, 0 if there is none."""
-    sizes: set[int] = set()
-    _each(inputs, lambda tensor: sizes.add(tensor.shape[0] if tensor.dim() else 0))
+    sizes = set(lengths_of(inputs))
     return sizes.pop() if len(sizes) == 1 else 0
-
-
-def of_batch(inputs: Inputs, size: int) -> Inputs:
-    """Return inputs of another size along their first axis: the first ones, or repeated."""
-
-    def cut(tensor: Torch) -> Torch:
-        times = -(-size // max(tensor.shape[0], 1))
-        return tensor.repeat(times, *[1] * (tensor.dim() - 1))[:size]
-
-    return _each(inputs, cut)
 
 
 def refuse_without_inputs(step: object, loss: object, optimizer: object) -> None:
@@ -78,11 +67,12 @@ def refuse_without_inputs(step: object, loss: object, optimizer: object) -> None
         raise fail("a module is captured with example inputs", hint=hint, exit_code=2)
 
 
-def _each(inputs: Inputs, change: Callable[[Torch], Torch]) -> Inputs:
-    import torch
-
+def _moved(inputs: Inputs, device: str) -> Inputs:
+    """Return inputs on a device; what can be moved are tensors and packed sequences."""
+    if hasattr(inputs, "to"):
+        return inputs.to(device)
     if isinstance(inputs, Mapping):
-        return {name: _each(value, change) for name, value in inputs.items()}
+        return {name: _moved(value, device) for name, value in inputs.items()}
     if isinstance(inputs, (list, tuple)):
-        return tuple(_each(value, change) for value in inputs)
-    return change(inputs) if isinstance(inputs, torch.Tensor) else inputs
+        return tuple(_moved(value, device) for value in inputs)
+    return inputs

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from irgraph.capture.common.lowering import MODULE
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.torch_object import Torch
 
 
 @contextlib.contextmanager

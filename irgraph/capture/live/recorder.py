@@ -17,8 +17,9 @@ from weakref import ref
 
 from irgraph.capture.common.identity import Exact
 from irgraph.capture.common.nodes import BY_SIZE
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cuda_graphs import made_before
-from irgraph.capture.emulate.fallbacks import Torch, on_device, run
+from irgraph.capture.emulate.fallbacks import on_device, run
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.live.literals import literal_values
 from irgraph.capture.live.vmap import refuse_old_vmap

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.live.discover import DEPTH, held
 
 DEEPEST = 16

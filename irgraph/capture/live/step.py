@@ -7,17 +7,13 @@ from pathlib import Path
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.patches import standing_in
 from irgraph.capture.live import recorder
+from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.discover import model_of
-from irgraph.capture.live.module import (
-    ModuleStep,
-    batch_of,
-    of_batch,
-    refuse_without_inputs,
-)
+from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
 from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.taken import Words, import_torch, lowered, recorded, with_notes
 from irgraph.capture.live.target import load_target, refuse_unrun, user_error
@@ -74,7 +70,7 @@ def capture(
         else:
 
             def at(size: int) -> Capture:
-                given = of_batch(example_inputs, size) if size else example_inputs
+                given = cut_to(example_inputs, size) if size else example_inputs
                 return _capture(ModuleStep(step, given, loss, optimizer, device), None, words)
 
             batch = batch_of(example_inputs)

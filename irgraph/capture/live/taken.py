@@ -21,10 +21,11 @@ from irgraph.capture.common.nodes import Node
 from irgraph.capture.common.resolve import Resolver
 from irgraph.capture.common.result import Capture, sound
 from irgraph.capture.common.streams import order_backward
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
-from irgraph.capture.emulate.fallbacks import Torch
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known import Known
+from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import program_forms
@@ -82,6 +83,8 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
         try:
             mode = recorder.dispatch_mode(taken.recording, hints, known)
             with module_ranges(model), mode:
+                if words.device == "meta":
+                    mark_current()
                 yield taken
         finally:
             with without_stderr():

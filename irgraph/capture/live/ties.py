@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from irgraph.capture.emulate.fallbacks import Torch
+from irgraph.capture.common.torch_object import Torch
 
 UNTIED = (
     "{} and {} are two parameters of one shape, and the model lay on meta before the capture: "

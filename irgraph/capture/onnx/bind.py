@@ -23,9 +23,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.onnx.model import Node
 
-Torch: TypeAlias = Any
 Operand: TypeAlias = Any
 Type: TypeAlias = Any
 Ints: TypeAlias = Sequence[int]

@@ -7,7 +7,8 @@ from typing import Any
 
 from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
 
-from irgraph.capture.onnx.bind import Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import UnsupportedError
 from irgraph.capture.onnx.model import Node, node_of, number_of
 
 

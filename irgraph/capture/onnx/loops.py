@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from irgraph.capture.onnx.bind import Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import UnsupportedError
 from irgraph.capture.onnx.bodies import inside
 from irgraph.capture.onnx.model import Node
 

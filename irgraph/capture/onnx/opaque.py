@@ -10,7 +10,8 @@ import torch
 from msgspec import Struct
 from onnx import TypeProto, defs, helper, numpy_helper, shape_inference
 
-from irgraph.capture.onnx.bind import Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import UnsupportedError
 from irgraph.capture.onnx.bodies import proto_of, typed
 from irgraph.capture.onnx.model import Node, dtype_of, in_ir, type_word
 

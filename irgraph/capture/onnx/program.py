@@ -13,7 +13,8 @@ from msgspec import Struct
 from torch.autograd.profiler import record_function
 
 from irgraph.capture.common.lowering import MODULE, ORIGIN
-from irgraph.capture.onnx.bind import Convert, Torch, UnsupportedError, bind
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, UnsupportedError, bind
 from irgraph.capture.onnx.bodies import body_of, branch_of
 from irgraph.capture.onnx.loops import looped, scanned
 from irgraph.capture.onnx.model import SMALL, Model, Node, in_ir

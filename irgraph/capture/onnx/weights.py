@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from irgraph.capture.onnx.bind import Torch
+from irgraph.capture.common.torch_object import Torch
 
 
 class Weights(torch.nn.Module):  # type: ignore[misc]

@@ -339,3 +339,23 @@ for known in (torch.cuda.CUDAGraph, torch.cuda.Stream, torch.cuda.Event):
 return z + 1
 """,
     )
+
+
+BEGUN = """
+z = x.cuda()
+a = model[0].cuda()(z)
+a.sum().backward()
+torch.cuda.set_stream(side)
+"""
+
+
+def test_a_step_runs_on_the_stream_that_is_current_when_it_begins(tmp_path: Path) -> None:
+    graph = taken(tmp_path, BEGUN).graph
+    assert [stream.name for stream in graph.streams] == ["stream1"]
+    assert {op.stream for op in graph.walk()} == {"stream1"}
+
+
+def test_a_stream_around_the_step_is_its_own(tmp_path: Path) -> None:
+    around = HEAD.replace("    def step():", "    torch.cuda.set_stream(side)\n\n    def step():")
+    graph = taken(tmp_path, around.format("        return (x.cuda() + 1).sum()")).graph
+    assert {op.stream for op in graph.walk()} == {"stream1"}

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import rnn
 from torch.utils.data import DataLoader, TensorDataset
 
 from irgraph.capture.common.result import Capture
-from irgraph.capture.live import Capturing, capture, capturing
+from irgraph.capture.live import Capturing, capture, capturing, taken
 from irgraph.capture.live.batches import cut_to, length_of
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
@@ -37,10 +38,8 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, x: Any, y: Any) 
     return loss.detach()
 
 
-def looped(
-    body: Callable[[Capturing], object], *, per_step: int = 1, pinned: bool = False
-) -> Capture:
-    with capturing(per_step=per_step, pinned=pinned) as loop:
+def looped(body: Callable[[Capturing], object], *, pinned: bool = False) -> Capture:
+    with capturing(pinned=pinned) as loop:
         body(loop)
     assert loop.result is not None
     assert verify(loop.result.graph) == []
@@ -124,9 +123,98 @@ def test_gradients_of_several_batches() -> None:
                 optimizer.zero_grad()
                 loop.step()
 
-    found = looped(body, per_step=2)
+    found = looped(body)
     assert found.graph.dims == {"B": 16}
     assert calls(found).count("aten.nll_loss_forward") == 2
+
+
+def sizes_of(found: Capture) -> list[str]:
+    """Return the sizes of what is copied to the device, as they are written."""
+    copies = [op for op in found.graph.leaves() if op.name == "aten._to_copy"]
+    return [str(op.inputs[0].shape[0]) for op in copies if op.inputs[0].dtype == "f32"]
+
+
+def test_loaders_of_a_step_are_cut_in_proportion() -> None:
+    def body(loop: Capturing) -> None:
+        model, optimizer = built()
+        more = DataLoader(TensorDataset(torch.rand(1000, 8)), 48)
+        for (x, y), (z,) in zip(loader(1000), more, strict=False):
+            trained(model, optimizer, torch.cat([x.cuda(), z.cuda()])[: len(x)], y)
+            loop.step()
+
+    found = looped(body)
+    assert found.graph.dims == {"B": 16}
+    assert sizes_of(found) == ["B", "3*B"]
+
+
+def test_a_loader_for_validation_leaves_the_batch_alone() -> None:
+    def body(loop: Capturing) -> None:
+        model, optimizer = built()
+        rest = DataLoader(TensorDataset(torch.rand(50, 8)), 10)
+        for (z,) in rest:
+            model(z.cuda())
+        for x, y in loader(1000):
+            trained(model, optimizer, x, y)
+            loop.step()
+
+    found = looped(body)
+    assert found.graph.dims == {"B": 16}
+    assert sizes_of(found) == ["B"]
+
+
+def test_batches_that_do_not_fit_the_proportion_are_told() -> None:
+    def body(loop: Capturing) -> None:
+        model, optimizer = built()
+        for x, y in loader(1000):
+            trained(model, optimizer, x, y)
+            for (z,) in DataLoader(TensorDataset(torch.rand(7, 8)), 7):
+                model(z.cuda())
+            loop.step()
+
+    found = looped(body)
+    assert sizes_of(found) == ["B", "7"]
+    assert any("batches of 7 rows keep their size" in note for note in found.notes)
+
+
+def test_a_batch_that_is_copied_early_has_the_size_of_the_batch() -> None:
+    def body(loop: Capturing) -> None:
+        model, optimizer = built()
+        given = iter(loader(1000))
+        x, y = (part.cuda(non_blocking=True) for part in next(given))
+        while not loop.done:
+            following = next(given, None)
+            if following is None:
+                break
+            copied = [part.cuda(non_blocking=True) for part in following]
+            trained(model, optimizer, x, y)
+            x, y = copied
+            loop.step()
+
+    found = looped(body)
+    assert found.graph.dims == {"B": 16}
+    assert sizes_of(found) == ["B"]
+    assert not any("diverge" in note or "plain" in note for note in found.notes)
+
+
+def test_torch_is_itself_again_where_a_recording_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("no trace")
+
+    monkeypatch.setattr(taken, "read_execution_trace", broken)
+    before = DataLoader.__iter__
+    loop = capturing()
+    with pytest.raises(OSError, match="no trace"), loop:
+        for _ in range(2):
+            torch.ones(2, device="cuda")
+            loop.step()
+    assert DataLoader.__iter__ is before
+    with pytest.raises(OSError, match="no trace"), capturing() as other:
+        torch.ones(2, device="cuda")
+        other.step()
+    assert DataLoader.__iter__ is before
+    assert torch.ones(2).device.type == "cpu"
 
 
 def test_batches_of_any_iterable() -> None:
@@ -152,7 +240,7 @@ def test_steps_without_batches_have_plain_sizes() -> None:
 
     found = looped(body)
     assert found.graph.dims == {}
-    assert any("come from no DataLoader" in note for note in found.notes)
+    assert any("no DataLoader of torch gave" in note for note in found.notes)
 
 
 def test_a_loop_that_ends_early_is_told() -> None:
@@ -200,6 +288,23 @@ def test_batches_are_cut_or_repeated() -> None:
     long: Any = cut_to(batch, 6)
     assert long[0].tolist() == [0, 1, 2, 3, 0, 1]
     assert length_of([3, "x"]) == 0
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_packed_sequences_are_cut_row_by_row(in_order: bool) -> None:
+    lengths = [5, 3, 2] if in_order else [2, 5, 3]
+    rows = [torch.arange(float(length)) + 10 * length for length in lengths]
+    packed = rnn.pack_sequence(rows, enforce_sorted=in_order)
+    assert length_of((packed, torch.rand(3))) == 3
+    for size in (1, 2, 5):
+        cut: Any = cut_to((packed, torch.arange(3)), size)
+        expected = [(rows * 2)[i] for i in range(size)]
+        if in_order:
+            expected.sort(key=len, reverse=True)
+        found = rnn.unpack_sequence(cut[0])
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert (cut[0].sorted_indices is None) == in_order
+        assert len(cut[1]) == size
 
 
 def synchronising(found: Capture) -> list[Op]:

@@ -56,3 +56,22 @@ def test_inputs_of_different_sizes_have_no_batch() -> None:
 def test_a_module_without_inputs_is_refused() -> None:
     with pytest.raises(IrgraphError, match="example inputs"):
         capture(Tied())
+
+
+class Packed(torch.nn.Module):
+    """A recurrent layer over packed sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.LSTM(4, 4)
+
+    def forward(self, words: Any) -> Any:
+        return self.layer(words)[0].data.sum()
+
+
+def test_packed_sequences_are_resized_as_sequences() -> None:
+    words = torch.nn.utils.rnn.pack_sequence([torch.rand(3, 4)] * 2)
+    graph = capture(Packed(), words).graph
+    assert graph.dims == {"B": 2}
+    (given,) = (d.tensor for d in graph.tensors if d.tensor.device == "cpu" and d.tensor.rank == 2)
+    assert str(given.shape[0]) == "3*B"

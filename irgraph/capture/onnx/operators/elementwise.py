@@ -9,7 +9,8 @@ from functools import reduce
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from irgraph.capture.onnx.bind import Convert, Operand, Torch, Type, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Operand, Type, UnsupportedError
 from irgraph.capture.onnx.model import dtype_of, type_word
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from irgraph.capture.onnx.bind import Convert, Floats, Ints, Number, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Floats, Ints, Number, UnsupportedError
 from irgraph.capture.onnx.operators.pooling import Window, padded
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

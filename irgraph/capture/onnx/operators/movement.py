@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from irgraph.capture.onnx.bind import Convert, Ints, Number, Operand, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Ints, Number, Operand, UnsupportedError
 from irgraph.capture.onnx.operators.elementwise import whole
 
 

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from msgspec import Struct
 
-from irgraph.capture.onnx.bind import Convert, Ints, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Ints, UnsupportedError
 
 
 class Window(Struct, frozen=True):

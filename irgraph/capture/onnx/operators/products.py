@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from irgraph.capture.onnx.bind import Convert, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, UnsupportedError
 
 
 def linear(x: Torch, weight: Torch, bias: Torch) -> Torch:

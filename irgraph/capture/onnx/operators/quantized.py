@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
-from irgraph.capture.onnx.bind import Convert, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, UnsupportedError
 from irgraph.capture.onnx.model import dtype_of
 
 

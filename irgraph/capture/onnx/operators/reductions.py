@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from irgraph.capture.onnx.bind import Convert, Ints, Number, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Ints, Number, UnsupportedError
 from irgraph.capture.onnx.operators.elementwise import whole
 
 Reduce = Callable[[Torch, tuple[int, ...], bool], Torch]

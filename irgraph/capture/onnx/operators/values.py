@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from irgraph.capture.onnx.bind import Convert, Ints, Known, Torch, UnsupportedError
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Ints, Known, UnsupportedError
 from irgraph.capture.onnx.model import dtype_of, tensor_of
 
 
