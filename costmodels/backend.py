@@ -13,6 +13,7 @@ from costmodels.hosts.library import host_files
 from costmodels.learned.correction import corrector
 from costmodels.learned.predictors import predictors
 from costmodels.lookups.indices import indices_of
+from costmodels.pricing.calls import read_calls
 from costmodels.pricing.measured import is_card as _is_card
 from costmodels.pricing.price import price as price_graph
 from irgraph.backend import Backend
@@ -28,6 +29,8 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
     """
     sheet = load_device(device)
     corrected = options.mode == "corrected"
+    tables = [path for path in options.weights if path.endswith(".jsonl")]
+    weights = [path for path in options.weights if path not in tables]
     return price_graph(
         graph,
         sheet,
@@ -36,7 +39,8 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
         pinned=options.pinned,
         learned=predictors(sheet, options.software) if corrected else {},
         indices=indices_of(graph, options.indices),
-        correct=corrector(options.weights, sheet),
+        correct=corrector(weights, sheet),
+        calls=read_calls(tables, sheet) if corrected else {},
         measured=options.uses_measured and _is_card(sheet, measured_on(graph)),
     )
 

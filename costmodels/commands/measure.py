@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +14,10 @@ PANEL = "cost models"
 
 def measure(
     families: Annotated[
-        list[str] | None, typer.Argument(metavar="[FAMILY]…", help="All by default.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[FAMILY|MODEL]…", help="Families (all by default), or models: what they call."
+        ),
     ] = None,
     device: TorchDeviceOption = "cuda",
     output: Annotated[
@@ -31,16 +35,20 @@ def measure(
         list[str] | None, typer.Option("--dtype", help="f32, f16, bf16, f64 (repeatable).")
     ] = None,
 ) -> None:
-    """Measure kernels over a sweep of sizes; a run that is cut off continues where it stopped."""
+    """Measure kernels over a sweep of sizes, or a model's calls; goes on where it was cut off."""
     from rich.progress import Progress
 
     from costmodels.benchmarks.bench import DTYPES
     from costmodels.families import sweeps
+    from costmodels.measure.calls import measure_calls
     from costmodels.measure.run import measure as run
-    from irgraph.cli.common import console
+    from irgraph.cli.common import console, read_model
     from irgraph.diagnostics import fail, near
 
     chosen = families or list(sweeps())
+    models = [read_model(name) for name in chosen if name not in sweeps() and Path(name).is_file()]
+    if models and (len(models) < len(chosen) or dtype):
+        raise fail("models are measured as they are: without families and --dtype", exit_code=2)
     kinds = tuple(dtype or ("f32",))
     for kind in kinds:
         if kind not in DTYPES:
@@ -48,17 +56,19 @@ def measure(
             raise fail(f"no data type {kind!r}{near(kind, DTYPES)}", hint=hint, exit_code=2)
     out = console(error=True)
     with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
-        task = bar.add_task("measuring", total=len(chosen) * count)
-        done = run(
-            chosen,
-            device,
-            output,
-            count=count,
-            budget=budget,
-            seed=seed,
-            dtypes=kinds,
-            progress=lambda case: bar.update(task, advance=1, description=case.key),
-        )
+        task = bar.add_task("measuring", total=None if models else len(chosen) * count)
+
+        def tell(key: str) -> None:
+            bar.update(task, advance=1, description=key)
+
+        done = (
+            measure_calls(models, device, output, budget=budget, seed=seed, progress=tell)
+            if models
+            else run(
+                chosen, device, output, count=count, budget=budget, seed=seed, dtypes=kinds,
+                progress=tell,
+            )
+        )  # fmt: skip
     say(f"{done.new} new measurements in {output}")
     if done.failed:
         say(f"{done.failed} of them have no time: out of memory, or not for this device or type")

@@ -142,6 +142,11 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return _known(self.clock_mhz.value)
 
     @property
+    def is_host(self) -> bool:
+        """Whether this is the host's own processor: calls run where they are made."""
+        return self.architecture == "cpu"
+
+    @property
     def card(self) -> str:
         """The name without the clock that ``NAME@MHZ`` locks."""
         return self.name.partition(LOCKED)[0]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from costmodels.benchmarks.bench import free_memory
-from costmodels.measure.run import current, describe, nvidia_smi
+from costmodels.measure.run import current, describe, nvidia_smi, sheet_name
 from costmodels.measure.timer import measure_call
 from irgraph.ir.dtypes import TORCH
 
@@ -79,7 +78,7 @@ def _properties(torch: Torch, device: str) -> dict[str, Any]:
     card = torch.cuda.get_device_properties(device)
     version, target = (card.major, card.minor), _target(card)
     return {
-        "name": card.name.replace(" ", "-"),
+        "name": sheet_name(describe(torch, device, 0)),
         "architecture": _architecture(target),
         "target": target,
         "sms": card.multi_processor_count,
@@ -112,7 +111,7 @@ def _clock(card: Any) -> float:  # noqa: ANN401  (torch's properties of a card)
 def _host_properties(torch: Torch) -> dict[str, Any]:
     threads = torch.get_num_threads()
     return {
-        "name": f"cpu-{platform.machine()}-{threads}",
+        "name": sheet_name(describe(torch, "cpu", 0)),
         "architecture": "cpu",
         "sms": threads,
         "memory_bytes": int(free_memory(torch, "cpu")),

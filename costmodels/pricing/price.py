@@ -12,6 +12,7 @@ from costmodels.families import rules
 from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
 from costmodels.formulas.software import software_profile
 from costmodels.lookups.indices import Indices, indices_of
+from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
 from costmodels.pricing.measured import is_measured, measured_kernels
 from irgraph.diagnostics import fail, near
@@ -48,6 +49,7 @@ def price(
     indices: Indices | None = None,
     correct: Corrector | None = None,
     measured: bool = False,
+    calls: CallTimes | None = None,
 ) -> Priced:
     """Return the graph with the kernels of its ops on a device.
 
@@ -63,6 +65,7 @@ def price(
         correct: models of the device itself (``costmodels.learned.correction``).
         measured: whether measured times of ops (``costmodels.pricing.measured``) go before all
             models; the caller knows that they come from this device.
+        calls: times of single calls, measured on this device; they go before all models.
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown, or the graph's setting of its ranks.
@@ -76,8 +79,9 @@ def price(
     peers = peers_of(graph, sheet.card)
     machine = Machine(sheet, profile, mode, pins, learned or {}, lookups, correct, peers)
     pricer = _Pricer(
-        machine, sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
-    )
+        machine, sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings,
+        calls or {},
+    )  # fmt: skip
     for op in graph.ops:
         pricer.visit(op)
     reasons = {id(op): peers.lacks(op) for op in pricer.unknown if is_collective(op)}
@@ -91,19 +95,20 @@ class _Pricer:
 
     def __init__(
         self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
-        measured: bool, loose: bool,
+        measured: bool, loose: bool, calls: CallTimes,
     ) -> None:  # fmt: skip
         self.machine = machine
         self.sparse = sparse
         self.lookups = lookups
         self.measured = measured
         self.loose = loose
+        self.calls = calls
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
 
     def visit(self, op: Op) -> None:
-        found = self._measured(op) if self.measured else self._known(op)
+        found = None if self._by_calls(op) else self._whole(op)
         if found is not None:
             self.kernels[id(op)] = found
             return
@@ -115,7 +120,22 @@ class _Pricer:
             self.kernels[id(op)] = ()
         else:
             self.unknown.append(op)
-            self.kernels[id(op)] = (self._guessed(op),)
+            self.kernels[id(op)] = self._done((self._guessed(op),))
+
+    def _by_calls(self, op: Op) -> bool:
+        """Return whether an op of a CPU is priced by the calls inside it: all of them are known."""
+        if not (self.machine.sheet.is_host and op.body):
+            return False
+        return all(_launches_nothing(o) or self._whole(o) is not None for o in op.leaves())
+
+    def _whole(self, op: Op) -> tuple[Kernel, ...] | None:
+        found = self._measured(op) if self.measured else self._known(op)
+        timed = with_time(op, found or (), self.calls) if found != () else None
+        return timed or (None if found is None else self._done(found))
+
+    def _done(self, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        """Return an op's kernels as its device runs them: a CPU in one call."""
+        return as_call(kernels) if self.machine.sheet.is_host else kernels
 
     def _measured(self, op: Op) -> tuple[Kernel, ...] | None:
         """Return measured work where an op has any itself, else what models know of it."""

@@ -35,8 +35,13 @@ class Computation(Struct, frozen=True):
 
     def __call__(self, op: Op, lookup: Lookup) -> Torch:
         """Compute an op."""
+        leading, named = self.arguments(op, lookup)
+        return self.call(*leading, **named)
+
+    def arguments(self, op: Op, lookup: Lookup) -> tuple[list[Torch], dict[str, Torch]]:
+        """Return what the function is called with: arguments by place, and by name."""
         if self.schema is None:
-            return self.call(*(_tensors(value, lookup) for value in op.operands), **op.attributes)
+            return [_tensors(value, lookup) for value in op.operands], dict(op.attributes)
         pairs = bind(self.schema, op)
         values = {
             argument.name: _tensors(value, lookup)
@@ -45,13 +50,13 @@ class Computation(Struct, frozen=True):
             for argument, value in pairs
         }
         if self.named:
-            return self.call(**values)
+            return [], values
         leading = []
         for argument in self.schema.arguments:
             if argument.keyword or argument.name not in values:
                 break
             leading.append(values.pop(argument.name))
-        return self.call(*leading, **values)
+        return leading, values
 
 
 def _tensors(value: Value, lookup: Lookup) -> Torch:

@@ -52,7 +52,7 @@ def run(
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
     held = {tensor.dtype for tensor in known.values()}
-    with _alone(torch.float64 if "f64" in held and "f32" not in held else torch.float32):
+    with alone(torch.float64 if "f64" in held and "f32" not in held else torch.float32):
         machine = Machine(graph, inputs, Drawer(graph, seed, manner), ranks, watch)
         machine.run()
     return Result(machine.values, machine.initial, machine.read)
@@ -70,7 +70,7 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(default: torch.dtype) -> Iterator[None]:
+def alone(default: torch.dtype = torch.float32) -> Iterator[None]:
     """Compute without autograd, and leave torch's settings as they were."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(default)
@@ -101,7 +101,7 @@ class Machine:
         self._draws: dict[str, int] = {}
         self._unkept: set[str] = set()
         self._drawer = drawer
-        self._how = computations(graph, ranks)
+        self.how = computations(graph, ranks)
         self._declare()
 
     def _declare(self) -> None:
@@ -156,16 +156,22 @@ class Machine:
 
     def run(self) -> None:
         """Run every leaf in launch order."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[Op]:
+        """Run every leaf in launch order, and yield each after it has run."""
         for op in self.graph.leaves():
             if not is_label(op):
                 self._step(op)
+                yield op
 
     def _step(self, op: Op) -> None:
         if any(schema.random for schema in schemas_of(op.name)):
             self._seed(op)
         self._check_statistics(op)
         try:
-            made = self._how[id(op)](op, self._value)
+            made = self.how[id(op)](op, self._value)
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._failed(op, f"{op.name} cannot be executed: {first}") from error

@@ -18,6 +18,9 @@ PROVENANCES = ("measured", "scaled", "learned", "heuristic", "none")
 """Where a time can come from: this op in a trace of that device; a model, scaled by what was
 measured of the op before it changed; a trained model; a formula; nowhere."""
 
+CALL = "call"
+"""How a kernel is launched that the host runs itself, on the thread that calls it: a CPU's."""
+
 COLLECTIVE = "collective"
 """Family of kernels that exchange data between ranks."""
 
@@ -66,7 +69,8 @@ class Kernel(Struct, frozen=True):
         time: microseconds.
         spread: half the width of a 90 % interval around ``time``, microseconds.
         by: one of ``PROVENANCES``.
-        launch: how the host starts it: ``kernel``, ``memcpy`` or ``memset``.
+        launch: how the host starts it: ``kernel``, ``memcpy``, ``memset``, or ``call`` where the
+            host runs it itself.
         blocking: whether the host waits until it has ended (a copy from pageable memory, or to
             the host).
         outside: whether its sizes lie outside what the model has seen.

@@ -108,7 +108,7 @@ def _launches(samples: Sequence[Sample], rule: Rule, cost: ProfilerCost) -> dict
     groups: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         groups[sample.place].append(sample)
-    for sample in samples:
+    for sample in (s for s in samples if s.name != s.place):
         groups[sample.name].append(sample)
     return {key: _stat(group, rule, cost) for key, group in groups.items()}
 

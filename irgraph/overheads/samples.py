@@ -12,6 +12,8 @@ from irgraph.capture.kineto.events.host import Call, HostView, Item
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.reading.trace import Kind
 from irgraph.diagnostics import Place, fail
+from irgraph.ir.cost import CALL
+from irgraph.overheads.own_calls import with_own_calls
 
 US = 1000
 """Nanoseconds in a microsecond."""
@@ -20,8 +22,8 @@ KINDS = {int(kind): kind.name.lower() for kind in Kind}
 """Names of the kinds of events in tables and reports."""
 
 NEEDED = {
-    "T4": "it has no launch of device work (its runtime events or its device events are missing, "
-    "or all of it ran on the CPU)",
+    "T4": "it has no launch of device work, and no operator that works on the CPU (its runtime "
+    "events or its device events are missing)",
     "T2": "no operator encloses its launches",
     "T1": "no step of it has two consecutive operators",
 }
@@ -92,7 +94,7 @@ def collect(view: HostView, steps: Sequence[Step]) -> Samples:
     """Return the samples of all operations in some steps."""
     samples = Samples()
     for step in steps:
-        items = view.of_step(step)
+        items = with_own_calls(view, view.of_step(step))
         for gap in gaps(view, items):
             samples.add(gap.sample)
         for item in items:
@@ -173,22 +175,29 @@ def of_item(view: HostView, item: Item) -> Iterator[Sample]:
         kind = "loader" if item.kind == "loader" else "whole"
         yield Sample(kind, name, shape, (item.end - item.start) / US, item.events)
         return
-    inside = max(0, item.events - 1 - len(item.calls))
+    inside = max(0, item.events - 1 - sum(call.events for call in item.calls))
     share = inside / (len(item.calls) + 1)
+    inner = item.calls[0].is_work and item.calls[0].row != item.row
+    before = round(share) + inner  # the next call's event, as of a gap between operators
     if item.kind != "call":
-        yield Sample("T2", name, shape, (item.calls[0].start - item.start) / US, round(share))
+        yield Sample("T2", name, shape, (item.calls[0].start - item.start) / US, before)
     for call, following in zip(item.calls, (*item.calls[1:], None), strict=True):
         yield of_call(view, call)
         if following is not None:
             between = max(0, following.start - call.end) / US
-            yield Sample("T5", name, shape, between, round(share))
+            yield Sample("T5", name, shape, between, before)
     if item.kind != "call":
         after = max(0, item.end - item.calls[-1].end) / US
         yield Sample("T3", name, shape, after, round(share))
 
 
 def of_call(view: HostView, call: Call) -> Sample:
-    """Return a launch's time in the driver, or a wait's time after what it waited for."""
+    """Return a launch's time in the driver, or a wait's time after what it waited for.
+
+    A call that is its own work takes no time beside it.
+    """
+    if call.is_work:
+        return Sample("T4", CALL, "", 0.0, 0, CALL)
     if call.awaits < 0:
         kind = "sync" if call.syncs else "T4"
         started = _launch_kind(view, call) if call.work else ""
@@ -199,5 +208,7 @@ def of_call(view: HostView, call: Call) -> Sample:
 
 
 def _launch_kind(view: HostView, call: Call) -> str:
-    """Return what a launch starts: ``kernel``, ``memcpy`` or ``memset``."""
+    """Return what a launch starts: ``kernel``, ``memcpy``, ``memset``, or itself: ``call``."""
+    if call.is_work:
+        return CALL
     return KINDS[int(view.tree.trace.columns["kind"][call.work[0]])]

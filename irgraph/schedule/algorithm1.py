@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irgraph.ir.cost import Host, Kernel, Priced
+from irgraph.ir.cost import CALL, Host, Kernel, Priced
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.charges import SYNCS, Charge, Charges
@@ -55,6 +55,10 @@ class _Clock:
     def _launch(self, charge: Charge) -> None:
         """Lines 11 and 12: the host spends T4, part of it before the device may start."""
         op, kernel, t4 = charge.op, charge.kernel, charge.length
+        if kernel is not None and kernel.launch == CALL:
+            self.record.add(self.cpu, "T4", t4, op)
+            self.record.add(self.cpu, "kernel", kernel.time + self.rules.per_kernel, op, kernel)
+            return
         share = self.rules.launch_share
         self.launched = self.record.add(self.cpu, "T4", t4 * share, op, kernel)
         if kernel is not None:

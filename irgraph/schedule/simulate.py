@@ -2,7 +2,8 @@
 
 What is modelled: the autograd thread runs while the main one is blocked; other threads run on
 their own; a launch waits for room in its stream's queue; streams keep their order and wait for
-events; the host waits for blocking copies and synchronisation; one launch may start many kernels
+events; the host waits for blocking copies and synchronisation, and runs the kernels of a CPU
+itself; one launch may start many kernels
 (``cuda.graph_launch``); what runs at the same time shares (``irgraph.schedule.sharing``). On one
 thread and one stream without syncs all this is Algorithm 1, to the last digit.
 """
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from irgraph.diagnostics import Place, fail
-from irgraph.ir.cost import Host, Kernel, Priced
+from irgraph.ir.cost import CALL, Host, Kernel, Priced
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DeviceRef
 from irgraph.schedule.accounting import BLOCKING, Accounting
@@ -128,6 +129,9 @@ class _Step:
     def _launch(self, charge: Charge) -> None:
         """The host spends T4, part of it before the device may start."""
         stream, kernel = self._stream(charge), charge.kernel
+        if kernel is not None and kernel.launch == CALL:
+            self._called(charge, kernel)
+            return
         queue = self.queues.setdefault(stream, deque())
         full: tuple[int, ...] = ()
         number = -1
@@ -145,6 +149,13 @@ class _Step:
             self.forked = set()
         if share < 1.0:
             self._host(charge, "T4", charge.length * (1.0 - share))
+
+    def _called(self, charge: Charge, kernel: Kernel) -> None:
+        """The host runs the kernel itself: no stream, nothing to wait for."""
+        self.kernels.append(kernel)
+        self._host(charge, "T4", charge.length)
+        time = kernel.time + self.rules.per_kernel
+        self._host(charge, "kernel", time, kernel=len(self.kernels) - 1)
 
     def _start(self, charge: Charge, stream: int, waits: tuple[int, ...], number: int = -1) -> int:
         """Add a kernel after its launch, and after the kernel before with a gap."""

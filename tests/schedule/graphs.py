@@ -43,7 +43,7 @@ times = st.floats(0.0, 1000.0, allow_nan=False)
 def steps(draw: st.DrawFn) -> tuple[Priced, FlatHost]:
     """Draw a step of up to a dozen operations, some in labels, and a host."""
     names = st.sampled_from(["aten.to", "aten.linear", "autograd.AddmmBackward0"])
-    launches = st.sampled_from(["kernel", "memcpy", "memset"])
+    launches = st.sampled_from(["kernel", "memcpy", "memset", "call"])
     kernels = st.builds(
         Kernel, st.just("k"), st.sampled_from("ab"), times, launch=launches, blocking=st.booleans()
     )

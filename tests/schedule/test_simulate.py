@@ -55,6 +55,15 @@ def test_on_one_thread_and_one_stream_it_is_algorithm_1_exactly(
     assert found.levels == expected.levels
 
 
+def test_a_cpu_runs_its_kernels_on_the_thread_that_calls_them() -> None:
+    calls = [kernel(10.0, launch="call"), kernel(20.0, launch="call")]
+    timeline = run((Op("aten.mm"), calls), rules=ACCOUNTINGS["blocking"])
+    assert spans(timeline, "kernel", "host main") == [(3.0, 13.0), (13.0, 33.0)]
+    assert timeline.step_time == 36.0  # T1 and T2 before, T3 behind
+    assert timeline.active_time == 30.0
+    assert not spans(timeline, "latency") and not spans(timeline, "gap")
+
+
 @given(steps(), st.data())
 def test_causes_add_up_to_the_step_time_on_any_threads_and_streams(
     drawn: tuple[Priced, FlatHost], data: st.DataObject

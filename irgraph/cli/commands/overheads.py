@@ -124,6 +124,7 @@ def _table(
     """Return the table of all sources together, and the exit code for what was read."""
     from irgraph.backend import architecture_of
     from irgraph.overheads.extract import extract, merge
+    from irgraph.overheads.own_calls import of_cpu
     from irgraph.overheads.rules import find_rule
     from irgraph.overheads.table import load_host
 
@@ -141,7 +142,10 @@ def _table(
         samples = [replayer(tree).samples().sound(trace) for trace, tree in pairs]
         _say_clipped(samples, cost)
         names = ", ".join(Path(trace).name for trace in traces)
-        cards = {architecture_of(tree.trace.device_name) for tree in trees}
+        cards = {
+            "cpu" if of_cpu(tree.trace) else architecture_of(tree.trace.device_name)
+            for tree in trees
+        }
         card = cards.pop() if len(cards) == 1 else ""
         files.append(extract(samples, title, rule=rule, cost=cost, source=names, architecture=card))
         code = repaired(trees)

@@ -34,9 +34,10 @@ class Call(Struct, frozen=True):
         row: of the call.
         function: its name.
         start, end: nanoseconds.
-        work: rows of the device events it started.
+        work: rows of the device events it started; its own, where the host itself does the work.
         awaits: row of the device event whose end let it return, -1 if it did not wait.
         syncs: whether it waits for the device whatever it has to do.
+        events: host events recorded inside, itself included.
     """
 
     row: int
@@ -46,6 +47,12 @@ class Call(Struct, frozen=True):
     work: tuple[int, ...] = ()
     awaits: int = -1
     syncs: bool = False
+    events: int = 1
+
+    @property
+    def is_work(self) -> bool:
+        """Whether the call is the work itself: a CPU's."""
+        return self.work == (self.row,)
 
 
 class Item(Struct, frozen=True):
@@ -90,6 +97,11 @@ class HostView:
         begin = Item(-1, "step", ("step", ""), main, step.start, step.start, kind="mark")
         end = Item(-1, "step end", ("step end", ""), main, step.end, step.end, kind="mark")
         return [begin, *self.items[first:last], end]
+
+    def name(self, row: int) -> str:
+        """Return the name of an event."""
+        trace = self.tree.trace
+        return trace.names[int(trace.columns["name"][row])]
 
     def polled(self, begin: int, end: int) -> int:
         """Return the device event that the host waited for between two calls, -1 for none.

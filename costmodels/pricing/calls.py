@@ -1,0 +1,94 @@
+"""Times of single calls, as ``irgraph measure MODEL`` found them on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.measure.run import read_rows, sheet_name
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.cost import CALL, Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+CallTimes: TypeAlias = Mapping[str, tuple[float, float]]
+"""Microseconds and half a 90 % interval by call, as ``call_key`` names it."""
+
+CALLS = "calls"
+"""Family of measured calls in a file of measurements."""
+
+SOURCE = "this call, measured on this device"
+
+
+def call_key(op: Op) -> str:
+    """Return what the time of a call depends on: its name, types of operands, choices.
+
+    Numbers with a fraction are left out: no kernel is chosen by them, and they change from step to
+    step.
+    """
+    operands = [_sketch(value) for value in op.operands]
+    chosen = ((k, _sketch(v)) for k, v in op.attributes.items() if not isinstance(v, float))
+    return f"{op.name}({', '.join([*operands, *(f'{k}={v}' for k, v in chosen)])})"
+
+
+def _sketch(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_sketch, value))}]"
+    if not isinstance(value, Tensor):
+        return "float" if isinstance(value, float) else str(value)
+    sizes = ",".join(str(int(size)) for size in value.shape)
+    strides = "" if value.contiguous else ";" + ",".join(str(int(s)) for s in value.strides or ())
+    return f"{value.dtype}[{sizes}{strides}]"
+
+
+def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
+    """Return the times in files of measured calls; of a call in several, the last.
+
+    Raises ``IrgraphError`` where a file is none, or was measured on another device.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for path in paths:
+        head, rows = read_rows(path)
+        device = sheet_name(head)
+        if device != sheet.name:
+            message = f"measured on {device}, not on {sheet.name}"
+            raise fail(message, Place(str(path)), exit_code=2)
+        timed = (row for row in rows if row["family"] == CALLS and "error" not in row)
+        found |= {row["key"]: _time(row, head["python_us"]) for row in timed}
+    return found
+
+
+def _time(row: Mapping[str, float], python: float) -> tuple[float, float]:
+    """Return a call's time, of a GPU that of its kernels, of a CPU without the way to it."""
+    if row["kernel_us"] is None:
+        return max(row["op_us"] - python, 0.0), row["spread_us"]
+    return row["kernel_us"], row["kernel_spread_us"]
+
+
+def with_time(op: Op, modelled: tuple[Kernel, ...], times: CallTimes) -> tuple[Kernel, ...] | None:
+    """Return a leaf's work as measured, ``None`` where it was not; models name its family."""
+    if not times or op.body or (known := times.get(call_key(op))) is None:
+        return None
+    longest = max(modelled, key=lambda k: k.time, default=Kernel(op.name, "measured", 0.0))
+    time, spread = known
+    return as_call(
+        (replace(longest, time=time, spread=spread, by="measured", outside=False, formula=SOURCE),)
+    )
+
+
+def as_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Return the work of a call that the host runs itself, as one."""
+    if not kernels:
+        return ()
+    whole = replace(
+        max(kernels, key=lambda k: k.time),
+        time=sum(k.time for k in kernels),
+        spread=sum(k.spread for k in kernels),
+        outside=any(k.outside for k in kernels),
+        launch=CALL,
+        blocking=False,
+    )
+    return (whole,)
