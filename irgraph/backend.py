@@ -45,6 +45,17 @@ class DeviceFacts(Protocol):
         """Its memory in bytes."""
 
     @property
+    def bandwidth(self) -> float:
+        """GB/s that its memory is known to reach, read and written."""
+
+    def peak(self, dtype: str) -> tuple[float, bool]:
+        """Return the peak of products of an element type in GFLOP/s, and whether units give it."""
+
+    @property
+    def convolution_dtype(self) -> str:
+        """The type in which convolutions of float32 compute: ``tf32`` or ``f32``."""
+
+    @property
     def tf32(self) -> bool:
         """Whether products of float32 use the matrix units' tf32."""
 

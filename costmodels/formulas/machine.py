@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -107,10 +106,7 @@ Rule: TypeAlias = Callable[[Op, Machine], "tuple[Kernel, ...] | None"]
 
 def stored(tensor: Tensor) -> int:
     """Return the distinct elements of a tensor: an expanded axis repeats the same ones."""
-    if tensor.strides is None:
-        return tensor.numel
-    pairs = zip(tensor.shape, tensor.strides, strict=True)
-    return math.prod(size for size, stride in pairs if stride)
+    return tensor.distinct
 
 
 def traffic(*tensors: Tensor) -> int:

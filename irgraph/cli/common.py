@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +41,12 @@ OutputOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+CsvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--csv", metavar="FOLDER", help="Write each table as a CSV file into this folder instead."
+    ),
+]
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="NAME|FILE", help="A shipped device sheet or a file.")
 ]
@@ -183,6 +189,31 @@ def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
     from irgraph.diagnostics import json_text
 
     sys.stdout.write(json_text(value, indent=2) + "\n")
+
+
+def write_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str) -> None:
+    """Write each table of records as ``NAME.csv``: names of columns first, nothing for ``None``.
+
+    A table without rows makes an empty file: its columns are not known.
+    """
+    import csv
+    import io
+    from pathlib import Path
+
+    from irgraph.diagnostics import fail
+    from irgraph.files import write_atomic
+
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail(f"--csv: {error.strerror}: {folder}", exit_code=2) from None
+    for name, rows in tables.items():
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+        if rows:
+            writer.writeheader()
+            writer.writerows(rows)
+        write_atomic(Path(folder) / f"{name}.csv", text.getvalue())
 
 
 def console(*, error: bool = False) -> Console:

@@ -58,6 +58,9 @@ MemoryOption = Annotated[
     ),
 ]
 
+_DIGITS = (*"+-0123456789",)
+"""What a number in a table begins with."""
+
 _REPORTED = 1e9
 """Estimated memory above which it is reported before a trace is read, in bytes."""
 
@@ -185,8 +188,8 @@ def print_rows(title: str, rows: Sequence[dict[str, Any]], below: Sequence[str] 
     if not rows:
         return
     table = Table(title=title, title_justify="left")
-    for key, value in rows[0].items():
-        number = isinstance(value, (int, float)) or str(value)[:1] in "+-0123456789"
+    for key in rows[0]:
+        number = any(isinstance(r[key], int | float) or str(r[key])[:1] in _DIGITS for r in rows)
         table.add_column(key, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(str, row.values()))

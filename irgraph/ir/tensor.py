@@ -66,6 +66,14 @@ class Tensor(Struct, frozen=True):
         return self.numel * self.itemsize
 
     @property
+    def distinct(self) -> int:
+        """Elements that are not the same bytes: an expanded axis repeats the same ones."""
+        if self.strides is None:
+            return self.numel
+        pairs = zip(self.shape, self.strides, strict=True)
+        return math.prod(size for size, stride in pairs if stride)
+
+    @property
     def contiguous(self) -> bool:
         """Whether the elements lie row-major without gaps."""
         return self.strides is None or self.strides == row_major(self.shape)

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
+from irgraph.ir.counts.flops import step_flops
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
-from irgraph.predict.flops import step_flops
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
 from irgraph.predict.remarks import (
     assumptions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -164,6 +165,40 @@ def test_analyze_prints_tables_and_json(run: Run, tmp_path: Path) -> None:
     assert found["steps"][0]["step_us"] == 1000.0
     assert found["breakdown"]["op"]["aten::linear"]["us"] == 100.0
     assert found["health"][0][0]["code"] == "K19"
+
+
+def test_roofline_of_a_trace(run: Run, tmp_path: Path) -> None:
+    """Three steps, each with one product of [8, 16] and [16, 4] that takes 100 us."""
+
+    def product(found: list[dict[str, Any]]) -> None:
+        for event in found:
+            event["name"] = event["name"].replace("aten::linear", "aten::mm")
+
+    path = write(tmp_path, product, deviceProperties=[{"id": 0, "name": "Tesla V100-SXM2-16GB"}])
+    result = run("roofline", path, "--json")
+    found = json.loads(result.out)
+    (row,) = found["shape"]
+    assert (row["calls"], row["us"], row["gflop"]) == (1.0, 100.0, 2 * 8 * 16 * 4 / 1e9)
+    assert row["mbyte"] == 4 * (8 * 16 + 16 * 4 + 8 * 4) / 1e6
+    assert found["device"] == "V100-SXM2-16GB" and row["bound"] == "memory"
+    tables = run("roofline", path)
+    assert "device work by kernel" in tables.out and "limits: V100-SXM2-16GB" in tables.out
+    assert "without a count of operations or bytes" in tables.out
+
+
+def test_roofline_of_a_model_as_csv(run: Run, tmp_path: Path) -> None:
+    model = tmp_path / "model.ir"
+    model.write_text(MODEL)
+    assert run("roofline", model, "--csv", tmp_path / "csv").code == 0
+    with (tmp_path / "csv" / "op.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["op"], float(row["mbyte"]), row["gflop"]) == ("aten.relu", 0.032768, "")
+    assert (tmp_path / "csv" / "shape.csv").read_text() == ""
+
+
+def test_roofline_without_a_known_card_says_so(run: Run, tmp_path: Path) -> None:
+    result = run("roofline", write(tmp_path))
+    assert "name its sheet with --device" in result.out
 
 
 def test_health_report_on_request(run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import Schema, bind, resolve, schemas_of
 from irgraph.ir.tensor import Tensor
 
 Arguments = dict[str, Any]
@@ -30,15 +30,28 @@ def flops(op: Op) -> int | None:
 
     ``None`` where a trace does not record the operands or attributes that they follow from.
     """
-    found = _FORMULAS.get(op.name.partition(".")[2]) if op.name.startswith(_OURS) else None
-    if found is None:
+    if not is_product(op.name):
         return 0
-    schema = resolve(op)
-    named = {a.name: v for a, v in bind(schema, op)} if schema else {}
     try:
-        return found(named, op)
+        return _FORMULAS[op.name.partition(".")[2]](_named(op), op)
     except (KeyError, IndexError, TypeError, AttributeError):  # what a trace does not record
         return None
+
+
+def is_product(name: str) -> bool:
+    """Return whether operations of an op of this name are counted: it multiplies and adds."""
+    return name.startswith(_OURS) and name.partition(".")[2] in _FORMULAS
+
+
+def _named(op: Op) -> Arguments:
+    """Return arguments by name; of the first overload that has tensors there, if none fits."""
+    schema = resolve(op) or next((s for s in schemas_of(op.name) if _tensors_fit(s, op)), None)
+    return {a.name: value for a, value in bind(schema, op)} if schema else {}
+
+
+def _tensors_fit(schema: Schema, op: Op) -> bool:
+    pairs = zip(schema.arguments, op.operands, strict=False)
+    return all(argument.is_tensor for argument, value in pairs if isinstance(value, Tensor))
 
 
 _OURS = ("aten.", "irgraph.")
@@ -75,7 +88,11 @@ def _conv(x: Tensor, weight: Tensor, made: Tensor, transposed: bool) -> int:
 
 def _convolution(named: Arguments, op: Op) -> int:
     x = named["input"] if "input" in named else named["self"]
-    return _conv(x, named["weight"], op.outputs[0], bool(named.get("transposed", False)))
+    made, weight = op.outputs[0], named["weight"]
+    transposed = named.get("transposed")
+    if transposed is None:  # not recorded: the channels tell
+        transposed = made.shape[1] != weight.shape[0]
+    return _conv(x, weight, made, bool(transposed))
 
 
 def _convolution_backward(named: Arguments, _: Op) -> int:
@@ -102,6 +119,13 @@ def _attention_backward(named: Arguments, _: Op) -> int:
     return each * (3 * int(q[3]) + 2 * int(v[3]))
 
 
+def _cudnn_backward(_: Arguments, op: Op) -> int:
+    """Count one gradient, of the input or of the weight, as torch called them before 1.11."""
+    grad, other = op.inputs[:2]
+    weight = op.outputs[0] if op.base.endswith("weight") else other
+    return 2 * int(grad.shape[0]) * prod(grad.shape[2:]) * prod(weight.shape)
+
+
 _ATTENTION = (
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu",
@@ -119,6 +143,9 @@ _FORMULAS: dict[str, Callable[[Arguments, Op], int]] = {
     "matmul": _matmul,
     **dict.fromkeys(("convolution", "_convolution", "cudnn_convolution"), _convolution),
     "convolution_backward": _convolution_backward,
+    **dict.fromkeys(
+        ("cudnn_convolution_backward_input", "cudnn_convolution_backward_weight"), _cudnn_backward
+    ),
     **dict.fromkeys(_ATTENTION, _attention),
     **dict.fromkeys((f"{name}_backward" for name in _ATTENTION), _attention_backward),
 }

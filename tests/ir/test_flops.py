@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import irgraph
-from irgraph.predict.flops import flops, step_flops
+from irgraph.ir.counts.flops import flops, step_flops
 from irgraph.text import parse
 
 torch = pytest.importorskip("torch")

@@ -1,0 +1,226 @@
+"""The roofline of measured steps: device work by the calls that launched it, with their shapes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from irgraph.capture.kineto.events.host import operand_shapes
+from irgraph.capture.kineto.events.tree import EVALUATE, Tree, nearest
+from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.ir.calls import broadcast
+from irgraph.ir.counts.flops import flops, is_product
+from irgraph.ir.counts.traffic import goes_by_element, traffic
+from irgraph.ir.dtypes import FROM_CPP
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import Schema, schemas_of
+from irgraph.ir.tensor import Tensor
+from irgraph.replay.replay import usual_steps
+from irgraph.report.roofline import Work
+
+US = 1000
+NO_OPERATOR = "(no operator)"
+
+TF32 = re.compile(r"tf32|tensorop_s1688|_s1688", re.IGNORECASE)
+"""What names of kernels hold that multiply float32 in tf32, as CUTLASS and cuDNN spell it."""
+
+_LINK = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|Host -> Device|Device -> Host", re.I)
+_SAME = ("softmax", "batch_norm", "layer_norm", "group_norm", "rms_norm", "dropout", "clone")
+"""Ops whose first result has the type of their first operand, the others being small."""
+
+_BOOLEAN = frozenset((
+    "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "isnan", "isinf"
+))  # fmt: skip
+"""Ops whose result is of another type than their operands: ``bool``."""
+
+Grads = Mapping[int, tuple[int, ...]]
+"""Shape of the gradient that autograd passed to the node of a sequence number: that of a result."""
+
+
+def works_of(trees: Sequence[Tree]) -> tuple[list[Work], int]:
+    """Return the calls with device work in the usual steps of traces, and how many steps."""
+    found: list[Work] = []
+    steps = 0
+    for tree in trees:
+        usual = usual_steps(tree)
+        steps += len(usual)
+        chosen = [i for i, step in enumerate(tree.steps) if step in usual]
+        found += _Calls(tree).works(chosen)
+    return found, steps
+
+
+class _Calls:
+    """The calls of one trace as ops, each kind of call made once."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.grads = _gradients(tree)
+        self.made: dict[tuple[Any, ...], tuple[Op, int | None, int | None]] = {}
+
+    def works(self, steps: Sequence[int]) -> list[Work]:
+        """Return the calls with device work in some steps, by their position."""
+        tree = self.tree
+        rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, steps))
+        owner = _owners(tree)
+        of: dict[int, list[int]] = defaultdict(list)
+        for row in rows.tolist():
+            op = int(tree.op[row])
+            at = int(owner[op]) if op >= 0 else -1
+            of[at if at >= 0 else op if op >= 0 else ~row].append(row)
+        return [self._work(call, work) for call, work in of.items()]
+
+    def _work(self, call: int, rows: Sequence[int]) -> Work:
+        trace = self.tree.trace
+        duration, kinds = trace.columns["duration"], trace.columns["kind"]
+        kernels = tuple((trace.text(row), float(duration[row]) / US) for row in rows)
+        link = all(kinds[r] == Kind.MEMCPY and _LINK.search(trace.text(r)) for r in rows)
+        if call < 0:
+            return Work(NO_OPERATOR, "", "", kernels, over_link=link)
+        op, flop, nbytes = self._op(call)
+        dtype = op.inputs[0].dtype if op.inputs else ""
+        if dtype == "f32" and any(TF32.search(name) for name, _ in kernels):
+            dtype = "tf32"
+        shape = operand_shapes(*trace.shapes[int(trace.columns["shape"][call])])
+        name = trace.text(call)
+        return Work(name, shape, dtype, kernels, flop, nbytes, link)
+
+    def _op(self, row: int) -> tuple[Op, int | None, int | None]:
+        """Return a call as an op, its operations and its bytes."""
+        trace = self.tree.trace
+        columns = trace.columns
+        grad = self.grads.get(int(columns["sequence"][row]))
+        above = int(columns["shape"][self.tree.parent[row]]) if self.tree.parent[row] >= 0 else 0
+        key = (int(columns["name"][row]), int(columns["shape"][row]), above, grad)
+        if key not in self.made:
+            op = _as_op(trace.text(row), trace.shapes[key[1]], trace.shapes[above], grad)
+            flop = flops(op) if is_product(op.name) else None
+            self.made[key] = op, flop, traffic(op)
+        return self.made[key]
+
+
+def _owners(tree: Tree) -> Any:  # noqa: ANN401  (an array)
+    """Return for each event the innermost product around it that has no product in it, else -1."""
+    names = [is_product(name.replace("::", ".")) for name in tree.trace.names]
+    products = np.array(names, bool)[tree.trace.columns["name"]]
+    products &= tree.trace.columns["kind"] == Kind.OP
+    rows = np.flatnonzero(products & (tree.parent >= 0))
+    around = nearest(tree.parent, products)[tree.parent[rows]]
+    products[around[around >= 0]] = False
+    return nearest(tree.parent, products)
+
+
+def _gradients(tree: Tree) -> Grads:
+    """Return the shape of the result of the call of each sequence number, from its gradient."""
+    trace = tree.trace
+    sequence, shape = trace.columns["sequence"], trace.columns["shape"]
+    rows = np.array(list(tree.forward_of), "i8")
+    found: dict[int, tuple[int, ...]] = {}
+    for row in rows[shape[rows] > 0].tolist() if len(rows) else ():
+        if not trace.text(row).startswith((EVALUATE, "aten::")):
+            first = next(_operands(*trace.shapes[int(shape[row])]), None)
+            if isinstance(first, Tensor):
+                found.setdefault(int(sequence[row]), first.shape)
+    return found
+
+
+def _operands(dims: bytes, types: bytes) -> Iterator[Value]:
+    """Yield a call's arguments in their places, ``None`` for what is no tensor of a known type."""
+    try:
+        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return
+    for place, (shape, kind) in enumerate(zip(shapes, map(str, kinds), strict=False)):
+        sizes: list[Any] = shape if isinstance(shape, list) else [None]
+        if kind in FROM_CPP and all(type(size) is int and size >= 0 for size in sizes):
+            yield Tensor(str(place), FROM_CPP[kind], tuple(sizes), "b")
+        else:
+            yield "unknown" if sizes and isinstance(sizes[0], list) else None
+
+
+def _as_op(
+    name: str, shape: tuple[bytes, bytes], above: tuple[bytes, bytes], grad: tuple[int, ...] | None
+) -> Op:
+    """Return a call as an op: operands by place, and results as far as they follow.
+
+    Args:
+        name: of the event.
+        shape: its operands, dims and types.
+        above: those of the call around it.
+        grad: shape of the gradient of its result, if autograd passed one.
+    """
+    op = Op(name.replace("::", "."), tuple(_operands(*shape)))
+    if "unknown" in op.operands or not op.inputs:
+        return op
+    schemas = schemas_of(op.name)
+    fitting = next((s.arguments for s in schemas if _fits(s, op)), ())
+    told = [(a, t) for a, t in zip(fitting, op.operands, strict=False) if isinstance(t, Tensor)]
+    results = tuple(tensor for argument, tensor in told if argument.written and argument.keyword)
+    written = {t.name for a, t in told if a.written and not a.keyword}
+    if not fitting and op.base.endswith("_"):
+        written = {op.inputs[0].name}
+    if results or written:
+        operands = tuple(value for value in op.operands if value not in results)
+        return replace(op, operands=operands, results=results, written=frozenset(written))
+    made = _result(op, tuple(_operands(*above)), grad)
+    return replace(op, results=(Tensor("made", *made, "r"),)) if made is not None else op
+
+
+def _fits(schema: Schema, op: Op) -> bool:
+    """Return whether an overload has as many arguments, and tensors where the call has them."""
+    pairs = zip(schema.arguments, op.operands, strict=False)
+    right = all(argument.is_tensor or not isinstance(value, Tensor) for argument, value in pairs)
+    return right and len(schema.arguments) == len(op.operands)
+
+
+def _result(
+    op: Op, above: Sequence[Value], grad: tuple[int, ...] | None
+) -> tuple[str, tuple[int, ...]] | None:
+    """Return type and shape of a call's result where they follow from what is recorded."""
+    tensors = op.inputs
+    dtype, shapes = tensors[0].dtype, [tensor.shape for tensor in tensors]
+    if op.base == "cudnn_convolution_backward_weight":
+        weight = above[2] if len(above) > 2 else None
+        return (dtype, weight.shape) if isinstance(weight, Tensor) else None
+    if op.base == "cudnn_convolution_backward_input":
+        given = above[0] if above else None
+        return (dtype, given.shape) if isinstance(given, Tensor) else None
+    if "convolution" in op.base:
+        return (dtype, grad) if grad is not None and _convolves(shapes, grad) else None
+    if is_product(op.name):
+        product = _product(op)
+        return None if product is None else (dtype, product)
+    if any(word in op.base for word in _SAME):
+        return dtype, shapes[0]
+    shape = broadcast(shapes) if goes_by_element(op.name) else None
+    kind = "bool" if op.base in _BOOLEAN else dtype
+    return (kind, shape) if isinstance(shape, tuple) else None
+
+
+def _convolves(shapes: Sequence[tuple[int, ...]], made: tuple[int, ...]) -> bool:
+    """Return whether a shape may be the result of a convolution: batch and channels fit."""
+    if len(shapes) < 2 or not len(shapes[0]) == len(shapes[1]) == len(made) > 2:
+        return False
+    x, weight = shapes[:2]
+    return made[0] == x[0] and made[1] == weight[0] and x[1] % max(weight[1], 1) == 0
+
+
+def _product(op: Op) -> tuple[int, ...] | None:
+    """Return the shape of a product of matrices or of attention."""
+    if "attention" in op.base:
+        return op.inputs[0].shape if not op.base.endswith("backward") else None
+    schema = next(iter(schemas_of(op.name)), None)
+    names = [a.name for a in schema.arguments] if schema else []
+    if "weight" in names:
+        return (*op.inputs[0].shape[:-1], op.inputs[1].shape[0]) if len(op.inputs) > 1 else None
+    first, second = op.inputs[-2:] if len(op.inputs) > 1 else (None, None)
+    if first is None or second is None or len(second.shape) < 2:
+        return None
+    return (*first.shape[:-1], second.shape[-1])

@@ -1,0 +1,193 @@
+"""``irgraph roofline``: what the calls of a step compute and move, and what bounds them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import (
+    CsvOption,
+    DimOption,
+    FormulasOption,
+    JsonOption,
+    read_model,
+    with_dim_options,
+    write_csv,
+    write_json,
+)
+from irgraph.cli.traces import (
+    HealthOption,
+    MarkOption,
+    MemoryOption,
+    SkipOption,
+    StepsOption,
+    StrictOption,
+    WholeOption,
+    print_rows,
+    read_trees,
+    repaired,
+    selection,
+)
+
+if TYPE_CHECKING:
+    from irgraph.backend import DeviceFacts
+    from irgraph.capture.kineto.events.tree import Tree
+    from irgraph.report.roofline import Work
+
+PANEL = "traces"
+
+TITLES = {
+    "shape": "products, convolutions and attention by shape",
+    "op": "device work by operator",
+    "kernel": "device work by kernel",
+}
+
+
+def roofline(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="A model, to be predicted, or Kineto traces."),
+    ],
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="NAME|FILE", help="A device sheet (default: the trace's card)."
+        ),
+    ] = None,
+    longest: Annotated[int, typer.Option(min=1, help="Rows of each table.")] = 12,
+    dim: DimOption = None,
+    software: Annotated[
+        str, typer.Option("--software", metavar="NAME", help="Software stack of a prediction.")
+    ] = "torch-2",
+    formulas: FormulasOption = False,
+    steps: StepsOption = None,
+    step_mark: MarkOption = None,
+    whole: WholeOption = False,
+    skip: SkipOption = None,
+    memory: MemoryOption = None,
+    strict: StrictOption = False,
+    health: HealthOption = False,
+    csv: CsvOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show FLOP, bytes, TFLOP/s, TB/s and share of the device's limit, by shape, op and kernel."""
+    trees: list[Tree] = []
+    if _is_model(files):
+        works, sheet, count, below = _predicted(files[0], device, dim, software, formulas)
+    else:
+        part = selection(steps, skip, memory, step_mark, whole)
+        trees = read_trees(files, strict=strict, health=health, part=part)
+        works, sheet, count, below = _measured(trees, device)
+    tables = _tables(works, sheet, count)
+    if csv is not None:
+        write_csv(tables, csv)
+    if json:
+        name = sheet.name if sheet is not None else None
+        write_json({"device": name, **tables, "notes": below})
+    elif csv is None:
+        _show(tables, below, longest)
+    raise typer.Exit(repaired(trees))
+
+
+def _is_model(files: Sequence[str]) -> bool:
+    from irgraph.capture.common.source import Source
+
+    if len(files) > 1 or files[0] == "-":
+        return False
+    with Source(files[0]) as source:
+        return not source.path.is_dir() and re.search(rb'^model "', source.text, re.M) is not None
+
+
+def _predicted(
+    path: str, device: str | None, dim: list[str] | None, software: str, formulas: bool
+) -> tuple[list[Work], DeviceFacts | None, int, list[str]]:
+    from irgraph.backend import backend
+    from irgraph.predict.options import PredictOptions
+    from irgraph.predict.prediction import device_of
+    from irgraph.predict.roofline import works_of
+
+    graph = with_dim_options(read_model(path), dim)
+    name = device or device_of(graph)
+    sheet = backend().device(name)
+    options = PredictOptions(device=name, software=software, measured=not formulas)
+    priced = backend().price(graph, name, options)
+    below = [f"times are predicted for {sheet.name}, or measured where the model has them"]
+    if priced.unknown:
+        below.append(f"{len(priced.unknown)} calls have no cost model: their time is not known")
+    return works_of(priced, sheet), sheet, 1, below
+
+
+def _measured(
+    trees: Sequence[Tree], device: str | None
+) -> tuple[list[Work], DeviceFacts | None, int, list[str]]:
+    from irgraph.analyze.roofline import works_of
+    from irgraph.backend import backend
+
+    cards = sorted({tree.trace.device_name for tree in trees})
+    names = {device} if device else {backend().device_of_card(card) for card in cards}
+    sheet = backend().device(names.pop()) if len(names) == 1 and "" not in names else None
+    below = [reason for tree in trees for reason in tree.trace.health.reasons()]
+    if sheet is None:
+        what = ", ".join(map(repr, filter(None, cards))) or "a device that the trace does not name"
+        below.append(f"limits of {what} are not known: name its sheet with --device")
+    else:
+        below.append(f"limits: {sheet.name}")
+    works, steps = works_of(trees)
+    return works, sheet, steps, below
+
+
+def _tables(
+    works: list[Work], sheet: DeviceFacts | None, steps: int
+) -> dict[str, list[dict[str, Any]]]:
+    from irgraph.report.roofline import BY, uncounted
+    from irgraph.report.roofline import roofline as rows_of
+
+    total = sum(work.time for work in works) / max(1, steps)
+    found = {
+        by: [row.row(by, total) for row in rows_of(works, by, sheet, max(1, steps))] for by in BY
+    }
+    return {**found, "uncounted": uncounted(works, max(1, steps))}
+
+
+def _show(tables: dict[str, list[dict[str, Any]]], below: list[str], longest: int) -> None:
+    for by, title in TITLES.items():
+        print_rows(title, [_cells(row, by) for row in tables[by][:longest]])
+    missing = tables["uncounted"]
+    lines = []
+    if missing:
+        time, calls = (sum(row[key] for row in missing) for key in ("us", "calls"))
+        whole = sum(row["us"] for row in tables["op"]) or 1.0
+        lines.append(
+            f"without a count of operations or bytes: {calls:.0f} calls of {len(missing)} "
+            f"operators, {time:.1f} us a step, {time / whole:.1%} of the device work"
+        )
+    shown = [{k: str(v) for k, v in row.items()} for row in missing[:longest]]
+    print_rows("calls without a count", shown, [*lines, *below])
+    if not missing:
+        from irgraph.cli.common import say
+
+        for line in below:
+            say(line)
+
+
+def _cells(row: dict[str, Any], by: str) -> dict[str, str]:
+    def text(key: str, form: str) -> str:
+        return "-" if row[key] is None else format(row[key], form)
+
+    return {
+        by: row[by][:90],
+        "calls": f"{row['calls']:g}",
+        "us a step": text("us", ".1f"),
+        "share": text("share", ".1%"),
+        "GFLOP": text("gflop", ".3f"),
+        "MB": text("mbyte", ".2f"),
+        "TFLOP/s": text("tflop_s", ".2f"),
+        "TB/s": text("tb_s", ".3f"),
+        "of peak": text("of_peak", ".1%"),
+        "of bandwidth": text("of_bandwidth", ".1%"),
+        "of its limit": text("of_limit", ".1%"),
+        "bound by": row["bound"] or "-",
+    }

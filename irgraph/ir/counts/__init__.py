@@ -1,0 +1,1 @@
+"""What an op computes and moves: floating-point operations and bytes."""

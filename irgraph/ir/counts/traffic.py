@@ -1,0 +1,55 @@
+"""Bytes that a call must move at least: what it reads once, and what it writes once."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from irgraph.ir.counts.flops import is_product
+from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
+
+WHOLE = frozenset((
+    "clone", "_to_copy", "contiguous", "copy_", "cat", "stack", "constant_pad_nd", "fill_", "zero_",
+    "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros",
+    "sum", "mean", "amax", "amin", "max", "min", "prod", "var", "var_mean", "std", "norm",
+    "linalg_vector_norm", "_softmax", "_log_softmax", "_softmax_backward_data",
+    "_log_softmax_backward_data", "native_layer_norm", "native_layer_norm_backward",
+    "native_batch_norm", "native_batch_norm_backward", "cudnn_batch_norm",
+    "cudnn_batch_norm_backward", "_fused_rms_norm", "native_group_norm",
+    "native_group_norm_backward", "native_dropout", "native_dropout_backward",
+    "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "avg_pool2d",
+    "avg_pool2d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward",
+    "bernoulli_", "normal_", "uniform_", "cumsum", "flip", "roll", "_fused_adam_", "_fused_adamw_",
+    "_fused_sgd_",
+))  # fmt: skip
+"""Ops that read and write every element of every tensor, beside those that go element by element
+and products; lookups, gathers and scatters touch as much as their indices say."""
+
+_FILLS = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_"))
+"""Ops that write their operand without reading it."""
+
+
+@cache
+def moves_all(name: str) -> bool:
+    """Return whether an op of this name reads and writes all of its tensors."""
+    return name.rpartition(".")[2] in WHOLE or is_product(name) or goes_by_element(name)
+
+
+def goes_by_element(name: str) -> bool:
+    """Return whether torch says of a form of an op that it works element by element."""
+    return any(schema.pointwise for schema in schemas_of(name))
+
+
+def traffic(op: Op) -> int | None:
+    """Return the bytes of a call's operands, each read once, and of what it writes.
+
+    Of a tensor with expanded axes its distinct elements count. ``None`` where the tensors do not
+    tell: lookups by index, and calls whose results are not recorded.
+    """
+    if not moves_all(op.name) or not (op.outputs or op.written):
+        return None
+    tensors = {tensor.name: tensor for tensor in op.inputs}
+    skipped = op.written if op.base in _FILLS else frozenset()
+    moved = [t for name, t in tensors.items() if name not in skipped]
+    moved += [t for name, t in tensors.items() if name in op.written]
+    return sum(tensor.distinct * tensor.itemsize for tensor in (*moved, *op.outputs))

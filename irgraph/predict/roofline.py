@@ -1,0 +1,69 @@
+"""The roofline of a predicted step: what each priced call computes and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from irgraph.backend import DeviceFacts
+from irgraph.ir.cost import COLLECTIVE, Priced
+from irgraph.ir.counts.flops import flops, is_product
+from irgraph.ir.counts.traffic import moves_all, traffic
+from irgraph.ir.op import Op
+from irgraph.report.roofline import Work
+
+
+def works_of(priced: Priced, device: DeviceFacts) -> list[Work]:
+    """Return the calls of a priced step with device work, and those that no cost model knows."""
+    unknown = {id(op) for op in priced.unknown}
+    return [
+        _work(op, priced, device)
+        for top in priced.graph.ops
+        for op in _paying(top, priced, unknown)
+        if priced.of(op) or id(op) in unknown
+    ]
+
+
+def _paying(op: Op, priced: Priced, unknown: set[int]) -> Iterator[Op]:
+    """Yield the ops that are priced as a whole, and those without a cost model."""
+    if id(op) in priced.kernels or id(op) in unknown:
+        yield op
+        return
+    for child in op.body:
+        yield from _paying(child, priced, unknown)
+
+
+def _work(op: Op, priced: Priced, device: DeviceFacts) -> Work:
+    work = priced.of(op)
+    over_link = bool(work) and all(kernel.launch == "memcpy" for kernel in work)
+    talks = any(kernel.family == COLLECTIVE for kernel in work)
+    dtype = op.inputs[0].dtype if op.inputs else ""
+    if dtype == "f32" and "convolution" in op.base:
+        dtype = device.convolution_dtype
+    return Work(
+        op.name,
+        " ".join(_text(tensor.dtype, tensor.shape) for tensor in op.inputs),
+        dtype,
+        tuple((kernel.name, kernel.time) for kernel in work),
+        _flop(op),
+        None if talks else _moved(op),
+        over_link,
+    )
+
+
+def _flop(op: Op) -> int | None:
+    """Return the operations of a call; of one without a formula, of the products in it."""
+    if is_product(op.name):
+        return flops(op)
+    found = [flops(leaf) for leaf in op.walk() if not leaf.body and is_product(leaf.name)]
+    return sum(count or 0 for count in found) if found and None not in found else None
+
+
+def _moved(op: Op) -> int | None:
+    """Return the bytes of a call; of a composite one those of the only op in it that moves any."""
+    inside = [leaf for leaf in op.walk() if not leaf.body and moves_all(leaf.name)]
+    whole = moves_all(op.name) or len(inside) != 1
+    return traffic(op if whole else inside[0])
+
+
+def _text(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{','.join(str(int(size)) for size in shape)}]"
