@@ -51,7 +51,7 @@ def recompute(graph: Graph, segment: Sequence[Op], own: Callable[[Op], bool]) ->
     copying = _Copying(graph, plan.copied, {t.name for op in ops for t in _made([op])})
     outer = next(op for op in graph.top_level() if any(leaf is first for leaf in op.leaves()))
     edit = Edit(graph)
-    copies = tuple(_run_at(map_tensors(op, copying.tensor), outer) for op in ops)
+    copies = tuple(_run_at(map_tensors(op, copying.tensor), outer, first) for op in ops)
     for op in copies:
         edit.put(op, before=outer)
     whole = edit.commit()
@@ -220,9 +220,10 @@ class _Copying:
         return found
 
 
-def _run_at(op: Op, like: Op) -> Op:
-    body = tuple(_run_at(child, like) for child in op.body)
-    return replace(op, body=body, thread=like.thread, stream=like.stream, phase="backward",
+def _run_at(op: Op, outer: Op, first: Op) -> Op:
+    """Return an op in the thread of an outermost op, on the stream of a leaf in it."""
+    body = tuple(_run_at(child, outer, first) for child in op.body)
+    return replace(op, body=body, thread=outer.thread, stream=first.stream, phase="backward",
                    origin=f"recompute: {op.origin}" if op.origin else "recompute",
                    notes={})  # fmt: skip
 

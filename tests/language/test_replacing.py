@@ -102,6 +102,18 @@ def test_a_replacement_across_a_write_is_refused_with_the_path() -> None:
     assert "a dependence path leaves aten.neg and returns" in refused(script, text)
 
 
+def test_calls_that_occur_twice_keep_their_order_as_well() -> None:
+    text = (
+        "input %x : f32[4] in $x\n%a = aten.neg(%x) : f32[4] in $a\naten.relu_(%a!)\n"
+        "aten.mul_(%a!, other = -2.0)\naten.relu_(%a!)\n%b = aten.abs(%a) : f32[4] in $b\n"
+    )
+    pattern = "aten.relu_(%y!)  aten.mul_(%y!, other = %c)  aten.relu_(%y!)"
+    lines(f"replace {{ {pattern} }} with {{ {pattern} }}", text)
+    later = "aten.relu_(%y!)  aten.relu_(%y!)  aten.mul_(%y!, other = %c)"
+    told = refused(f"replace {{ {pattern} }} with {{ {later} }}", text)
+    assert "aten.mul_ would come after aten.relu_" in told
+
+
 def test_what_comes_later_uses_what_was_inserted() -> None:
     after = lines("insert %n = aten.exp(%a) after %a = aten.neg(_) using %n for %a")
     assert after[1:3] == [

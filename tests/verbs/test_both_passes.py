@@ -202,6 +202,22 @@ WRONG = {
         (EXP, f"{EXP}aten.mul_(%y!, 2)\n"),
         "%y is written before",
     ),
+    "what the old backward takes is written first in the same node": (
+        (MASK, f"  aten.mul_(%d!, 2)\n{MASK}"),
+        "does more than its backward",
+    ),
+    "what is read twice is written in between": (
+        (MASK, f"{MASK}  aten.add_(%e!, %d)\n  aten.mul_(%d!, 2)\n"),
+        "",
+    ),
+    "other memory is laid over what the old backward reads": (
+        (EXP, f"{EXP}%w = aten.abs(%z) : f32[4, 8] in $y\n"),
+        "%y is written before",
+    ),
+    "an op that nobody knows is given what the old backward reads": (
+        (EXP, f"{EXP}mine.touch(%y)\n"),
+        "%y may be written before",
+    ),
     "another threshold": (("threshold = 0", "threshold = 1"), "its backward is not there"),
     "another forward op's result": (("%d, %y, threshold", "%d, %z, threshold"), "not there"),
     "a result that the backward pass alone made is read": (

@@ -20,7 +20,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.schedule.memory import peak_memory
-from irgraph.text import IrgraphError
+from irgraph.text import IrgraphError, parse
 from irgraph.verbs import recompute
 from tests.execute.models import Eager, Step, sgd
 
@@ -119,6 +119,31 @@ def test_what_runs_again_is_named_and_its_bytes_counted() -> None:
     assert [op.base for op in found.ops] == ["gelu"]
     assert found.nbytes == 4 * 16 * 4
     assert compare(before, found.graph).same
+
+
+STREAMS = """model "m" { format = 2 }
+
+device @gpu0 "v100"
+stream s @gpu0
+input %x : f32[4, 8] in $x
+input %g : f32[4, 8] in $g
+
+%y = aten.sigmoid(%x) : f32[4, 8] in $y
+%e = sync.record() : u8[] @cpu in $e
+sync.wait(%e) on main/s
+autograd.SigmoidBackward0(%g) phase backward {
+  %d = aten.sigmoid_backward(%g, %y) : f32[4, 8] in $d on main/s
+}
+%f = sync.record() : u8[] @cpu in $f on main/s
+sync.wait(%f)
+return %d
+"""
+
+
+def test_it_runs_again_on_the_stream_that_reads_it() -> None:
+    after = run(load_script("recompute aten.sigmoid(_)"), parse(STREAMS)).graph
+    (again,) = [op for op in after.leaves() if op.name == "aten.sigmoid" and op.phase == "backward"]
+    assert again.stream == "s"
 
 
 def test_a_dropout_is_drawn_once() -> None:

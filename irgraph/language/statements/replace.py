@@ -56,8 +56,9 @@ class Replace(Statement):
 
     def run(self, frame: Frame) -> Entry:
         """Replace each match."""
-        selected = frame.select(self.selection)
-        work = _Work(self, frame, selected)
+        both = bool(self.phase) and has_backward(frame.state.graph)
+        selected = self.select(frame, both)
+        work = _Work(self, frame, selected, both)
         for root in [selected.op(match.root) for match in selected.matches]:
             work.replace(root)
         frame.state.graph = work.pending.commit()
@@ -74,14 +75,28 @@ class Replace(Statement):
             assumptions=tuple(f"{call_of(op)}: {self.assuming}" for op in assumed),
         )
 
+    def select(self, frame: Frame, both: bool) -> Selected:
+        """Return what matches; with its backward, what matches in the backward pass does not."""
+        selected = frame.select(self.selection, all_=both)
+        matches = tuple(match for match in selected.matches if not _is_late(selected, match))
+        if not both or not matches:
+            return selected
+        shown = matches if self.selection.many else matches[:1]
+        return changed(selected, matches=shown, total=len(matches))
+
+
+def _is_late(selected: Selected, match: Match) -> bool:
+    return any(op.phase == "backward" for op in selected.members(match))
+
 
 @dataclass
 class _Work:
-    """The replacements of one statement so far."""
+    """The replacements of one statement so far; with ``both`` those of their backward, too."""
 
     statement: Replace
     frame: Frame
     selected: Selected
+    both: bool
     done: list[Fusion] = field(default_factory=list)
     replaced: int = 0
     again: dict[int, Op] = field(default_factory=dict)
@@ -91,7 +106,12 @@ class _Work:
         self.taken = names_of(frame.state.graph)
         self.pending = Pending(frame.state.graph)
         self.refusals = Refusals(frame, statement.place, statement.selection.many)
-        self.both = bool(statement.phase) and has_backward(frame.state.graph)
+        self._find()
+
+    def _find(self) -> None:
+        """Note the matches by the ops that they begin with."""
+        found = {id(self.selected.op(match.root)): match for match in self.selected.matches}
+        self.matches = found
 
     def replace(self, root: Op) -> None:
         """Replace the match that begins with an op, unless that is not legal."""
@@ -113,13 +133,18 @@ class _Work:
             self.replaced += len(match.ops)
 
     def _match(self, root: Op) -> Match | None:
-        """Return the match that begins with an op, found anew where the op was called anew."""
-        if self.again:
+        """Return the match that begins with an op, found anew where ops of it were called anew."""
+        while id(root) in self.again:
+            root = self.again[id(root)]
+        match = self.matches.get(id(root))
+        paths = self.pending.commit().paths if self.both else None
+        if paths is None or id(root) not in paths:
+            return match if paths is None else None
+        if match is None or any(id(op) not in paths for op in self.selected.members(match)):
             self.frame.state.graph = self.pending.commit()
-            self.selected = self.frame.select(self.statement.selection)
-        root = self.again.get(id(root), root)
-        found = (m for m in self.selected.matches if self.selected.op(m.root) is root)
-        return next(found, None)
+            self.selected = self.statement.select(self.frame, self.both)
+            self._find()
+        return self.matches.get(id(root))
 
     def _made(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion:
         """Put ops in the place of members, and what differentiates them, where that is asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -15,14 +16,15 @@ from irgraph.language.patterns.nodes import NewOp, OpPattern
 from irgraph.verbs.refusal import RefusedError
 
 Names = frozenset[str]
-Key = tuple[str, tuple[str, ...]]
+Key = tuple[str, tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
 class _Access:
     """What one op of a pattern or a template touches, by the names that stand for it.
 
-    ``key`` tells the same call in both; the names are those that views in the series come from.
+    ``key`` tells the same call in both, the n-th of its kind; the names are those that views in the
+    series come from.
     """
 
     key: Key
@@ -60,6 +62,7 @@ def check_order(index: Index, match: Match, news: Sequence[NewOp]) -> None:
 def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
     """Return what the ops of a series touch, in order; those that make nothing but views do not."""
     sources: dict[str, Names] = {}
+    seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
     found = []
     for op, call in calls:
         roots = frozenset[str]().union(*(sources.get(name, {name}) for name in call.taken))
@@ -68,18 +71,18 @@ def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
         changed = [name for name, written in call.taken.items() if written]
         if changed or not always_alias(op):
             written = (sources.get(name, {name}) for name in changed)
-            found.append(_Access((op, tuple(call.taken)), roots, frozenset[str]().union(*written)))
+            kind = (op, tuple(call.taken))
+            found.append(_Access((*kind, seen[kind]), roots, frozenset[str]().union(*written)))
+            seen[kind] += 1
     return found
 
 
 def _sequence(accesses: Sequence[_Access]) -> set[tuple[Key, Key]]:
     """Return pairs of calls, the earlier first, of which one writes what the other touches."""
-    keys = [access.key for access in accesses]
     return {
         (a.key, b.key)
         for a, b in combinations(accesses, 2)
-        if (a.written & b.touched or a.touched & b.written)
-        and keys.count(a.key) == keys.count(b.key) == 1
+        if a.written & b.touched or a.touched & b.written
     }
 
 

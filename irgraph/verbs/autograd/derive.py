@@ -221,6 +221,8 @@ class _Step:
 
 def _named(results: Any, made: Any) -> dict[str, Torch]:  # noqa: ANN401  (nested lists)
     found: dict[str, Torch] = {}
+    if len(results) > len(made):
+        raise RuntimeError(f"torch makes {len(made)} of its {len(results)} results")
     for result, value in zip(results, made, strict=False):
         if isinstance(result, Tensor):
             found[result.name] = value

@@ -15,8 +15,9 @@ def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
     floats = [i for i, tensor in enumerate(region.inputs) if is_float(tensor)]
     given = {d.tensor.buffer for d in graph.tensors if d.role != "param"}
     likely = tuple(i for i in floats if region.inputs[i].buffer not in given)
-    sets = [c for n in range(len(floats), 0, -1) for c in combinations(floats, n)]
-    yield from dict.fromkeys([*([likely] if likely else []), *sets])
+    yield from [likely] if likely else []
+    sets = (c for n in range(len(floats), 0, -1) for c in combinations(floats, n))
+    yield from (one for one in sets if one != likely)
 
 
 def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ...]]:

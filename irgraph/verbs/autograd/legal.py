@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from irgraph.ir.effects import written_by
+from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 
@@ -28,11 +29,61 @@ def check_swap(graph: Graph, gone: Collection[int], swap: tuple[Tensor, Tensor])
 def check_unwritten(
     graph: Graph, gone: Collection[int], span: range, saved: Collection[str], readers: Sequence[Op]
 ) -> None:
-    """Refuse where what both passes read of the forward pass is written in between."""
+    """Refuse where others write, within a span, what some ops read of some buffers."""
     read = {t.name: t for op in readers for leaf in op.leaves() for t in leaf.inputs}
     for tensor in (t for t in read.values() if t.buffer in saved):
-        for place, leaf in graph.touching.get(tensor.buffer, ()):
-            written = any(overlap(t, tensor) for t in written_by(leaf))
-            if written and place in span and id(leaf) not in gone:
-                reason = f"%{tensor.name} is written before the backward pass reads it"
-                raise RefusedError(reason, [(leaf, f"{leaf.name} writes it")])
+        known = _known_from(graph, gone, tensor)
+        for place, leaf, _ in _writes(graph, gone, tensor.buffer, [tensor]):
+            if place in span and place > known:
+                raise _written(graph, tensor, leaf)
+
+
+def _known_from(graph: Graph, gone: Collection[int], tensor: Tensor) -> int:
+    """Return the place at which a tensor is made, or some ops first touch it; else -1."""
+    for place, leaf in graph.touching.get(tensor.buffer, ()):
+        if any(t.name == tensor.name for t in leaf.outputs):
+            return place
+        if id(leaf) in gone and any(overlap(t, tensor) for t in (*leaf.inputs, *leaf.outputs)):
+            return place
+    return -1
+
+
+def check_handed(graph: Graph, leaves: Sequence[Op]) -> None:
+    """Refuse where others write what some leaves hand to one another, or read more than once."""
+    mine = {id(leaf) for leaf in leaves}
+    touched: dict[str, list[tuple[int, Tensor, bool]]] = {}
+    for leaf in leaves:
+        for tensors, reads in ((leaf.inputs, True), (leaf.outputs, False)):
+            for tensor in tensors:
+                near = touched.setdefault(tensor.buffer, [])
+                near.append((graph.places[id(leaf)], tensor, reads))
+    for buffer, near in touched.items():
+        for place, leaf, hit in _writes(graph, mine, buffer, [tensor for _, tensor, _ in near]):
+            around = [one for one in near if overlap(one[1], hit)]
+            late = next((t for i, t, reads in around if i > place and reads), None)
+            if late is not None and any(i < place for i, _, _ in around):
+                raise _written(graph, late, leaf)
+
+
+def _writes(
+    graph: Graph, gone: Collection[int], buffer: str, tensors: Sequence[Tensor]
+) -> Iterator[tuple[int, Op, Tensor]]:
+    """Yield the leaves that stay and write bytes of some tensors, with places and what they write.
+
+    What allocates memory anew writes it as well: in a trace several tensors lie in one buffer.
+    """
+    brings = declared(graph)
+    for place, leaf in graph.touching.get(buffer, ()):
+        if id(leaf) in gone or leaf is graph.end:
+            continue
+        effect = effects(leaf, brings)
+        for tensor in (*effect.writes, *(effect.reads if effect.barrier else ())):
+            if tensor.buffer == buffer and any(overlap(tensor, t) for t in tensors):
+                yield place, leaf, tensor
+
+
+def _written(graph: Graph, tensor: Tensor, leaf: Op) -> RefusedError:
+    unsure = effects(leaf, declared(graph)).barrier
+    is_, writes = ("may be", "may write") if unsure else ("is", "writes")
+    reason = f"%{tensor.name} {is_} written before the backward pass reads it"
+    return RefusedError(reason, [(leaf, f"{leaf.name} {writes} it")])

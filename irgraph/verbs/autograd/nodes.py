@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
 
-from irgraph.ir.edit import Edit
+from irgraph.ir.dependence import dependences
+from irgraph.ir.edit import Edit, map_tensors, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.region import made_by
 from irgraph.verbs.fuse import Fusion, put_in_place
-from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.launch_order import declared
+from irgraph.verbs.refusal import RefusedError, describe
+
+Swap = tuple[Tensor, Tensor]
+"""A tensor, and what is used in its place."""
 
 
 def exchanged(graph: Graph, leaves: Sequence[Op], new: Sequence[Op], by: str) -> Fusion:
@@ -46,13 +52,22 @@ def _parted(graph: Graph, mine: Collection[int]) -> Graph:
         inside = [child for child in op.body if any(id(leaf) in mine for leaf in child.leaves())]
         rest = [child for child in op.body if child not in inside]
         mixed = [child for child in inside if _others(child, mine)]
-        used = {t.name for child in inside for t in child.inputs}
-        if mixed or not op.is_autograd or used & made_by(rest).keys():
+        if mixed or not op.is_autograd:
             raise RefusedError(f"{(mixed or [op])[0].name} does more than its backward", [(op, "")])
+        _check_apart(graph, op, inside)
         for part in (inside, rest):
             edit.put(replace(op, body=tuple(part)), before=op)
         edit.remove(op)
     return edit.commit()
+
+
+def _check_apart(graph: Graph, op: Op, inside: Collection[Op]) -> None:
+    """Refuse to let some calls of a node run before those others that they depend on."""
+    for tie in dependences(op.body, declared(graph)):
+        before, after = op.body[tie.before], op.body[tie.after]
+        if after in inside and before not in inside:
+            told = describe([tie], op.body)
+            raise RefusedError(f"{op.name} does more than its backward", [(op, ""), *told])
 
 
 def _joined(graph: Graph, rest: Collection[int]) -> Graph:
@@ -66,3 +81,30 @@ def _joined(graph: Graph, rest: Collection[int]) -> Graph:
             edit.remove(before)
             edit.remove(op)
     return edit.commit()
+
+
+def with_others(graph: Graph, swaps: Sequence[Swap]) -> Graph:
+    """Return a graph in which the users of some tensors, and of views of them, use others.
+
+    Ops that use none of them stay the very same.
+    """
+    names: dict[str, Tensor] = {}
+    for old, new in swaps:
+        shift = new.offset - old.offset
+        for tensor in graph.by_buffer.get(old.buffer, ()) if old.buffer != new.buffer else ():
+            names[tensor.name] = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
+        names[old.name] = new
+    if not names:
+        return graph
+    ops = tuple(_using(op, names) for op in graph.ops)
+    returned = map_value(graph.returned, lambda t: names.get(t.name, t))
+    return replace(graph, ops=ops, returned=returned)
+
+
+def _using(op: Op, names: Mapping[str, Tensor]) -> Op:
+    body = tuple(_using(child, names) for child in op.body)
+    same = all(a is b for a, b in zip(body, op.body, strict=True))
+    if not any(t.name in names for t in (*op.inputs, *op.outputs)):
+        return op if same else replace(op, body=body)
+    changed = map_tensors(replace(op, body=()), lambda t: names.get(t.name, t))
+    return replace(changed, body=body)

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.bind import Backward, backward_of
+from irgraph.verbs.autograd.bind import backward_of
 from irgraph.verbs.autograd.derive import Derived, derive
+from irgraph.verbs.autograd.finding import Backward
 from irgraph.verbs.autograd.legal import check_swap, check_unwritten
-from irgraph.verbs.autograd.nodes import exchanged
+from irgraph.verbs.autograd.nodes import Swap, exchanged, with_others
 from irgraph.verbs.autograd.place import LayoutError, Placing, shared_module
 from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by
 from irgraph.verbs.fuse import Fusion, put_in_place
@@ -25,8 +25,6 @@ from irgraph.verbs.replace import check_users
 
 MOST_NEIGHBOURS = 16
 """How often ops beside the members may be drawn in."""
-
-Swap = tuple[Tensor, Tensor]
 
 LEGAL = "its backward was found call by call as autograd makes it, and made anew"
 
@@ -118,19 +116,28 @@ def _replaced(
     _place(graph, derive(region, needs, plain=True), region, found)
     derived = derive(region, needs)
     placing, swaps = _place(graph, derived, region, found)
-    calls = list(zip(derived.forward, new, strict=False))
+    calls = _calls(derived, new)
     for call, op in calls:
-        placing.called.update(
-            (a.name, b.name) for a, b in zip(call.outputs, op.outputs, strict=False)
-        )
+        if len(call.outputs) == len(op.outputs):  # what hands back its operand makes nothing
+            pairs = zip(call.outputs, op.outputs, strict=True)
+            placing.called.update((a.name, b.name) for a, b in pairs)
     forward, nodes = _ops(placing, derived, calls, members, found.ops)
     _check(graph, members, found, region, (forward, nodes), swaps)
     first = put_in_place(graph, [members], forward, by=by, assuming=assuming)
     last = exchanged(first.graph, found.leaves, nodes, by)
     whole = with_others(last.graph, swaps)
-    again = {id(op): now for (_, op), now in zip(calls, first.ops, strict=False) if op in members}
+    again = {id(op): now for (_, op), now in zip(calls, first.ops, strict=True) if op in members}
     legal = f"{first.legal}; {LEGAL}"
     return Both(Fusion(whole, (*first.ops, *last.ops), (), legal, first.assumed), again)
+
+
+def _calls(derived: Derived, new: Sequence[Op]) -> list[tuple[Op, Op]]:
+    """Return each derived forward call with the new op that it is."""
+    names = [[op.name for op in ops] for ops in (derived.forward, new)]
+    if names[0] != names[1]:
+        ran = ", ".join(names[0]) or "nothing"
+        raise RefusedError(f"this version of torch runs {ran} for the new ops")
+    return list(zip(derived.forward, new, strict=True))
 
 
 def _ops(
@@ -178,7 +185,7 @@ def _target(graph: Graph, found: Backward, new: Sequence[Op]) -> tuple[Region, t
     for tensor in region.inputs:
         given = graph.lasting.get(tensor.buffer, "param") != "param"
         if is_float(tensor) and tensor.name not in known and not given:
-            raise ValueError(f"%{tensor.name} would get a gradient that it did not have")
+            raise RefusedError(f"%{tensor.name} would get a gradient that it did not have")
     return replace(region, cotangents=found.cotangents), needs
 
 
@@ -234,40 +241,20 @@ def _check(
         check_swap(graph, gone, swap)
     rewired = Op("", (), tuple(mine for mine, _ in swaps))
     check_users(graph, old, [*forward, *backward, rewired])
-    places = [graph.places[i] for i in gone]
-    span = range(min(places), max(places) + 1)
+    span = _span(graph, old)
     saved = {t.buffer for t in (*region.inputs, *made_by(members).values())}
     check_unwritten(graph, gone, span, saved, [*found.leaves, *forward, *backward])
+    given = {t.buffer for t in found.cotangents}
+    check_unwritten(graph, gone, _span(graph, found.leaves), given, backward)
     gains = Gains(graph, [*forward, *backward], old)
     gains.reads.clear()
     gains.check(span[0], span[-1])
 
 
-def with_others(graph: Graph, swaps: Sequence[Swap]) -> Graph:
-    """Return a graph in which the users of some tensors, and of views of them, use others.
-
-    Ops that use none of them stay the very same.
-    """
-    names: dict[str, Tensor] = {}
-    for old, new in swaps:
-        shift = new.offset - old.offset
-        for tensor in graph.by_buffer.get(old.buffer, ()) if old.buffer != new.buffer else ():
-            names[tensor.name] = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
-        names[old.name] = new
-    if not names:
-        return graph
-    ops = tuple(_using(op, names) for op in graph.ops)
-    returned = map_value(graph.returned, lambda t: names.get(t.name, t))
-    return replace(graph, ops=ops, returned=returned)
-
-
-def _using(op: Op, names: Mapping[str, Tensor]) -> Op:
-    body = tuple(_using(child, names) for child in op.body)
-    same = all(a is b for a, b in zip(body, op.body, strict=True))
-    if not any(t.name in names for t in (*op.inputs, *op.outputs)):
-        return op if same else replace(op, body=body)
-    changed = map_tensors(replace(op, body=()), lambda t: names.get(t.name, t))
-    return replace(changed, body=body)
+def _span(graph: Graph, ops: Sequence[Op]) -> range:
+    """Return the places from the first to the last leaf of some ops."""
+    places = [graph.places[id(leaf)] for op in ops for leaf in op.leaves()]
+    return range(min(places, default=0), max(places, default=-1) + 1)
 
 
 def with_backward(graph: Graph, removal: Removal) -> Removal:
