@@ -62,7 +62,8 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
     nearest one), an unusable file (with the field at fault), or a clock above the boost clock.
     """
     text = str(name_or_path)
-    if (locked := _LOCKED.fullmatch(text)) is not None:
+    locked = _LOCKED.fullmatch(text)
+    if locked is not None and LOCKED not in locked[1]:
         return _at_clock(load_device(locked[1]), float(locked[2]))
     if text.endswith(".json") or "/" in text:
         return _read(Path(text), text)
@@ -83,11 +84,16 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
 _LOCKED = re.compile(rf"(.+){LOCKED}(\d+(?:\.\d+)?)")
 
 
+LEAST_MHZ = 100
+"""Cards do not lock their clock below this."""
+
+
 def _at_clock(sheet: DeviceSheet, mhz: float) -> DeviceSheet:
     """Return a card with its clock locked: its peaks follow, its memory does not."""
     boost = sheet.clock_mhz.datasheet or 0.0
-    if not 0 < mhz <= boost:
-        message = f"{sheet.name} cannot run at {mhz:g} MHz: its boost clock is {boost:g} MHz"
+    if not LEAST_MHZ <= mhz <= boost:
+        holds = f"between {LEAST_MHZ} MHz and its boost clock of {boost:g}"
+        message = f"{sheet.name} cannot run at {mhz:g} MHz: it runs {holds}"
         raise fail(message, hint=f"leave {LOCKED}{mhz:g} out for stock clocks", exit_code=2)
     clock = msgspec.structs.replace(sheet.clock_mhz, measured=mhz)
     return msgspec.structs.replace(sheet, name=f"{sheet.card}{LOCKED}{mhz:g}", clock_mhz=clock)

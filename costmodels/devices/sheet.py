@@ -187,14 +187,16 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def peak(self, dtype: str) -> tuple[float, bool]:
         """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.
 
-        The datasheet's peak, scaled from the boost clock to the clock at which the card ran. A
-        rate of f64 products that somebody measured, where no datasheet tells the peak, counts as
-        that of matrix units. Raises ``IrgraphError`` where the sheet says nothing of f64.
+        The datasheet's peak, scaled from the clock that it holds at (of matrix units ``units_mhz``,
+        else the boost clock) to that at which the card ran. A rate of f64 products that somebody
+        measured, where no datasheet tells the peak, counts as that of matrix units. Raises
+        ``IrgraphError`` where the sheet says nothing of f64.
         """
-        scale = self.clock / _known(self.clock_mhz.datasheet)
+        boost = _known(self.clock_mhz.datasheet)
         kind = "tf32" if dtype == "f32" and self.tf32 else dtype
         units = self._units().get(kind, Figure())
         if units.value is not None:
+            scale = min(self.clock / (self.units_mhz.datasheet or boost), 1.0)
             return (units.datasheet or units.value / UNITS_SHARE) * scale, True
         plain = self._plain(dtype)
         if plain.datasheet is None:
@@ -202,7 +204,7 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"device sheet {self.name} has no fp64_gflops, which products in f64 need",
                 hint="add the datasheet's figure; fp64_units_gflops is that of its matrix units",
             )
-        return plain.datasheet * scale, False
+        return plain.datasheet * self.clock / boost, False
 
     def reached(self, dtype: str) -> float | None:
         """Return what large products reach of the datasheet's peak, if somebody measured it.

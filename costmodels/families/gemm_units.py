@@ -19,7 +19,7 @@ from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, rea
 from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learnable.unit_tiles import tiling
 
-SOURCE = "trained on published products in bf16, f16 and fp8 on cards with matrix units"
+SOURCE = "trained on published products in bf16, f16 and fp8 (e4m3) on cards with matrix units"
 
 RULES: dict[str, Rule] = {}
 

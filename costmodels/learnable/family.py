@@ -30,11 +30,13 @@ class Query(Struct, frozen=True):
         sizes: the family's sizes by name.
         doubt: half a 90 % interval of log errors to add, where the kernel differs from those
             measured.
+        outside: whether the kernel is none of those measured, whatever its sizes.
     """
 
     op: str
     sizes: Mapping[str, float]
     doubt: float = 0.0
+    outside: bool = False
 
 
 class LearnedFamily(Struct, frozen=True):

@@ -87,7 +87,8 @@ def read_measurements(
     Raises ``IrgraphError`` where the file or a column is missing, or a value is bad.
     """
     path = folder / "kernels" / f"{name}.csv.gz"
-    rows, sha256 = read_table(path)
+    table, sha256 = read_table(path)
+    rows = list(table)
     place = Place(str(path))
     wanted = {"op", "device", "latency_ms", "split", *sizes}
     missing = sorted(wanted - set(rows[0] if rows else ()))
@@ -115,8 +116,8 @@ def read_measurements(
     )
 
 
-def read_table(path: Path) -> tuple[list[dict[str, str]], str]:
-    """Return the rows of a packed table, and the file's SHA-256.
+def read_table(path: Path) -> tuple[csv.DictReader[str], str]:
+    """Return the rows of a packed table to be read once, and the file's SHA-256.
 
     Raises ``IrgraphError`` where the file cannot be read.
     """
@@ -125,7 +126,7 @@ def read_table(path: Path) -> tuple[list[dict[str, str]], str]:
         text = gzip.decompress(raw).decode("utf-8")
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None
-    return list(csv.DictReader(io.StringIO(text))), hashlib.sha256(raw).hexdigest()
+    return csv.DictReader(io.StringIO(text)), hashlib.sha256(raw).hexdigest()
 
 
 def _places(device: NDArray[np.intp]) -> Floats:

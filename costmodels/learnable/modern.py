@@ -7,10 +7,8 @@ their noise: ops of a family stand for a way of measuring, too.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from costmodels.learnable.campaign import Reader
-from costmodels.learnable.measurements import Measurements
+from costmodels.learnable.measurements import Measurements, read_table
 from irgraph.diagnostics import Place, fail
 
 BOARDS = {
@@ -65,8 +63,9 @@ def reader(*tables: Table) -> Reader:
         found, digests = [], []
         for table in tables:
             path = folder / "modern" / f"{table.name}.csv.gz"
-            digests.append(_digest(path))
-            found += list(_rows(path, table, ops))
+            rows, digest = read_table(path)
+            digests.append(digest)
+            found += _rows(rows, path, table, ops)
         return _joined(found, name, ops, sizes, digests, [table.name for table in tables])
 
     return read
@@ -75,27 +74,19 @@ def reader(*tables: Table) -> Reader:
 _Found: TypeAlias = tuple[int, str, Sequence[float], float, bool, bool]
 
 
-def _rows(path: Path, table: Table, ops: tuple[str, ...]) -> Iterator[_Found]:
+def _rows(rows: Iterable[Row], path: Path, table: Table, ops: tuple[str, ...]) -> list[_Found]:
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
-            chosen = ((table.op(row), row) for row in csv.DictReader(lines))
-            yield from (_found(table, ops, op, row) for op, row in chosen if op in ops)
+        chosen = ((table.op(row), row) for row in rows)
+        return [_found(table, ops, op, row) for op, row in chosen if op in ops]
     except (KeyError, ValueError) as error:
         raise fail(f"measurements lack or spoil a column: {error}", Place(str(path))) from None
 
 
-def _found(table: Table, ops: tuple[str, ...], op: str, row: dict[str, str]) -> _Found:
+def _found(table: Table, ops: tuple[str, ...], op: str, row: Row) -> _Found:
     card = BOARDS.get(row["device"], row["device"])
     sizes = [float(size) for size in table.sizes(row)]
     held = row["split"] != "train", row.get("held") == "group"
     return ops.index(op), card, sizes, float(row["time_us"]), *held
-
-
-def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise fail(f"cannot read measurements {str(path)!r}: {error}", exit_code=2) from None
 
 
 def _joined(

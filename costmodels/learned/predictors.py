@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import learned_families
+from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import Answer, Predictor
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
@@ -53,6 +55,8 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
         found = family.query({**sizes, "card": card, "target": sheet.target}) if known else None
         if found is None or not _measured(family, card):
             return None
+        if sheet.name != sheet.card:  # at a clock that none of its kernels was measured at
+            found = replace(found, doubt=found.doubt + BORROWED, outside=True)
         return _answer(load_shipped(family.name), device, found)
 
     return ask
@@ -64,7 +68,7 @@ def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:
     found = estimate(weights, columns, device)
     time = float(found.time[0])
     spread = time * float(np.sinh(float(found.width[0]) + query.doubt))
-    return Answer(time, spread, bool(found.outside[0]), _name(weights))
+    return Answer(time, spread, bool(found.outside[0]) or query.outside, _name(weights))
 
 
 def _name(weights: Weights) -> str:

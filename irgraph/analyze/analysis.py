@@ -15,7 +15,7 @@ from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time
-from irgraph.capture.kineto.reading.trace import Array, Integers, Kind
+from irgraph.capture.kineto.reading.trace import Array, Kind
 from irgraph.replay.replay import Replayer, replayer
 
 US = 1000
@@ -147,14 +147,6 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
     )
 
 
-def work_rows(tree: Tree, step: Step) -> Integers:
-    """Return the device events that run within a step."""
-    trace = tree.trace
-    inside = (trace.columns["start"] < step.end) & (trace.end > step.start)
-    rows: Integers = np.flatnonzero(trace.on_device & inside)
-    return rows
-
-
 def families(tree: Tree, rows: Iterable[int]) -> list[str]:
     """Return the family of each device event."""
     kinds = tree.trace.columns["kind"]
@@ -163,7 +155,7 @@ def families(tree: Tree, rows: Iterable[int]) -> list[str]:
 
 def _figures(one: Replayer, step: Step) -> StepFigures:
     tree = one.tree
-    rows = work_rows(tree, step)
+    rows = one.work.rows[one.work.within(step)]
     starts = np.clip(tree.trace.columns["start"][rows], step.start, step.end)
     ends = np.clip(tree.trace.end[rows], step.start, step.end)
     talks = np.array([f == COMMUNICATION for f in families(tree, rows.tolist())], bool)
@@ -180,7 +172,7 @@ def _figures(one: Replayer, step: Step) -> StepFigures:
         length(talking) / US,
         length(intersection(computing, talking)) / US,
         one.left_out.get(step.number, "") if step.complete else "cut off",
-        bool(tree.trace.on_device.any()),
+        len(one.work.rows) > 0,
         length(union(starts[copies], ends[copies])) / US,
     )
 
@@ -192,7 +184,7 @@ def _breakdown(
     counts: dict[str, int] = defaultdict(int)
     for one in replayers:
         tree = one.tree
-        chosen = [i for i, step in enumerate(tree.steps) if step in one.usual]
+        chosen = one.usual_places
         rows = np.flatnonzero(tree.trace.on_device & np.isin(tree.step, chosen)).tolist()
         for row, key in zip(rows, _keys(tree, rows, by), strict=True):
             times[key] += float(tree.trace.columns["duration"][row]) / US
@@ -206,7 +198,7 @@ def _host(replayers: Sequence[Replayer], steps: int) -> dict[str, tuple[float, f
     found: dict[str, Array] = defaultdict(lambda: np.zeros(3))
     for one in replayers:
         tree, columns = one.tree, one.tree.trace.columns
-        chosen = [i for i, step in enumerate(tree.steps) if step in one.usual]
+        chosen = one.usual_places
         operators = (columns["kind"] == Kind.OP) & np.isin(tree.step, chosen)
         rows = np.flatnonzero(operators)
         whole = (tree.end - columns["start"]) / US

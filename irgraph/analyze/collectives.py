@@ -46,11 +46,14 @@ def matched(replayers: Sequence[Replayer]) -> list[dict[str, Any]]:
 
 
 def _members(group: str, ranks: Sequence[int]) -> set[int]:
-    """Return which of the ranks given are in a process group; all where it does not list them."""
-    listed = re.search(r"\[([\d, ]+)\]", group)
+    """Return which of the ranks given are known to be in a process group; all if it lists none.
+
+    Torch shortens long lists: ``[0, 8, ..., 56, 64]``.
+    """
+    listed = re.search(r"\[([\d., ]+)\]", group)
     if listed is None:
         return set(ranks)
-    return set(ranks) & {int(rank) for rank in listed[1].split(",") if rank.strip()}
+    return set(ranks) & {int(rank) for rank in re.findall(r"\d+", listed[1])}
 
 
 def _row(key: Key, times: dict[int, float]) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def _row(key: Key, times: dict[int, float]) -> dict[str, Any]:
 
 def _of_rank(one: Replayer) -> dict[Key, float]:
     tree: Tree = one.tree
-    usual = {i: step.number for i, step in enumerate(tree.steps) if step in one.usual}
+    usual = {i: tree.steps[i].number for i in one.usual_places}
     counts: dict[tuple[int, str, str], int] = defaultdict(int)
     found = {}
     kinds = tree.trace.columns["kind"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from irgraph.analyze.intervals import complement, intersection, length, union
 from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.reading.trace import Integers
 from irgraph.replay.replay import Lengths, Replayer
 from irgraph.schedule.timeline import CAUSES
 
@@ -24,22 +25,20 @@ def idle_causes(replayers: Sequence[Replayer]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     steps = 0
     for one in replayers:
+        busy = union(one.work.start, one.work.end)
         for step in one.usual:
             steps += 1
-            for cause, time in _of_step(one, step).items():
+            for cause, time in _of_step(one, step, busy).items():
                 found[cause] += time
     order = sorted(found, key=lambda cause: -found[cause])
     return {cause: found[cause] / max(1, steps) for cause in order}
 
 
-def _of_step(one: Replayer, step: Step) -> dict[str, float]:
+def _of_step(one: Replayer, step: Step, busy: Integers) -> dict[str, float]:
     timeline = one.replay(step, Lengths()).timeline
-    trace = one.tree.trace
-    rows = np.flatnonzero(trace.on_device)
-    busy = union(trace.columns["start"][rows], trace.end[rows])
-    left = complement(
-        busy[(busy[:, 1] > step.start) & (busy[:, 0] < step.end)], step.start, step.end
-    )
+    first = np.searchsorted(busy[:, 1], step.start, side="right")
+    inside = busy[first : np.searchsorted(busy[:, 0], step.end)]
+    left = complement(inside, step.start, step.end)
     columns = timeline.columns
     hosts = [number for number, r in enumerate(timeline.resources) if r.kind == "host"]
     on_host = np.isin(columns.tasks.resource, hosts)

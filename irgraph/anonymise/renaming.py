@@ -26,6 +26,8 @@ _TRAITS = ("StreamWaitEvent", "Wait Event", "Event", "Stream", "Context", "ynchr
 
 _OPERATOR = re.compile(r"(\w+)(::|\.)(?:\w+)((?:::|\.)\w+)*", re.ASCII)
 _BACKWARD = re.compile(r"\w*Backward\d{0,2}", re.ASCII)
+_RANKS = re.compile(r"\[(?:\d{1,6}|\.{3})?(?:, (?:\d{1,6}|\.{3}))*\]", re.ASCII)
+"""Ranks of a process group; torch shortens long lists."""
 _NUMBER = re.compile(r"-?\d{1,19}(?:\.\d{1,9})?|stream \d{1,9} ?", re.ASCII)
 _DEVICE = re.compile(r"(?:cuda|cpu|meta|hip|mps|xpu)(?::\d{1,4})?|<(?:None|Storage|Stream|Object)>")
 _TYPE = re.compile(r"(?:Tensor|GenericList|Tuple|List|Optional|Dict)[\[(].*", re.DOTALL)
@@ -132,7 +134,7 @@ class Anonymiser:
         """Return a text among an event's arguments or a node's values."""
         if not text or text in public.listed("values") or text in _WORDS:
             return text
-        if _NUMBER.fullmatch(text) or _DEVICE.fullmatch(text):
+        if _NUMBER.fullmatch(text) or _DEVICE.fullmatch(text) or _RANKS.fullmatch(text):
             return text
         words = public.listed("values")
         if _TYPE.fullmatch(text) or all(word in words for word in text.split(" ")):

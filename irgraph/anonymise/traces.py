@@ -37,7 +37,8 @@ ARGUMENTS = frozenset((
     "correlation", "stream", "device", "bytes", "Ev Idx", "cbid", "context", "queued",
     "Input Dims", "Input dims", "Input type", "Input Strides", "registers per thread",
     "shared memory", "blocks per SM", "warps per SM", "grid", "block", "Collective name",
-    "In msg nelems", "Out msg nelems", "Group size", "dtype", "cuda_sync_kind", "wait_on_stream",
+    "In msg nelems", "Out msg nelems", "Group size", "Process Group Name",
+    "Process Group Ranks", "dtype", "cuda_sync_kind", "wait_on_stream",
     "wait_on_cuda_event_record_corr_id", "wait_on_cuda_event_id", "memory bandwidth (GB/s)",
     "est. achieved occupancy %",
 ))  # fmt: skip

@@ -178,8 +178,9 @@ def load_host(name_or_path: str) -> HostTable:
     """
     if (faster := FASTER.fullmatch(name_or_path)) is not None:
         speed = float(faster[2])
-        if not speed > 0:
-            raise fail(f"a host's speed must be above zero: {name_or_path!r}", exit_code=2)
+        if not 0.01 <= speed <= 100 or FASTER.fullmatch(faster[1]):
+            message = f"a host's speed is one factor between 0.01 and 100: {name_or_path!r}"
+            raise fail(message, exit_code=2)
         return replace(load_host(faster[1]), speed=speed, _known={})
     if name_or_path in list_hosts():
         return _load_shipped(name_or_path)

@@ -187,9 +187,15 @@ class Replayer:
     left_out: dict[int, str]
 
     @property
+    def usual_places(self) -> list[int]:
+        """Positions among the steps of those that are complete and used for statistics."""
+        every = enumerate(self.tree.steps)
+        return [i for i, s in every if s.complete and s.number not in self.left_out]
+
+    @property
     def usual(self) -> list[Step]:
         """The complete steps used for statistics."""
-        return [s for s in self.tree.steps if s.complete and s.number not in self.left_out]
+        return [self.tree.steps[i] for i in self.usual_places]
 
     def samples(self) -> Samples:
         """Return the overheads of the usual steps."""

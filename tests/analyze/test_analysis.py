@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from irgraph.analyze import Analysis, analyze
+from irgraph.analyze.collectives import _members
 from irgraph.analyze.plots import draw, draw_overheads
 from irgraph.capture.kineto import Kind, read_kineto
 from irgraph.capture.kineto.events.families import family_of
@@ -63,6 +65,57 @@ def test_idle_causes_add_up(tmp_path: Path) -> None:
     assert sum(analyze([tree(tmp_path)]).idle.values()) == pytest.approx(600.0, abs=0.5)
 
 
+def steps(count: int) -> Callable[[list[Event]], list[Event]]:
+    """Repeat the steps until there are so many."""
+
+    def change(found: list[Event]) -> list[Event]:
+        first = [e for e in found if e["ts"] < START + 1010]
+        every: list[Event] = []
+        for step in range(count):
+            for event in first:
+                args = {k: v + 10 * step if k in NUMBERED else v for k, v in event["args"].items()}
+                name = event["name"].replace("#5", f"#{step}")
+                every.append({**event, "name": name, "ts": event["ts"] + 1010 * step, "args": args})
+        return every
+
+    return change
+
+
+NUMBERED = ("correlation", "External id", "Sequence number")
+
+
+def elements_touched(folder: Path, count: int, watched: pytest.MonkeyPatch) -> int:
+    """Return how many elements numpy sorts, unites or searches in an analysis of so many steps."""
+    analysed = tree(folder, steps(count))
+    touched = 0
+
+    def count_all(module: object, name: str) -> None:
+        function = getattr(module, name)
+
+        def counting(*given: Any, **more: Any) -> Any:
+            nonlocal touched
+            touched += max(np.size(value) for value in given)
+            return function(*given, **more)
+
+        watched.setattr(module, name, counting)
+
+    for name in ("isin", "sort", "clip", "flatnonzero", "argsort", "lexsort"):
+        count_all(np, name)
+    found = analyze([analysed])
+    build_tree(analysed.trace)
+    watched.undo()
+    assert len(found.steps) == count and found.covered == pytest.approx(1.0)
+    assert sum(found.idle.values()) == pytest.approx(600.0, abs=0.5)
+    return touched
+
+
+def test_the_work_grows_with_the_steps_and_not_with_their_square(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = (elements_touched(tmp_path, count, monkeypatch) for count in (16, 64))
+    assert many < 5 * few
+
+
 def test_data_loading_is_a_cause_of_idle_time(tmp_path: Path) -> None:
     name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -84,6 +137,11 @@ def test_module_paths_reach_backward(tmp_path: Path) -> None:
 
     rows = analyze([tree(tmp_path, change)]).breakdowns["module"]
     assert rows == {"top.0": (200.0, 2.0), "(no module)": (200.0, 2.0)}
+
+
+def test_ranks_of_a_long_group_that_torch_shortened_are_matched() -> None:
+    assert _members("0 [0, 8, ..., 56, 64]", (0, 1, 8, 64)) == {0, 8, 64}
+    assert _members("0", (0, 1)) == {0, 1}
 
 
 def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:

@@ -213,3 +213,25 @@ def test_a_full_disk_leaves_no_part_of_a_copy(
     with pytest.raises(IrgraphError, match=r"kineto1\.json\.gz: error: No space left"):
         anonymise([str(path)], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("ranks", ["[0, 1]", "[0, 8, ..., 56, 64]", "[]"])
+def test_process_groups_keep_their_ranks_and_not_their_names(tmp_path: Path, ranks: str) -> None:
+    def change(found: list[Event]) -> None:
+        for event in found:
+            group = {"Process Group Name": "secret_dp", "Process Group Ranks": ranks}
+            event["args"] |= {"Collective name": "allreduce", **group}
+
+    path = write(tmp_path, change)
+    (target,) = anonymise([str(path)], tmp_path / "out")
+    assert not any(secret in gzip.decompress(target.read_bytes()).decode() for secret in SECRETS)
+    (group,) = set(read_kineto(target).collectives) - {""}
+    assert group.endswith(f" {ranks}") and group != f"secret_dp {ranks}"
+
+
+def test_what_looks_like_ranks_is_renamed(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> None:
+        found[0]["args"]["Process Group Ranks"] = "[0, alice, 2]"
+
+    (target,) = anonymise([str(write(tmp_path, change))], tmp_path / "out")
+    assert "alice" not in gzip.decompress(target.read_bytes()).decode()

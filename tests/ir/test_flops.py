@@ -109,3 +109,35 @@ aten.convolution(%x, %w)
 aten.mm(%x)
 """
     assert step_flops(parse(text, "m.ir")) == (0, 2)
+
+
+def test_products_in_tf32_and_in_place_count_as_the_plain_ones() -> None:
+    text = """model "m" { format = 2 }
+input %x : f32[4, 8] in $b1
+input %w : f32[8, 16] in $b2
+input %a : f32[4, 16] in $b4
+%y = aten.mm(%x, %w) : f32[4, 16] in $b3
+%z = irgraph.mm_tf32(%x, %w) : f32[4, 16] in $b5
+aten.addmm_(%a!, %x, %w)
+return %z
+"""
+    assert [flops(op) for op in parse(text, "m.ir").ops] == [2 * 4 * 8 * 16] * 3
+
+
+def test_attention_as_a_whole_counts() -> None:
+    text = """model "m" { format = 2 }
+input %q : f16[2, 4, 10, 16] in $b1
+%y = aten.scaled_dot_product_attention(%q, %q, %q) : f16[2, 4, 10, 16] in $b2
+return %y
+"""
+    assert [flops(op) for op in parse(text, "m.ir").ops] == [2 * 2 * 2 * 4 * 10 * 10 * 16]
+
+
+def test_products_without_a_formula_are_said_to_lack() -> None:
+    text = """model "m" { format = 2 }
+input %x : f32[4, 8] in $b1
+input %v : f32[8] in $b2
+%y = aten.mv(%x, %v) : f32[4] in $b3
+return %y
+"""
+    assert step_flops(parse(text, "m.ir")) == (0, 1)

@@ -205,8 +205,13 @@ def test_a_faster_host_takes_less_of_everything() -> None:
         assert (quick.std, quick.level) == (slow.std, slow.level)
 
 
-def test_a_host_that_stands_still_is_refused() -> None:
-    with pytest.raises(IrgraphError, match="speed must be above zero: 'v100@0x'"):
-        load_host("v100@0x")
+def test_an_unknown_host_of_another_speed_is_named() -> None:
     with pytest.raises(IrgraphError, match="no host table or file 'v10'"):
         load_host("v10@2x")
+
+
+@pytest.mark.parametrize("name", ["v100@0x", "v100@0.001x", "v100@1000x", "v100@2x@2x"])
+def test_speeds_that_no_host_has_are_refused(name: str) -> None:
+    with pytest.raises(IrgraphError, match=r"one factor between 0\.01 and 100") as caught:
+        load_host(name)
+    assert caught.value.exit_code == 2

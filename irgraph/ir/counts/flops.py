@@ -15,6 +15,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import Schema, bind, resolve, schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.tf32 import plain_name
 
 Arguments = dict[str, Any]
 
@@ -30,17 +31,23 @@ def flops(op: Op) -> int | None:
 
     ``None`` where a trace does not record the operands or attributes that they follow from.
     """
-    if not is_product(op.name):
-        return 0
+    name = _plain(op.name)
+    if name not in _FORMULAS:
+        return None if name in UNCOUNTED else 0
     try:
-        return _FORMULAS[op.name.partition(".")[2]](_named(op), op)
+        return _FORMULAS[name](_named(op), op)
     except (KeyError, IndexError, TypeError, AttributeError):  # what a trace does not record
         return None
 
 
 def is_product(name: str) -> bool:
     """Return whether operations of an op of this name are counted: it multiplies and adds."""
-    return name.startswith(_OURS) and name.partition(".")[2] in _FORMULAS
+    return _plain(name) in _FORMULAS
+
+
+def _plain(name: str) -> str:
+    """Return the name of a product without what does not matter: where it lies, and tf32."""
+    return plain_name(name).partition(".")[2].removesuffix("_") if name.startswith(_OURS) else ""
 
 
 def _named(op: Op) -> Arguments:
@@ -55,6 +62,14 @@ def _tensors_fit(schema: Schema, op: Op) -> bool:
 
 
 _OURS = ("aten.", "irgraph.")
+
+UNCOUNTED = frozenset((
+    "mv", "addmv", "_grouped_mm", "mm_relu_backward", "batched_gemm",
+    "cudnn_convolution_transpose", "cudnn_convolution_backward",
+    "cudnn_convolution_transpose_backward", "_conv_depthwise2d", "conv_depthwise3d",
+    "convolution_overrideable", "convolution_backward_overrideable",
+))  # fmt: skip
+"""Products that have no formula here."""
 
 
 def _product(first: str, second: str) -> Callable[[Arguments, Op], int]:
@@ -127,6 +142,7 @@ def _cudnn_backward(_: Arguments, op: Op) -> int:
 
 
 _ATTENTION = (
+    "scaled_dot_product_attention", "_scaled_dot_product_fused_attention_overrideable",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu",
 )  # fmt: skip

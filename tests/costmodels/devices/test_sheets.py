@@ -84,6 +84,19 @@ def test_the_peak_follows_the_clock_at_which_the_card_ran() -> None:
     assert sheet.peak("f64")[0] < sheet.peak("f32")[0]
 
 
+def test_the_peak_of_matrix_units_follows_the_clock_that_it_holds_at() -> None:
+    """Those of an H100 hold at 1,830 MHz, its boost clock is 1,980."""
+    whole = load_device("h100").peak("bf16")
+    assert whole == load_device("h100@1830").peak("bf16") == (989_400, True)
+    assert load_device("h100@915").peak("bf16") == (pytest.approx(whole[0] / 2), True)
+    assert load_device("h100@990").peak("f32")[0] == pytest.approx(
+        load_device("h100").peak("f32")[0] / 2
+    )
+    assert load_device("mi300x@1050").peak("bf16")[0] == pytest.approx(
+        load_device("mi300x").peak("bf16")[0] / 2
+    )
+
+
 def test_an_unmeasured_bandwidth_is_a_share_of_the_datasheets() -> None:
     assert load_device("h200").bandwidth == pytest.approx(4800 * UNMEASURED_SHARE)
     assert load_device("v100").bandwidth == pytest.approx(816.953)
@@ -272,9 +285,11 @@ def test_a_card_runs_at_stock_clocks_unless_one_is_locked() -> None:
     assert locked.bandwidth == stock.bandwidth
 
 
-@pytest.mark.parametrize("mhz", ["1531", "0"])
+@pytest.mark.parametrize("mhz", ["1531", "99", "0"])
 def test_a_clock_that_a_card_does_not_have_is_refused(mhz: str) -> None:
-    with pytest.raises(IrgraphError, match=rf"cannot run at {mhz} MHz: its boost clock is 1530"):
+    with pytest.raises(
+        IrgraphError, match=rf"cannot run at {mhz} MHz: it runs between 100 MHz and"
+    ):
         load_device(f"v100@{mhz}")
 
 
@@ -283,3 +298,8 @@ def test_what_large_products_reach_is_a_share_of_the_datasheets_peak() -> None:
     assert load_device("t4").reached("f16") == pytest.approx(42710 / 65000)
     assert load_device("v100").reached("f32") is None  # another benchmark, of 64 lanes
     assert load_device("b300").reached("bf16") is None  # nobody measured
+
+
+def test_a_clock_is_locked_once() -> None:
+    with pytest.raises(IrgraphError, match="no device sheet named 'v100@1297@1000'"):
+        load_device("v100@1297@1000")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from costmodels.devices.library import load_device
-from costmodels.formulas.machine import Answer
+from costmodels.families import rules
+from costmodels.formulas.machine import Answer, Machine
+from costmodels.formulas.products import product_kernels
+from costmodels.formulas.software import software_profile
+from costmodels.formulas.tiles import Product
 from costmodels.learned.predictors import predictors
 from costmodels.pricing.price import price
 from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
 from irgraph.text import parse
 
 PRODUCT = {"dtype": "f32", "layout": "tn", "batch": 1, "m": 512, "n": 512, "k": 512}
@@ -95,19 +102,62 @@ def test_batched_products_and_gradients_are_less_certain() -> None:
         assert doubtful.spread / doubtful.time > plain.spread / plain.time
 
 
-def attention(causal: bool, **changes: float) -> Answer:
-    sizes = {"batch": 2, "heads": 32, "kv_heads": 8, "dim": 128, "seq": 4096, **changes}
-    ask = predictors(load_device("h100"), "torch-2")["attention"]
-    found = ask({"dtype": "bf16", "causal": float(causal), **sizes})
+FLASH, CUDNN = "_scaled_dot_product_flash", "_scaled_dot_product_cudnn"
+
+
+def attention(causal: bool = False, dim: int = 64, value: int = 0, kind: str = FLASH) -> Kernel:
+    query, key = (Tensor(n, "bf16", (2, 32, 4096, dim), f"b{n}") for n in "qk")
+    values = Tensor("v", "bf16", (2, 32, 4096, value or dim), "bv")
+    bias = (Tensor("m", "bf16", (2, 32, 4096, 4096), "bm"),) * (kind == CUDNN)
+    op = Op(f"aten.{kind}_attention", (query, key, values, *bias), (replace(values, name="o"),))
+    sheet, software = load_device("h100"), software_profile("torch-2")
+    on = Machine(sheet, software, learned=predictors(sheet, "torch-2"))
+    found = rules()[op.name](replace(op, attributes={"is_causal": True} if causal else {}), on)
     assert found is not None
-    return found
+    return found[0]
 
 
-def test_causal_attention_takes_half_of_what_it_does_not_see() -> None:
-    one, two = attention(True), attention(True, seq=8192)
-    assert 3 < two.time / one.time < 4.5
-    rate = 2 * 2 * 32 * 4096**2 * 128 / one.time / 1e6
+def test_attention_is_learned_with_a_causal_mask_and_without() -> None:
+    whole, half = attention(), attention(causal=True)
+    assert (whole.by, half.by) == ("learned", "learned")
+    assert not whole.outside and not half.outside
+    assert 1.4 < whole.time / half.time < 2.2
+    rate = 4 * 2 * 32 * 4096**2 * 64 / whole.time / 1e6
     assert 300 < rate < 800  # TFLOP/s; FlashAttention-3 reports up to 640
+
+
+def test_attention_of_another_kind_is_left_to_the_formula() -> None:
+    assert attention(kind=CUDNN).by == "heuristic"  # scores with a bias
+    assert attention(value=128).by == "heuristic"
+    assert attention(dim=96).by == "heuristic"
+
+
+def test_heads_of_a_size_that_only_another_kernel_had_are_outside() -> None:
+    known, other = attention(causal=True, dim=128), attention(dim=128)
+    assert other.by == "learned" and other.outside and not known.outside
+    assert other.spread / other.time > known.spread / known.time + 0.4
+
+
+@pytest.mark.parametrize(("device", "mhz"), [("v100", 1297), ("h100", 1500)])
+def test_at_a_locked_clock_learned_models_are_outside(device: str, mhz: int) -> None:
+    name = "gemm" if device == "v100" else "gemm_units"
+    sizes = {**PRODUCT, "dtype": "f32" if device == "v100" else "bf16"}
+    free, locked = (
+        predictors(load_device(clock), "torch-2")[name](sizes)
+        for clock in (device, f"{device}@{mhz}")
+    )
+    assert free and locked
+    assert locked.outside and not free.outside
+    assert locked.spread / locked.time > free.spread / free.time + 0.4
+
+
+def test_products_in_fp8_beyond_what_was_measured_are_left_to_the_formula() -> None:
+    found = {}
+    for device in ("h100", "l40s"):
+        sheet = load_device(device)
+        on = Machine(sheet, software_profile("torch-2"), learned=predictors(sheet, "torch-2"))
+        (found[device],) = product_kernels(Product(1, 4096, 4096, 4096, "f8e4m3", "tn"), on)
+    assert (found["h100"].by, found["l40s"].by) == ("learned", "heuristic")
 
 
 LAYERS = """model "m" { format = 1 }

@@ -65,7 +65,10 @@ def find_steps(trace: KinetoTrace, main: int, launch: Integers, marks: Marks) ->
         found = _whole(trace)
         if not marks.whole:
             trace.health.add("K06", detail=_proposal(trace, main))
-    return [_seen(trace, step, launch) for step in found]
+    return [
+        _seen(trace, step, *of)
+        for step, of in zip(found, _lacking(trace, found, launch), strict=True)
+    ]
 
 
 def _whole(trace: KinetoTrace) -> list[Step]:
@@ -119,9 +122,8 @@ def _marked(trace: KinetoTrace, rows: dict[int, int]) -> list[Step]:
     return sorted(steps, key=lambda step: step.start)
 
 
-def _seen(trace: KinetoTrace, step: Step, launch: Integers) -> Step:
+def _seen(trace: KinetoTrace, step: Step, lacking: int, launches: int) -> Step:
     """Mark a step incomplete where a file that is cut off lacks its end or its device work."""
-    lacking, launches = _lacking(trace, step, launch)
     if lacking > _LACKING * launches:
         detail = f"{lacking} of {launches} launches of step {step.number}"
         trace.health.add("K34", lacking, detail)
@@ -141,15 +143,20 @@ def _last(trace: KinetoTrace, kind: Kind) -> float:
     return float(trace.end[rows].max()) if rows.any() else np.inf
 
 
-def _lacking(trace: KinetoTrace, step: Step, launch: Integers) -> tuple[int, int]:
-    """Return how many launches of kernels in a step have no device work, and how many there are."""
-    start = trace.columns["start"]
+def _lacking(trace: KinetoTrace, steps: Sequence[Step], launch: Integers) -> list[tuple[int, int]]:
+    """Return for each step how many launches of kernels lack device work, and how many it has."""
     named = np.array(["Launch" in name for name in trace.names], bool)
     calls = named[trace.columns["name"]] & (trace.columns["kind"] == Kind.RUNTIME)
-    calls &= (trace.columns["correlation"] > 0) & (start >= step.start) & (start < step.end)
+    calls &= trace.columns["correlation"] > 0
     known = np.zeros(len(trace), bool)
     known[launch[trace.on_device & (launch >= 0)]] = True
-    return int((calls & ~known).sum()), int(calls.sum())
+    start = trace.columns["start"]
+    edges = np.array([(step.start, step.end) for step in steps], "i8").reshape(-1, 2)
+    within = [
+        np.diff(np.searchsorted(np.sort(start[rows]), edges), axis=1).ravel().tolist()
+        for rows in (calls & ~known, calls)
+    ]
+    return list(zip(*within, strict=True))
 
 
 def _proposal(trace: KinetoTrace, main: int) -> str:

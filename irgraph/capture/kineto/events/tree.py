@@ -317,11 +317,22 @@ def device_time(tree: Tree) -> tuple[float, float]:
     """Return microseconds of device work within the steps, and in all; sums over its streams."""
     rows = np.flatnonzero(tree.trace.on_device)
     start, end = tree.trace.columns["start"][rows], tree.trace.end[rows]
-    inside = sum(
-        int(np.clip(np.minimum(end, step.end) - np.maximum(start, step.start), 0, None).sum())
-        for step in tree.steps
-    )
-    return inside / 1000, float((end - start).sum()) / 1000
+    edges = np.array([(step.start, step.end) for step in tree.steps], "i8").reshape(-1, 2)
+    inside = _time_before(start, end, edges[:, 1]) - _time_before(start, end, edges[:, 0])
+    return float(inside.sum()) / 1000, float((end - start).sum()) / 1000
+
+
+def _time_before(start: Integers, end: Integers, at: Integers) -> Integers:
+    """Return how long intervals ran in all before each of some times."""
+
+    def passed(edges: Integers) -> Integers:
+        """Return the sum of ``max(0, at - edge)`` over the edges."""
+        ordered = np.sort(edges)
+        count = np.searchsorted(ordered, at)
+        total: Integers = count * at - np.concatenate([[0], np.cumsum(ordered)])[count]
+        return total
+
+    return passed(start) - passed(end)
 
 
 def _found(numbers: Sequence[int]) -> str:
