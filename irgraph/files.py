@@ -130,7 +130,7 @@ def unpack(data: bytes, source: str) -> bytes:
     growth, parts = Growth(source, MOST), []
     hint = "copy or record it again"
     try:
-        for part in _inflated(data):
+        for part in inflated(iter([data])):
             growth.add(len(data), len(part))
             parts.append(part)
     except EOFError:
@@ -141,17 +141,25 @@ def unpack(data: bytes, source: str) -> bytes:
     return b"".join(parts)
 
 
-def _inflated(rest: bytes) -> Iterator[bytes]:
-    """Yield what gzip members hold, one behind the other; raise ``EOFError`` where one is cut."""
+def inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what gzip members hold, one behind the other, in parts of at most 1 MiB.
+
+    Args:
+        packed: the parts of a file.
+
+    Raises:
+        EOFError: a member is cut off.
+        zlib.error: it is damaged.
+    """
     engine = zlib.decompressobj(31)
-    while rest or not engine.eof:
+    data = next(packed, b"")
+    while data:
         if engine.eof:
             engine = zlib.decompressobj(31)
-        part = engine.decompress(rest, 1 << 20)
-        rest = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0")
-        if not (part or rest or engine.eof):
-            raise EOFError
-        yield part
+        yield engine.decompress(data, 1 << 20)
+        data = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0") or next(packed, b"")
+    if not engine.eof:
+        raise EOFError
 
 
 def read_member(archive: zipfile.ZipFile, name: str) -> bytes:

@@ -58,13 +58,18 @@ class Drawer:
         rules = sorted(self._rules.get(buffer, ()), key=_strictness)
         for number, rule in enumerate(rules):
             source = self.generator(rule.tensor.name, rule.tensor.offset, number)
-            view = view_of(storage, rule.tensor, shift)
-            view.copy_(self._obeying(rule, source))
+            view = _once(view_of(storage, rule.tensor, shift))
+            view.copy_(self._obeying(rule, view.shape, source))
 
-    def _obeying(self, rule: Range | Starts, source: torch.Generator) -> Torch:
+    def _obeying(
+        self, rule: Range | Starts, shape: Sequence[int], source: torch.Generator
+    ) -> Torch:
         if isinstance(rule, Starts):
             return _starts(rule, source)
-        shape = tuple(map(int, rule.tensor.shape))
+        if rule.distinct:
+            count = math.prod(shape)
+            rows = torch.randperm(rule.below, generator=source)
+            return rows.repeat(-(-count // max(rule.below, 1)))[:count].view(tuple(shape))
         values = torch.randint(max(rule.below, 1), shape, generator=source)
         if rule.besides is not None and self._manner == WIDE:
             values[_some(shape, source)] = rule.besides
@@ -108,6 +113,13 @@ class Drawer:
             return torch.randint(2, tuple(shape), generator=source)
         low = max(-SPAN, torch.iinfo(dtype).min)
         return torch.randint(low, SPAN + 1, tuple(shape), generator=source)
+
+
+def _once(view: Torch) -> Torch:
+    """Return a view without the repetitions of an expanded one, which cannot be written."""
+    for axis, stride in enumerate(view.stride()):
+        view = view if stride else view.narrow(axis, 0, min(1, view.shape[axis]))
+    return view
 
 
 def _some(shape: Sequence[int], source: torch.Generator) -> Torch:

@@ -27,12 +27,21 @@ WHERE = ("index", "indices", "mask", "condition", "repeats", "value")
 """Arguments of those ops whose elements the results do not hold."""
 
 
+PERMUTED = 1 << 24
+"""Rows of the largest table of which distinct ones are drawn."""
+
+
 class Range(Struct, frozen=True):
-    """Elements of ``tensor`` are at least 0 and below ``below``, or ``besides``, if that is any."""
+    """Elements of ``tensor`` are at least 0 and below ``below``, or ``besides``, if that is any.
+
+    ``distinct`` if as many differ as can: the step gathers the rows of a sparse gradient, and its
+    model has that many.
+    """
 
     tensor: Tensor
     below: int
     besides: int | None = None
+    distinct: bool = False
 
 
 class Starts(Struct, frozen=True):
@@ -50,11 +59,14 @@ def integer_rules(graph: Graph) -> dict[str, list[Range | Starts]]:
     """Return, by buffer, what the ops of a graph ask of integers, copies seen through."""
     copies: dict[str, Copies] = {}
     found: dict[str, list[Range | Starts]] = {}
+    distinct = any(op.name == "aten._coalesce" for op in graph.leaves())
     for op in graph.leaves():
         copied = _copied(op, graph)
         if copied is not None:
             copies[copied.made.buffer] = copied
         for rule in _rules(op, graph):
+            if isinstance(rule, Range) and distinct:
+                rule = replace(rule, distinct=rule.below <= PERMUTED)
             for source in _sources(rule, copies):
                 found.setdefault(source.buffer, []).append(replace(rule, tensor=source))
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from irgraph.execute import execute
+from irgraph.capture.live import capture
+from irgraph.execute import compare, execute
 from tests.language.models import bag, model, table
 
 
@@ -31,6 +32,31 @@ def test_rules_are_followed_through_copies_to_the_device() -> None:
     rows = execute(model(text))["h"]
     assert rows[0].max() <= 1
     assert rows[1].max() < 9
+
+
+def test_row_numbers_that_are_repeated_by_a_view_are_drawn() -> None:
+    """A buffer of positions that is expanded to the batch cannot be written in that form."""
+    text = (
+        "param %w : f32[9, 2] in $w\ninput %p : i64[1, 3] in $p\n"
+        "%e = aten.expand(%p, size = [4, 3]) : i64[4, 3; 0, 1] in $p\n"
+        "%y = aten.embedding(%w, %e) : f32[4, 3, 2] in $y\n"
+    )
+    assert 1 < execute(model(text), seed=1)["p"].max() < 9
+
+
+def test_rows_of_a_sparse_gradient_differ_as_far_as_they_can() -> None:
+    """For how many differ is a size of the model: as many as the step had that was captured."""
+    table = torch.nn.EmbeddingBag(20, 5, mode="sum", sparse=True).to("meta")
+    optimizer = torch.optim.SparseAdam(list(table.parameters()))
+    words = torch.arange(24).view(4, 6) % 20
+
+    def step() -> None:
+        optimizer.zero_grad()
+        table(words.to("meta")).sum().backward()
+        optimizer.step()
+
+    graph = capture(step).graph
+    assert compare(graph, graph).same
 
 
 def test_bags_start_at_zero_and_increase() -> None:

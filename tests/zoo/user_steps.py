@@ -220,8 +220,11 @@ class Scaled(Step):
         scaler = torch.amp.GradScaler(enabled=self.device != "cpu")
         self.optimizer.zero_grad()
         data = {k: v.to(self.device) for k, v in self.inputs.items()}
-        with torch.autocast("cuda", torch.bfloat16, enabled=self.device != "cpu"):
-            loss = self.loss(self.model, data)
+        with torch.autocast("cpu" if self.device == "cpu" else "cuda", torch.bfloat16):
+            scores = self.model(
+                data["images"]
+            ).float()  # for the CPU casts no loss of its own accord
+            loss = functional.cross_entropy(scores, data["target"])
         scaler.scale(loss).backward()
         scaler.step(self.optimizer)
         scaler.update()

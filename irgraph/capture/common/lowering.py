@@ -88,7 +88,7 @@ class Lowering:
             return self.calls(node.children, replace(around, origin=node.name[len(ORIGIN) :]))
         if node.name.startswith(MARK):
             return self.streams.calls(node.name[len(MARK) :], self._start(node, "", around))
-        if node.name.startswith(GRAPH):
+        if node.name == GRAPH:
             launch = self._start(node, "cuda.graph_launch", around)
             launch.body = self.calls(node.children, around)
             return [launch]

@@ -14,7 +14,7 @@ MARK = "irgraph.cuda#"
 """Prefix of the ranges without content by which a capture shows what it does with streams."""
 
 GRAPH = "irgraph.graph#"
-"""Prefix of the ranges around what the replay of a CUDA graph runs."""
+"""The range around what the replay of a CUDA graph runs."""
 
 EARLIER = "waits for events that an earlier step recorded: left out"
 

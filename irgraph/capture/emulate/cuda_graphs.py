@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from contextvars import ContextVar
-from itertools import count
 
 from irgraph.capture.common.streams import GRAPH
 from irgraph.capture.common.torch_object import Torch
@@ -25,11 +24,8 @@ class GraphError(NotImplementedError):
 class StandInGraph:
     """Stands for ``torch.cuda.CUDAGraph``."""
 
-    _numbers = count(1)
-
     def __init__(self, *_: object, **__: object) -> None:
         self._calls: list[tuple[Torch, Torch, Torch, Torch]] = []
-        self._number = next(self._numbers)
         self._open = contextlib.ExitStack()
 
     def capture_begin(self, *_: object, **__: object) -> None:
@@ -59,7 +55,7 @@ class StandInGraph:
         """Make the calls again, in the memory of the first time."""
         import torch
 
-        label = torch.autograd.profiler.record_function(f"{GRAPH}{self._number}")
+        label = torch.autograd.profiler.record_function(GRAPH)
         with label, torch.no_grad():
             for func, args, kwargs, made in self._calls:
                 token = made_before.set((func, made))

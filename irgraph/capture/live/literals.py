@@ -7,6 +7,7 @@ becomes ``aten.full``, or a copy of a constant that the model holds.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from irgraph.capture.common.torch_object import Torch
 
 MOST = 1024
 """Elements of the largest literal whose values a model holds."""
+
+COMPLEX = ("c64", "c128")
+"""Element types whose values a model cannot hold."""
 
 
 def literal_values(tensor: Torch) -> tuple[Any, ...] | None:
@@ -30,14 +34,20 @@ def with_literals(
     literals: Sequence[tuple[Exact, tuple[Any, ...] | None]],
     identities: Identities,
 ) -> list[str]:
-    """Give the memory of literals its values; return a sentence if some are too large."""
+    """Give the memory of literals its values; return a sentence for those that are lost."""
     known = {handle.buffer: values for handle, values in _known(literals, identities)}
     for call in (inner for outer in calls for inner in outer.walk()):
         made = next(handles_in(call.results), None)
         if call.name == "aten.empty" and made is not None and known.get(made.buffer):
             _fill(call, made, known, identities)
-    large = sum(values is None and math.prod(exact.shape) > MOST for exact, values in literals)
-    return [f"literals of more than {MOST} elements ({large}): not kept"] if large else []
+    lost = Counter(
+        f"literals of more than {MOST} elements" if math.prod(exact.shape) > MOST
+        else "complex literals" if exact.dtype in COMPLEX
+        else "literals made of tensors on the device"
+        for exact, values in literals
+        if values is None and 0 not in exact.shape
+    )  # fmt: skip
+    return [f"{what} ({count}): not kept" for what, count in lost.items()]
 
 
 def _known(

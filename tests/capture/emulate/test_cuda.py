@@ -305,6 +305,11 @@ def test_literals_that_are_too_large_are_told() -> None:
     assert any("more than 1024 elements (1)" in note for note in notes)
 
 
+def test_complex_literals_are_told() -> None:
+    notes = capture(lambda: torch.tensor([1j, 2.0]).to("meta") + 1).notes
+    assert any("complex literals (1): not kept" in note for note in notes)
+
+
 class Tied(torch.nn.Module):
     """One table for words in and words out."""
 

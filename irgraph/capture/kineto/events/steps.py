@@ -163,36 +163,42 @@ def _proposal(trace: KinetoTrace, main: int) -> str:
     """Say that the whole trace is one step, and what could mark steps."""
     found = _repeating(trace, main)
     taken = "the whole trace is taken as one step"
-    if found is None:
+    if not found:
         return taken
-    name, count = found
-    return f"{taken}; --step-mark {name!r} (comes back {count} times) would part it"
+    marks = " or ".join(f"{name!r} (comes back {count} times)" for count, name in found.items())
+    which = ": take what comes back once a step" if len(found) > 1 else ""
+    return f"{taken}; --step-mark {marks} would part it{which}"
 
 
-def _repeating(trace: KinetoTrace, main: int) -> tuple[str, int] | None:
-    """Return the name of what may mark the start of each iteration, and how often it does.
+def _repeating(trace: KinetoTrace, main: int) -> dict[int, str]:
+    """Return what may mark the start of each iteration, by how often it comes back.
 
-    An annotation of the program's thread, else an operator, that comes back at the steadiest
-    distance; of several with one count the first in time.
+    Those are the two annotations of the program's thread that come back at the steadiest distances,
+    for one may come back with every other step; where there are fewer, an operator, if it does not
+    come back more than twice as often. Of one count it is the first in time.
     """
+    found: dict[int, str] = {}
     for kind in (Kind.ANNOTATION, Kind.OP):
         here = np.flatnonzero((trace.columns["kind"] == kind) & (trace.columns["thread"] == main))
         names = trace.columns["name"][here]
-        found = _steadiest(names, trace.columns["start"][here], _REPEATS[kind])
-        if found is not None:
-            return trace.names[found], int((names == found).sum())
-    return None
+        most = 2 * max(found) if found else len(names)
+        steady = _steadiest(names, trace.columns["start"][here], _REPEATS[kind])
+        new = {n: trace.names[name] for n, name in steady.items() if n <= most and n not in found}
+        found |= dict(list(new.items())[: 2 if kind == Kind.ANNOTATION else 1])
+    return dict(list(found.items())[:2])
 
 
-def _steadiest(names: Integers, starts: Integers, least: int) -> int | None:
+def _steadiest(names: Integers, starts: Integers, least: int) -> dict[int, int]:
+    """Return by its count the first of the names that come back steadily, the steadiest first."""
     unique, first, counts = np.unique(names, return_index=True, return_counts=True)
     often = counts >= least
-    if not often.any():
-        return None
     candidates = sorted(zip(first[often].tolist(), unique[often].tolist(), strict=True))
     scores = [(round(_unsteadiness(starts[names == n]), 1), f, n) for f, n in candidates[:400]]
-    best = min(scores)
-    return int(best[2]) if best[0] <= 0.5 else None
+    found: dict[int, int] = {}
+    for score, _, name in sorted(scores):
+        if score <= 0.5:
+            found.setdefault(int((names == name).sum()), name)
+    return found
 
 
 def _unsteadiness(starts: Sequence[int] | Integers) -> float:

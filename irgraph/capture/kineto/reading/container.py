@@ -12,7 +12,7 @@ from typing import IO
 from irgraph.capture.common.source import BOM, GZIP, ZIP, Source, is_execution_trace, no_trace
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import IrgraphError, Place, fail
-from irgraph.files import Growth
+from irgraph.files import Growth, inflated
 
 BLOCK = 1 << 20
 """Bytes read at once; a few times this is all the text that is held."""
@@ -54,30 +54,19 @@ def _gunzip(file: IO[bytes], health: Health) -> Iterator[bytes]:
     """Yield what a gzip file holds, up to where it is damaged; members may follow each other."""
     started = False
     try:
-        for block in _inflated(file, health):
+        growth = Growth(health.source)
+        for block in inflated(iter(lambda: file.read(BLOCK >> 3), b"")):
+            growth.add(file.tell(), len(block))
             started = True
-            yield block
+            if block:
+                yield block
+    except EOFError:
+        health.add("K01", detail="the gzip data ends early")
     except zlib.error as error:
         if not started:
             place = Place(health.source)
             raise fail(f"the gzip data is damaged from the start: {error}", place) from None
         health.add("K01", detail=f"the gzip data is damaged: {error}")
-
-
-def _inflated(file: IO[bytes], health: Health) -> Iterator[bytes]:
-    engine = zlib.decompressobj(31)
-    growth = Growth(health.source)
-    data = file.read(BLOCK >> 3)
-    while data:
-        if engine.eof:
-            engine = zlib.decompressobj(31)
-        block = engine.decompress(data, BLOCK)
-        growth.add(file.tell(), len(block))
-        if block:
-            yield block
-        data = engine.unconsumed_tail or engine.unused_data.lstrip(b"\0") or file.read(BLOCK >> 3)
-    if not engine.eof:
-        health.add("K01", detail="the gzip data ends early")
 
 
 def _zip_member(file: IO[bytes], health: Health) -> Iterator[bytes]:

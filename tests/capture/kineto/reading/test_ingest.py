@@ -130,6 +130,28 @@ def test_without_marks_the_whole_trace_is_one_step_and_periods_are_proposed(tmp_
     assert "--step-mark 'iteration' (comes back 3 times)" in trace.health.details["K06"]
 
 
+@pytest.mark.parametrize("lead", [True, False])
+def test_an_annotation_of_every_other_step_is_not_proposed_alone(
+    lead: bool, tmp_path: Path
+) -> None:
+    """So is what comes back with each step: another annotation, or an operator."""
+    found: list[Event] = []
+    for step in range(10):
+        at = START + 1000 * step
+        if step % 2 == 0:
+            found.append(host("user_annotation", "log", at, 5))
+        if lead:
+            found.append(host("user_annotation", "batch", at + 6, 900))
+        for number, name in enumerate(["aten::linear", "aten::relu", "aten::relu", "aten::add_"]):
+            correlation = 10 * step + number + 1
+            found += builder.operator(name, at + 10 + 100 * number, correlation)
+    trace = read_kineto(write(tmp_path, lambda _: found))
+    assert [step.marked for step in build_tree(trace).steps] == ["trace"]
+    proposed = "batch" if lead else "aten::linear"
+    expected = f"'log' (comes back 5 times) or '{proposed}' (comes back 10 times) would part it"
+    assert expected in trace.health.details["K06"]
+
+
 def test_a_mark_that_the_user_names_begins_each_step(tmp_path: Path) -> None:
     path = write(tmp_path, unmarked)
     steps = build_tree(read_kineto(path), Marks("iteration")).steps
