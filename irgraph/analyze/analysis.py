@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from irgraph.analyze.collectives import by_kind, collectives, stragglers
 from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
@@ -87,7 +88,10 @@ class Analysis(Struct, frozen=True):
         host: by operator, its own time on the host a step, that with all operators below it, and
             calls a step; microseconds, means over the usual steps of all ranks.
         idle: by cause, microseconds a step in which no stream works.
-        collectives: waiting and transfer, if there are several ranks.
+        collectives: size, bandwidth, waiting and transfer of each; waiting is known where several
+            ranks are given.
+        collectives_by_kind: the same, means by process group, kind and size.
+        stragglers: by rank, microseconds a step that it waits in collectives, and others for it.
         orphans: device events without an operator, by cause.
         repairs: what had to be repaired in the traces, as lines of text.
         covered: share of all device time that lies within the steps; ``None`` without device work.
@@ -101,6 +105,8 @@ class Analysis(Struct, frozen=True):
     repairs: tuple[str, ...] = ()
     covered: float | None = None
     host: Mapping[str, tuple[float, float, float]] = MappingProxyType({})
+    collectives_by_kind: Sequence[dict[str, Any]] = ()
+    stragglers: Sequence[dict[str, Any]] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -115,6 +121,8 @@ class Analysis(Struct, frozen=True):
             },
             "idle_us": {cause: round(us, 3) for cause, us in self.idle.items()},
             "collectives": self.collectives,
+            "collectives_by_kind": list(self.collectives_by_kind),
+            "stragglers": list(self.stragglers),
             "orphans": self.orphans,
             "device_time_within_steps": self.covered,
             "host": {
@@ -123,6 +131,34 @@ class Analysis(Struct, frozen=True):
             },
         }
 
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Return every table as records by its name: a list of plain rows, as DataFrames take it.
+
+        Keys of a record are the same in all rows; times are microseconds a step (``_us``).
+        """
+        parts = {by: _shares(by, rows) for by, rows in self.breakdowns.items()}
+        idle = [{"cause": cause, "us": round(us, 3)} for cause, us in self.idle.items()]
+        found = self.as_json()
+        host = [{"op": name, **row} for name, row in found["host"].items()]
+        return {
+            "steps": found["steps"],
+            **parts,
+            "idle": idle,
+            "host": host,
+            "collectives": self.collectives,
+            "collectives_by_kind": found["collectives_by_kind"],
+            "stragglers": found["stragglers"],
+            "attribution": [{"device_events": k, "count": n} for k, n in self.orphans.items()],
+        }
+
+
+def _shares(by: str, rows: Mapping[str, tuple[float, float]]) -> list[dict[str, Any]]:
+    total = sum(us for us, _ in rows.values()) or 1.0
+    return [
+        {by: key, "us": round(us, 3), "share": round(us / total, 6), "events": round(count, 2)}
+        for key, (us, count) in rows.items()
+    ]
+
 
 def analyze(trees: Sequence[Tree]) -> Analysis:
     """Return the analysis of traces, one per rank."""
@@ -130,8 +166,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
     figures = [_figures(one, step) for one in replayers for step in one.tree.steps]
     inside, total = (sum(times) for times in zip(*map(device_time, trees), strict=True))
     usual = sum(len(one.usual) for one in replayers) or 1
-    from irgraph.analyze.collectives import matched
-
+    met = collectives(replayers)
     return Analysis(
         figures,
         {
@@ -139,11 +174,13 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
             for by in ("op", "kernel", "family", "module", "phase")
         },
         idle_causes(replayers),
-        matched(replayers),
+        [one.row() for one in met],
         _orphans(trees),
         tuple(line for tree in trees for line in tree.trace.health.repairs()),
         inside / total if total else None,
         _host(replayers, usual),
+        by_kind(met, max(len(one.usual) for one in replayers)),
+        stragglers(met),
     )
 
 

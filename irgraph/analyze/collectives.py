@@ -1,48 +1,190 @@
-"""Collectives matched across ranks: waiting for others separated from moving data."""
+"""Collectives matched across ranks: bytes, bandwidth, and waiting separated from moving data."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
-from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.events.host import ancestors
+from irgraph.capture.kineto.reading.trace import Collective
+from irgraph.ir.dtypes import FROM_CPP, ITEMSIZE
 from irgraph.replay.replay import Replayer
 
 US = 1000
-_KIND = re.compile(r"AllReduce|AllGather|ReduceScatter|SendRecv|Broadcast|Reduce|AllToAll", re.I)
+NAMES = {
+    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all", "alltoallv": "all_to_all", "broadcast": "broadcast",
+    "reduce": "reduce", "sendrecv": "send_recv", "send": "send_recv", "recv": "send_recv",
+    "gather": "gather", "scatter": "scatter",
+}  # fmt: skip
+"""Kinds of collectives by the letters of what torch and NCCL call them."""
 
+_KIND = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast|reduce|gather|"
+    r"scatter|send|recv",
+    re.IGNORECASE,
+)
+_SIZES = {
+    "Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2, "Char": 1,
+    "Byte": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1,
+    "Float8_e5m2fnuz": 1, "ComplexFloat": 8, "ComplexDouble": 16,
+}  # fmt: skip
+"""Bytes of an element by what ``c10::toString`` calls its type."""
+
+_OF_ALL = {"all_gather": True, "reduce_scatter": False}
+"""Collectives whose size is that of all ranks' parts together, and whether results hold it."""
 
 Key: TypeAlias = tuple[int, str, str, int]
 """Which collective: step, process group, kind, and the how many-th of these."""
 
 
-def matched(replayers: Sequence[Replayer]) -> list[dict[str, Any]]:
-    """Return one row for each collective kernel of a step, over the ranks of its process group.
+class Met(Struct, frozen=True):
+    """One collective of a step, as the ranks given ran it.
+
+    Attributes:
+        key: which one.
+        times: microseconds of its kernel by rank.
+        nbytes: its size as nccl-tests has it, of the rank with the most; ``None`` if unknown.
+        ranks: how many take part in its group, 0 where neither group nor job is recorded.
+        complete: whether every rank given that takes part has it, and there are two at least.
+    """
+
+    key: Key
+    times: Mapping[int, float]
+    nbytes: int | None
+    ranks: int
+    complete: bool
+
+    @property
+    def transfer(self) -> float:
+        """Microseconds of its shortest kernel: no data moves before the last rank arrives."""
+        return min(self.times.values())
+
+    def waiting(self, rank: int) -> float:
+        """Return the microseconds that a rank waits for the last one to arrive."""
+        return self.times[rank] - self.transfer
+
+    def bandwidth(self) -> tuple[float | None, float | None]:
+        """Return algorithm and bus bandwidth in GB/s, ``None`` where unknown.
+
+        Source of the factors: nccl-tests, doc/PERFORMANCE.md.
+        """
+        if self.nbytes is None or not self.transfer:
+            return None, None
+        rate = self.nbytes / self.transfer / 1e3
+        factor = bus_factor(self.key[2], self.ranks)
+        return rate, None if factor is None else rate * factor
+
+    def row(self) -> dict[str, Any]:
+        """Return the figures as plain values; of one rank waiting is unknown."""
+        step, group, kind, number = self.key
+        waits = [self.waiting(rank) for rank in self.times] if self.complete else []
+        algorithm, bus = self.bandwidth()
+        return {
+            "step": step,
+            "group": group or "all ranks given",
+            "collective": kind,
+            "number": number,
+            "ranks_given": len(self.times),
+            "ranks": self.ranks or None,
+            "bytes": self.nbytes,
+            "time_us": round(max(self.times.values()), 3),
+            "transfer_us": round(self.transfer, 3) if waits else None,
+            "waiting_mean_us": round(float(np.mean(waits)), 3) if waits else None,
+            "waiting_max_us": round(max(waits), 3) if waits else None,
+            "last_rank": min(self.times, key=self.times.__getitem__) if waits else None,
+            "algorithm_gb_s": None if algorithm is None else float(f"{algorithm:.4g}"),
+            "bus_gb_s": None if bus is None else float(f"{bus:.4g}"),
+        }
+
+
+def bus_factor(kind: str, ranks: int) -> float | None:
+    """Return what algorithm bandwidth is multiplied by to compare it with that of the links."""
+    if kind in ("broadcast", "reduce", "send_recv"):
+        return 1.0
+    share = (ranks - 1) / ranks if ranks else None
+    if share is None or kind not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+        return None
+    return 2 * share if kind == "all_reduce" else share
+
+
+def collectives(replayers: Sequence[Replayer]) -> list[Met]:
+    """Return the collectives of the usual steps, matched over the ranks of their process group.
 
     The n-th collective of a kind in a step and a group is the same on every rank. No data moves
     before the last rank arrives, so the minimum over ranks is taken as the transfer, and the rest
     of each other one as waiting. (Clocks of ranks differ too much to compare starts.) Where a trace
-    does not name groups, all ranks given are one.
+    does not name groups, all ranks of the job are one.
     """
     ranks = [one.tree.trace.rank for one in replayers]
     if len(set(ranks)) < len(ranks):
         ranks = list(range(len(ranks)))
-    if len(replayers) < 2:
-        return []
-    times: dict[Key, dict[int, float]] = defaultdict(dict)
+    found: dict[Key, dict[int, tuple[float, int | None, int]]] = defaultdict(dict)
     for rank, one in zip(ranks, replayers, strict=True):
-        for key, time in _of_rank(one).items():
-            times[key][rank] = time
+        for key, facts in _of_rank(one).items():
+            found[key][rank] = facts
+    return [_met(key, facts, ranks) for key, facts in sorted(found.items())]
+
+
+def by_kind(met: Sequence[Met], steps: int) -> list[dict[str, Any]]:
+    """Return one row for each group, kind and size, means of its collectives, longest first."""
+    groups: dict[tuple[str, str, int | None], list[Met]] = defaultdict(list)
+    for one in met:
+        groups[one.key[1], one.key[2], one.nbytes].append(one)
+    found = []
+    for (group, kind, nbytes), some in groups.items():
+        rows = [one.row() for one in some]
+        means = {
+            name: _mean([row[name] for row in rows])
+            for name in ("time_us", "transfer_us", "waiting_mean_us", "algorithm_gb_s", "bus_gb_s")
+        }
+        calls = round(len(some) / max(1, steps), 2)
+        head = {"group": group or "all ranks given", "collective": kind, "bytes": nbytes}
+        found.append({**head, "ranks": some[0].ranks or None, "calls": calls, **means})
+    return sorted(found, key=lambda row: -row["time_us"] * row["calls"])
+
+
+def stragglers(met: Sequence[Met]) -> list[dict[str, Any]]:
+    """Return by rank how long it waits a step, and how long others wait for it."""
+    complete = [one for one in met if one.complete]
+    steps = len({one.key[0] for one in complete}) or 1
+    waits: dict[int, float] = defaultdict(float)
+    last: dict[int, int] = defaultdict(int)
+    caused: dict[int, float] = defaultdict(float)
+    for one in complete:
+        late = min(one.times, key=one.times.__getitem__)
+        last[late] += 1
+        caused[late] += sum(one.waiting(rank) for rank in one.times) / (len(one.times) - 1)
+        for rank in one.times:
+            waits[rank] += one.waiting(rank)
     return [
-        _row(key, found)
-        for key, found in sorted(times.items())
-        if len(found) > 1 and found.keys() >= _members(key[1], ranks)
+        {
+            "rank": rank,
+            "waiting_us": round(waits[rank] / steps, 3),
+            "last": round(last[rank] / steps, 2),
+            "others_waiting_us": round(caused[rank] / steps, 3),
+        }
+        for rank in sorted(waits)
     ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(f"{np.mean(known):.6g}") if known else None
+
+
+def _met(key: Key, facts: Mapping[int, tuple[float, int | None, int]], ranks: Sequence[int]) -> Met:
+    times = {rank: time for rank, (time, _, _) in facts.items()}
+    sizes = [nbytes for _, nbytes, _ in facts.values() if nbytes is not None]
+    complete = len(times) > 1 and times.keys() >= _members(key[1], ranks)
+    return Met(key, times, max(sizes, default=None), max(n for _, _, n in facts.values()), complete)
 
 
 def _members(group: str, ranks: Sequence[int]) -> set[int]:
@@ -56,39 +198,76 @@ def _members(group: str, ranks: Sequence[int]) -> set[int]:
     return set(ranks) & {int(rank) for rank in re.findall(r"\d+", listed[1])}
 
 
-def _row(key: Key, times: dict[int, float]) -> dict[str, Any]:
-    step, group, kind, number = key
-    transfer = min(times.values())
-    waiting = [time - transfer for time in times.values()]
-    return {
-        "step": step,
-        "group": group or "all ranks given",
-        "collective": kind,
-        "number": number,
-        "transfer_us": round(transfer, 3),
-        "waiting_mean_us": round(float(np.mean(waiting)), 3),
-        "waiting_max_us": round(max(waiting), 3),
-        "last_rank": min(times, key=lambda rank: times[rank]),
-    }
-
-
-def _of_rank(one: Replayer) -> dict[Key, float]:
-    tree: Tree = one.tree
+def _of_rank(one: Replayer) -> dict[Key, tuple[float, int | None, int]]:
+    """Return time, size and ranks of the collectives of one rank."""
+    tree = one.tree
     usual = {i: tree.steps[i].number for i in one.usual_places}
     counts: dict[tuple[int, str, str], int] = defaultdict(int)
     found = {}
-    kinds = tree.trace.columns["kind"]
-    for row in np.flatnonzero(tree.trace.on_device).tolist():
+    kinds, numbers = tree.trace.columns["kind"], tree.trace.columns["collective"]
+    job = _job(one)
+    for row in np.flatnonzero(tree.trace.on_device & (tree.launch >= 0)).tolist():
         step = usual.get(int(tree.step[row]))
         name = tree.trace.text(row)
         if step is None or family_of(name, int(kinds[row])) != COMMUNICATION:
             continue
-        if tree.launch[row] < 0:
-            continue
-        match = _KIND.search(name)
-        kind = match.group(0) if match else "collective"
-        group = tree.trace.collectives[int(tree.trace.columns["collective"][row])]
-        number = counts[step, group, kind]
-        counts[step, group, kind] += 1
-        found[step, group, kind, number] = float(tree.trace.columns["duration"][row]) / US
+        told = tree.trace.collectives[int(numbers[row])]
+        label, recorded = _range(one, row)
+        kind = _kind(told.name) or _kind(label) or _kind(name) or "collective"
+        size = told.size if told.size > 0 else job
+        nbytes = _nbytes(told, kind) if told.name else _times(recorded, kind, size)
+        number = counts[step, told.group, kind]
+        counts[step, told.group, kind] += 1
+        time = float(tree.trace.columns["duration"][row]) / US
+        found[step, told.group, kind, number] = time, nbytes, size
     return found
+
+
+def _job(one: Replayer) -> int:
+    """Return how many ranks the job has, 0 where the trace does not say."""
+    info = one.tree.trace.header.get("distributedInfo")
+    size = info.get("world_size") if isinstance(info, dict) else None
+    return size if isinstance(size, int) else 0
+
+
+def _kind(text: str) -> str:
+    match = _KIND.search(text)
+    return NAMES.get(match[0].replace("_", "").lower(), "") if match else ""
+
+
+def _nbytes(told: Collective, kind: str) -> int | None:
+    """Return the size of a collective by what NCCL's metadata says of it."""
+    largest = max(told.sent, told.received) if kind in _OF_ALL else told.sent
+    if largest < 0 or told.dtype not in _SIZES:
+        return None
+    return largest * _SIZES[told.dtype]
+
+
+def _times(own: int | None, kind: str, ranks: int) -> int | None:
+    """Return the size of a collective by the bytes that a rank gives to it."""
+    if own is None or not _OF_ALL.get(kind, False):
+        return own
+    return own * ranks if ranks else None
+
+
+def _range(one: Replayer, row: int) -> tuple[str, int | None]:
+    """Return name and bytes of the range that torch puts around a collective, where it does."""
+    tree = one.tree
+    for up in ancestors(tree, int(tree.launch[row])):
+        name = tree.trace.text(up)
+        if name.startswith(("nccl:", "rccl:")):
+            return name, _operand_bytes(*tree.trace.shapes[int(tree.trace.columns["shape"][up])])
+    return "", None
+
+
+def _operand_bytes(dims: bytes, types: bytes) -> int | None:
+    """Return the bytes of all tensors of a call, ``None`` where they are not recorded."""
+    try:
+        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
+        sizes = [
+            int(np.prod(shape, dtype="i8")) * ITEMSIZE[FROM_CPP[kind]]
+            for shape, kind in zip(shapes, kinds, strict=True)
+        ]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+        return None
+    return sum(sizes) if sizes else None

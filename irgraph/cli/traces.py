@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +60,9 @@ MemoryOption = Annotated[
 
 _DIGITS = (*"+-0123456789",)
 """What a number in a table begins with."""
+
+_PLAIN = 10
+"""Numbers from which on one decimal is enough."""
 
 _REPORTED = 1e9
 """Estimated memory above which it is reported before a trace is read, in bytes."""
@@ -179,6 +182,20 @@ def _progress() -> Any:  # noqa: ANN401
 def repaired(trees: Sequence[Tree]) -> int:
     """Return the exit code: 3 if any trace was repaired, else 0."""
     return max((tree.trace.health.exit_code for tree in trees), default=0)
+
+
+def record_cells(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the cells of a record: names in words, numbers short, ``-`` where unknown."""
+    return {
+        key.replace("_gb_s", " GB/s").replace("_", " "): _cell(value)
+        for key, value in record.items()
+    }
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}" if abs(value) >= _PLAIN else f"{value:.3g}"
+    return "-" if value is None else str(value)[:90]
 
 
 def print_rows(title: str, rows: Sequence[dict[str, Any]], below: Sequence[str] = ()) -> None:

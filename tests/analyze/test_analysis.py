@@ -150,7 +150,7 @@ def test_waiting_is_told_from_transfer(tmp_path: Path) -> None:
         for rank, duration in enumerate((150, 50))
     ]
     (row,) = analyze(trees).collectives
-    assert row["collective"] == "AllReduce"
+    assert row["collective"] == "all_reduce"
     assert (row["transfer_us"], row["waiting_max_us"], row["last_rank"]) == (50.0, 100.0, 1)
 
 

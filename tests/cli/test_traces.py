@@ -201,6 +201,43 @@ def test_roofline_without_a_known_card_says_so(run: Run, tmp_path: Path) -> None
     assert "name its sheet with --device" in result.out
 
 
+def test_every_table_is_csv_too(run: Run, tmp_path: Path) -> None:
+    """The files hold what the records of the library and ``--json`` do."""
+    import irgraph
+
+    path = write(tmp_path)
+    assert run("analyze", path, "--csv", tmp_path / "a").code == 0
+    tables = irgraph.analyze_traces(path).tables()
+    assert {file.stem for file in (tmp_path / "a").iterdir()} == set(tables)
+    for name, records in tables.items():
+        with (tmp_path / "a" / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows == [{k: "" if v is None else str(v) for k, v in r.items()} for r in records]
+    assert json.loads(run("analyze", path, "--json").out)["steps"] == tables["steps"]
+    assert run("compare", path, path, "--csv", tmp_path / "b").out == ""
+    assert run("replay", path, "--csv", tmp_path / "c").code == 0
+    assert {file.name for file in (tmp_path / "b").iterdir()} == {"step.csv", "op.csv"}
+    assert (tmp_path / "c" / "replay.csv").read_text().startswith("rank,step,measured_us")
+
+
+def test_csv_into_a_file_is_refused(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    result = run("analyze", path, "--csv", path)
+    assert result.code == 2 and "--csv: File exists" in result.err
+
+
+def test_ranks_are_merged_into_one_timeline(run: Run, tmp_path: Path) -> None:
+    paths = [
+        write(tmp_path, name=f"{rank}.json", distributedInfo={"rank": rank}) for rank in (2, 5)
+    ]
+    assert run("analyze", *paths, "--timeline", tmp_path / "merged.json").code == 0
+    merged = json.loads((tmp_path / "merged.json").read_text())
+    names = [e["args"]["name"] for e in merged["traceEvents"] if e["name"] == "process_name"]
+    assert {name.partition(":")[0] for name in names} == {"rank 2", "rank 5"}
+    kernels = [e for e in merged["traceEvents"] if e["name"] == "void aten_linear_kernel()"]
+    assert len({e["pid"] for e in kernels}) == len(kernels) == 2
+
+
 def test_health_report_on_request(run: Run, tmp_path: Path) -> None:
     assert "K19" in run("analyze", write(tmp_path), "--health").err
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, PlotOption, write_json
+from irgraph.cli.common import (
+    CsvOption,
+    JsonOption,
+    PlotOption,
+    say,
+    writable,
+    write_csv,
+    write_json,
+)
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -18,12 +26,14 @@ from irgraph.cli.traces import (
     WholeOption,
     print_rows,
     read_trees,
+    record_cells,
     repaired,
     selection,
 )
 
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
+    from irgraph.capture.kineto.events.tree import Tree
 
 PANEL = "traces"
 
@@ -47,6 +57,16 @@ def analyze(
     memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
+    timeline: Annotated[
+        str | None,
+        typer.Option(
+            "--timeline",
+            metavar="FILE",
+            help="Write the last usual step of every rank for Perfetto into one file.",
+            callback=lambda path: writable(path),
+        ),
+    ] = None,
+    csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
@@ -59,12 +79,33 @@ def analyze(
         from irgraph.analyze.plots import draw
 
         draw(result, plot)
+    if timeline is not None:
+        _merge(trees, timeline)
+    if csv is not None:
+        write_csv(result.tables(), csv)
     if json:
         reports = [tree.trace.health.rows() for tree in trees]
         write_json({**result.as_json(), "health": reports})
-    else:
+    elif csv is None:
         _show(result, [r for tree in trees for r in tree.trace.health.reasons()], longest)
     raise typer.Exit(repaired(trees))
+
+
+def _merge(trees: list[Tree], path: str) -> None:
+    """Write the last usual step of each rank as tracks of one file; all begin at zero."""
+    from irgraph.replay.recorded import RecordedStep
+    from irgraph.replay.replay import usual_steps
+    from irgraph.schedule.perfetto import write_side_by_side
+
+    steps = {}
+    for number, tree in enumerate(trees):
+        usual = usual_steps(tree)
+        name = f"rank {tree.trace.rank}"
+        if usual:
+            steps[name if name not in steps else f"trace {number}"] = RecordedStep(tree, usual[-1])
+        else:
+            say(f"--timeline: {tree.trace.source} has no usual step, and is left out")
+    write_side_by_side(steps, path)
 
 
 def _show(result: Analysis, reasons: list[str], longest: int) -> None:
@@ -92,11 +133,24 @@ def _show(result: Analysis, reasons: list[str], longest: int) -> None:
     print_rows(title, causes)
     if not on_device:
         print_rows("time of the host by operator", _host_rows(result, longest))
-    print_rows("collectives over ranks", result.collectives[:longest])
+    _collectives(result, longest)
     if not on_device:
         return
     shown = [{"device events": key, "count": str(count)} for key, count in result.orphans.items()]
     print_rows("attribution", shown)
+
+
+def _collectives(result: Analysis, longest: int) -> None:
+    """Print collectives by kind, and who waits for whom."""
+    rows = [record_cells(row) for row in result.collectives_by_kind[:longest]]
+    parted = any(row["transfer_us"] is not None for row in result.collectives_by_kind)
+    below = [] if parted else ["of one rank transfer and waiting are not known apart: bandwidths "
+                               "are at least these"]  # fmt: skip
+    lonely = sum(row["transfer_us"] is None for row in result.collectives)
+    if parted and lonely:
+        below = [f"{lonely} collectives are not in the traces of all ranks given: not parted"]
+    print_rows("collectives", rows, below)
+    print_rows("ranks in collectives, a step", list(map(record_cells, result.stragglers)))
 
 
 def _host_rows(result: Analysis, longest: int) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, say, write_json
+from irgraph.cli.common import CsvOption, JsonOption, say, write_csv, write_json
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -43,6 +43,7 @@ def compare(
     memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
+    csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare the mean usual steps of two traces: what takes longer, is new, or is gone."""
@@ -56,9 +57,12 @@ def compare(
     old, new = map(analyze, trees)
     figures, parts = run(old, new, by)
     both = [tree for found in trees for tree in found]
+    tables = {"step": [c.row() for c in figures], by: [c.row() for c in parts]}
+    if csv is not None:
+        write_csv(tables, csv)
     if json:
-        write_json({"step": [c.row() for c in figures], by: [c.row() for c in parts]})
-    else:
+        write_json(tables)
+    elif csv is None:
         reasons = [reason for tree in both for reason in tree.trace.health.reasons()]
         print_rows("mean usual step", [_cells(c) for c in figures], reasons)
         _show(parts, by, longest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, finite, say, write_json
+from irgraph.cli.common import CsvOption, JsonOption, finite, say, write_csv, write_json
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -62,6 +62,7 @@ def replay(
     memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
+    csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
     """Simulate recorded steps with measured kernels; compare simulated with measured."""
@@ -89,7 +90,7 @@ def replay(
     if timeline is not None:
         _write(recorded, found[-1], timeline)
     reasons = [line for tree in trees for line in tree.trace.health.reasons()]
-    _show(found, own, reasons, json)
+    _show(found, own, reasons, csv, json)
     _check_limit(found, limit)
     raise typer.Exit(repaired(trees))
 
@@ -134,7 +135,9 @@ def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) ->
     return Lengths(samples, rule, scale)
 
 
-def _show(found: list[Replayed], own: list[Replayed], reasons: list[str], json: bool) -> None:
+def _show(
+    found: list[Replayed], own: list[Replayed], reasons: list[str], csv: str | None, json: bool
+) -> None:
     """Print the steps; ``own`` are the same with the host times of each as measured."""
     rows: list[dict[str, Any]] = [
         {**r.row(), "own_overheads_error": round(o.error, 5)}
@@ -144,9 +147,13 @@ def _show(found: list[Replayed], own: list[Replayed], reasons: list[str], json: 
     measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
     mean = simulated / measured - 1 if measured else 0.0
     middle = _median_error(usual)
+    if csv is not None:
+        write_csv({"replay": rows}, csv)
     if json:
         figures = {"mean_error": round(mean, 5), "median_error": round(middle, 5)}
         write_json({"steps": rows, **figures, "steps_in_mean": len(usual), "repairs": reasons})
+        return
+    if csv is not None:
         return
     print_rows("replay", [_cells(*pair) for pair in zip(found, own, strict=True)], reasons)
     worst = max(usual, key=lambda r: abs(r.error), default=found[0])

@@ -22,7 +22,7 @@ from irgraph.capture.kineto.reading.decoders import (
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.pieces import Events
 from irgraph.capture.kineto.reading.selection import Window
-from irgraph.capture.kineto.reading.trace import COLUMNS, Array, Kind
+from irgraph.capture.kineto.reading.trace import COLUMNS, NO_COLLECTIVE, Array, Collective, Kind
 
 CATEGORIES = {
     "cpu_op": Kind.OP, "operator": Kind.OP, "user_annotation": Kind.ANNOTATION,
@@ -110,7 +110,11 @@ class Collector:
         self.health, self.skip, self.window = health, skip, window
         self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
-        for table, first in ((self.modules, ""), (self.collectives, ""), (self.shapes, None)):
+        for table, first in (
+            (self.modules, ""),
+            (self.collectives, NO_COLLECTIVE),
+            (self.shapes, None),
+        ):
             table([first])
         self.waiting: dict[str, list[Any]] = defaultdict(list)
         self.parts: list[dict[str, Array]] = []
@@ -308,11 +312,12 @@ def _narrow(values: Array, to: str) -> Array:
     return np.where((values < limits.min) | (values > limits.max), -1, values).astype(to)
 
 
-def _collective(args: Known) -> str:
-    """Return the process group of a collective, name and ranks; nothing where it has none."""
+def _collective(args: Known) -> Collective:
+    """Return what the arguments of an event say of a collective."""
     if not args.collective:
-        return ""
-    return f"{args.group_name} {args.group_ranks}".strip()
+        return NO_COLLECTIVE
+    group = f"{args.group_name} {args.group_ranks}".strip()
+    return Collective(group, args.collective, args.elements, args.received, args.dtype, args.group)
 
 
 def thousandths(values: Sequence[Any]) -> Array:

@@ -48,6 +48,8 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     group_name: str = msgspec.field(name="Process Group Name", default="")
     group_ranks: str = msgspec.field(name="Process Group Ranks", default="")
     external_old: int = msgspec.field(name="external id", default=-1)
+    received: int = msgspec.field(name="Out msg nelems", default=-1)
+    dtype: str = ""
     dims_old: Raw = msgspec.field(name="Input dims", default=NOTHING)
     name: str = ""
 
@@ -125,6 +127,7 @@ _INTEGERS = {
     "correlation": "correlation", "External id": "external", "external id": "external",
     "Record function id": "record", "Sequence number": "sequence", "Fwd thread id": "forward",
     "stream": "stream", "device": "device", "bytes": "nbytes", "In msg nelems": "elements",
+    "Out msg nelems": "received",
     "wait_on_cuda_event_record_corr_id": "wait_record", "wait_on_stream": "wait_stream",
     "Group size": "group",
 }  # fmt: skip
@@ -148,6 +151,7 @@ def loose(fields: dict[str, Any]) -> AnyEvent | None:
 def _loose_args(fields: dict[str, Any]) -> Args:
     found: dict[str, Any] = {
         "name": _text(fields.get("name")),
+        "dtype": _text(fields.get("dtype")),
         "collective": _text(fields.get("Collective name")),
         "group_name": _text(fields.get("Process Group Name")),
         "group_ranks": _text(fields.get("Process Group Ranks")),

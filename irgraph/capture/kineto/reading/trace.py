@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,28 @@ Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shap
 ABSENT = {"shape": 0, "module": 0, "collective": 0}
 """What stands for absent in columns of positions; the first text of those lists is empty."""
 
+
+class Collective(NamedTuple):
+    """What NCCL's metadata says of a collective.
+
+    Attributes:
+        group: its process group, name and ranks; ``""`` where it is not named.
+        name: of the collective.
+        sent, received: elements of operand and result, -1 if absent.
+        dtype: element type, as ``c10::toString`` calls it.
+        size: ranks in the group, -1 if absent.
+    """
+
+    group: str = ""
+    name: str = ""
+    sent: int = -1
+    received: int = -1
+    dtype: str = ""
+    size: int = -1
+
+
+NO_COLLECTIVE = Collective()
+
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
 
 
@@ -64,7 +86,7 @@ class KinetoTrace:
         names: texts of ``name``.
         threads: (process, thread) of ``thread``; for device events (device, stream).
         shapes: (dims, types) of ``shape`` as JSON text.
-        modules, collectives: texts of those columns; of a collective its process group.
+        modules, collectives: what those columns stand for.
         base: nanoseconds since 1970 (or since whatever the trace counts from) of time 0.
         header: what the file says beside the events: devices, rank, versions.
         thread_names: names that the trace gives to threads.
@@ -77,7 +99,7 @@ class KinetoTrace:
     threads: list[tuple[int | str, int | str]]
     shapes: list[tuple[bytes, bytes]]
     modules: list[str]
-    collectives: list[str]
+    collectives: list[Collective]
     base: int
     header: Mapping[str, Any]
     thread_names: dict[tuple[int | str, int | str], str]
