@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,8 +54,34 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
             edit.rename(tensor, moved)
 
 
-def check_removal(graph: Graph, removal: Removal) -> None:
-    """Refuse removals that would change what others see.
+@dataclass
+class Left:
+    """What is left of a graph's leaves where some go.
+
+    Attributes:
+        gone: those that go, by ``id``.
+    """
+
+    graph: Graph
+    gone: set[int] = field(default_factory=set)
+    _near: dict[str, list[tuple[int, Op]]] = field(default_factory=dict)
+
+    def drop(self, ops: Iterable[Op]) -> None:
+        """Let ops go."""
+        self.gone.update(id(inner) for op in ops for inner in op.walk())
+
+    def after(self, place: int, buffer: str) -> Iterator[Op]:
+        """Yield the leaves behind a place that touch a buffer, and those that could do anything."""
+        near = self._near.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
+        while near and id(near[-1][1]) in self.gone:
+            near.pop()
+        for standing in (near, barriers(self.graph)):
+            behind = islice(standing, bisect_right(standing, place, key=_place), None)
+            yield from (leaf for _, leaf in behind if id(leaf) not in self.gone)
+
+
+def check_removal(graph: Graph, removal: Removal, left: Left | None = None) -> None:
+    """Refuse removals that would change what others see; ``left`` tells which others there are.
 
     What the ops write in place must not be read later, nor outlive the step. A substitute must
     have the same type; where it is not the very same bytes, nobody may write it while the
@@ -62,7 +89,7 @@ def check_removal(graph: Graph, removal: Removal) -> None:
     substitute.
     """
     _check_known(graph, removal)
-    _check_lost_writes(graph, removal)
+    _check_lost_writes(left or Left(graph), removal)
     made = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
     for old, new in removal.swaps:
         at = [(removal.ops[0], "to be removed")]
@@ -214,21 +241,20 @@ def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: T
             raise RefusedError(reason, at, of_order=True)
 
 
-def _check_lost_writes(graph: Graph, removal: Removal) -> None:
+def _check_lost_writes(left: Left, removal: Removal) -> None:
     """Refuse to lose what is written where it lies, as far as anybody could tell."""
+    graph = left.graph
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     swapped = {old.buffer for old, _ in removal.swaps}
+    opaque = _opaque_leaves(graph)
     for leaf in (leaf for op in removal.ops for leaf in op.leaves()):
         for tensor in written_by(leaf):
             at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if tensor.buffer in graph.lasting:
                 reason = f"%{tensor.name} outlives the step and would miss this write"
                 raise RefusedError(reason, at, of_order=True)
-            place = graph.places[id(leaf)]
-            near = graph.touching.get(tensor.buffer, ())
-            readers = ((i, o) for i, o in near if i > place and _reads(o, tensor))
-            opaque = islice(barriers(graph), bisect_right(barriers(graph), place, key=_place), None)
-            later = (o for _, o in chain(readers, opaque) if id(o) not in gone)
+            later = (o for o in left.after(graph.places[id(leaf)], tensor.buffer)
+                     if id(o) not in gone and (id(o) in opaque or _reads(o, tensor)))  # fmt: skip
             reader = next(later, None)
             if reader is not None and tensor.buffer not in swapped:
                 ends = reader is graph.end

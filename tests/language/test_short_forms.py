@@ -130,7 +130,47 @@ def test_idle_ops_returned_what_they_were_given_or_made_unused_memory() -> None:
 def test_unread_results_are_those_that_only_the_caller_could_miss() -> None:
     found = run(load_script("remove many aten.* where op.unread"), model(DEAD)).graph
     assert [op.name for op in found.leaves()] == [
-        "aten.to", "aten.rand", "aten.neg", "aten.to", "aten.item", "aten.add_", "aten.neg",
+        "aten.to", "aten.rand", "aten.to", "aten.item", "aten.add_", "aten.neg",
     ]  # fmt: skip
-    twice = "repeat at most 3 { remove many aten.* where op.unread }"
-    assert ops(twice, model(DEAD)).count("aten.neg") == 1
+
+
+CHAIN = """
+input %x : f32[4] in $x
+%a = aten.neg(%x) : f32[4] in $a
+aten.relu_(%a!)
+%b = aten.linear(%a, %a) : f32[4] in $b {
+  %t = aten.t(%a) : f32[4] in $a
+  %b = aten.mv(%t, %a) : f32[4] in $b
+}
+autograd.NegBackward0(%b) phase backward {
+  %c = aten.neg(%b) : f32[4] in $c
+}
+aten.relu_(%b!)
+%d = aten.exp(%b) : f32[4] in $d
+"""
+
+
+LINEAR = ["aten.neg", "aten.relu_", "aten.linear", "aten.t", "aten.mv", "aten.relu_"]
+
+
+@pytest.mark.parametrize(
+    ("last", "left"),
+    [
+        ("", []),
+        ("aten.item(%d)\n", [*LINEAR, "aten.exp", "aten.item"]),
+        ("%e = mine.unknown(%x) : f32[4] in $e\n", [*LINEAR, "mine.unknown"]),
+    ],
+)
+def test_what_only_removed_ops_read_goes_with_them(last: str, left: list[str]) -> None:
+    script = "remove many aten.* where op.unread"
+    assert ops(script, model(CHAIN + last)) == left
+
+
+def test_a_loop_that_ends_before_its_work_does_says_so() -> None:
+    made = (f"%y{k} = aten.neg(%x) : f32[4] in $y{k}\n" for k in range(3))
+    text = "input %x : f32[4] in $x\n" + "".join(made)
+    one = "remove %y = aten.neg(%x)"
+    for most, warned in ((2, True), (4, False)):
+        report = run(load_script(f"repeat at most {most} {{ {one} }}"), model(text)).report
+        told = [w.message for entry in report.entries for w in entry.warnings]
+        assert any("still changed something" in message for message in told) == warned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from irgraph.ir.effects import effects
+from irgraph.ir.effects import effects, written_by
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DeviceRef, DType, Tensor
 
@@ -35,6 +35,10 @@ def _bytes(op: Op) -> int:
     return sum(t.nbytes for t in (*effect.reads, *effect.writes))
 
 
+def _result(op: Op) -> str:
+    return next((t.name for t in (*op.outputs, *written_by(op))), "")
+
+
 OP_ATTRIBUTES: dict[str, tuple[str, Callable[[Op], Value]]] = {
     "name": ("text", lambda op: op.name),
     "phase": ("text", lambda op: op.phase),
@@ -42,5 +46,6 @@ OP_ATTRIBUTES: dict[str, tuple[str, Callable[[Op], Value]]] = {
     "thread": ("text", lambda op: op.thread),
     "module": ("text", lambda op: op.module),
     "bytes": ("bytes", _bytes),
+    "result": ("text", _result),
 }
 """Properties of ops, but for ``time``, which needs a device, and ``scope``, what called it."""

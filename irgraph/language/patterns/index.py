@@ -121,12 +121,12 @@ class Index:
         return frozenset([*self.graph.lasting, *returned])
 
     @cached_property
-    def last_touch(self) -> Mapping[str, int]:
-        """The position of the last op that uses or makes a tensor in a buffer."""
-        found: dict[str, int] = {}
+    def touches(self) -> Mapping[str, Sequence[int]]:
+        """The positions of the leaves that use or make a tensor in a buffer."""
+        found: dict[str, list[int]] = {}
         for here, op in enumerate(self.ops):
-            if not op.body:
-                found.update((t.buffer, here) for t in (*op.inputs, *op.outputs))
+            for buffer in () if op.body else {t.buffer for t in (*op.inputs, *op.outputs)}:
+                found.setdefault(buffer, []).append(here)
         return found
 
     def writers_between(self, tensor: Tensor, start: int, end: int) -> Iterator[int]:

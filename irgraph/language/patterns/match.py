@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,12 +86,18 @@ class Matcher:
         self.tries = 0
         self.taken = bytearray(len(index.ops))
 
-    def matches(self, accept: Callable[[Match], Reason]) -> Iterator[Match]:
+    def matches(
+        self, accept: Callable[[Match], Reason], *, backwards: bool = False
+    ) -> Iterator[Match]:
         """Yield matches in launch order, no op in two of them, none inside another.
 
-        ``accept`` returns why a match will not do, or nothing.
+        ``accept`` returns why a match will not do, or nothing. ``backwards``, what ends last comes
+        first, and of what ends together the outer one.
         """
-        for here in self.index.named(self.ops[0].op):
+        places: Iterable[int] = self.index.named(self.ops[0].op)
+        if backwards:
+            places = sorted(places, key=lambda here: (-self.index.end[here], here))
+        for here in places:
             match = self._first(here, accept)
             if match is None:
                 continue

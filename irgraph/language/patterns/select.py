@@ -12,7 +12,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.op import Op, Value
 from irgraph.language.expressions.evaluate import Datum, Pricer, Scope, holds
 from irgraph.language.patterns.index import Index
-from irgraph.language.patterns.liveness import is_dead, is_idle, is_unread
+from irgraph.language.patterns.liveness import Liveness
 from irgraph.language.patterns.match import Match, Matcher, Pair
 from irgraph.language.patterns.misses import Misses, Reason
 from irgraph.language.patterns.nodes import Found, Module, OpPattern, Selection, Series
@@ -54,22 +54,42 @@ def select(
     scope: Scope,
     handles: Mapping[str, Handle],
     all_: bool = False,
+    going: Callable[[Match], bool] | None = None,
 ) -> Selected:
-    """Return what a selection matches; all matches with ``many`` or ``all_``, else the first."""
+    """Return what a selection matches; all matches with ``many`` or ``all_``, else the first.
+
+    ``going`` is told each match, the last one first, and answers whether its ops go: those before
+    it are then judged as if they had gone.
+    """
     misses = Misses()
-    facts = index_facts(index, scope.pricer)
+    alive = Liveness(index)
+    facts = index_facts(index, scope.pricer, alive)
 
     def accept(match: Match) -> Reason:
         outside = _outside(selection, index, match)
         return outside or holds(selection.where, match_scope(scope, index, match, facts))
 
     if isinstance(selection.pattern, Series):
-        found = Matcher(index, selection.pattern.ops, misses).matches(accept)
+        matcher = Matcher(index, selection.pattern.ops, misses)
+        found = matcher.matches(accept, backwards=going is not None)
     else:
         found = _ops(selection, index, handles, accept, misses)
-    matches = tuple(found)
+    matches = tuple(found) if going is None else _going(found, going, alive)
     shown = matches if selection.many or all_ else matches[:1]
     return Selected(index, shown, misses, len(matches))
+
+
+def _going(
+    found: Iterator[Match], going: Callable[[Match], bool], alive: Liveness
+) -> tuple[Match, ...]:
+    """Return matches in launch order, each told before the next one is sought."""
+    matches: list[Match] = []
+    for match in found:
+        matches.append(match)
+        if going(match):
+            for here in match.ops:
+                alive.drop(here)
+    return tuple(sorted(matches, key=lambda match: match.root))
 
 
 Facts = Mapping[str, Callable[[Op], Value]]
@@ -85,13 +105,14 @@ def match_scope(scope: Scope, index: Index, match: Match, facts: Facts | None = 
     return Scope(names, match.values, scope.known, scope.pricer, asked)
 
 
-def index_facts(index: Index, pricer: Pricer | None) -> Facts:
+def index_facts(index: Index, pricer: Pricer | None, alive: Liveness | None = None) -> Facts:
     """Return the properties of an op that need its graph; ``time`` where a device is chosen."""
+    alive = alive or Liveness(index)
     facts: dict[str, Callable[[Op], Value]] = {
         "scope": index.around,
-        "idle": partial(is_idle, index),
-        "unread": partial(is_unread, index),
-        "dead": partial(is_dead, index),
+        "idle": alive.idle,
+        "unread": alive.unread,
+        "dead": alive.dead,
     }
     if pricer is not None:
         facts["time"] = partial(pricer.time, index.graph)

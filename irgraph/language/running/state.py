@@ -159,13 +159,18 @@ class Frame:
         except EvaluationError as error:
             raise fail(str(error), expression.place) from None
 
-    def select(self, selection: Selection, all_: bool = False) -> Selected:
-        """Return what a selection matches in the present graph."""
+    def select(
+        self,
+        selection: Selection,
+        all_: bool = False,
+        going: Callable[[Match], bool] | None = None,
+    ) -> Selected:
+        """Return what a selection matches in the present graph, as ``patterns.select`` does."""
         named = selection.pattern
         if isinstance(named, Module) and named.named:
             path = str(self.names[named.path])
             selection = replace(selection, pattern=replace(named, path=path, named=False))
-        return select(selection, self.state.index, self.scope, self.handles, all_)
+        return select(selection, self.state.index, self.scope, self.handles, all_, going)
 
     def select_whole(self, selection: Selection) -> Selected:
         """Return what a selection matches; a module or a name stands for all its ops."""

@@ -10,8 +10,9 @@ from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import Swap, assuming, check_phase, clause, words
 from irgraph.language.expressions.values import spell
+from irgraph.language.patterns.index import Index
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Selection
+from irgraph.language.patterns.nodes import Selection, Series
 from irgraph.language.patterns.select import Selected
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, State, call_of
@@ -19,7 +20,7 @@ from irgraph.language.statement import Statement
 from irgraph.verbs.autograd.bind import has_backward
 from irgraph.verbs.autograd.splice import with_backward
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.remove import Removal, check_removal, is_apart, remove
+from irgraph.verbs.remove import Left, Removal, check_removal, is_apart, remove
 from irgraph.verbs.stream_order import Ordered
 
 
@@ -50,27 +51,27 @@ class Remove(Statement):
         """Take out what matches.
 
         Removals that swap tensors of the same buffers are made one after the other, each checked
-        against the graph that those before it left.
+        against the graph that those before it left. Single ops go from the last to the first, so
+        that what only those read that go can go with them.
         """
         state = frame.state
-        first = selected = frame.select(self.selection)
+        chosen: list[Selected] = []
         done: list[Removal] = []
         assumptions: list[str] = []
         while True:
-            batch = _Batch(self, frame, selected)
-            waiting = batch.collect()
+            batch = _Batch(self, frame)
+            chosen.append(batch.collect())
             state.graph = remove(state.graph, batch.removals)
             for removal in batch.removals:
                 state.drop(removal.ops, [old.name for old, _ in removal.swaps], self)
             done += batch.removals
             assumptions += batch.assumed
-            if not (batch.removals and waiting):
+            if not (batch.removals and batch.waiting):
                 break
-            selected = frame.select(self.selection)
         swapped = "users read a tensor of the same type instead"
         legal = swapped if self.swaps else "no result is used"
         return replace(
-            frame.entry_of(self, first, self.selection),
+            frame.entry_of(self, chosen[0], self.selection),
             groups=len(done),
             replaced=sum(len(removal.ops) for removal in done),
             legal=(legal,) if done else (),
@@ -85,49 +86,73 @@ class _Batch:
 
     statement: Remove
     frame: Frame
-    selected: Selected
     removals: list[Removal] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
-    gone: set[int] = field(default_factory=set)
+    waiting: bool = False
 
     def __post_init__(self) -> None:
-        self.order = Ordered(self.frame.state.graph)
+        graph = self.frame.state.graph
+        self.index = self.frame.state.index
+        self.order, self.left = Ordered(graph), Left(graph)
         self.refusals = Refusals(self.frame, self.statement.place, self.statement.selection.many)
 
-    def collect(self) -> bool:
-        """Collect the removals of all matches; return whether some must wait for the next batch."""
+    def collect(self) -> Selected:
+        """Collect the removals of all matches; some may have to wait for the next batch."""
+        selection, swaps = self.statement.selection, self.statement.swaps
+        alone = isinstance(selection.pattern, Series) and len(selection.pattern.ops) == 1
+        if alone and selection.many and not swaps:
+            selected = self.frame.select(selection, going=self._goes)
+            self.refusals.found.reverse()
+            return selected
+        selected = self.frame.select(selection)
         given: set[str] = set()
         taken: set[str] = set()
-        waiting = shared = False
-        for match in self.selected.matches:
-            try:
-                removal = self._removal(match)
-            except RefusedError as error:
-                self.refusals.add(error, f"{call_of(self.selected.op(match.root))} is not removed")
+        shared = False
+        for match in selected.matches:
+            removal = self._attempted(match)
+            if removal is None:
                 continue
             olds, news = ({pair[i].buffer for pair in removal.swaps} for i in (0, 1))
             apart = is_apart(self.frame.state.graph, removal) and not olds & news
             touched = olds if apart else olds | news
             if (olds | news) & taken or touched & given:
-                waiting = True
+                self.waiting = True
                 continue
             shared = shared or bool(news & given)
-            with self.refusals.attempt(f"{call_of(removal.ops[0])} is not removed"):
-                _check_kept(removal, self.frame.state, self.selected)
-                self._check(removal)
-                self.removals.append(removal)
-                taken |= olds if apart else olds | news
+            if self._made(removal):
+                taken |= touched
                 given |= news
-        return waiting or (shared and bool(self.refusals.found))
+        self.waiting = self.waiting or (shared and bool(self.refusals.found))
+        return selected
+
+    def _goes(self, match: Match) -> bool:
+        """Collect the removal of a match, if it is legal; return whether it is."""
+        removal = self._attempted(match)
+        return removal is not None and self._made(removal)
+
+    def _attempted(self, match: Match) -> Removal | None:
+        with self.refusals.attempt(f"{call_of(self.index.ops[match.root])} is not removed"):
+            return self._removal(match)
+        return None
+
+    def _made(self, removal: Removal) -> bool:
+        """Collect a removal if it is legal; return whether it is."""
+        with self.refusals.attempt(f"{call_of(removal.ops[0])} is not removed"):
+            _check_kept(removal, self.frame.state, self.index)
+            self._check(removal)
+            self.removals.append(removal)
+            self.left.drop(removal.ops)
+            return True
+        return False
 
     def _removal(self, match: Match) -> Removal:
         swaps = tuple(
             (self._tensor(match, swap.old), self._tensor(match, swap.new))
             for swap in self.statement.swaps
         )
-        members = self.selected.members(match)
+        members = [self.index.ops[here] for here in match.ops]
         if swaps:
-            going = [op for op in members if not _stays(op, members, swaps, self.selected)]
+            going = [op for op in members if not _stays(op, members, swaps, self.index)]
             members = going or members  # that nothing can go is for the check to say
         removal, graph = Removal(tuple(members), swaps), self.frame.state.graph
         both = self.statement.phase and has_backward(graph)
@@ -142,7 +167,7 @@ class _Batch:
     def _check(self, removal: Removal) -> None:
         """Check a removal, unless what its order depends on is assumed away."""
         try:
-            check_removal(self.frame.state.graph, removal)
+            check_removal(self.frame.state.graph, removal, self.left)
             self._check_streams(removal)
         except RefusedError as error:
             if not self.statement.assuming or not error.of_order:
@@ -153,16 +178,13 @@ class _Batch:
         """Refuse to lose the order of what depends on each other across streams."""
         leaves = [leaf for op in removal.ops for leaf in op.leaves()]
         if any(leaf.name.startswith("sync.") for leaf in leaves):
-            gone = {id(leaf) for leaf in leaves}
-            self.order.check(self.gone | gone)
-            self.gone |= gone
+            self.order.check(self.left.gone | {id(leaf) for leaf in leaves})
 
 
 def _stays(
-    op: Op, members: Sequence[Op], swaps: Sequence[tuple[Tensor, Tensor]], selected: Selected
+    op: Op, members: Sequence[Op], swaps: Sequence[tuple[Tensor, Tensor]], index: Index
 ) -> bool:
     """Return whether a member is needed by others, although they were given other results."""
-    index = selected.index
     made = {t.name for inner in op.walk() for t in inner.outputs}
     if made & {old.name for old, _ in swaps}:
         return False
@@ -171,10 +193,9 @@ def _stays(
     return any(not any(index.inside(i, member) for member in inside) for i in users)
 
 
-def _check_kept(removal: Removal, state: State, selected: Selected) -> None:
+def _check_kept(removal: Removal, state: State, index: Index) -> None:
     """Refuse what would take away a result that some op needs in the end."""
     rewired = {old.name for old, _ in removal.swaps}
-    index = selected.index
     for tensor in (t for op in removal.ops for inner in op.walk() for t in inner.outputs):
         if tensor.name in state.kept and tensor.name not in rewired:
             users = [index.ops[i] for i in index.users.get(tensor.name, [])]
