@@ -29,6 +29,14 @@ TargetArgument = Annotated[
         help="A function of (batch, device) that returns a step without arguments.",
     ),
 ]
+ProgramArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py[:NAME]",
+        help="A training script, or a function of it: one of (batch, device) that returns a step "
+        "without arguments, or one without arguments that makes a step or runs a loop.",
+    ),
+]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]
 OutputOption = Annotated[
     str | None,

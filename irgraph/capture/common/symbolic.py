@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.common.fit import DifferentStructureError, with_batch
 from irgraph.capture.common.result import Capture
+from irgraph.capture.common.steady import steady
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
@@ -33,12 +34,19 @@ def with_symbolic_batch(
     """Return a capture with the sizes that follow from its batch size as expressions in ``B``.
 
     ``at`` captures the step at another size; where that fails, or gives other calls, the sizes
-    stay plain and a note says so. A batch of 1 is fitted at the other sizes and then set.
+    stay plain and a note says so. A batch of 1 is fitted at the other sizes and then set. Where
+    numbers differ, the step is captured at ``batch`` again: by that, those that change from step to
+    step, such as Adam's corrections, are told from those of the batch.
     """
     try:
         graphs = {size: at(size).graph for size in sizes if size != batch}
         if batch != 1:
-            graph, odd = with_batch({batch: captured.graph, **graphs}, batch)
+            first = captured.graph
+            graph, odd = with_batch({batch: first, **graphs}, batch)
+            if odd:
+                again = at(batch).graph
+                graphs = {size: steady(other, first, again) for size, other in graphs.items()}
+                graph, odd = with_batch({batch: first, **graphs}, batch)
         else:
             graph, odd = _fitted_without(captured.graph, graphs)
     except DifferentStructureError as error:

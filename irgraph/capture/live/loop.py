@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Self
 from unittest import mock
-
-from msgspec.structs import replace
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import with_symbolic_batch
@@ -21,8 +19,7 @@ from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import Sizes
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.marks import LOADER
-from irgraph.capture.live.returned import kept_tensors
-from irgraph.capture.live.steady import steady
+from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.taken import (
     Taken,
     Words,
@@ -44,6 +41,19 @@ NOT_CUT = (
 )
 NOT_IN_PROPORTION = "batches of {} rows keep their size: not in proportion to those of {}"
 ENDED = "no batch dimension: the loop ended after {} steps, and {} are needed"
+
+
+AROUND = frozenset(("irgraph", "torch", "runpy", "importlib", "contextlib"))
+"""Packages whose functions stand between a program's."""
+
+
+def of_program(frame: FrameType) -> dict[str, Any]:
+    """Return the variables that a frame of a program's, or of a library of its, has and names."""
+    known = frame.f_globals
+    if str(known.get("__name__")).partition(".")[0] in AROUND:
+        return {}
+    named = {name: known[name] for name in frame.f_code.co_names if name in known}
+    return {**frame.f_locals, **named}
 
 
 def capturing(*, name: str = "step", device: str = "meta", pinned: bool = False) -> Capturing:
@@ -75,6 +85,8 @@ class Capturing:
         done: whether all steps that are needed were recorded.
     """
 
+    _no_step, _hint = NO_STEP, STEP
+
     def __init__(self, words: Words) -> None:
         self.result: Capture | None = None
         self.done = False
@@ -83,6 +95,7 @@ class Capturing:
         self._notes: dict[str, None] = {}
         self._captures: list[Capture] = []
         self._taken: Taken | None = None
+        self._known = Known()
         self._frame: FrameType | None = None
         self._stand_in = StandIn()
 
@@ -110,17 +123,25 @@ class Capturing:
             model: names parameters and modules; without it the modules that the loop's variables
                 reach do.
         """
-        if self.done:
-            return True
-        variables = self._variables(sys._getframe(1))
-        model = model if model is not None else model_of(variables)
-        self._end(variables, model)
-        enter, known = self._recording.enter_context, Known()
-        if not self.done and self._sizes.ended in self._sizes.recorded:
-            self._taken = enter(recorded(self._words, model, known))
-        else:
-            enter(recorder.dispatch_mode(None, {}, known))
+        return self.done or self._ended(self._variables(sys._getframe(1)), model)
+
+    def _ended(self, held: object, model: Torch = None, made: object = None) -> bool:
+        """End a step; return whether no more are needed.
+
+        ``held`` are the loop's variables, or the function that made the step and returned ``made``.
+        """
+        model = model if model is not None else model_of(held)
+        self._end(held, model, made)
+        self._begin(model)
         return self.done
+
+    def _begin(self, model: Torch) -> None:
+        """Record the next step, if it is one of those to be recorded."""
+        enter = self._recording.enter_context
+        if not self.done and self._sizes.ended in self._sizes.recorded:
+            self._taken = enter(recorded(self._words, model, self._known))
+        else:
+            enter(recorder.dispatch_mode(None, {}, self._known))
 
     def callback(self) -> Torch:
         """Return a callback for the ``Trainer`` of transformers, which ends the steps."""
@@ -142,7 +163,7 @@ class Capturing:
             around.enter_context(self._loaders())
             around.enter_context(without_vmap())
             around.enter_context(self._recording)  # ended first, and the rest even where that fails
-            self._recording.enter_context(recorder.dispatch_mode(None, {}, Known()))
+            self._recording.enter_context(recorder.dispatch_mode(None, {}, self._known))
             self._around = around.pop_all()
         self._frame = sys._getframe(1)
         return self
@@ -163,18 +184,18 @@ class Capturing:
         if error is None:
             self.result = self._captured()
 
-    def _end(self, variables: Mapping[str, Any], model: Torch) -> None:
+    def _end(self, held: object, model: Torch, made: object) -> None:
         """Stop recording and keep the step's model."""
         self._recording.close()
         taken, self._taken = self._taken, None
         if taken is not None:
-            taken.recording.note_results((), kept_tensors(variables, model))
-            self._captures.append(lowered(taken, self._words, model, variables))
+            taken.recording.note_results(returned_tensors(made), kept_tensors(held, model))
+            self._captures.append(lowered(taken, self._words, model, held))
         self.done = self._sizes.end_step()
 
     def _captured(self) -> Capture:
         if not self._captures:
-            raise fail(NO_STEP, hint=STEP)
+            raise fail(self._no_step, hint=self._hint)
         found, *others = self._captures
         sizes = self._sizes
         if not sizes.plan:
@@ -182,24 +203,24 @@ class Capturing:
         elif not self.done:
             self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
         else:
-            at = [sizes.plan[step] for step in sizes.recorded[1:-1]]
-            held = {
-                size: replace(other, graph=steady(other.graph, found.graph, others[-1].graph))
-                for size, other in zip(at, others, strict=False)
-            }
+            at = [sizes.plan[step] for step in sizes.recorded[1:]]
+            held = dict(zip(at, others, strict=True))
             found = with_symbolic_batch(found, sizes.batch, held.__getitem__, at)
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
-        return with_notes(found, "", tuple(self._notes))
+        return with_notes(found, self._words.source, tuple(self._notes))
 
     def _loaders(self) -> Any:  # noqa: ANN401
         """Let every loader of torch give batches cut to size."""
+        from torch.autograd.profiler import record_function
         from torch.utils.data import DataLoader
 
         owner, inner = self, DataLoader.__iter__
 
         def batches(loader: Torch) -> Iterator[Any]:
-            return owner.batches(inner(loader))
+            with record_function(LOADER):  # it draws a seed
+                found = inner(loader)
+            return owner.batches(found)
 
         return mock.patch.object(DataLoader, "__iter__", batches)
 
@@ -207,7 +228,7 @@ class Capturing:
         """Return what the functions between the block and the end of the step hold, by name."""
         found: dict[str, Any] = {}
         while frame is not None:
-            for name, value in frame.f_locals.items():
+            for name, value in of_program(frame).items():
                 found[name if name not in found else f"{name}_{len(found)}"] = value
             frame = None if frame is self._frame else frame.f_back
         return found

@@ -15,11 +15,19 @@ from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
 from irgraph.capture.live.returned import kept_tensors, returned_tensors
+from irgraph.capture.live.script import capture_program
 from irgraph.capture.live.taken import Words, import_torch, lowered, recorded, with_notes
-from irgraph.capture.live.target import load_target, refuse_unrun, user_error
+from irgraph.capture.live.target import is_program, load_target, refuse_unrun, user_error
 from irgraph.capture.live.ties import lost_ties
 from irgraph.capture.live.vmap import without_vmap
 from irgraph.capture.live.warned import warnings_as_notes
+from irgraph.diagnostics import fail
+
+BATCH = 2048
+"""Batch size at which a function of (batch, device) makes a step unless told otherwise."""
+
+OWN_BATCH = "{} has a batch size of its own, that of its loader"
+RESIZE = "set another one afterwards, such as irgraph predict model.ir --dim B=512"
 
 
 def capture(
@@ -95,7 +103,8 @@ def _capture(step: Callable[[], object], model: Torch, words: Words) -> Capture:
 def capture_file(
     target: str,
     *,
-    batch: int,
+    batch: int | None = None,
+    arguments: Sequence[str] = (),
     device: str = "meta",
     symbolic: bool = True,
     batches: Sequence[int] = (),
@@ -106,8 +115,10 @@ def capture_file(
 
     Args:
         target: names a function of (batch, device) that returns a step; literal options may
-            follow its name, as in ``dlrm.py:default(lookups=10)``.
-        batch: batch size of the captured step.
+            follow its name, as in ``dlrm.py:default(lookups=10)``. Or names a training script, or a
+            function without arguments: it is run, and a step of its loop captured.
+        batch: batch size of the captured step, 2048 by default; a loop has its own.
+        arguments: those of a script, as ``sys.argv`` gives them.
         device: ``meta``, or ``cpu`` to really run it.
         symbolic: whether to capture at other batch sizes too, to find what depends on it.
         batches: those other sizes; chosen if empty.
@@ -117,6 +128,12 @@ def capture_file(
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
+    if is_program(target):
+        if batch is not None:
+            raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
+        doing(f"running {target} on {device}")
+        return capture_program(target, arguments, device=device, pinned=pinned)
+    batch = batch or BATCH
     import_torch()
     notes: dict[str, None] = {}
     with warnings_as_notes(notes), standing_in(device) as stand_in:

@@ -15,7 +15,8 @@ from typing import Any
 from irgraph.capture.live.vmap import VMAP
 from irgraph.diagnostics import IrgraphError, Place, fail, near
 
-USAGE = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
+FUNCTION = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
+USAGE = f"name a training script as FILE.py; or {FUNCTION.removeprefix('name ')}"
 
 _NO_CUDA = (
     "with --device meta cuda needs no card, but for what no stand-in answers for: use the device "
@@ -75,12 +76,10 @@ def load_target(text: str) -> Target:
     Raises:
         IrgraphError: there is no such file or function, or the file cannot be run.
     """
-    path, colon, call = text.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        raise fail(f"{text!r} names no function", hint=USAGE, exit_code=2)
+    path, call = named(text)
+    if not call:
+        raise fail(f"{text!r} names no function", hint=FUNCTION, exit_code=2)
     name, options = _options(call)
-    if not Path(path).is_file():
-        raise fail("no such file", Place(path), hint=USAGE, exit_code=2)
     module = _load(path)
     make = getattr(module, name, None)
     if make is None:
@@ -89,6 +88,39 @@ def load_target(text: str) -> Target:
     if not callable(make):
         raise fail(f"{name} is {type(make).__name__}, not a function", Place(path), exit_code=2)
     return Target(path, name, make, options)
+
+
+def named(text: str) -> tuple[str, str]:
+    """Return the file that ``FILE.py`` or ``FILE.py:CALL`` names, and the call, ``""`` for none.
+
+    Raises:
+        IrgraphError: there is no such file.
+    """
+    path, _, call = (text, "", "") if text.endswith(".py") else text.rpartition(":")
+    if not path.endswith(".py"):
+        raise fail(f"{text!r} names no function", hint=USAGE, exit_code=2)
+    if not Path(path).is_file():
+        raise fail("no such file", Place(path), hint=USAGE, exit_code=2)
+    return path, call
+
+
+def is_program(text: str) -> bool:
+    """Return whether a target is a whole script, or a function that takes nothing."""
+    path, call = named(text)
+    name, options = _options(call)
+    if not name:
+        return True
+    try:
+        defined = [n for n in ast.parse(_text(path)).body if isinstance(n, ast.FunctionDef)]
+    except SyntaxError:
+        return False  # said where the file is loaded
+    given = next((function.args for function in defined if function.name == name), None)
+    if given is None:
+        return False
+    positional = [*given.posonlyargs, *given.args]
+    needed = positional[: len(positional) - len(given.defaults)]
+    takes_two = given.vararg is not None or len(positional) >= 2
+    return not takes_two and all(argument.arg in options for argument in needed)
 
 
 def refuse_unrun(value: object, name: str, path: str) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import Annotated
 
 import typer
 
 from irgraph.cli.common import (
-    BatchOption,
     OutputOption,
-    TargetArgument,
+    ProgramArgument,
     tell,
     working,
     write_result,
@@ -19,8 +20,16 @@ PANEL = "models"
 
 
 def capture(
-    target: TargetArgument,
-    batch: BatchOption = 2048,
+    target: ProgramArgument,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments of a script, after --.")
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Batch size of the step of a function of (batch, device): 2048 by default."
+        ),
+    ] = None,
     device: Annotated[
         str,
         typer.Option(help="meta stands in for the accelerator and computes nothing; or cpu."),
@@ -34,13 +43,24 @@ def capture(
     ] = False,
     output: OutputOption = None,
 ) -> None:
-    """Capture one step of a PyTorch program as a model, without running its kernels."""
+    """Capture one step of a PyTorch program as a model, without running its kernels.
+
+    The program is a training script, of whose loop a step is captured, or a function of it. The
+    script runs up to the steps that are needed; what it writes and prints is written.
+    """
     from irgraph.capture.live import capture_file
     from irgraph.text import print_graph
 
-    with working(f"loading {target}") as doing:
+    # what the program prints is not the model
+    with working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
-            target, batch=batch, device=device, symbolic=symbolic, pinned=pinned, doing=doing
+            target,
+            batch=batch,
+            arguments=arguments or (),
+            device=device,
+            symbolic=symbolic,
+            pinned=pinned,
+            doing=doing,
         )
     tell(captured)
     write_result(print_graph(captured.graph), output)

@@ -11,6 +11,7 @@ import torch
 from irgraph.capture.common.result import Capture
 from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.live import capture, capture_file
+from irgraph.capture.live.target import load_target
 from irgraph.ir.dependence import dependences
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -236,10 +237,28 @@ def failing(target: str, **options: str) -> IrgraphError:
 
 
 def test_target_without_a_name() -> None:
-    error = failing("examples/dlrm.py")
-    assert error.exit_code == 2
-    assert "names no function" in str(error)
-    assert "FILE.py:NAME" in str(error)
+    with pytest.raises(IrgraphError) as caught:
+        load_target("examples/dlrm.py")
+    assert caught.value.exit_code == 2
+    assert "names no function" in str(caught.value)
+    assert "FILE.py:NAME" in str(caught.value)
+
+
+def test_numbers_that_change_from_step_to_step_do_not_depend_on_the_batch(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(4, 4).cuda()\n"
+        "optimizer = torch.optim.AdamW(model.parameters())\n"
+        "def make(batch, device):\n"
+        "    def step():\n"
+        "        model(torch.ones(batch, 4).cuda()).sum().backward()\n"
+        "        optimizer.step()\n"
+        "    return step\n"
+    )
+    found = capture_file(f"{path}:make", batch=16)
+    assert found.graph.dims == {"B": 16}
+    assert not any("depends on the batch" in note for note in found.notes)
 
 
 def test_target_file_not_there() -> None:

@@ -1,0 +1,156 @@
+"""Training scripts as they are: run up to the steps that are needed, which nobody marks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import runpy
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+from unittest import mock
+
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.live.discover import model_of
+from irgraph.capture.live.loop import Capturing
+from irgraph.capture.live.taken import Words, import_torch
+from irgraph.capture.live.target import load_target, named, user_error
+
+NOT_SAVED = "torch.save was left out: what lies on meta has no values to save"
+
+MOST_UPDATES = 10
+"""Updates that one optimizer makes with one batch, at most, in a loop over a loader."""
+
+
+class EnoughError(BaseException):
+    """Stops a program of whose steps no more are needed; no ``except Exception`` takes it."""
+
+
+class Unmarked(Capturing):
+    """A loop whose steps end by themselves.
+
+    A step ends where the loop asks a ``DataLoader`` for its next batch after an optimizer has made
+    an update. In a loop without a loader it ends with each update of one optimizer: the first that
+    makes a second one.
+    """
+
+    _no_step = "no step of a loop was recorded: no optimizer made three updates"
+    _hint = (
+        "name a function that returns a step, as FILE.py:NAME, or mark the steps of a loop "
+        "with irgraph.capturing()"
+    )
+
+    def __init__(self, words: Words) -> None:
+        super().__init__(words)
+        self._updated = False
+        self._batches = 0
+        self._updates: Counter[int] = Counter()
+        self._ticking: int | None = None
+
+    def __enter__(self) -> Self:
+        """Watch the optimizers, and keep files that hold values from being written over."""
+        import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        super().__enter__()
+        self._around.callback(register_optimizer_step_post_hook(self._note_update).remove)
+        if self._words.device == "meta":
+            self._around.enter_context(mock.patch.object(torch, "save", self._not_saved))
+        self._frame = sys._getframe(1)
+        return self
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches of a loader, and end the step that was made with one."""
+        for batch in super().batches(loader):
+            self._batches += 1
+            self._updates.clear()
+            yield batch
+            if self._updated and self._ticking is None:
+                self._end_at(self._variables(sys._getframe(1)))
+
+    def called(self, function: Callable[[], object]) -> None:
+        """Call a function until enough steps have ended: those of its loop, or its calls."""
+        while True:
+            before = self._sizes.ended
+            self._updates.clear()
+            made = function()
+            if self._sizes.ended == before or (self._updated and self._ticking is None):
+                self._end_at(function, made)
+            elif self._ticking is None:
+                self._leave_out(function)
+
+    def _leave_out(self, function: Callable[[], object]) -> None:
+        """Forget what was recorded of a step that a loop began and did not end."""
+        self._recording.close()
+        self._taken = None
+        self._begin(model_of(function))
+
+    def _note_update(self, optimizer: Torch, *_: Torch) -> None:
+        """Note an optimizer's update; without a loader that of one optimizer ends a step."""
+        self._updated = True
+        self._updates[id(optimizer)] += 1
+        if self._updates[id(optimizer)] > (MOST_UPDATES if self._batches else 1):
+            self._ticking = self._ticking or id(optimizer)
+        if self._ticking == id(optimizer):
+            self._end_at(self._variables(sys._getframe(1)))
+
+    def _end_at(self, held: object, made: object = None) -> None:
+        """End a step, and the program with the last one that is needed."""
+        self._updated = False
+        if self._ended(held, made=made):
+            raise EnoughError
+
+    def _not_saved(self, *_: Torch, **__: Torch) -> None:
+        self._notes[NOT_SAVED] = None
+
+
+def capture_program(
+    target: str, arguments: Sequence[str] = (), *, device: str = "meta", pinned: bool = False
+) -> Capture:
+    """Run a training script, or a function without arguments, and capture a step of its loop.
+
+    Args:
+        target: ``FILE.py``, or ``FILE.py:NAME`` with literal options.
+        arguments: the script's, as ``sys.argv`` gives them.
+        device: where the step's tensors lie; ``meta`` stands for the accelerator.
+        pinned: whether host tensors lie in pinned memory although the program does not pin them.
+
+    Raises:
+        IrgraphError: the program raised, or made no steps.
+    """
+    import_torch()
+    path, call = named(target)
+    name = "_".join(filter(None, (Path(path).stem, call.partition("(")[0])))
+    loop = Unmarked(Words(name, device, {}, path, pinned))
+    with loop, _arguments(path, arguments):
+        try:
+            _run(loop, target, path, call)
+        except EnoughError:
+            pass  # the rest of the program is not run
+        except (Exception, SystemExit) as error:
+            if not isinstance(error, SystemExit) or error.code:
+                raise user_error("the program failed", error, path) from error
+    assert loop.result is not None
+    return loop.result
+
+
+def _run(loop: Unmarked, target: str, path: str, call: str) -> None:
+    if not call:
+        runpy.run_path(path, run_name="__main__")
+        return
+    found = load_target(target)
+    loop.called(functools.partial(found.make, **found.options))
+
+
+@contextlib.contextmanager
+def _arguments(path: str, arguments: Sequence[str]) -> Iterator[None]:
+    """Give a script its arguments, and let it import the files beside it."""
+    folder = str(Path(path).resolve().parent)
+    with (
+        mock.patch.object(sys, "argv", [path, *arguments]),
+        mock.patch.object(sys, "path", [folder, *sys.path]),
+    ):
+        yield
