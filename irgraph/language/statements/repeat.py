@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.diagnostics import Diagnostic, counted
+from irgraph.diagnostics import Diagnostic
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import block
+from irgraph.language.expressions.values import counted
 from irgraph.language.running.report import Entry
 from irgraph.language.running.settle import run_block
 from irgraph.language.running.state import Frame
