@@ -129,14 +129,17 @@ class Lowering:
 
     def _unschemed(self, node: Node, around: Around) -> Call:
         """Lower a range that is no operator: a label, or a kernel that was called by its name."""
+        before: Sequence[Node] = ()
+        inner = around
         if node.name.startswith(OPTIMIZER):
-            around = replace(around, phase="optimizer")
-        call = self._start(node, label(node.name), around)
+            before, inner = node.children[: _closed(node)], replace(around, phase="optimizer")
+        call = self._start(node, label(node.name), inner)
         if node.name.startswith("triton") and not node.children:
             tensors = [value for value in node.inputs if isinstance(value, TraceTensor)]
             call.operands = [self.resolver.used(tensor) for tensor in tensors]
             self.resolver.counts["compiled kernels without a schema: kept as opaque ops"] += 1
-        call.body = self.calls(node.children, around)
+        call.body = self.calls(before, around)
+        call.body += self.calls(node.children[len(before) :], inner)
         return call
 
     def _autograd(self, node: Node) -> list[Call]:
@@ -195,6 +198,19 @@ class Lowering:
         fill(call, schema, inputs, resolver.identities.device)
         set_results(call, schema, inputs, outputs)
         return call
+
+
+def _closed(node: Node) -> int:
+    """Return how many calls of an optimizer's step belong to the closure that it is given.
+
+    The closure makes the forward pass and the backward pass, which is the last of it.
+    """
+    places = [i for i, child in enumerate(node.children, 1) if _is_backward(child)]
+    return max(places, default=0)
+
+
+def _is_backward(node: Node) -> bool:
+    return node.backward or node.name.startswith(EVALUATE)
 
 
 def _is_casting(node: Node) -> bool:

@@ -83,6 +83,11 @@ class Recording:
         self.returned = [_exact(tensor, self, {}) for tensor in returned]
         self.kept = [_exact(tensor, self, {}) for tensor in kept]
 
+    def forget(self) -> None:
+        """Let go of tensors and memory: a module whose parameters are known here cannot move."""
+        self.alive.clear()
+        self.seen.clear()
+
 
 def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> Torch:
     """Return a dispatch mode that records; without a recording it only repairs calls.

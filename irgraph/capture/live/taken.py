@@ -117,6 +117,7 @@ def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
     settings |= {"torch": _torch_version(), **live_ranks(), **twice(lowering.twice)}
     is_pinned, notes = pinned_memory(recording.copies, words.pinned)
     returned, unknown = _returned(recording, identities, assembler)
+    recording.forget()
     graph = Graph(
         words.name,
         dims=words.dims,

@@ -320,3 +320,28 @@ def test_streams_of_the_loop() -> None:
             loop.step()
 
     assert len(synchronising(looped(body))) == 1
+
+
+class Closing:
+    """A loop of Lightning's kind: the optimizer calls the step, and the model moves back."""
+
+    def __init__(self, loop: Capturing) -> None:
+        self.model, self.optimizer = built()
+        for x, y in loader():
+            self.optimizer.step(lambda x=x, y=y: self.closure(x, y))
+            loop.step(self.model)
+        self.model.cpu()
+
+    def closure(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.cross_entropy(self.model(x.cuda()), y.cuda())
+        self.optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+
+def test_what_an_optimizer_calls_is_forward_and_backward() -> None:
+    graph = looped(Closing).graph
+    phases = {op.name: op.phase for op in graph.leaves()}
+    assert phases["aten.addmm"] == phases["aten.nll_loss_forward"] == "forward"
+    assert phases["aten.mm"] == "backward"
+    assert phases["aten._foreach_addcdiv_"] == "optimizer"
