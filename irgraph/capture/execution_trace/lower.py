@@ -19,6 +19,7 @@ from irgraph.capture.execution_trace.collective_ranks import recorded_ranks
 from irgraph.capture.execution_trace.reader import (
     Trace,
     decode_execution_trace,
+    lacking,
     read_execution_trace,
 )
 from irgraph.diagnostics import Place, fail
@@ -84,7 +85,8 @@ def lower_execution_trace(
         ops=assembler.ops,
     )
     differing = accelerator_forms(graph) if on_host else ()
-    return Capture(sound(graph, trace.source), tuple(notes), differing, tuple(lowering.links))
+    checked, links = sound(graph, trace.source), tuple(lowering.links)
+    return Capture(checked, tuple(notes), differing, links, lacking(trace))
 
 
 def _read(trace: str | Path | Source | bytes | Trace, name: str) -> Trace:

@@ -130,6 +130,15 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     return Trace(source, file.schema, nodes, warnings, file.pid)
 
 
+def lacking(trace: Trace) -> tuple[str, ...]:
+    """Return a sentence where records are numbered (``rf_id``) and not there: none is left out."""
+    numbers = {node.record for node in trace.nodes}
+    count = max(numbers) + 1 - len(numbers)
+    if len(numbers) < 2 or not count:
+        return ()
+    return (f"{trace.source}: {count} of {max(numbers) + 1} numbered records are not in the file",)
+
+
 def _decoded(data: bytes, source: str) -> tuple[_File, list[str]]:
     """Decode JSON, or else JSON with its names escaped, and return a note of those."""
     try:

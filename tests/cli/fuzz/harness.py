@@ -2,7 +2,8 @@
 
 A case fails where a command ends in an internal error or a traceback, exits with a code that is
 none of its own, takes more than ``SECONDS`` or ``BYTES``, writes JSON that is none or raw control
-characters, or says nothing of a file that lost its end and gives other figures.
+characters, or says nothing of a file that lost its end, or a trace that lost records or whole steps
+in valid JSON, and gives other figures.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from unittest.mock import patch
 
 from irgraph.cli.main import main as irgraph
 from tests.capture.execution_trace.fuzz import drop, odd_value, swap
+from tests.capture.kineto.builder import STEP_US
 from tests.capture.kineto.reading.fuzz import DAMAGES
 from tests.cli.fuzz.seeds import FORMATS, ODD, OPTIONS, Format
 
@@ -62,7 +65,7 @@ class Case:
 
     Attributes:
         data: the damaged file, ``None`` where only options are odd.
-        lost: whether the file lost its end.
+        lost: whether the file lost its end, or records that are numbered.
     """
 
     kind: str
@@ -105,17 +108,36 @@ def case(seed: int, folder: Path) -> Case:
 
 
 def damaged(sound: bytes, of: Format, rng: random.Random) -> tuple[bytes, bool]:
-    """Return a damaged file, and whether it lost its end (at least 16 bytes of it)."""
+    """Return a damaged file, and whether it lost its end (at least 16 bytes of it) or records."""
     if rng.random() < 0.2:
         end = rng.randrange(len(sound))
         return sound[:end], of.framed and end < len(sound) - 16
+    if of.records and rng.random() < 0.2:
+        return fewer(json.loads(sound), of.records, rng), True
     if of.file.endswith(".json") and rng.random() < 0.6:
         value = {"": json.loads(sound)}
         for _ in range(rng.choice((1, 1, 2, 4))):
             with contextlib.suppress(LookupError, TypeError, ValueError):
                 rng.choice(STRUCTURAL)(_nodes(value), rng)
-        return json.dumps(value.get("")).encode(), False
+        with contextlib.suppress(ValueError):  # what was exchanged may hold itself
+            return json.dumps(value.get("")).encode(), False
     return rng.choice(DAMAGES)(bytearray(sound), rng), False
+
+
+def fewer(trace: Any, key: str, rng: random.Random) -> bytes:
+    """Take out records that follow on each other: one, some, or what began in a stretch of time.
+
+    The last one stays: of records after it nothing tells.
+    """
+    records = trace[key]
+    at = rng.randrange(len(records) - 1)
+    if key == "nodes" or rng.random() < 0.4:
+        del records[at : min(at + rng.choice((1, 1, 2, 5)), len(records) - 1)]
+        return json.dumps(trace).encode()
+    begin = records[at]["ts"]
+    end = begin + rng.choice((records[at]["dur"], STEP_US, 2 * STEP_US, 300))
+    trace[key] = [record for record in records if not begin <= record["ts"] < end]
+    return json.dumps(trace).encode()
 
 
 def _nodes(value: Any) -> Any:
@@ -151,6 +173,8 @@ def judged(one: Case, sound: dict[tuple[str, ...], str]) -> tuple[str, str]:
         ran = run(one.arguments)
     except _SlowError:
         return "slow", f"more than {SECONDS} s"
+    except MemoryError:
+        return "large", f"more than {BYTES:,} bytes"
     except BaseException as error:
         return "raised", repr(error)[:300]
     if ran.code not in CODES or "internal error" in ran.err or "Traceback" in ran.err:
@@ -164,7 +188,7 @@ def judged(one: Case, sound: dict[tuple[str, ...], str]) -> tuple[str, str]:
         except ValueError as error:
             return "no JSON", f"{error}: {ran.out[:200]}"
     if one.lost and ran.code == 0 and not ran.err and ran.out != sound.get(one.arguments, ran.out):
-        return "silent", "the file lost its end, and other figures came without a word"
+        return "silent", "the file lost its end or records, and gave other figures without a word"
     return f"exit {ran.code}", ""
 
 
@@ -215,6 +239,7 @@ def fuzz(count: int, first: int = 0) -> tuple[Counter[str], dict[int, str]]:
             counts[f"{one.kind}: {outcome}"] += 1
             if wrong:
                 failed[seed] = f"{one.kind} {[word[:60] for word in one.arguments]}: {wrong}"
+                sys.stderr.write(f"seed {seed}: {failed[seed]}\n")
             if one.data is not None:
                 for one_format in FORMATS.values():  # a command may have written over it
                     if not (folder / one_format.file).exists():
@@ -226,13 +251,15 @@ def main(arguments: Sequence[str]) -> str:
     """Try that many and return what went wrong, nothing if all is well."""
     count = int(arguments[0]) if arguments else 1000
     first = int(arguments[1]) if len(arguments) > 1 else 0
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+    begun = time.monotonic()
     counts, failed = fuzz(count, first)
+    minutes = (time.monotonic() - begun) / 60
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     for outcome, times in sorted(counts.items()):
         sys.stdout.write(f"{outcome:40} {times:8,}\n")
-    sys.stdout.write(f"{count:,} cases from seed {first:,}, peak {peak / 2**20:,.0f} MiB\n")
-    for seed, wrong in failed.items():
-        sys.stdout.write(f"seed {seed}: {wrong}\n")
+    sys.stdout.write(f"{count:,} cases from seed {first:,}, peak {peak / 2**20:,.0f} MiB, ")
+    sys.stdout.write(f"{minutes:.0f} minutes, {time.process_time() / 60:.0f} of the processor\n")
     if peak > BYTES:
         return "more than 2 GiB"
     return f"{len(failed)} cases failed" if failed else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
 from tests.capture.front_ends.examples import onnx
-from tests.capture.kineto.builder import events, text
+from tests.capture.kineto.builder import events, numbered, text
 
 MODEL = """model "m" { format = 2  dims = {B = 8}  source = "s"  captured_on = "cpu" }
 
@@ -65,12 +65,14 @@ class Format:
 
     Attributes:
         framed: whether a file that lost its end shows it.
+        records: the key of its list of numbered records, if it has one.
     """
 
     file: str
     write: Callable[[Path], object]
     commands: tuple[tuple[str, ...], ...]
     framed: bool = True
+    records: str = ""
 
 
 def _text(content: str) -> Callable[[Path], object]:
@@ -79,6 +81,14 @@ def _text(content: str) -> Callable[[Path], object]:
 
 def _shipped(name: str) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(Path(name).read_bytes())
+
+
+def _recorded(path: Path) -> None:
+    """Write an execution trace whose records are numbered, as torch does."""
+    found = json.loads(trace(*rows(), version="1.1.1"))
+    for number, node in enumerate(found["nodes"]):
+        node["attrs"].append({"name": "rf_id", "type": "uint64", "value": number})
+    path.write_text(json.dumps(found))
 
 
 def _weights(path: Path) -> None:
@@ -107,10 +117,13 @@ def _program(path: Path) -> None:
 FORMATS = {
     "model": Format("model.ir", _text(MODEL), MODEL_COMMANDS, framed=False),
     "script": Format("script.irg", _text(SCRIPT), (("opt", "model.ir", "-s", "@"),), framed=False),
-    "kineto": Format("kineto.json", _text(text(events())), TRACE_COMMANDS),
+    "kineto": Format(
+        "kineto.json", _text(text(numbered(events()))), TRACE_COMMANDS, records="traceEvents"
+    ),
     "execution trace": Format(
-        "et.json", lambda path: path.write_bytes(trace(*rows(), version="1.1.1")),
+        "et.json", _recorded,
         (*LOWERED, ("anonymise", "@", "-o", "out"), ("lower", "@", "--kineto", "kineto.json")),
+        records="nodes",
     ),
     "ONNX": Format("m.onnx", onnx, (*LOWERED, ("lower", "@", "--dim", "batch=3"))),
     "exported program": Format("m.pt2", _program, LOWERED),

@@ -11,6 +11,7 @@ import numpy as np
 
 from irgraph.capture.kineto.events.steps import Step, find_steps
 from irgraph.capture.kineto.reading.clean import MICROSECOND, launch_rows
+from irgraph.capture.kineto.reading.missing import say_silence
 from irgraph.capture.kineto.reading.selection import PROFILER, Marks
 from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
 
@@ -285,6 +286,7 @@ def _assign_steps(tree: Tree) -> None:
     tree.step[launched] = tree.step[tree.launch[launched]]
     _part_orphans(tree)
     _say_missing_steps(tree)
+    _say_empty_steps(tree)
     _say_what_is_outside(tree)
 
 
@@ -305,10 +307,13 @@ def _part_orphans(tree: Tree) -> None:
 
 
 def _say_what_is_outside(tree: Tree) -> None:
-    """Count device time outside the steps where it is more than a little of all."""
+    """Count what the recording holds outside the steps where it is more than a little of all."""
+    if {"K31", "K32"} & set(tree.trace.health.counts):
+        return
+    last = tree.steps[-1]
+    say_silence(tree.trace, _usual(tree), last.end, marked=last.marked != "trace")
     inside, total = device_time(tree)
-    chosen = {"K31", "K32"} & set(tree.trace.health.counts)
-    if not chosen and inside < COVERED * total:
+    if inside < COVERED * total:
         share = f"{inside / total:.1%} of {total / 1000:.3f} ms lies within the steps"
         tree.trace.health.add("K35", round(total - inside), share)
 
@@ -359,3 +364,20 @@ def _say_missing_steps(tree: Tree) -> None:
     if launched or (usual and outside > 0.02 * usual):
         detail = f"{outside} outermost calls and {launched} launches lie outside all steps"
         tree.trace.health.add("K30", 1, detail)
+
+
+def _say_empty_steps(tree: Tree) -> None:
+    """Count steps as long as others whose operators, or whose calls of the runtime, are gone."""
+    long = np.array([step.time for step in tree.steps]) > _usual(tree) / 2
+    kind = tree.trace.columns["kind"]
+    for sort, what in ((Kind.OP, "operators"), (Kind.RUNTIME, "runtime calls")):
+        steps = tree.step[kind == sort]
+        counts = np.bincount(steps[steps >= 0], minlength=len(tree.steps))
+        empty = int((long & (counts == 0)).sum())
+        if np.median(counts):
+            tree.trace.health.add("K38", empty, f"{empty} without {what}")
+
+
+def _usual(tree: Tree) -> float:
+    """Return microseconds of a usual step."""
+    return float(np.median([step.time for step in tree.steps]))

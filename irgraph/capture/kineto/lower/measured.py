@@ -110,7 +110,7 @@ def lower_with_times(
         notes.append(NO_DEVICE)
     if missed:
         notes.append(f"{missed} device events of the joined step belong to no op of the model")
-    health = tree.trace.health.repairs()
+    health = (*captured.health, *tree.trace.health.repairs())
     return replace(captured, graph=graph, notes=tuple(notes), health=health), joined
 
 

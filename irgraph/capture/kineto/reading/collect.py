@@ -11,6 +11,7 @@ import numpy as np
 
 from irgraph.capture.kineto.reading.decoders import (
     ARROW,
+    INSTANT,
     METADATA,
     NOTHING,
     PHASES,
@@ -122,11 +123,13 @@ class Collector:
         self.decimals = self.whole = 0
         self.nanoseconds = False
         self.flows: list[tuple[int, bool, int, int]] = []
+        self.indices: list[Array] = []
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
 
     def add(self, events: Events) -> None:
         """Take a piece's events: complete ones into columns, names and flows apart."""
         if events and isinstance(events[0], AnyEvent):
+            self._number(events)
             self._others(e for e in events if e.ph != "X")
             events = [e for e in events if e.ph == "X"]
         by_category: dict[str, list[Any]] = defaultdict(list)
@@ -135,8 +138,10 @@ class Collector:
         # most arrows repeat what correlations say
         self._others(e for e in by_category.pop(ARROW, ()) if e.of != "ac2g")
         self._others(by_category.pop(METADATA, ()))
+        self._number(by_category.pop(INSTANT, ()))
         self._others(by_category.pop(REST, ()))
         for category, some in by_category.items():
+            self._number(some)
             if category.lower() in self.skip:
                 self.health.add("K33", len(some), ", ".join(sorted(self.skip)))
                 continue
@@ -146,6 +151,12 @@ class Collector:
             self.waiting[category] += some
             if len(self.waiting[category]) >= _MANY:
                 self._flush(category)
+
+    def _number(self, events: Iterable[Any]) -> None:
+        """Keep the numbers that the profiler gave to records of the host, read or left out."""
+        numbers = [n for event in events if 0 <= (n := event.args.index) < _LIMIT]
+        if numbers:
+            self.indices.append(np.array(numbers, "i8"))
 
     def finish(self) -> None:
         """Take what still waits for more of its category."""

@@ -19,7 +19,7 @@ NOTHING = msgspec.Raw()
 PHASES = "XBEbnesftMCiIPNODSTFpRcv(){}"
 """Types of events that the trace event format has."""
 
-ARROW, METADATA, REST = "\0arrow", "\0metadata", "\0rest"
+ARROW, METADATA, INSTANT, REST = "\0arrow", "\0metadata", "\0instant", "\0rest"
 """What stands in place of a category on events that are not complete."""
 
 
@@ -51,6 +51,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     received: int = msgspec.field(name="Out msg nelems", default=-1)
     dtype: str = ""
     dims_old: Raw = msgspec.field(name="Input dims", default=NOTHING)
+    index: int = msgspec.field(name="Ev Idx", default=-1)
     name: str = ""
 
 
@@ -104,7 +105,8 @@ def _decoder(complete: type, time: type, never: int | Raw) -> msgspec.json.Decod
     arrow = [of_arrow, ("id", int | str | None, -1), *place, ("ts", time, never)]
     metadata = [("name", str, ""), *place, ("args", Args, NO_ARGS)]
     sorts: dict[str, tuple[str, list[Any]]] = {
-        "s": (ARROW, arrow), "f": (ARROW, arrow), "M": (METADATA, metadata)
+        "s": (ARROW, arrow), "f": (ARROW, arrow), "M": (METADATA, metadata),
+        "i": (INSTANT, [("args", Args, NO_ARGS)]),
     }  # fmt: skip
     kinds = [complete]
     for number, phase in enumerate(PHASES.replace("X", "")):
@@ -129,7 +131,7 @@ _INTEGERS = {
     "stream": "stream", "device": "device", "bytes": "nbytes", "In msg nelems": "elements",
     "Out msg nelems": "received",
     "wait_on_cuda_event_record_corr_id": "wait_record", "wait_on_stream": "wait_stream",
-    "Group size": "group",
+    "Group size": "group", "Ev Idx": "index",
 }  # fmt: skip
 
 

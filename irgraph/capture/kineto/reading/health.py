@@ -38,6 +38,9 @@ CODES: dict[str, tuple[str, str]] = {
     "K33": (NOTE, "events of categories that were left out"),
     "K34": (REPAIR, "launches whose device work is not in the file"),
     "K35": (REPAIR, "device time outside the steps, in microseconds"),
+    "K36": (REPAIR, "records of the host that the file numbers and does not hold"),
+    "K37": (REPAIR, "microseconds of recording without a record of the host, after the steps"),
+    "K38": (REPAIR, "steps whose operators or runtime calls are gone"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` says what is done about each."""
 

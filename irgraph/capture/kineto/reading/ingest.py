@@ -16,6 +16,7 @@ from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.health import Health
+from irgraph.capture.kineto.reading.missing import say_missing_records
 from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.reading.trace import ABSENT, COLUMNS, Array, Kind, KinetoTrace
@@ -68,6 +69,8 @@ def read_kineto(
     if window is not None:
         leave_out_later_work(trace, _end_of(window, collector, trace))
     clean(trace, collector.flows)
+    if window is None or collector.indices:
+        say_missing_records(trace, collector.indices)
     if strict:
         health.demand_clean()
     return trace

@@ -1,0 +1,75 @@
+"""What a trace lacks by its own account: numbers left out, and time at its end without a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from irgraph.capture.kineto.reading.trace import Array, Integers, Kind, KinetoTrace
+
+_BLOCK = 512
+"""Record function ids are given out to threads in blocks of this many, the first from 1."""
+
+_COUNTED = 0.9
+"""Share of ids that follow on the one before from which on they count records."""
+
+
+def say_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None:
+    """Count the records of the host that the profiler numbered and the file lacks.
+
+    Args:
+        trace: the trace, whose health is told.
+        indices: ``Ev Idx`` of all events that have one: torch numbers records from 0 on, without a
+            hole. Traces from before torch 1.13 have none; there ids count, in blocks of a thread.
+    """
+    if indices:
+        holes = _holes(np.unique(np.concatenate(indices)), -1)
+    else:
+        calls = np.isin(trace.columns["kind"], (Kind.OP, Kind.ANNOTATION))
+        ids = np.unique(trace.columns["external"][calls])
+        holes = _holes(ids[ids > 0], 0)
+        if len(holes) > (1 - _COUNTED) * len(ids):
+            return
+        # a thread leaves the rest of its block unused, and its next block begins anywhere
+        holes = holes[holes[:, 1] % _BLOCK != 1]
+    count = int((holes[:, 1] - holes[:, 0] - 1).sum())
+    trace.health.add("K36", count, _stretches(holes))
+
+
+def _holes(numbers: Integers, before: int) -> Integers:
+    """Return pairs of consecutive numbers with others between them."""
+    steps = np.diff(numbers, prepend=before)
+    at = np.flatnonzero(steps > 1)
+    return np.stack([numbers[at] - steps[at], numbers[at]], axis=1)
+
+
+def _stretches(holes: Integers) -> str:
+    longest = holes[np.argsort(holes[:, 0] - holes[:, 1], kind="stable")][:1].tolist()
+    text = ", ".join(f"{first + 1} to {end - 1}" for first, end in longest)
+    return f"numbers {text}" + (f" and {len(holes) - 1} more stretches" if len(holes) > 1 else "")
+
+
+def say_silence(trace: KinetoTrace, usual: float, last: int, *, marked: bool) -> None:
+    """Tell of a recording that goes on without an event of the host where a step would have been.
+
+    The profiler writes the span that it recorded, which ends some 30 us after the last event.
+
+    Args:
+        trace: the trace, whose health is told.
+        usual: microseconds of a usual step, or of the trace that is taken as one.
+        last: nanoseconds at which the last step ends.
+        marked: whether steps are marked: then half a step counts, else 1 % of the trace at its end
+            if the host paused nowhere so long.
+    """
+    spans = np.array([name.startswith("PyTorch Profiler (") for name in trace.names], bool)
+    span = np.flatnonzero(spans[trace.columns["name"]] & (trace.columns["kind"] == Kind.OTHER))
+    host = np.flatnonzero(trace.columns["kind"] <= Kind.RUNTIME)
+    if not len(span) or not len(host):
+        return
+    reached = np.maximum.accumulate(trace.end[host])
+    follows = np.append(trace.columns["start"][host][1:], trace.end[span].max())
+    pauses = (follows - reached) / 1000
+    silent = float(pauses[reached >= last].max(initial=0) if marked else pauses[-1])
+    if silent > (usual / 2 if marked else max(usual / 100, pauses[:-1].max(initial=0))):
+        trace.health.add("K37", round(silent), "steps are lost there, or the program did nothing")

@@ -1,0 +1,111 @@
+"""Records that are gone from a trace whose JSON is valid, all that names them included."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from irgraph.capture.kineto import read_kineto
+from irgraph.capture.kineto.events.tree import build_tree
+from irgraph.capture.kineto.reading.health import Health
+from tests.capture.kineto.builder import (
+    ENGINE,
+    MAIN,
+    START,
+    STEP_US,
+    STEPS,
+    Event,
+    events,
+    host,
+    numbered,
+    write,
+)
+
+
+def health(folder: Path, found: list[Event]) -> Health:
+    trace = read_kineto(write(folder, lambda _: found))
+    build_tree(trace)
+    return trace.health
+
+
+def without(step: int, *sorts: str) -> Callable[[Event], bool]:
+    """Return whether an event stays when a step's events of some categories, or all, are taken."""
+    begin = START + step * (STEP_US + 10)
+    return lambda event: (
+        not (begin <= event["ts"] < begin + STEP_US and (not sorts or event["cat"] in sorts))
+    )
+
+
+def old(found: list[Event]) -> list[Event]:
+    """Number operators by their ids alone, in blocks of a thread, as traces of 2021 do."""
+    calls = [copy.deepcopy(e) for e in found if e["cat"] in ("cpu_op", "user_annotation")]
+    for first, thread in ((1, MAIN), (1025, ENGINE)):
+        for number, event in enumerate(e for e in calls if e["tid"] == thread):
+            event["args"]["External id"] = first + number
+    return calls
+
+
+def test_a_sound_trace_is_clean(tmp_path: Path) -> None:
+    assert health(tmp_path, numbered(events())).exit_code == 0
+    assert health(tmp_path, old(events())).exit_code == 0
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_whole_step_taken_out_is_said(tmp_path: Path, step: int) -> None:
+    left = list(filter(without(step), numbered(events())))
+    found = health(tmp_path, left)
+    assert found.exit_code == 3
+    if step < STEPS - 1:
+        assert found.counts["K36"] == 5
+        assert found.details["K36"] == f"numbers {5 * step} to {5 * step + 4}"
+    else:
+        assert found.counts["K37"] == STEP_US + 10 + 30
+
+
+def test_a_single_record_that_is_gone_is_said(tmp_path: Path) -> None:
+    found = numbered(events())
+    found.remove(next(e for e in found if e["name"] == "aten::relu"))
+    assert health(tmp_path, found).counts["K36"] == 1
+
+
+def test_ids_of_old_traces_count(tmp_path: Path) -> None:
+    found = old(events() * 10)
+    assert "K36" not in health(tmp_path, found).counts
+    left = [e for e in found if not 40 <= e["args"]["External id"] < 60]
+    assert health(tmp_path, left).counts["K36"] == 20
+    few = [e for e in found if e["args"]["External id"] % 3]
+    assert "K36" not in health(tmp_path, few).counts
+
+
+def test_numbers_of_what_is_left_out_count(tmp_path: Path) -> None:
+    """Records of memory are instants, and categories can be left out: both have numbers."""
+    found = numbered(events())
+    path = write(tmp_path, lambda _: [
+        *found, {**host("cpu_instant_event", "[memory]", START, 0, **{"Ev Idx": 15}), "ph": "i"},
+        host("python_function", "x", START, 5, **{"Ev Idx": 16}),
+        {**host("cpu_instant_event", "[memory]", START, 0, **{"Ev Idx": 17}), "ph": "i"},
+    ])  # fmt: skip
+    assert "K36" not in read_kineto(path).health.counts
+
+
+def test_a_pause_at_the_end_without_marks(tmp_path: Path) -> None:
+    plain = [e for e in events() if e["cat"] != "user_annotation"]
+    assert "K37" not in health(tmp_path, numbered(plain)).counts
+    left = list(filter(without(STEPS - 1), numbered(plain)))
+    assert health(tmp_path, left).counts["K37"] > STEP_US
+
+
+@pytest.mark.parametrize(
+    ("gone", "said"),
+    [(("cuda_runtime", "kernel"), "runtime calls"), (("cpu_op",), "operators")],
+)
+def test_a_step_without_operators_or_launches_is_said(
+    tmp_path: Path, gone: tuple[str, ...], said: str
+) -> None:
+    found = health(tmp_path, list(filter(without(1, *gone), numbered(events()))))
+    assert found.details["K38"] == f"1 without {said}"
+    everywhere = [e for e in numbered(events()) if e["cat"] not in ("cuda_runtime", "kernel")]
+    assert "K38" not in health(tmp_path, everywhere).counts
