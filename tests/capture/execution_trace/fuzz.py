@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import sys
@@ -78,7 +79,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 def odd_value(data: Any, rng: Rng) -> None:
     """Put something else in the place of a value."""
     container, key = rng.choice(_places(data))
-    container[key] = rng.choice(ODD)
+    container[key] = copy.deepcopy(rng.choice(ODD))
 
 
 def drop(data: Any, rng: Rng) -> None:
