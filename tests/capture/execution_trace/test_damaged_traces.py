@@ -336,3 +336,14 @@ def test_an_unreadable_live_recording_names_no_temporary_file(
     monkeypatch.setattr(Source, "read", lambda _: b"{")
     with pytest.raises(IrgraphError, match=r"^relu:1:2: error: broken JSON"):
         capture(lambda: torch.ones(2).relu(), name="relu", device="cpu")
+
+
+def test_numbered_records_that_are_gone_are_said() -> None:
+    whole = json.loads(trace(RELU, AFTER))
+    for number, record in enumerate(whole["nodes"]):
+        record["rf_id"] = number
+    assert lowered(json.dumps(whole).encode()).exit_code == 0
+    del whole["nodes"][2]
+    captured = lowered(json.dumps(whole).encode())
+    assert captured.health == ("et.json: 1 of 4 numbered records are not in the file",)
+    assert captured.exit_code == 3
