@@ -24,7 +24,9 @@ V100 = "collectives_latency_4xv100_digitized.csv"
 PARAMETERS = "collective_model_params_v100.csv"
 A100 = "a100_dgx_all_reduce.csv.gz"
 MODERN = "collectives.csv.gz"
-PLATFORMS = {"H100-80GB-HBM3": "h100", "H200": "h200", "B200": "b200"}
+PLATFORMS = {
+    "A100-SXM4-80GB": "a100", "H100-80GB-HBM3": "h100", "H200": "h200", "B200": "b200",
+}  # fmt: skip
 """Platforms by card of the measurements of today's cards, with all their links between them."""
 NAMES = {"all_gather": "all_gather_base", "all_to_all": "all_to_allv"}
 """Collectives that those measurements call otherwise."""
@@ -32,7 +34,7 @@ SOURCES = {
     V100: "owensgroup/ml_perf_model (BSD-3-Clause), digitised, +-3 %",
     PARAMETERS: "owensgroup/ml_perf_model (BSD-3-Clause), published latency and bus bandwidth",
     A100: "microsoft/vidur (MIT), medians",
-    MODERN: "ai-dynamo/aiconfigurator (Apache-2.0), nccl-tests with NCCL 2.29, f16, interpolated",
+    MODERN: "ai-dynamo/aiconfigurator (Apache-2.0), nccl-tests with NCCL {}, f16, interpolated",
 }
 
 Key = tuple[str, int, int, str]
@@ -66,7 +68,10 @@ def rows(folder: Path) -> list[dict[str, object]]:
             for name in ("alpha", "per_byte", "per_root", "error", "largest")
         }
         found.append({**key, **numbers, "source": source})
-    return [*found, *_published(folder / PARAMETERS), *_modern(folder.parent / "modern" / MODERN)]
+    known = {(row["platform"], row["collective"]) for row in found}
+    later = _modern(folder.parent / "modern" / MODERN)
+    new = [row for row in later if (row["platform"], row["collective"]) not in known]
+    return [*found, *_published(folder / PARAMETERS), *new]
 
 
 def _modern(path: Path) -> Iterator[dict[str, object]]:
@@ -82,8 +87,9 @@ def _modern(path: Path) -> Iterator[dict[str, object]]:
         }  # fmt: skip
         key = {"platform": platform, "ranks": ranks, "local": local, "collective": collective}
         rounded = {name: float(f"{number:.6g}") for name, number in numbers.items()}
+        source = SOURCES[MODERN].format("2.27" if platform == "a100" else "2.29")
         points_of = {"sizes": measured_at.sizes, "times": measured_at.times}
-        yield {**key, **rounded, "source": SOURCES[MODERN], **points_of}
+        yield {**key, **rounded, "source": source, **points_of}
 
 
 def _without_noise(points: Table) -> Table:

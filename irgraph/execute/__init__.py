@@ -5,7 +5,7 @@ Nothing here imports torch before a graph is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +13,7 @@ from irgraph.diagnostics import fail
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.ir.graph import Graph
 
-__all__ = ["Compared", "Comparison", "Coverage", "Result", "compare", "execute"]
+__all__ = ["Compared", "Comparison", "Coverage", "Result", "compare", "compare_ranks", "execute"]
 
 ROWS = 1000
 """Rows that long tables are cut to where a graph takes much memory."""
@@ -87,6 +87,38 @@ def compare(
     from irgraph.execute.trials import Trials
 
     return Trials(before, after, seed, dims or {}, rows, limit, widen).compared(max(draws, 1))
+
+
+def compare_ranks(
+    before: Graph,
+    ranks: Sequence[Graph],
+    *,
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+    limit: int = LIMIT,
+    widen: bool = True,
+    draws: int = 3,
+) -> Comparison:
+    """Run a step, and the models of all ranks that share it, in this process; compare what leaves.
+
+    Args:
+        before: the whole step, at the batch of all ranks together.
+        ranks: the model of each rank, in order, as ``shard`` makes them.
+        seed: as of ``compare``.
+        dims: sizes of dimensions on each rank.
+        limit: bytes that all models together may take, as of ``compare``.
+        widen: as of ``compare``.
+        draws: as of ``compare``.
+
+    Raises:
+        IrgraphError: as ``compare``; or the models are not the ranks of one step (exit code 2), or
+            come to different collectives.
+    """
+    _need_torch()
+    from irgraph.execute.ranks.together import compare_ranks as run_ranks
+
+    return run_ranks(before, ranks, seed=seed, dims=dims or {}, limit=limit, widen=widen,
+                     draws=max(draws, 1))  # fmt: skip
 
 
 def _need_torch() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from msgspec import Struct
@@ -96,8 +96,12 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     return Computation(schema, packet if by_name else overload)
 
 
-def computations(graph: Graph, ranks: int = 1) -> dict[int, Computation]:
+def computations(
+    graph: Graph, ranks: int = 1, apart: Collection[str] = ()
+) -> dict[int, Computation]:
     """Return how to compute each leaf, by the id of the op; ``ranks`` processes reduce.
+
+    Ops named in ``apart`` are left out.
 
     Raises:
         IrgraphError: names every kind of op that cannot be executed, with its number and place.
@@ -106,7 +110,7 @@ def computations(graph: Graph, ranks: int = 1) -> dict[int, Computation]:
     refused: dict[tuple[str, str], list[Op]] = {}
     for op in graph.leaves():
         how: Computation | str = NOTHING_KNOWN if op.is_autograd and op.outputs else ""
-        if not how and not is_label(op):
+        if not how and not is_label(op) and op.name not in apart:
             how = computation(op, graph, ranks)
         if isinstance(how, Computation):
             found[id(op)] = how

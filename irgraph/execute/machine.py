@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,11 +51,16 @@ def run(
             near = difflib.get_close_matches(name, list(known), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
-    held = {tensor.dtype for tensor in known.values()}
-    with alone(torch.float64 if "f64" in held and "f32" not in held else torch.float32):
+    with alone(precision(graph)):
         machine = Machine(graph, inputs, Drawer(graph, seed, manner), ranks, watch)
         machine.run()
     return Result(machine.values, machine.initial, machine.read)
+
+
+def precision(graph: Graph) -> torch.dtype:
+    """Return the type that new floating tensors of a graph have: f64 where nothing is f32."""
+    held = {tensor.dtype for tensor in graph.by_name.values()}
+    return torch.float64 if "f64" in held and "f32" not in held else torch.float32
 
 
 @contextmanager
@@ -91,7 +96,9 @@ class Machine:
         drawer: Drawer,
         ranks: int = 1,
         watch: Watch | None = None,
+        apart: Collection[str] = (),
     ) -> None:
+        """Allocate what exists before the step; ops named in ``apart`` are computed elsewhere."""
         self.graph = graph
         self.watch = watch
         self.inputs = inputs
@@ -101,7 +108,7 @@ class Machine:
         self._draws: dict[str, int] = {}
         self._unkept: set[str] = set()
         self._drawer = drawer
-        self.how = computations(graph, ranks)
+        self.how = computations(graph, ranks, apart)
         self._declare()
 
     def _declare(self) -> None:
@@ -163,10 +170,11 @@ class Machine:
         """Run every leaf in launch order, and yield each after it has run."""
         for op in self.graph.leaves():
             if not is_label(op):
-                self._step(op)
+                self.step(op)
                 yield op
 
-    def _step(self, op: Op) -> None:
+    def step(self, op: Op) -> None:
+        """Compute one leaf."""
         if any(schema.random for schema in schemas_of(op.name)):
             self._seed(op)
         self._check_statistics(op)
@@ -175,6 +183,10 @@ class Machine:
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._failed(op, f"{op.name} cannot be executed: {first}") from error
+        self.finish(op, made)
+
+    def finish(self, op: Op, made: Torch) -> None:
+        """Give what a leaf has made its names."""
         if op.name in READS:
             for tensor in op.inputs:
                 self.read.append((tensor.name, self.values[tensor.name].clone()))

@@ -72,7 +72,7 @@ class Trials(Struct, frozen=True):
         if not found[-1].same and len(found) < draws:
             seeded += ": the first that differs is the last"
         found[-1] = replace(found[-1], random=_random_in_one(self.before, self.after))
-        return _merged(found, observer.coverage(), [*_sizes_first(notes), seeded])
+        return merged(found, observer.coverage(), [*_sizes_first(notes), seeded])
 
     def _started(
         self, number: int, widths: Sequence[str], observer: Observer
@@ -144,7 +144,7 @@ def _sizes_first(notes: Sequence[str]) -> Iterator[str]:
     yield from dict.fromkeys(note for note in notes if not note.startswith("at "))
 
 
-def _merged(found: Sequence[Comparison], coverage: Coverage, notes: Sequence[str]) -> Comparison:
+def merged(found: Sequence[Comparison], coverage: Coverage, notes: Sequence[str]) -> Comparison:
     """Return what several draws showed together: of each tensor the worst."""
     worst: dict[tuple[str, str], Compared] = {}
     for one in (one for each in found for one in each.compared):

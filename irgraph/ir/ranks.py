@@ -16,8 +16,8 @@ from irgraph.diagnostics import fail, near
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 
-RANKS, FABRIC = "ranks", "fabric"
-"""Settings of a model: how many ranks run it, and the platform whose links connect them."""
+RANKS, FABRIC, RANK = "ranks", "fabric", "rank"
+"""Settings of a model: how many ranks run it, whose links connect them, and which rank it is."""
 
 SPLITS = ("output_split_sizes", "input_split_sizes")
 """Attributes of collectives that have an item for each rank."""

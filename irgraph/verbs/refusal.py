@@ -26,6 +26,11 @@ class RefusedError(Exception):
         self.of_order = of_order
 
 
+def refused(op: Op, why: str) -> RefusedError:
+    """Return the refusal of one op: its name, and what it does."""
+    return RefusedError(f"{op.name} {why}", [(op, "")])
+
+
 class CrossedError(RefusedError):
     """A move would turn dependences round.
 

@@ -11,7 +11,6 @@ from irgraph.cli.common import (
     DIGITS,
     JsonOption,
     ModelArgument,
-    OtherArgument,
     console,
     finite,
     read_model,
@@ -36,6 +35,13 @@ SizesOption = Annotated[
         "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; else at 8, 5 and 3)."
     ),
 ]
+AfterArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="AFTER...",
+        help="What it was transformed into; or the models of all ranks that share it, in order.",
+    ),
+]
 ProgramOption = Annotated[
     str | None,
     typer.Option(
@@ -49,7 +55,7 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial val
 
 def check(
     before: ModelArgument,
-    after: OtherArgument,
+    after: AfterArgument,
     dim: SizesOption = None,
     seed: SeedOption = 0,
     rows: Annotated[
@@ -72,10 +78,25 @@ def check(
     program: ProgramOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Run two models with torch on the same values; compare every tensor that leaves the step."""
-    from irgraph.execute import compare
+    """Run two models with torch on the same values; compare every tensor that leaves the step.
 
-    first, second = read_model(before), read_model(after)
+    The models of several ranks run together, in this process.
+    """
+    from irgraph.execute import compare, compare_ranks
+
+    first, (second, *others) = read_model(before), list(map(read_model, after))
+    if others:
+        result = compare_ranks(
+            first,
+            [second, *others],
+            seed=seed,
+            dims=sizes(dim),
+            limit=int(limit * 2**30),
+            widen=not narrow,
+            draws=draws,
+        )
+        _show(result, "", every, json)
+        return
     differs = beside(first, second, program) if program else ""
     result = compare(
         first,
@@ -87,16 +108,24 @@ def check(
         widen=not narrow,
         draws=draws,
     )
+    told = differs or "as the program captured anew, call by call"
+    about = f"{first.name} at B = {second.dims.get('B')}: {told}" if program else ""
+    _show(result, about, every, json, {"program": differs or "same"} if program else {})
+    if differs:
+        raise typer.Exit(1)
+
+
+def _show(
+    result: Comparison, about: str, every: bool, json: bool, more: dict[str, str] | None = None
+) -> None:
+    """Print a comparison; end with 1 where the models differ."""
     if json:
-        write_json(as_json(result) | ({"program": differs or "same"} if program else {}))
+        write_json(as_json(result) | (more or {}))
     else:
-        typer.echo(visible(str(result)))
-        if program:
-            told = differs or "as the program captured anew, call by call"
-            typer.echo(visible(f"{first.name} at B = {second.dims.get('B')}: {told}"))
+        typer.echo(visible("\n".join(filter(None, (str(result), about)))))
         if every or not all(one.same for one in result.compared):
             console().print(table(result, every=every))
-    if not result.same or differs:
+    if not result.same:
         raise typer.Exit(1)
 
 

@@ -139,9 +139,9 @@ def test_collectives_that_nobody_measured_are_told() -> None:
     op = Op("c10d.send", ((tensor("g", 8),),))
     (line,) = without_time(priced(with_ranks(Graph("g", ops=(op,)), 2)))
     assert "no curve of such an op was measured" in line
-    assert "nobody measured broadcast on a100; known: all_reduce" in Peers(8, 8, "", "a100").lacks(
-        Op("c10d.broadcast_")
-    )
+    assert "nobody measured broadcast on a100; known: all_gather_base" in Peers(
+        8, 8, "", "a100"
+    ).lacks(Op("c10d.broadcast_"))
 
 
 def test_messages_beyond_what_was_measured_are_outside() -> None:

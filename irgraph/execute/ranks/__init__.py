@@ -1,0 +1,1 @@
+"""Several ranks, run in one process."""

@@ -1,0 +1,73 @@
+"""What collectives make on every rank, of what all ranks bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from irgraph.execute.torch_values import Torch
+from irgraph.ir.op import Op
+
+Values = Sequence[Torch]
+
+
+def _all_to_all(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
+    sent = [_split(one[0], op, "input_split_sizes") for op, one in zip(ops, values, strict=True)]
+    received = [_sizes(op, "output_split_sizes") for op in ops]
+    for rank, sizes in enumerate(received):
+        if sizes != [len(parts[rank]) for parts in sent]:
+            raise ValueError(f"rank {rank} expects other sizes than it is sent")
+    return [torch.cat([parts[rank] for parts in sent]) for rank in range(len(ops))]
+
+
+def _sizes(op: Op, name: str) -> list[int]:
+    given = op.attributes.get(name)
+    return [int(size) for size in given] if isinstance(given, tuple) else []  # type: ignore[arg-type]
+
+
+def _split(value: Torch, op: Op, name: str) -> Sequence[Torch]:
+    found: Sequence[Torch] = torch.split(value, _sizes(op, name))
+    return found
+
+
+def _reduced(op: Op, values: Values) -> Torch:
+    total = torch.stack(list(values)).sum(0)
+    how = str(op.attributes.get("reduce_op", "sum")).lower()
+    if how not in ("sum", "avg"):
+        raise ValueError(f"reductions by {how!r} are not computed here")
+    return total / len(values) if how == "avg" else total
+
+
+def _reduce_scatter(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
+    total = _reduced(ops[0], [one[0] for one in values])
+    return [part.clone() for part in total.chunk(len(ops))]
+
+
+def _all_gather(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
+    joined = torch.cat([one[0] for one in values])
+    return [joined.clone() for _ in ops]
+
+
+def _all_reduce(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
+    """Write every tensor's sum to where it lies on each rank."""
+    for tensors in zip(*values, strict=True):
+        total = _reduced(ops[0], tensors)
+        for tensor in tensors:
+            tensor.copy_(total)
+    return [None] * len(ops)
+
+
+def _wait(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
+    return [None] * len(ops)
+
+
+MEETINGS: Mapping[str, Callable[[Sequence[Op], Sequence[Values]], list[Torch]]] = {
+    "_c10d_functional.all_to_all_single": _all_to_all,
+    "_c10d_functional.reduce_scatter_tensor": _reduce_scatter,
+    "_c10d_functional.all_gather_into_tensor": _all_gather,
+    "_c10d_functional.all_reduce_": _all_reduce,
+    "_c10d_functional.all_reduce_coalesced_": _all_reduce,
+    "_c10d_functional.wait_tensor": _wait,
+}
+"""What each collective makes on every rank, of the operands of all."""

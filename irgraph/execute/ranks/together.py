@@ -1,0 +1,293 @@
+"""Runs the models of several ranks in one process, and holds what they leave against one step.
+
+Each rank runs up to its next collective; when all have come to one, it is computed from the values
+of all. What a rank starts from is its part of what the whole step starts from, and what the ranks
+leave is put together again, by what each model says of its tensors (``irgraph.plans.layout``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from irgraph.diagnostics import IrgraphError, fail
+from irgraph.execute.comparison import Trial, compare, undefined
+from irgraph.execute.coverage import Observer
+from irgraph.execute.draw import TAME, Drawer
+from irgraph.execute.machine import Machine, alone, precision
+from irgraph.execute.ranges import Starts, integer_rules
+from irgraph.execute.ranks.meetings import MEETINGS
+from irgraph.execute.records import Comparison, Result
+from irgraph.execute.sizes import check_memory, resized
+from irgraph.execute.torch_values import Torch, view_of
+from irgraph.execute.trials import MANNERS, SIZES, merged
+from irgraph.execute.widen import widened
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.op import Op
+from irgraph.ir.ranks import RANK, layout_of
+from irgraph.plans.layout import BATCH, Layout, layouts_of
+
+Values = Sequence[Torch]
+
+
+class Together(Trial, frozen=True, dict=True):
+    """A whole step and the models of all its ranks, at the sizes at which they run."""
+
+    models: tuple[Graph, ...] = ()
+    given: tuple[Mapping[str, Torch], ...] = ()
+
+    @cached_property
+    def second(self) -> Result:
+        """What the ranks left, put together."""
+        results = run_together(self.models, self.given, self.seed, self.manner)
+        layouts = list(map(layouts_of, self.models))
+        names = [name for name in leaving(self.before) if name in self.first.values]
+        put = {name: _gathered(name, layouts, results, self.first[name]) for name in names}
+        return Result({name: value for name, value in put.items() if value is not None},
+                      self.first.initial, results[0].read)  # fmt: skip
+
+
+def run_together(
+    models: Sequence[Graph],
+    given: Sequence[Mapping[str, Any]],
+    seed: int,
+    manner: str = TAME,
+) -> list[Result]:
+    """Run the models of all ranks; ``given`` are values of what each starts from.
+
+    Raises:
+        IrgraphError: an op cannot be executed, or the ranks come to different collectives.
+    """
+    with alone(precision(models[0])):
+        machines = [
+            Machine(graph, values, Drawer(graph, seed, manner), apart=tuple(MEETINGS))
+            for graph, values in zip(models, given, strict=True)
+        ]
+        waiting = [_arrivals(machine) for machine in machines]
+        while True:
+            ops = [next(arrivals, None) for arrivals in waiting]
+            met = [op for op in ops if op is not None]
+            if not met:
+                break
+            _meet(machines, ops, met)
+    return [Result(m.values, m.initial, m.read) for m in machines]
+
+
+def _arrivals(machine: Machine) -> Iterator[Op]:
+    """Run a rank; yield each collective that it comes to, to be finished by who asks on."""
+    for op in machine.graph.leaves():
+        if op.name in MEETINGS:
+            yield op
+        elif not is_label(op):
+            machine.step(op)
+
+
+def _meet(machines: Sequence[Machine], ops: Sequence[Op | None], met: Sequence[Op]) -> None:
+    """Compute a collective to which all ranks have come."""
+    names = ["nothing" if op is None else op.name for op in ops]
+    if len(set(names)) > 1:
+        rank = next(rank for rank, name in enumerate(names) if name != names[0])
+        raise fail(f"ranks do not match: {names[0]} on rank 0 and {names[rank]} on rank {rank}")
+    values = [
+        [machine.values[tensor.name] for tensor in op.inputs]
+        for machine, op in zip(machines, met, strict=True)
+    ]
+    try:
+        made = MEETINGS[met[0].name](met, values)
+    except (RuntimeError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise fail(f"{met[0].name}: what the ranks bring does not fit together: {first}") from None
+    for machine, op, value in zip(machines, met, made, strict=True):
+        machine.finish(op, value)
+
+
+def _part(value: Torch, layout: Layout | None, rank: int, ranks: int) -> Torch:
+    """Return what a rank starts from of a tensor."""
+    if layout is None:
+        return value
+    if layout.kind == "split":
+        return value.chunk(ranks, layout.rows[0])[rank]
+    return value[slice(*layout.rows), slice(*layout.columns)]
+
+
+def _gathered(
+    name: str, layouts: Sequence[Mapping[str, Layout]], results: Sequence[Result], whole: Torch
+) -> Torch:
+    """Return what ranks left of a tensor, put together; ``None`` where they have none."""
+    said = [layout.get(name) for layout in layouts]
+    held = [result.values.get(name) for result in results]
+    first = next((layout for layout in said if layout is not None), None)
+    if first is None:
+        return _farthest([value for value in held if value is not None], whole)
+    if first.kind == "piece":
+        return _pieced(said, held, whole)
+    if any(value is None for value in held):
+        return None
+    if first.kind == "split":
+        return torch.cat(held, first.rows[0])
+    total = torch.stack(held).sum(0)
+    return total / len(held) if first.kind == "mean" else total
+
+
+def _farthest(held: Values, whole: Torch) -> Torch:
+    """Return the copy of a tensor that differs most from the whole step's."""
+    if not held or any(value.shape != whole.shape for value in held) or not whole.numel():
+        return held[0] if held else None
+    far = [float((value.double() - whole.double()).abs().amax()) for value in held]
+    return max(zip(far, held, strict=True), key=lambda pair: (pair[0] != pair[0], pair[0]))[1]
+
+
+def _pieced(said: Sequence[Layout | None], held: Sequence[Any], whole: Torch) -> Torch:
+    made = torch.full_like(whole, torch.nan)
+    for layout, value in zip(said, held, strict=True):
+        if layout is not None and value is None:
+            return None  # a rewrite of this rank no longer makes it
+        if layout is not None:
+            made[slice(*layout.rows), slice(*layout.columns)] = value
+    return made
+
+
+def compare_ranks(
+    before: Graph,
+    models: Sequence[Graph],
+    *,
+    seed: int,
+    dims: Mapping[str, int],
+    limit: int,
+    widen: bool,
+    draws: int,
+) -> Comparison:
+    """Run a whole step and the models of all its ranks on the same values, several times.
+
+    ``irgraph.execute.compare_ranks`` says what is taken and raised.
+    """
+    batch = _check(before, models)
+    observer = Observer(before)
+    found: list[Comparison] = []
+    notes: list[str] = []
+    for number in range(draws):
+        drawn = _Draw(before, models, batch, seed + 1_000_003 * number, number, widen)
+        drawn.cut(dims, limit)
+        try:
+            trial = drawn.trial(observer)
+        except IrgraphError as error:
+            if not found:
+                raise
+            notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
+            continue
+        found.append(compare(trial))
+        notes.append(f"{batch} = {drawn.batch} on each of {len(models)} ranks")
+        if not found[-1].same:
+            break
+    return merged(found, observer.coverage(), [*notes, f"{len(found)} draws from seed {seed}"])
+
+
+def _check(before: Graph, models: Sequence[Graph]) -> str:
+    """Return the dimension of the batch; refuse models that are not the ranks of one step."""
+    ranks = [graph.settings.get(RANK) for graph in models]
+    if ranks != list(range(len(models))) or any(
+        layout_of(graph).ranks != len(models) for graph in models
+    ):
+        said = ", ".join("none" if rank is None else str(rank) for rank in ranks)
+        raise fail(
+            f"models of all ranks are needed, in order: these are {said}",
+            hint="shard writes them: one model for each rank of a plan", exit_code=2,
+        )  # fmt: skip
+    batch = str(models[0].settings.get(BATCH, ""))
+    if batch not in before.dims:
+        raise fail(f"the whole step has no dimension {batch!r}", exit_code=2)
+    return batch
+
+
+class _Draw:
+    """One draw of values: the whole step and its ranks at small sizes."""
+
+    def __init__(
+        self, before: Graph, models: Sequence[Graph], dim: str, seed: int, number: int, widen: bool
+    ) -> None:
+        self.before, self.models, self.dim = before, list(models), dim
+        self.seed, self.number, self.widen = seed, number, widen
+        self.batch = 0
+        self.shifts: dict[str, Torch] = {}
+
+    def cut(self, dims: Mapping[str, int], limit: int) -> None:
+        """Let the graphs have small sizes."""
+        most = SIZES[self.number % len(SIZES)]
+        small = {name: min(most, size) for name, size in self.models[0].dims.items()} | dict(dims)
+        self.batch = small[self.dim]
+        whole = small | {self.dim: self.batch * len(self.models)}
+        self.before = resized(self.before, whole)
+        self.models = [resized(graph, small) for graph in self.models]
+        self.said = self.before
+        if self.widen:
+            self.before = widened(self.before, "f64")
+            self.models = [widened(graph, "f64") for graph in self.models]
+        check_memory([self.before, *self.models], limit)
+
+    def trial(self, observer: Observer) -> Together:
+        """Run the whole step; return it with what its ranks start from."""
+        manner = MANNERS[self.number % len(MANNERS)] if self.widen else MANNERS[0]
+        first = self._run(observer, manner)
+        if undefined(self.before, first):
+            manner = TAME
+            first = self._run(observer, manner)
+        observer.saw(self.before, first)
+        given = tuple(self._started(first, rank) for rank in range(len(self.models)))
+        return Together(self.before, self.models[0], first, self.seed, 1, manner, self.said,
+                        tuple(self.models), given)  # fmt: skip
+
+    def _run(self, observer: Observer, manner: str) -> Result:
+        with alone(precision(self.before)):
+            drawer = Drawer(self.before, self.seed, manner)
+            machine = Machine(self.before, {}, drawer, watch=observer.watching(self.before))
+            self._start_bags(machine, drawer)
+            machine.run()
+        return Result(machine.values, machine.initial, machine.read)
+
+    def _start_bags(self, machine: Machine, drawer: Drawer) -> None:
+        """Let every rank's bags have as many indices as its model says."""
+        self.shifts = {}
+        declared = {d.tensor.name: d.tensor for d in self.before.tensors}
+        for buffer, rules in integer_rules(self.before).items():
+            held = [name for name, tensor in declared.items() if tensor.buffer == buffer]
+            starts = [rule for rule in rules if isinstance(rule, Starts)]
+            if not held or not starts:
+                continue
+            storage = machine.values[held[0]].untyped_storage()
+            moved = torch.zeros(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+            for rule in starts:
+                self._start(rule, storage, moved, drawer)
+            for name in held:
+                self.shifts[name] = view_of(moved, declared[name])
+                machine.initial[name] = machine.values[name].clone()
+
+    def _start(self, rule: Starts, storage: Torch, moved: Torch, drawer: Drawer) -> None:
+        ranks = len(self.models)
+        if rule.tensor.rank != 1 or rule.total % ranks or rule.closed:
+            raise fail(f"%{rule.tensor.name}: where a rank's bags start among all is not known")
+        each, source = rule.total // ranks, drawer.generator("starts", rule.tensor.offset)
+        value, shift = view_of(storage, rule.tensor), view_of(moved, rule.tensor)
+        for rank, (mine, before) in enumerate(
+            zip(value.chunk(ranks), shift.chunk(ranks), strict=True)
+        ):
+            drawn, _ = torch.randint(each + 1, mine.shape, generator=source).sort()
+            drawn[:1] = 0
+            before.fill_(rank * each)
+            mine.copy_(drawn + rank * each)
+
+    def _started(self, first: Result, rank: int) -> dict[str, Torch]:
+        model = self.models[rank]
+        layouts = layouts_of(model)
+        found: dict[str, Torch] = {}
+        for declared in model.tensors:
+            name = declared.tensor.name
+            if name not in first.initial:
+                raise fail(f"rank {rank} starts from %{name}, which the whole step lacks")
+            value = first.initial[name]
+            value = value - self.shifts[name] if name in self.shifts else value
+            found[name] = _part(value, layouts.get(name), rank, len(self.models))
+        return found

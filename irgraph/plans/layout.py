@@ -1,0 +1,71 @@
+"""What a rank's tensors are of the whole step's, as a setting of its model says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Graph
+
+PARTS, BATCH = "parts", "batch"
+"""Settings of a rank's model: what is not the same on all ranks, and the dimension of the batch."""
+
+Kind: TypeAlias = Literal["split", "piece", "mean", "sum"]
+
+_ITEM = re.compile(
+    r"(\S+) (?:(split) (\d{1,2})|(mean|sum)|rows (\d+):(\d+) columns (\d+):(\d+))", re.ASCII
+)
+
+
+class Layout(Struct, frozen=True):
+    """One tensor: ``split`` along an axis, a ``piece`` of a matrix, or part of a ``mean``, ``sum``.
+
+    Attributes:
+        rows: of a piece, first and one past the last; of what is split, the axis and the next.
+        columns: of a piece.
+    """
+
+    name: str
+    kind: Kind
+    rows: tuple[int, int] = (0, 0)
+    columns: tuple[int, int] = (0, 0)
+
+    def __str__(self) -> str:
+        """Return the text that the setting holds."""
+        if self.kind == "split":
+            return f"{self.name} split {self.rows[0]}"
+        if self.kind == "piece":
+            (top, bottom), (left, right) = self.rows, self.columns
+            return f"{self.name} rows {top}:{bottom} columns {left}:{right}"
+        return f"{self.name} {self.kind}"
+
+
+def layout_text(layouts: Sequence[Layout]) -> str:
+    """Return the setting ``parts``."""
+    return "; ".join(map(str, layouts))
+
+
+def layouts_of(graph: Graph) -> dict[str, Layout]:
+    """Return by name what is not the same on all ranks; raises ``IrgraphError`` (exit code 2)."""
+    text = graph.settings.get(PARTS, "")
+    items = [item for item in str(text).split("; ") if item]
+    found = [_layout(item) for item in items]
+    return {layout.name: layout for layout in found}
+
+
+def _layout(item: str) -> Layout:
+    found = _ITEM.fullmatch(item)
+    if found is None:
+        hint = "such as: x split 0; loss mean; table rows 0:100 columns 0:64"
+        raise fail(f"parts: cannot read {item!r}", hint=hint, exit_code=2)
+    name, split, axis, kind, *numbers = found.groups()
+    if split:
+        return Layout(name, "split", (int(axis), int(axis) + 1))
+    if kind:
+        return Layout(name, "mean" if kind == "mean" else "sum")
+    top, bottom, left, right = map(int, numbers)
+    return Layout(name, "piece", (top, bottom), (left, right))

@@ -1,0 +1,253 @@
+"""Plans: which ranks hold which part of each embedding table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec import Struct
+
+from irgraph.diagnostics import Place, fail, near
+
+TABLE, COLUMN, ROW, TABLE_ROW, DATA = (
+    "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel",
+)  # fmt: skip
+Scheme: TypeAlias = Literal[
+    "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel"
+]
+
+TORCHREC = "table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel"
+"""The same as TorchRec's ``ShardingType`` spells them."""
+
+Sizes: TypeAlias = Mapping[str, tuple[int, int]]
+"""Rows and columns of tables by name."""
+
+
+class Placed(Struct, frozen=True, forbid_unknown_fields=True):
+    """How one table is spread.
+
+    Attributes:
+        scheme: ``table-wise`` (whole, on one rank), ``column-wise`` (equal groups of columns),
+            ``row-wise`` (equal blocks of rows on all ranks), ``table-row-wise`` (the same on some
+            ranks), ``data-parallel`` (a copy on every rank).
+        ranks: in the order of the parts; empty for all ranks.
+    """
+
+    scheme: Scheme
+    ranks: tuple[int, ...] = ()
+
+
+class Part(Struct, frozen=True):
+    """What one rank holds of a table: first and one past the last row and column."""
+
+    rank: int
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the parts of all tables lie.
+
+    Attributes:
+        ranks: how many processes train the model together.
+        tables: by the table's label in the model, or its tensor's name where it has none.
+        format: version of the text form.
+    """
+
+    ranks: int
+    tables: Mapping[str, Placed]
+    format: Literal[1] = 1
+
+    def __str__(self) -> str:
+        """Return the text form, JSON with a table a line."""
+        lines = ",\n".join(
+            f"    {msgspec.json.encode(name).decode()}: {msgspec.json.encode(placed).decode()}"
+            for name, placed in self.tables.items()
+        )
+        head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
+        return f"{head}{lines}\n  }}\n}}\n"
+
+    def over(self, name: str) -> tuple[int, ...]:
+        """Return the ranks that hold parts of a table, in the order of the parts."""
+        return self.tables[name].ranks or tuple(range(self.ranks))
+
+    def parts(self, name: str, rows: int, columns: int) -> tuple[Part, ...]:
+        """Return what each rank holds of a table of this size; nothing where it has no rows."""
+        scheme, ranks = self.tables[name].scheme, self.over(name)
+        whole = (0, rows), (0, columns)
+        if scheme in (TABLE, DATA):
+            return tuple(Part(rank, *whole) for rank in ranks)
+        size = columns if scheme == COLUMN else rows
+        edges = _edges(size, len(ranks))
+        spans = [span for span in zip(ranks, pairwise(edges), strict=True) if len(set(span[1])) > 1]
+        if scheme == COLUMN:
+            return tuple(Part(rank, whole[0], span) for rank, span in spans)
+        return tuple(Part(rank, span, whole[1]) for rank, span in spans)
+
+
+def _edges(size: int, count: int) -> list[int]:
+    """Return where equal blocks begin and end: all of one size but the last, as TorchRec's."""
+    block = math.ceil(size / count)
+    return [min(place * block, size) for place in range(count + 1)]
+
+
+def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
+    """Return the plan that spreads all tables alike; whole ones go to one rank after the other.
+
+    Raises ``IrgraphError`` (exit code 2) where no scheme is called so.
+    """
+    if scheme not in get_args(Scheme):
+        message = f"plan: no scheme is called {scheme!r}{near(scheme, get_args(Scheme))}"
+        raise fail(message, hint=f"schemes: {', '.join(get_args(Scheme))}", exit_code=2)
+    named = msgspec.convert(scheme, Scheme)
+    every = tuple(range(ranks)) if scheme in (COLUMN, TABLE_ROW) else ()
+    return Plan(ranks, {
+        name: Placed(named, (place % ranks,) if scheme == TABLE else every)
+        for place, name in enumerate(names)
+    })  # fmt: skip
+
+
+def read_plan(data: bytes | str, source: str = "") -> Plan:
+    """Return the plan of a text: our own form, or TorchRec's as ``to_torchrec`` writes it.
+
+    Raises ``IrgraphError`` (exit code 2) where it is neither.
+    """
+    try:
+        raw = msgspec.json.decode(data)
+        ours = isinstance(raw, dict) and "tables" in raw and "ranks" in raw
+        return msgspec.convert(raw, Plan) if ours else _from_torchrec(raw)
+    except (ValueError, RecursionError) as error:
+        hint = (
+            'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
+        )
+        place = Place(source) if source else None
+        raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
+
+
+def check_plan(plan: Plan, sizes: Sizes) -> None:
+    """Refuse a plan that does not fit tables of these rows and columns (exit code 2)."""
+    if plan.ranks < 1:
+        raise fail(f"plan: a model runs on at least 1 rank, not {plan.ranks}", exit_code=2)
+    for name in plan.tables:
+        if name not in sizes:
+            message = f"plan: the model has no embedding table {name!r}{near(name, sizes)}"
+            raise fail(message, hint=f"tables: {_listed(sizes)}", exit_code=2)
+    missing = [name for name in sizes if name not in plan.tables]
+    if missing:
+        hint = "every table needs a scheme; data-parallel keeps a copy on every rank"
+        raise fail(f"plan: nothing is said of {_listed(missing)}", hint=hint, exit_code=2)
+    for name, placed in plan.tables.items():
+        problem = _problem(plan, placed, *sizes[name])
+        if problem:
+            raise fail(f"plan: table {name!r}: {problem}", exit_code=2)
+
+
+def _problem(plan: Plan, placed: Placed, rows: int, columns: int) -> str:
+    """Return why a table cannot be spread so; ``""`` where it can."""
+    ranks, scheme = placed.ranks, placed.scheme
+    beyond = [rank for rank in ranks if not 0 <= rank < plan.ranks]
+    if beyond:
+        return f"there is no rank {beyond[0]} among {plan.ranks}"
+    if len(set(ranks)) < len(ranks):
+        return "a rank is named twice"
+    if scheme == TABLE and len(ranks) != 1:
+        return f"table-wise names one rank, not {len(ranks)}"
+    if scheme in (ROW, DATA) and ranks and sorted(ranks) != list(range(plan.ranks)):
+        return f"{scheme} takes all ranks: leave them out" + (
+            ", or say table-row-wise" if scheme == ROW else ""
+        )
+    if scheme in (COLUMN, TABLE_ROW) and not ranks:
+        return f"{scheme} names the ranks of its parts"
+    count = len(ranks) or plan.ranks
+    if scheme == COLUMN and columns % count:
+        return f"{columns} columns cannot be split into {count} equal parts"
+    if scheme in (ROW, TABLE_ROW) and _edges(rows, count)[-2] >= rows:
+        return f"{rows} rows leave nothing for some of {count} ranks"
+    return ""
+
+
+def _listed(names: Collection[str], most: int = 8) -> str:
+    shown = ", ".join(list(names)[:most])
+    return (shown or "none") + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def to_torchrec(plan: Plan, sizes: Sizes) -> str:
+    """Return a plan as TorchRec's ``ShardingPlan`` in JSON: modules, their tables, their shards.
+
+    The fields are those of ``ParameterSharding`` and ``ShardMetadata``; a table's module and its
+    name in it come from its label, ``MODULE.embedding_bags.NAME.weight`` as TorchRec's own are or
+    ``MODULE.NAME.weight``.
+    """
+    found: dict[str, dict[str, object]] = {}
+    for name, placed in plan.tables.items():
+        module, table = torchrec_name(name)
+        spread = plan.parts(name, *sizes[name])
+        kernel = "dense" if placed.scheme == DATA else "fused"
+        found.setdefault(module, {})[table] = {
+            "sharding_type": placed.scheme.replace("-", "_"),
+            "compute_kernel": kernel,
+            "ranks": list(plan.over(name)),
+            "sharding_spec": None
+            if placed.scheme == DATA
+            else {"shards": list(map(_shard, spread))},
+        }
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+
+
+def _shard(part: Part) -> dict[str, object]:
+    offsets = [part.rows[0], part.columns[0]]
+    sizes = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]]
+    return {
+        "shard_offsets": offsets,
+        "shard_sizes": sizes,
+        "placement": f"rank:{part.rank}/cuda:{part.rank}",
+    }
+
+
+def torchrec_name(label: str) -> tuple[str, str]:
+    """Return the module and the table of a label, as TorchRec's plans name them."""
+    module, _, table = label.removesuffix(".weight").rpartition(".")
+    return module.removesuffix("embedding_bags").removesuffix("."), table
+
+
+def _from_torchrec(raw: object) -> Plan:
+    """Return the plan of ``to_torchrec``'s text; tables are called ``MODULE.TABLE``.
+
+    Raises ``ValueError``.
+    """
+    tables = dict(_torchrec_tables(raw))
+    if not tables:
+        raise ValueError("it says nothing of any table")
+    last = max((rank for placed in tables.values() for rank in placed.ranks), default=0)
+    return Plan(last + 1, tables)
+
+
+def _torchrec_tables(raw: object) -> Iterator[tuple[str, Placed]]:
+    for module, held in _items(raw):
+        for table, given in _items(held):
+            spelled = _items_of(given, "sharding_type")
+            if spelled not in TORCHREC:
+                raise ValueError(f"no sharding type is called {spelled!r}")
+            ranks = msgspec.convert(_items_of(given, "ranks") or [], tuple[int, ...])
+            scheme: Any = str(spelled).replace("_", "-")
+            yield ".".join(filter(None, (module, table))), Placed(scheme, ranks)
+
+
+def _items(raw: object) -> Sequence[tuple[str, object]]:
+    if not isinstance(raw, dict):
+        raise ValueError("expected an object")
+    return list(raw.items())
+
+
+def _items_of(raw: object, key: str) -> object:
+    return dict(_items(raw)).get(key)
+
+
+def named_as(plan: Plan, names: Collection[str]) -> Plan:
+    """Return a plan of TorchRec's whose tables bear a model's own names, where one fits."""
+    known = {".".join(filter(None, torchrec_name(name))): name for name in names}
+    tables = {known.get(name, name): placed for name, placed in plan.tables.items()}
+    return Plan(plan.ranks, tables)

@@ -1,0 +1,1 @@
+"""A step, spread over ranks: its batch, and its embedding tables by a plan."""

@@ -1,0 +1,310 @@
+"""``shard``: a step becomes what one of several ranks runs, with the collectives that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.edit import Edit, map_tensors, map_value, without_times
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.op import Op, Value
+from irgraph.ir.ranks import RANK, is_collective, with_ranks
+from irgraph.ir.resize import kept_sizes, with_dims
+from irgraph.ir.tensor import Tensor
+from irgraph.plans.layout import BATCH, PARTS, Layout, layout_text
+from irgraph.plans.plan import DATA, Part, Plan, check_plan
+from irgraph.verbs.insert import outermost_call
+from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.sharding.exchange import Exchange
+from irgraph.verbs.sharding.gradients import Gradients
+from irgraph.verbs.sharding.passage import Bucket, Passage
+from irgraph.verbs.sharding.spread import batch_axis
+from irgraph.verbs.sharding.tables import Table, table_sizes, tables_of, without
+from irgraph.verbs.sharding.writer import Writer
+
+ORIGIN = "shard"
+
+
+class Sharded(Struct, frozen=True):
+    """What one rank runs.
+
+    Attributes:
+        graph: the rank's model.
+        made: new ops.
+        summed: tensors that are summed over ranks.
+        legal: why each rank's results are its part of the whole step's, as a sentence.
+    """
+
+    graph: Graph
+    made: int
+    summed: int
+    legal: str
+
+
+def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
+    """Return what one rank of a plan runs: its share of the batch, and its parts of the tables.
+
+    Every rank has as many samples of its own; ids are exchanged, and bags come back. Gradients of
+    what all ranks have are averaged before anything reads them whole.
+
+    Args:
+        graph: the whole step, whose batch all ranks share.
+        plan: names a scheme for every table.
+        rank: from 0.
+        dim: the dimension of the batch (default: the only one).
+
+    Raises:
+        IrgraphError: the plan does not fit the model (exit code 2).
+        RefusedError: something is not understood, or mixes samples of different ranks.
+    """
+    check_plan(plan, table_sizes(graph))
+    dim = _dimension(graph, plan, rank, dim)
+    local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
+    tables = tables_of(local)
+    spread = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
+    if plan.ranks == 1:
+        return Sharded(with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1), 0, 0,
+                       "one rank runs the whole step")  # fmt: skip
+    copied = [table for table in tables if table not in spread]
+    passage = Passage(local, dim, spread, copied)
+    return _Rank(local, plan, rank, dim, spread, passage).sharded()
+
+
+def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
+    """Return the dimension of the batch, if its size can be shared."""
+    if not 0 <= rank < plan.ranks:
+        raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
+    if not dim and len(graph.dims) != 1:
+        named = ", ".join(graph.dims) or "none"
+        raise RefusedError(f"which dimension is the batch is not known: the model has {named}")
+    dim = dim or next(iter(graph.dims))
+    if dim not in graph.dims:
+        raise RefusedError(f"the model has no dimension {dim!r}")
+    if graph.dims[dim] % plan.ranks:
+        raise RefusedError(f"{dim} = {graph.dims[dim]} is no multiple of {plan.ranks} ranks")
+    if kept_sizes(graph, dim):
+        raise RefusedError(f"{kept_sizes(graph, dim)[0]}: it does not follow {dim}")
+    for op in graph.leaves():
+        if is_collective(op):
+            raise refused(op, "is there already: the step runs on several ranks")
+    return dim
+
+
+class _Rank:
+    """One rank's model in the making."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        rank: int,
+        dim: str,
+        tables: Sequence[Table],
+        passage: Passage,
+    ) -> None:
+        self.graph, self.plan, self.rank, self.dim = graph, plan, rank, dim
+        self.tables, self.passage = tables, passage
+        self.edit = Edit(graph)
+        device = tables[0].weight.device if tables else graph.device
+        self.forward, self.backward = Writer(graph, device), Writer(graph, device)
+        self.backward.taken = self.forward.taken
+        self.parts: dict[str, Part | None] = {}
+        self.made = 0
+
+    def sharded(self) -> Sharded:
+        """Return the rank's model."""
+        if self.tables:
+            self._exchange()
+        for bucket in self.passage.buckets:
+            self._reduce(bucket)
+        graph = self._smaller(self.edit.commit())
+        settings = _settings(graph, self.rank, self.dim, self._layouts())
+        graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
+        summed = sum(len(bucket.tensors) for bucket in self.passage.buckets)
+        return Sharded(graph, self.made, summed, self._why(summed))
+
+    def _why(self, summed: int) -> str:
+        return (
+            f"every tensor is its part of the whole step's along {self.dim}, or the same; {summed} "
+            f"summed over ranks before {'they are' if summed != 1 else 'it is'} read whole"
+        )
+
+    def _exchange(self) -> None:
+        """Put the exchanges in the place of lookups and of their gradients."""
+        first = self.tables[0]
+        sample = first.out.shape[0]
+        factors = {found.factor for found in self.passage.gradients.values()}
+        if len(factors) > 1:
+            raise refused(first.forward, "and other lookups have gradients by different losses")
+        exchange = Exchange(self.tables, self.plan, self.rank, sample, self.forward)
+        for table in self.tables:
+            part = exchange.part(table)
+            self.parts.update(dict.fromkeys(table.held, part))
+        last = self._last_lookup()
+        exchange.look_up(self._finish)
+        self._put(self.forward, last, after=True)
+        for table in self.tables:
+            self.edit.remove(table.outer)
+        self._drop(exchange)
+        if all(table.backward is not None for table in self.tables):
+            self._send_back(exchange, next(iter(factors), 0))
+        elif any(table.backward is not None for table in self.tables):
+            raise refused(first.forward, "has a gradient or none, and others do not")
+
+    def _last_lookup(self) -> Op:
+        """Return the last lookup; nothing may read bags before it."""
+        places = self.graph.places
+        last = max(self.tables, key=lambda table: places[id(table.forward)])
+        for table in self.tables:
+            if table.out.shape[0] is not self.tables[0].out.shape[0] and str(
+                table.out.shape[0]
+            ) != str(self.tables[0].out.shape[0]):
+                raise refused(table.forward, "makes another number of bags than the first lookup")
+            marks = {t.buffer for t in table.forward.outputs[1:]}
+            for buffer in marks:
+                for _, leaf in self.graph.touching[buffer]:
+                    if leaf not in (table.forward, table.backward):
+                        raise refused(leaf, "reads what a lookup keeps for its gradient")
+            for place, leaf in self.graph.touching[table.out.buffer]:
+                if leaf is not table.forward and place < places[id(last.forward)]:
+                    raise refused(leaf, "reads bags before the last lookup: move lookups together")
+        return last.outer
+
+    def _finish(self, table: Table, found: Tensor | None, write: Writer) -> Tensor:
+        """Return the tensor that a table's bags leave as: a view, where only ``cat`` reads it."""
+        out = table.out
+        if found is None:
+            return out
+        readers = [leaf for _, leaf in self.graph.touching[out.buffer] if leaf is not table.forward]
+        returned = any(tensor.buffer == out.buffer for tensor in self.graph.returned or ())
+        if not returned and all(leaf.name == "aten.cat" for leaf in readers):
+            self.edit.rename(out, found)
+            return found
+        given: dict[str, Value] = {"memory_format": "contiguous_format"}
+        return write.call("aten.clone", [found], out, **given)
+
+    def _send_back(self, exchange: Exchange, scaled: int) -> None:
+        """Exchange gradients before the first is used, once all are there."""
+        places = self.graph.places
+        leaves = [table.backward for table in self.tables if table.backward is not None]
+        first = min(leaves, key=lambda leaf: places[id(leaf)])
+        for table in self.tables:
+            assert table.gradient is not None
+            for place, leaf in self.graph.touching[table.gradient.buffer]:
+                if table.gradient in leaf.outputs and place > places[id(first)]:
+                    raise refused(leaf, "makes the gradient of bags after another was used")
+        gradients = Gradients(exchange, self.backward, scaled)
+        found = gradients.send_back()
+        self._put(self.backward, self._node(first), after=False)
+        for table in self.tables:
+            assert table.backward is not None
+            part = exchange.part(table)
+            if part is not None:
+                made = gradients.gradient_of(table, part, found[table.name])
+                self.edit.put(made, before=table.backward)
+            self.edit.remove(table.backward)
+
+    def _node(self, leaf: Op) -> Op:
+        """Return the autograd node that called a leaf, or else what did."""
+        body = self.graph.ops
+        for place in self.graph.paths[id(leaf)]:
+            outer = body[place]
+            if outer.is_autograd:
+                return outer
+            body = outer.body
+        return outermost_call(self.graph, leaf)
+
+    def _put(self, write: Writer, at: Op, *, after: bool) -> None:
+        """Place new ops beside one, run as it is."""
+        kept = {id(table.outer) for table in self.tables}
+        for op in write.ops:
+            like = replace(op, thread=at.thread, stream=at.stream, phase=at.phase, origin=ORIGIN)
+            made = op if op.name.startswith("aten.embedding") or id(op) in kept else like
+            self.edit.put(made, after=at) if after else self.edit.put(made, before=at)
+        self.made += len(write.ops)
+
+    def _drop(self, exchange: Exchange) -> None:
+        """Leave out what is done to tables that are not here."""
+        absent = {n for t in self.tables if exchange.part(t) is None for n in t.held}
+        lookups = {id(op) for t in self.tables for op in (t.forward, t.backward)}
+        for leaf in self.graph.leaves():
+            if id(leaf) in lookups or is_label(leaf):
+                continue
+            if any(tensor.name in absent for tensor in (*leaf.inputs, *leaf.outputs)):
+                left = without(leaf, absent)
+                if left is not None:
+                    self.edit.put(left, before=leaf)
+                self.edit.remove(leaf)
+
+    def _reduce(self, bucket: Bucket) -> None:
+        """Sum the tensors of a bucket, those of one type and one kind of sum together."""
+        groups: dict[tuple[str, int], list[Tensor]] = {}
+        for tensor, spread in bucket.tensors:
+            groups.setdefault((tensor.dtype, spread.factor), []).append(tensor)
+        write = Writer(self.graph, self.graph.device)
+        for (_, factor), tensors in groups.items():
+            write.all_reduce(tensors, "avg" if factor else "sum")
+        self.made += len(write.ops)
+        for op in write.ops:
+            if bucket.before is None:
+                self.edit.put(replace(op, phase="backward", origin=ORIGIN))
+                continue
+            at = bucket.before
+            made = replace(op, thread=at.thread, stream=at.stream, phase=at.phase, origin=ORIGIN)
+            self.edit.put(made, before=at)
+
+    def _smaller(self, graph: Graph) -> Graph:
+        """Give every tensor of a table the size of what is here, and forget those that are not."""
+        shapes = {
+            name: (part.rows[1] - part.rows[0], part.columns[1] - part.columns[0])
+            for name, part in self.parts.items()
+            if part is not None
+        }
+        whole = {tuple(map(int, t.weight.shape)): t for t in self.tables}
+
+        def tensor(given: Tensor) -> Tensor:
+            shape = shapes.get(given.name)
+            return replace(given, shape=shape, strides=None) if shape else given
+
+        def op(given: Op) -> Op:
+            names = [t.name for t in (*given.inputs, *given.outputs) if t.name in shapes]
+            body = tuple(map(op, given.body))
+            if not names and all(a is b for a, b in zip(body, given.body, strict=True)):
+                return given
+            made = map_tensors(replace(given, body=()), tensor)
+            sizes: dict[str, Value] = {
+                name: shapes[names[0]] if value in whole and names else value
+                for name, value in made.attributes.items()
+            }
+            return replace(made, attributes=sizes, body=body, notes=without_times(made.notes))
+
+        kept = [d for d in graph.tensors if self.parts.get(d.tensor.name, True) is not None]
+        declared: tuple[Declared, ...] = tuple(replace(d, tensor=tensor(d.tensor)) for d in kept)
+        returned = map_value(graph.returned, tensor)
+        return replace(graph, tensors=declared, ops=tuple(map(op, graph.ops)), returned=returned)
+
+    def _layouts(self) -> list[Layout]:
+        """Return what every tensor that leaves the step, or starts it, is of the whole's."""
+        found = []
+        for name in leaving(self.graph):
+            tensor = self.graph.by_name[name]
+            spread, axis = self.passage.known.get(name), None
+            if name in self.parts:
+                part = self.parts[name]
+                if part is not None:
+                    found.append(Layout(name, "piece", part.rows, part.columns))
+                continue
+            axis = batch_axis(tensor, self.dim)
+            if axis is not None:
+                found.append(Layout(name, "split", (axis, axis + 1)))
+            elif spread is not None and spread.kind == "part":
+                found.append(Layout(name, "mean" if spread.factor else "sum"))
+        return found
+
+
+def _settings(graph: Graph, rank: int, dim: str, layouts: Sequence[Layout]) -> dict[str, Value]:
+    given: dict[str, Value] = {RANK: rank, BATCH: dim, PARTS: layout_text(layouts)}
+    return {**graph.settings, **given}

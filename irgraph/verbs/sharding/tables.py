@@ -1,0 +1,224 @@
+"""The embedding tables of a step: how each is looked up, and what else bears its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.calls import is_pointwise
+from irgraph.ir.effects import written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label
+from irgraph.ir.op import Op, Result, Value, tensors_in
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+from irgraph.plans.plan import Sizes
+from irgraph.verbs.insert import outermost_call
+from irgraph.verbs.refusal import refused
+
+FORWARD = ("aten._embedding_bag", "aten._embedding_bag_forward_only", "aten.embedding_bag")
+BACKWARD = ("aten._embedding_bag_backward", "aten._embedding_bag_dense_backward")
+BATCHED = ("irgraph.batched_embedding", "irgraph.batched_embedding_backward",
+           "irgraph.batched_embedding_sgd")  # fmt: skip
+
+KEEPING = ("detach", "alias", "zero", "clone", "copy", "to", "_to_copy", "contiguous", "zeros_like")
+"""Ops beside those by elements that do to each row of a table what they do to any other."""
+
+OVER_ROWS = ("norm", "sum", "mean", "max", "min", "prod")
+
+Known = Mapping[str, Value]
+
+
+class Table(Struct, frozen=True):
+    """One table.
+
+    Attributes:
+        name: its label, or its tensor's name.
+        weight: the rows.
+        forward, outer: the leaf that looks it up, and what called it.
+        backward: the leaf that makes its gradient, ``None`` in inference.
+        given: arguments of the lookup by the schema's names.
+        held: names of all tensors that have its rows and columns.
+    """
+
+    name: str
+    weight: Tensor
+    forward: Op
+    outer: Op
+    backward: Op | None
+    given: Known
+    held: frozenset[str] = frozenset()
+
+    @property
+    def out(self) -> Tensor:
+        """A row for each bag."""
+        return self.forward.outputs[0]
+
+    @property
+    def indices(self) -> Tensor:
+        """The rows that are looked up."""
+        return self._tensor("indices")
+
+    @property
+    def offsets(self) -> Tensor:
+        """Where bags start among them."""
+        return self._tensor("offsets")
+
+    def _tensor(self, name: str) -> Tensor:
+        found = self.given[name]
+        assert isinstance(found, Tensor)
+        return found
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient of ``out``."""
+        return None if self.backward is None else self.backward.inputs[0]
+
+
+def table_sizes(graph: Graph) -> Sizes:
+    """Return rows and columns of every table that bags are looked up in, by name."""
+    return {
+        name: (int(weight.shape[0]), int(weight.shape[1])) for name, weight, _ in _lookups(graph)
+    }
+
+
+def _lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
+    labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
+    for op in graph.leaves():
+        if op.name in FORWARD and op.inputs and op.inputs[0].rank == 2:
+            weight = op.inputs[0]
+            yield labels.get(weight.buffer, weight.name), weight, op
+
+
+def tables_of(graph: Graph) -> list[Table]:
+    """Return the tables in the order of their lookups.
+
+    Raises ``RefusedError`` where one is looked up twice, or in a way that cannot be spread.
+    """
+    for op in graph.leaves():
+        if op.name in BATCHED:
+            raise refused(op, "is fused already: shard the model first")
+    found: dict[str, Table] = {}
+    makers = {leaf.inputs[3].name: leaf for leaf in graph.leaves() if leaf.name in BACKWARD}
+    for name, weight, op in _lookups(graph):
+        if name in found:
+            raise refused(op, f"looks up table {name!r} a second time")
+        given = _given(op, graph)
+        _check_lookup(op, weight, given, graph)
+        marks = {tensor.name for tensor in op.outputs[1:]}
+        backward = next((leaf for mark, leaf in makers.items() if mark in marks), None)
+        outer = outermost_call(graph, op)
+        found[name] = Table(name, weight, op, outer, backward, given)
+    held = _Holding(graph, list(found.values())).found()
+    return [
+        replace(table, held=frozenset(names))
+        for table, names in zip(found.values(), held, strict=True)
+    ]
+
+
+def _given(op: Op, graph: Graph) -> Known:
+    schema = resolve(op, graph.schemas)
+    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+
+
+def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
+    """Refuse lookups whose arguments are not understood."""
+    indices, offsets = given.get("indices"), given.get("offsets")
+    if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
+        raise refused(op, "does not look up bags by indices and offsets")
+    if given.get("include_last_offset"):
+        raise refused(op, "takes offsets that end with the total, which cannot be exchanged")
+    if isinstance(given.get("per_sample_weights"), Tensor):
+        raise refused(op, "takes weights of indices, which cannot be exchanged")
+    if given.get("sparse"):
+        raise refused(op, "has a sparse gradient, which cannot be exchanged")
+    if given.get("padding_idx") not in (None, -1):
+        raise refused(op, "leaves out a row of padding, which some ranks would not know")
+    if weight.buffer not in graph.lasting or not weight.contiguous:
+        raise refused(op, f"looks up %{weight.name}, which is no parameter that can be split")
+
+
+class _Holding:
+    """Finds what belongs to each table: its gradient, its optimizer's state, views of these."""
+
+    def __init__(self, graph: Graph, tables: Sequence[Table]) -> None:
+        self.graph = graph
+        self.tables = tables
+        self.own: dict[str, int] = {}
+        for number, table in enumerate(tables):
+            self.own[table.weight.name] = number
+            if table.backward is not None:
+                self.own.update((tensor.name, number) for tensor in table.backward.outputs)
+
+    def found(self) -> list[set[str]]:
+        """Return the names of what each table holds."""
+        lookups = {id(op) for t in self.tables for op in (t.forward, t.backward) if op is not None}
+        leaves = [op for op in self.graph.leaves() if id(op) not in lookups and not is_label(op)]
+        known = -1
+        while known != len(self.own):
+            known = len(self.own)
+            for op in leaves:
+                if any(tensor.name in self.own for tensor in (*op.inputs, *op.outputs)):
+                    self._follow(op)
+        return [
+            {name for name, n in self.own.items() if n == number}
+            for number in range(len(self.tables))
+        ]
+
+    def _follow(self, op: Op) -> None:
+        """Let tensors that an op pairs with a table's belong to it."""
+        base = op.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
+        if base in OVER_ROWS or not (
+            is_pointwise(op.name) or base in KEEPING or op.base.startswith(("_foreach_", "_fused_"))
+        ):
+            raise refused(op, "is not known to treat a table's rows apart")
+        for row in rows_of(op):
+            owners = {self.own[tensor.name] for tensor in row if tensor.name in self.own}
+            if len(owners) > 1:
+                raise refused(op, "pairs two tables")
+            for number in owners:
+                self._claim(op, row, number)
+
+    def _claim(self, op: Op, row: Sequence[Tensor], number: int) -> None:
+        table = self.tables[number]
+        written = {tensor.name for tensor in written_by(op)}
+        for tensor in row:
+            if tensor.shape == table.weight.shape and tensor.contiguous and not tensor.offset:
+                self.own[tensor.name] = number
+            elif tensor.numel > 1 or tensor.name in written:
+                raise refused(op, f"pairs {table.name!r} with %{tensor.name} of another form")
+
+
+def rows_of(op: Op) -> list[tuple[Tensor, ...]]:
+    """Return the tensors of an op that it takes together: one list, or one for each place."""
+    values = (*op.operands, *op.results)
+    lists = [value for value in values if isinstance(value, tuple)]
+    alone = tuple(
+        tensors_in([v for v in (*values, *op.attributes.values()) if isinstance(v, Tensor)])
+    )
+    if not lists:
+        return [alone]
+    return [(*tensors_in(row), *alone) for row in zip(*lists, strict=False)]
+
+
+def without(op: Op, names: Collection[str]) -> Op | None:
+    """Return an op without what it does to these tensors: over lists the other places, if any."""
+    rows = rows_of(op)
+    kept = [i for i, row in enumerate(rows) if not any(tensor.name in names for tensor in row)]
+    count = len(rows)
+    if len(kept) == count:
+        return op
+    if not kept or count == 1:
+        return None
+
+    def few(value: Value) -> Value:
+        listed = isinstance(value, tuple) and len(value) == count
+        return tuple(value[i] for i in kept) if listed else value  # type: ignore[index]
+
+    results: tuple[Result, ...] = tuple(map(few, op.results))  # type: ignore[arg-type]
+    operands = tuple(map(few, op.operands))
+    given = {name: few(value) for name, value in op.attributes.items()}
+    written = op.written & {tensor.name for tensor in tensors_in(operands)}
+    return replace(op, operands=operands, results=results, attributes=given, written=written)

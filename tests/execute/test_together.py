@@ -1,0 +1,142 @@
+"""``shard``, proven by running all ranks in one process, and what does not fit together."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from examples.dlrm import Config, Step
+from irgraph.api import rewrite
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
+from irgraph.capture.live import capture
+from irgraph.diagnostics import IrgraphError
+from irgraph.execute import compare_ranks
+from irgraph.ir.edit import Edit
+from irgraph.ir.graph import Graph
+from irgraph.ir.ranks import is_collective
+from irgraph.ir.verify import verify
+from irgraph.plans.plan import Placed, Plan, uniform
+from irgraph.text import parse, print_graph
+from irgraph.verbs.sharding.shard import shard
+from irgraph.verbs.sharding.tables import table_sizes
+
+SMALL = Config((4, 8, 8), (6, 1), (24, 16, 40, 36, 31), 3, "bce")
+SCHEMES = ("table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel")
+
+
+@cache
+def dlrm(optimizer: str = "sgd") -> Graph:
+    """Return a step of a small DLRM with five tables, captured on the meta device."""
+
+    def program(batch: int, device: str) -> Step:
+        step = Step(SMALL, batch, device)
+        if optimizer == "adam":
+            step.optimizer = torch.optim.Adam(step.model.parameters(), foreach=True)
+        if optimizer == "momentum":
+            step.optimizer = torch.optim.SGD(step.model.parameters(), lr=0.1, momentum=0.9)
+        return step
+
+    def at(batch: int) -> Capture:
+        return capture(program(batch, "meta"), device="meta", dims={"B": batch})
+
+    return with_symbolic_batch(at(64), 64, at, other_sizes(64)).graph
+
+
+def shared(graph: Graph, plan: Plan) -> list[Graph]:
+    """Return the models of all ranks, each sound and as its text reads."""
+    models = [shard(graph, plan, rank).graph for rank in range(plan.ranks)]
+    for model in models:
+        assert verify(model) == []
+        assert parse(print_graph(model)) == model
+    return models
+
+
+def mixed(ranks: int) -> Plan:
+    """Return a plan in which every scheme occurs."""
+    last = ranks - 1
+    placed = [
+        Placed("table-wise", (last,)), Placed("column-wise", (last, 0)), Placed("row-wise"),
+        Placed("table-row-wise", (last, 0)), Placed("data-parallel"),
+    ]  # fmt: skip
+    return Plan(ranks, dict(zip(table_sizes(dlrm()), placed, strict=True)))
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_ranks_leave_together_what_the_whole_step_leaves(scheme: str, ranks: int) -> None:
+    models = shared(dlrm(), uniform(scheme, ranks, table_sizes(dlrm())))
+    result = compare_ranks(dlrm(), models, draws=1)
+    assert result.same, str(result)
+    assert {one.kind for one in result.compared} >= {"param", "gradient", "returned"}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "momentum"])
+def test_all_schemes_together_with_the_optimizers_state(optimizer: str) -> None:
+    models = shared(dlrm(optimizer), mixed(4))
+    result = compare_ranks(dlrm(optimizer), models)
+    assert result.same, str(result)
+
+
+def test_each_rank_may_be_rewritten_on() -> None:
+    models = [rewrite(m, "fuse-embedding").graph for m in shared(dlrm(), mixed(2))]
+    assert any(op.name == "irgraph.batched_embedding" for op in models[0].leaves())
+    assert compare_ranks(dlrm(), models, draws=1).same
+
+
+def without(graph: Graph, name: str) -> Graph:
+    """Return a graph without its ops of a name."""
+    edit = Edit(graph)
+    for op in graph.leaves():
+        if op.name == name:
+            edit.remove(op)
+    return edit.commit()
+
+
+def test_gradients_that_are_not_summed_show() -> None:
+    models = [
+        without(model, "_c10d_functional.all_reduce_coalesced_")
+        for model in shared(dlrm(), mixed(2))
+    ]
+    result = compare_ranks(dlrm(), models, draws=1)
+    assert not result.same
+    assert "bot_mlp_0_weight" in {one.name for one in result.different}
+
+
+def test_ranks_that_come_to_other_collectives_are_told_apart() -> None:
+    first, second = shared(dlrm(), mixed(2))
+    second = without(second, "_c10d_functional.reduce_scatter_tensor")
+    with pytest.raises(IrgraphError, match="reduce_scatter_tensor on rank 0"):
+        compare_ranks(dlrm(), [first, replace(second, ops=second.ops)], draws=1)
+
+
+def test_all_ranks_are_needed() -> None:
+    with pytest.raises(IrgraphError, match="models of all ranks are needed, in order: these are 0"):
+        compare_ranks(dlrm(), shared(dlrm(), mixed(2))[:1])
+
+
+def test_one_rank_exchanges_nothing() -> None:
+    (model,) = shared(dlrm(), uniform("row-wise", 1, table_sizes(dlrm())))
+    assert not any(map(is_collective, model.leaves()))
+    assert compare_ranks(dlrm(), [model], draws=1).same
+
+
+def test_bytes_between_ranks_are_those_of_the_schemes() -> None:
+    """Ids and offsets of four bytes to every holder; bags of all samples, 8 columns of f32."""
+    model = shared(dlrm(), uniform("table-wise", 2, table_sizes(dlrm())))[1]
+    sizes = [
+        tuple(map(int, op.attributes[name]))
+        for op in model.leaves() if op.base == "all_to_all_single"
+        for name in ("input_split_sizes", "output_split_sizes")
+    ]  # fmt: skip
+    local, lookups, width = 32, 3, 8
+    ids, bags = local * lookups, local * width
+    assert sizes == [
+        (3 * ids, 2 * ids), (2 * ids, 2 * ids),  # three tables on rank 0, two here
+        (3 * local, 2 * local), (2 * local, 2 * local),
+        (2 * bags, 2 * bags), (3 * bags, 2 * bags),
+        (3 * bags, 2 * bags), (2 * bags, 2 * bags),
+    ]  # fmt: skip
