@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from msgspec import Struct
+from msgspec.structs import replace
 from torch.autograd.profiler import record_function
 
 from irgraph.capture.common.lowering import MODULE, ORIGIN
@@ -20,6 +21,7 @@ from irgraph.capture.onnx.loops import looped, scanned
 from irgraph.capture.onnx.model import SMALL, Model, Node, in_ir
 from irgraph.capture.onnx.opaque import Stranger, stranger
 from irgraph.capture.onnx.operators import OPERATORS, linear
+from irgraph.capture.onnx.operators.recurrent import GATES
 from irgraph.diagnostics import IrgraphError, Place, fail
 
 Values = dict[str, Any]
@@ -118,7 +120,17 @@ class Program:
         convert = None if node.domain else OPERATORS.get(node.op)
         if convert is None:
             raise UnsupportedError("torch has no equivalent")
-        self._call(node, convert)
+        self._call(self._reordered(node) if node.op in GATES else node, convert)
+
+    def _reordered(self, node: Node) -> Node:
+        """Let the weights of a recurrent layer have their gates in torch's order, if they can.
+
+        Those have no values that the model holds, and no other use.
+        """
+        names = [name for name in node.inputs[1:4] if name]
+        if any(name not in self.model.weights or self._users[name] != 1 for name in names):
+            return node
+        return replace(node, attributes={**node.attributes, "reordered": 1})
 
     def _call(self, node: Node, convert: Convert) -> None:
         call = bind(convert, node, self.known)

@@ -11,12 +11,14 @@ from irgraph.capture.onnx.operators.movement import MOVEMENT
 from irgraph.capture.onnx.operators.pooling import POOLING
 from irgraph.capture.onnx.operators.products import PRODUCTS, linear
 from irgraph.capture.onnx.operators.quantized import QUANTIZED
+from irgraph.capture.onnx.operators.recurrent import RECURRENT
 from irgraph.capture.onnx.operators.reductions import REDUCTIONS
 from irgraph.capture.onnx.operators.values import VALUES
 
 __all__ = ["OPERATORS", "linear"]
 
 OPERATORS: Mapping[str, Convert] = {
-    **ELEMENTWISE, **LAYERS, **MOVEMENT, **POOLING, **PRODUCTS, **QUANTIZED, **REDUCTIONS, **VALUES,
+    **ELEMENTWISE, **LAYERS, **MOVEMENT, **POOLING, **PRODUCTS, **QUANTIZED,
+    **RECURRENT, **REDUCTIONS, **VALUES,
 }  # fmt: skip
 """What converts each operator of ONNX's default domain."""

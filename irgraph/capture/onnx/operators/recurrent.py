@@ -1,0 +1,184 @@
+"""Operators that go along a sequence: long short-term memory, gated recurrent units, plain layers.
+
+ONNX keeps the gates of a layer in another order than torch. A weight whose values the model does
+not hold is taken to have torch's already (``reordered``); any other is put together anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.onnx.bind import Convert, Floats, Ints, UnsupportedError
+
+GATES: Mapping[str, tuple[int, ...]] = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
+"""By operator, where each of torch's gates lies among ONNX's."""
+
+_STANDARD = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
+def in_order(op: str, tensor: Torch, axis: int) -> Torch:
+    """Return a weight, or biases, with their gates in torch's order along an axis."""
+    count = len(GATES[op])
+    if count == 1:
+        return tensor
+    parts = tensor.chunk(count * (1 if tensor.ndim == 3 else 2), axis)
+    places = [i + start for start in range(0, len(parts), count) for i in GATES[op]]
+    return torch.cat([parts[i] for i in places], axis)
+
+
+def lstm(
+    x: Torch,
+    w: Torch,
+    r: Torch,
+    b: Torch = None,
+    sequence_lens: Ints = (),
+    initial_h: Torch = None,
+    initial_c: Torch = None,
+    p: Torch = None,
+    *,
+    activation_alpha: Floats = (),
+    activation_beta: Floats = (),
+    activations: Sequence[str] = (),
+    clip: float = 0.0,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    input_forget: int = 0,
+    layout: int = 0,
+    reordered: int = 0,
+) -> tuple[Torch, ...]:
+    """``LSTM`` without peepholes."""
+    said = {"its attribute input_forget": input_forget, "its input P (peepholes)": p is not None}
+    _refuse({**said, "its attribute clip": clip})
+    _check_activations("LSTM", activations, activation_alpha, activation_beta)
+    layer = _Layer("LSTM", w, r, b, direction, bool(layout), bool(reordered))
+    x = layer.start(x, sequence_lens)
+    hidden = [layer.state(initial_h, x), layer.state(initial_c, x)]
+    return layer.end(*torch.ops.aten.lstm.input(x, hidden, *layer.rest()))
+
+
+def gru(
+    x: Torch,
+    w: Torch,
+    r: Torch,
+    b: Torch = None,
+    sequence_lens: Ints = (),
+    initial_h: Torch = None,
+    *,
+    activation_alpha: Floats = (),
+    activation_beta: Floats = (),
+    activations: Sequence[str] = (),
+    clip: float = 0.0,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+    reordered: int = 0,
+) -> tuple[Torch, ...]:
+    """``GRU`` whose reset gate comes behind the product, as torch has it."""
+    if not linear_before_reset:
+        raise UnsupportedError("its attribute linear_before_reset = 0 is not supported")
+    _refuse({"its attribute clip": clip})
+    _check_activations("GRU", activations, activation_alpha, activation_beta)
+    layer = _Layer("GRU", w, r, b, direction, bool(layout), bool(reordered))
+    x = layer.start(x, sequence_lens)
+    return layer.end(*torch.ops.aten.gru.input(x, layer.state(initial_h, x), *layer.rest()))
+
+
+def rnn(
+    x: Torch,
+    w: Torch,
+    r: Torch,
+    b: Torch = None,
+    sequence_lens: Ints = (),
+    initial_h: Torch = None,
+    *,
+    activation_alpha: Floats = (),
+    activation_beta: Floats = (),
+    activations: Sequence[str] = (),
+    clip: float = 0.0,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+    reordered: int = 0,
+) -> tuple[Torch, ...]:
+    """``RNN`` of tanh or ReLU."""
+    _refuse({"its attribute clip": clip})
+    rectified = bool(activations) and set(activations) == {"Relu"}
+    given = () if rectified else activations
+    _check_activations("RNN", given, activation_alpha, activation_beta)
+    layer = _Layer("RNN", w, r, b, direction, bool(layout), bool(reordered))
+    x = layer.start(x, sequence_lens)
+    run = torch.ops.aten.rnn_relu if rectified else torch.ops.aten.rnn_tanh
+    return layer.end(*run.input(x, layer.state(initial_h, x), *layer.rest()))
+
+
+def _refuse(said: Mapping[str, Any]) -> None:
+    for what, value in said.items():
+        if value:
+            raise UnsupportedError(f"{what} is not supported")
+
+
+def _check_activations(op: str, given: Sequence[str], alpha: Floats, beta: Floats) -> None:
+    standard = _STANDARD[op]
+    if list(given) not in ([], list(standard), [*standard, *standard]):
+        raise UnsupportedError(f"its attribute activations = {list(given)} is not supported")
+    _refuse({"its attribute activation_alpha": alpha, "its attribute activation_beta": beta})
+
+
+class _Layer:
+    """A recurrent layer with its weights as torch takes them."""
+
+    def __init__(
+        self,
+        op: str,
+        w: Torch,
+        r: Torch,
+        b: Torch,
+        direction: str,
+        batch_first: bool,
+        reordered: bool,
+    ) -> None:
+        given = [w, r] if b is None else [w, r, b]
+        if not reordered:
+            given = [in_order(op, tensor, 1) for tensor in given]
+        self._weights = [part for i in range(len(w)) for part in _of_direction(given, i)]
+        self._biased, self._hidden, self._directions = b is not None, r.shape[-1], len(w)
+        self._backwards, self._batch_first = direction == "reverse", batch_first
+
+    def start(self, x: Torch, lengths: Ints) -> Torch:
+        """Return the input, its steps along the first axis in the order that they are taken."""
+        x = x.transpose(0, 1) if self._batch_first else x
+        if any(length != x.shape[0] for length in lengths):
+            raise UnsupportedError(f"its input sequence_lens = {list(lengths)} is not supported")
+        return x.flip(0) if self._backwards else x
+
+    def state(self, given: Torch, x: Torch) -> Torch:
+        """Return what the layer starts from."""
+        if given is None:
+            return x.new_zeros(self._directions, x.shape[1], self._hidden)
+        return given.transpose(0, 1) if self._batch_first else given
+
+    def rest(self) -> tuple[Any, ...]:
+        """Return the other arguments of torch's call."""
+        return self._weights, self._biased, 1, 0.0, False, self._directions == 2, False
+
+    def end(self, out: Torch, *states: Torch) -> tuple[Torch, ...]:
+        """Return the results in ONNX's layout."""
+        out = out.flip(0) if self._backwards else out
+        out = out.unflatten(2, (self._directions, self._hidden))
+        if self._batch_first:
+            return (out.transpose(0, 1), *(state.transpose(0, 1) for state in states))
+        return (out.transpose(1, 2), *states)
+
+
+def _of_direction(given: Sequence[Torch], number: int) -> list[Torch]:
+    """Return the weights of one direction; those of products and of the state have own biases."""
+    w, r, *biases = (tensor[number] for tensor in given)
+    return [w, r, *(half for bias in biases for half in bias.chunk(2))]
+
+
+RECURRENT: Mapping[str, Convert] = {"LSTM": lstm, "GRU": gru, "RNN": rnn}
