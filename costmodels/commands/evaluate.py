@@ -18,7 +18,11 @@ PANEL = "evaluate"
 def evaluate(
     what: Annotated[
         str,
-        typer.Argument(metavar="WHAT", help="dlrm-v100, e2e, kernels, models, modern or traced"),
+        typer.Argument(
+            metavar="WHAT",
+            help="dlrm-v100, e2e, gains, kernels, models, modern, steps or traced "
+            "(gains, steps: need torch and timm; minutes)",
+        ),
     ],
     plot: PlotOption = None,
     baseline: Annotated[

@@ -11,13 +11,17 @@ from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
 from costmodels.evaluate.traced import evaluate_traced
+from costmodels.evaluate.whole.gains import evaluate_gains
+from costmodels.evaluate.whole.steps import evaluate_steps
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "dlrm-v100": evaluate_dlrm_v100,
     "e2e": evaluate_e2e,
+    "gains": evaluate_gains,
     "kernels": evaluate_kernels,
     "models": evaluate_models,
     "modern": evaluate_modern,
+    "steps": evaluate_steps,
     "traced": evaluate_traced,
 }
 """What can be evaluated, by the name the command takes."""
@@ -28,8 +32,10 @@ __all__ = [
     "Evaluation",
     "evaluate_dlrm_v100",
     "evaluate_e2e",
+    "evaluate_gains",
     "evaluate_kernels",
     "evaluate_models",
     "evaluate_modern",
+    "evaluate_steps",
     "evaluate_traced",
 ]

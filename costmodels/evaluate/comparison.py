@@ -32,7 +32,7 @@ class Point(Struct, frozen=True):
 
     Attributes:
         workload: what ran, such as ``DLRM_default, B = 512``.
-        measured, predicted: the times.
+        measured, predicted: the times, or gains.
         others: signed errors, as fractions, of predictions by others, by who made them.
     """
 
@@ -50,12 +50,14 @@ class Point(Struct, frozen=True):
 class Series(Struct, frozen=True):
     """Points of one quantity, such as the step time.
 
-    ``unsigned`` says that the errors of others were published without sign.
+    ``unsigned`` says that the errors of others were published without sign; ``unit`` is ``ms``, or
+    ``x`` for gains: the time before over the time after.
     """
 
     quantity: str
     points: Sequence[Point]
     unsigned: bool = False
+    unit: str = "ms"
 
     def summaries(self) -> dict[str, Errors]:
         """Return the summary of our errors and of each other's, by who predicted."""
@@ -73,7 +75,7 @@ class Series(Struct, frozen=True):
         table.title_justify = "left"
         for point in self.points:
             signed = [point.error, *(point.others[who] for who in others)]
-            times = [f"{time:.2f} ms" for time in (point.measured, point.predicted)]
+            times = [f"{time:.2f} {self.unit}" for time in (point.measured, point.predicted)]
             table.add_row(point.workload, *times, *self._signed(signed))
         table.add_section()
         columns = list(self.summaries().values())
@@ -168,8 +170,8 @@ def _series_json(series: Series) -> dict[str, Any]:
     points = [
         {
             "workload": p.workload,
-            "measured_ms": p.measured,
-            "predicted_ms": p.predicted,
+            f"measured_{series.unit}": p.measured,
+            f"predicted_{series.unit}": p.predicted,
             "error_pct": 100.0 * p.error,
             f"others_{'absolute_' * series.unsigned}error_pct": {
                 who: 100.0 * e for who, e in p.others.items()

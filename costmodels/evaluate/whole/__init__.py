@@ -1,0 +1,1 @@
+"""Whole programs that others timed, and gains of changing them."""

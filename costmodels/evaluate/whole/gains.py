@@ -1,0 +1,157 @@
+"""Gains that others measured, beside predicted ones: the time before over the time after."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from costmodels.evaluate.comparison import Comparison, Point, Row, Series
+from costmodels.evaluate.measurements import measurements
+from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once, tried
+from costmodels.evaluate.whole.steps import MIXED, csv_rows, nvidia
+from irgraph.ir.graph import Graph
+from irgraph.language import load_pass, run
+from irgraph.predict.prediction import predict
+
+FUSED = "fuse-embedding"
+BAGS = f"fused bags (pass {FUSED}): TorchRec's collections of embedding bags, V100"
+AUTOCAST = "mixed precision and NHWC (autocast, captured; no pass does both): NVIDIA's classifiers"
+GRAPHS = (
+    "CUDA graph (all calls as one cuda.graph_launch; no pass makes it): NVIDIA's DLRM, inference"
+)
+
+LARGE = 10_000_000
+CRITEO = (
+    45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10, 2209,
+    11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35,
+)  # fmt: skip
+"""Rows of DLRM's tables in TorchRec's benchmark, which divides those above ``LARGE``."""
+
+EQUAL = (10, 100)
+"""Counts of equal tables whose gain is compared, as the median over their sizes; of 1,000 tables
+there is a measurement too, but capturing them takes minutes."""
+
+BATCHES = ("64", "1024", "4096", "16384")
+CARDS = {"1x A100 80GB": "a100-sxm4-80gb", "1x V100 32GB": "v100-sxm2-32gb"}
+
+NOT_PREDICTED = (
+    "channels_last (timm, 4,938 pairs; median of training 1.11): convolutions cost alike in both "
+    "layouts, so that the prediction is 1 where a library is 0.3 to 1.5",
+    "torch.compile, weights in bf16 beside it (timm, nanoGPT, torchtitan, Segment Anything): the "
+    "kernels that Inductor makes are not known before it ran",
+    "SDPA for eager attention, Triton, int8, sparse (Segment Anything): both sides of each pair "
+    "are compiled; its bf16 for f32, whose decoder runs over prompts that nobody lists",
+    "checkpointing, float8, async tensor parallelism (torchtitan): 8 to 512 cards with FSDP, of "
+    "whose collectives and prefetching there is no captured program",
+    "foreach or a loop for fused AdamW (Hugging Face, torchtitan): a pair of sequences whose "
+    "length is not known, and one whose second figure is a remark",
+    "mixed precision of other NVIDIA examples: their programs are not captured here",
+)
+NOTES = (
+    "No pair was used to choose or fit anything. Host overheads are those of the default table.",
+    "fused bags: TorchRec's Python between operators (jagged tensors by name) is not in the "
+    "program; gradients are added to before, given up after.",
+    "CUDA graphs: NVIDIA's program launches fused MLPs and its own kernel for pairwise products, "
+    "the captured one plain PyTorch: it has more launches to save.",
+)
+
+
+class Pair(Struct, frozen=True):
+    """A measured gain, and the programs before and after; samples after over samples before."""
+
+    group: str
+    name: str
+    card: str
+    gain: float
+    before: Callable[[], Graph]
+    after: Callable[[], Graph]
+    samples: float = 1.0
+
+
+def evaluate_gains() -> Comparison:
+    """Return measured and predicted gains by kind of change.
+
+    Raises ``IrgraphError`` where ``IRGRAPH_DATA`` is unset, or torch is missing.
+    """
+    folder = measurements() / "steps"
+    points: defaultdict[str, list[Point]] = defaultdict(list)
+    lacking: dict[str, None] = {}
+    for pair in (*_bags(folder), *_graphs(folder), *_autocast(folder)):
+        found = tried(partial(_gain, pair))
+        if isinstance(found, str):
+            lacking[f"{pair.name}: {found}"] = None
+        else:
+            points[pair.group].append(Point(pair.name, pair.gain, found))
+    series = [Series(name, found, unit="x") for name, found in points.items()]
+    left_out = (f"not predicted: {text}" for text in (*NOT_PREDICTED, *lacking))
+    return Comparison("gains", series, {}, (*NOTES, *left_out))
+
+
+def _gain(pair: Pair) -> float:
+    before, after = (predict(make(), pair.card).step_time for make in (pair.before, pair.after))
+    return before / after * pair.samples
+
+
+def _bags(folder: Path) -> Iterator[Pair]:
+    rows = csv_rows(folder / "torchrec_ebc.csv")
+    for row in rows:
+        if row["rows"].startswith("DLRM/"):
+            parts = int(row["rows"].removeprefix("DLRM/"))
+            sizes = tuple(n // parts if n >= LARGE else n for n in CRITEO)
+            yield _fused(f"DLRM's 26 tables, large ones by {parts}", sizes, 128, float(row["gain"]))
+    for count in EQUAL:
+        found = [row for row in rows if row["case"].startswith(f"scaling-{count}-")]
+        size, width = (int(median(int(row[key]) for row in found)) for key in ("rows", "dim"))
+        name = f"{count} equal tables"
+        yield _fused(name, (size,) * count, width, median(float(row["gain"]) for row in found))
+
+
+def _fused(name: str, sizes: tuple[int, ...], width: int, gain: float) -> Pair:
+    before = partial(bags, sizes, width, kept=True)
+    return Pair(BAGS, name, "v100-sxm2-16gb", gain, before, partial(_bags_fused, sizes, width))
+
+
+def _bags_fused(sizes: tuple[int, ...], width: int) -> Graph:
+    return run(load_pass(FUSED), bags(sizes, width, kept=False)).graph
+
+
+def _graphs(folder: Path) -> Iterator[Pair]:
+    for row in csv_rows(folder / "nvidia_dlrm_cudagraph_gains.csv"):
+        if row["batch"] in BATCHES:
+            name = f"{row['gpu'][3:]}, {row['precision']}, B = {row['batch']}"
+            eager = partial(_dlrm, row)
+            graph = partial(_launched_at_once, row)
+            yield Pair(GRAPHS, name, CARDS[row["gpu"]], float(row["gain"]), eager, graph)
+
+
+def _dlrm(row: Row) -> Graph:
+    graph = dlrm_inference(int(row["batch"]), half=row["precision"] == MIXED)
+    if row["precision"] != "TF32":
+        return graph
+    return run(load_pass("cast-gemms"), graph, {"narrow": "tf32"}).graph
+
+
+def _launched_at_once(row: Row) -> Graph:
+    return launched_at_once(_dlrm(row))
+
+
+def _autocast(folder: Path) -> Iterator[Pair]:
+    cases = {case.name.rpartition(", B")[0]: case for case in nvidia(folder) if _mixed(case.group)}
+    for before in nvidia(folder):
+        name = before.name.rpartition(", B")[0]
+        after = cases.get(name)
+        if after is not None and not _mixed(before.group):
+            samples = after.batch / before.batch
+            gain = before.measured / after.measured * samples
+            change = f"{before.group.rpartition(' ')[2]} to {MIXED}"
+            programs = before.program, after.program
+            yield Pair(AUTOCAST, f"{name}, {change}", before.card, gain, *programs, samples)
+
+
+def _mixed(group: str) -> bool:
+    return group.endswith(MIXED)

@@ -1,0 +1,188 @@
+"""Programs that others timed, captured on the meta device as their sources describe them.
+
+They need torch, and image classifiers timm. Nothing is computed, and no weights are loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
+
+from irgraph.capture.live import capture
+from irgraph.diagnostics import IrgraphError, fail
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Made = TypeVar("Made")
+
+CLASSES = 1000
+DOT = 27
+"""Vectors whose pairwise products DLRM takes: 26 tables and the bottom MLP."""
+
+
+@lru_cache(maxsize=8)
+def classifier(
+    name: str, batch: int, image: int, *, mixed: bool = True, channels_last: bool = False,
+    training: bool = True, backward_mixed: bool = True, fused_attention: bool = False,
+) -> Graph:  # fmt: skip
+    """Return a step of a model of timm over images that are on the device.
+
+    Training: gradients zeroed in place, cross entropy, backward, SGD with momentum one tensor at a
+    time; ``mixed`` runs forward, loss and, with ``backward_mixed``, backward under autocast in f16.
+    ``fused_attention`` is what timm does since 0.9. Raises ``IrgraphError`` where timm is missing
+    or lacks the model, or it cannot be captured.
+    """
+    import torch
+
+    model = _timm(name, fused_attention).to("meta").train(training)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model = model.to(memory_format=layout)
+    images = torch.empty(batch, 3, image, image, device="meta").contiguous(memory_format=layout)
+    labels = torch.empty(batch, dtype=torch.long, device="meta")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True, foreach=False)
+
+    def infer() -> object:
+        with torch.no_grad(), torch.autocast("meta", torch.float16, enabled=mixed):
+            return model(images)
+
+    def train() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        with torch.autocast("meta", torch.float16, enabled=mixed):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+            if backward_mixed:
+                loss.backward()
+        if not backward_mixed:
+            loss.backward()
+        optimizer.step()
+
+    return _captured(train if training else infer, model, name)
+
+
+def _timm(name: str, fused_attention: bool) -> nn.Module:
+    try:
+        timm, layers = imported("timm"), imported("timm.layers")
+    except ImportError as error:
+        raise fail(f"image classifiers need timm: {error}", exit_code=2) from None
+    try:
+        layers.set_fused_attn(fused_attention)
+        made: nn.Module = timm.create_model(name, num_classes=CLASSES)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise fail(f"timm {timm.__version__} has no model {name!r}: {error}") from None
+    return made
+
+
+def imported(name: str) -> Any:  # noqa: ANN401
+    """Import a module that needs torchvision, also where that is another build than torch.
+
+    The torchvision of PyPI is built for CUDA: beside torch's CPU build its operators are missing.
+    """
+    import torch
+
+    try:
+        return import_module(name)
+    except RuntimeError:  # operator torchvision::nms does not exist
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _DEFINED.append(library)
+        for module in [m for m in sys.modules if m.startswith(("torchvision", "timm"))]:
+            del sys.modules[module]
+        return import_module(name)
+
+
+_DEFINED: list[Any] = []
+"""What defines operators: they go with it."""
+
+
+def _captured(step: Callable[[], Any], model: nn.Module, name: str) -> Graph:
+    step.model = model  # type: ignore[attr-defined]
+    return capture(step, name=name).graph
+
+
+def bags(rows: Sequence[int], width: int, *, kept: bool, batch: int = 64, ids: int = 32) -> Graph:
+    """Return TorchRec's training step of separate embedding bags, summed up, with SGD.
+
+    ``rows`` of each table; ``ids`` indices a bag, copied from the host with the bags' lengths in
+    one tensor each; offsets of all tables are one sum along them, where TorchRec sums up each
+    table's. ``kept`` says whether gradients are zeroed in place, and so added to, or given up.
+    """
+    import torch
+
+    tables = torch.nn.ModuleList(
+        torch.nn.EmbeddingBag(n, width, mode="sum", include_last_offset=True, device="meta")
+        for n in rows
+    )
+    optimizer = torch.optim.SGD(tables.parameters(), 0.02, foreach=False)
+    indices = torch.zeros(len(rows), batch * ids, dtype=torch.long)
+    lengths = torch.zeros(len(rows), batch + 1, dtype=torch.int32)
+
+    def step() -> None:
+        values, ends = indices.to("meta"), lengths.to("meta").cumsum(1)
+        found = [t(values[k], ends[k]) for k, t in enumerate(tables)]
+        loss = torch.cat(torch.cat(found, 1).split(width, 1), 1).sum()
+        optimizer.zero_grad(set_to_none=not kept)
+        loss.backward()
+        optimizer.step()
+
+    return _captured(step, tables, "bags")
+
+
+@lru_cache(maxsize=8)
+def dlrm_inference(batch: int, *, half: bool) -> Graph:
+    """Return NVIDIA's DLRM at inference: one table for all features, inputs on the device.
+
+    Its fused MLPs and its kernel for pairwise products are plain PyTorch here.
+    """
+    import torch
+    from torch import nn
+
+    def layers(*sizes: int) -> list[nn.Module]:
+        return [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
+
+    class Model(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bottom = nn.Sequential(*layers(13, 512, 256, 128))
+            self.table = nn.Embedding(10_000_000, 128)
+            self.top = nn.Sequential(*layers(480, 1024, 1024, 512, 256, 1)[:-1])
+
+        def forward(self, dense: Any, rows: Any, pairs: Any) -> Any:  # noqa: ANN401
+            x = self.bottom(dense)
+            vectors = torch.cat([x.unsqueeze(1), self.table(rows)], 1)
+            products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+            padding = x.new_zeros(len(x), 1)
+            return self.top(torch.cat([x, products.index_select(1, pairs), padding], 1))
+
+    dtype = torch.float16 if half else torch.float32
+    model = Model().to("meta", dtype).eval()
+    dense = torch.empty(batch, 13, device="meta", dtype=dtype)
+    rows = torch.empty(batch, DOT - 1, device="meta", dtype=torch.long)
+    pairs = torch.empty(DOT * (DOT - 1) // 2, device="meta", dtype=torch.long)
+
+    def step() -> object:
+        with torch.no_grad():
+            return model(dense, rows, pairs)
+
+    return _captured(step, model, "dlrm")
+
+
+def launched_at_once(graph: Graph) -> Graph:
+    """Return a step without copies from the host as one launch of a CUDA graph."""
+    return replace(graph, ops=(Op("cuda.graph_launch", body=graph.ops),))
+
+
+def tried(make: Callable[[], Made]) -> Made | str:
+    """Return a program, or what is made of some, or why it cannot be had."""
+    try:
+        return make()
+    except IrgraphError as error:
+        return str(error).partition("\n")[0].removeprefix("error: ")

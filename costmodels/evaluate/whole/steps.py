@@ -1,0 +1,168 @@
+"""Whole steps that others timed: timm on RTX cards, NVIDIA's image classifiers on V100 and A100.
+
+Predicted beside measured, in groups by what the steps run. The models of timm are those whose
+names hash lowest, whatever comes out; nothing is fitted to these steps.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from costmodels.evaluate.comparison import Comparison, Point, Row, Series
+from costmodels.evaluate.measurements import measurements
+from costmodels.evaluate.whole.programs import classifier, tried
+from costmodels.learnable.measurements import read_table
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.predict.prediction import predict
+
+TRAINED, INFERRED = 20, 12
+"""Models of timm to train and to run."""
+
+BOARDS = {"RTX-3090": "rtx-3090", "RTX-4090": "rtx-4090", "V100-16GB": "v100-sxm2-16gb",
+          "V100-32GB": "v100-sxm2-32gb", "A100-80GB": "a100-sxm4-80gb"}  # fmt: skip
+SYSTEMS = {"V100-16GB": "DGX1V-16G", "V100-32GB": "DGX1V-32G", "A100-80GB": "DGXA100"}
+NVIDIA = {
+    "resnet50": "resnet50", "resnext101-32x4d": "resnext101_32x4d",
+    "se-resnext101-32x4d": "seresnext101_32x4d", "efficientnet-b0": "efficientnet_b0",
+    "efficientnet-b4": "efficientnet_b4",
+}  # fmt: skip
+"""NVIDIA's image classifiers, by what timm calls them; those that it lacks are left out."""
+
+TF32, MIXED = "TF32", "AMP"
+
+NOTES = (
+    "timm: time of a step on the device of nobody's own choosing of models: those whose names hash "
+    "lowest. The release installed is newer than those timed; models may have changed.",
+    "NVIDIA's throughput includes loading data. Gradients are zeroed in place, and SGD with "
+    "momentum runs once a step, where EfficientNet has RMSprop and most runs add up gradients.",
+    "Host overheads are those of the default table, of an older host. Convolutions cost alike in "
+    "both layouts. Nothing was fitted to these steps.",
+)
+
+
+class Case(Struct, frozen=True):
+    """A measured step: what it is called, on which card, its milliseconds, samples and program."""
+
+    group: str
+    name: str
+    card: str
+    measured: float
+    batch: int
+    program: Callable[[], Graph]
+
+
+def evaluate_steps() -> Comparison:
+    """Return measured and predicted steps by group.
+
+    Raises ``IrgraphError`` where ``IRGRAPH_DATA`` is unset, or torch is missing.
+    """
+    folder = measurements() / "steps"
+    cases = [*_timm(folder), *nvidia(folder)]
+    points: defaultdict[str, list[Point]] = defaultdict(list)
+    widths: defaultdict[str, list[tuple[bool, float]]] = defaultdict(list)
+    lacking: dict[str, None] = {}
+    for case in cases:
+        graph = tried(case.program)
+        if isinstance(graph, str):
+            lacking[f"{case.name}: {graph}"] = None
+            continue
+        group = f"{case.group}: {kind(graph)}" if case.group.startswith("timm") else case.group
+        found = predict(graph, case.card)
+        points[group].append(Point(case.name, case.measured, found.step_time / 1e3))
+        low, high = (end / 1e3 for end in found.interval)
+        widths[group].append((low <= case.measured <= high, (high - low) / 2 / case.measured))
+    notes = (*NOTES, *map(_held, widths.items()), *(f"left out: {text}" for text in lacking))
+    series = [Series(name, found) for name, found in sorted(points.items())]
+    return Comparison("steps", series, {}, notes)
+
+
+def _held(item: tuple[str, list[tuple[bool, float]]]) -> str:
+    name, found = item
+    inside, width = sum(held for held, _ in found), median(width for _, width in found)
+    return f"{name}: {inside} of {len(found)} inside the 90 % interval, half width {width:.0%}"
+
+
+def kind(graph: Graph) -> str:
+    """Return what most tells how a classifier's step is priced: its convolutions, or attention."""
+    found = [_grouping(op) for op in graph.walk() if op.name == "aten.convolution"]
+    if "depthwise" in found:
+        return "depthwise convolutions"
+    if "grouped" in found:
+        return "grouped convolutions"
+    return "plain convolutions" if len(found) > 2 else "attention, products"
+
+
+def _grouping(op: Op) -> str:
+    data, weight = op.inputs[:2]
+    groups = int(data.shape[1]) // int(weight.shape[1])
+    return "plain" if groups == 1 else "depthwise" if weight.shape[1] == 1 else "grouped"
+
+
+def _timm(folder: Path) -> Iterator[Case]:
+    rows = [row for row in read_table(folder / "timm_steps.csv.gz")[0] if row["consistent"] == "1"]
+    for settings, count in (
+        (("train", "nchw", "autocast-f16", "eager", "RTX-3090", "1.12"), TRAINED),
+        (("infer", "nchw", "autocast-f16", "eager", "RTX-4090", "2.9.1"), INFERRED),
+    ):
+        columns = ("phase", "layout", "precision", "compiled", "gpu", "torch")
+        chosen = [row for row in rows if tuple(row[name] for name in columns) == settings]
+        for row in _lowest(chosen, count):
+            training = row["phase"] == "train"
+            sizes = int(row["batch"]), int(row["image"])
+            program = partial(
+                classifier, row["model"], *sizes, training=training, fused_attention=not training
+            )
+            name = f"{row['model']}, B = {row['batch']}, {row['image']} pixels"
+            group = f"timm, {row['phase']}, {row['gpu']}"
+            yield Case(group, name, BOARDS[row["gpu"]], float(row["step_ms"]), sizes[0], program)
+
+
+def _lowest(rows: Iterable[Row], count: int) -> list[Row]:
+    """Return one row of each of the models whose names hash lowest."""
+    models = {row["model"]: row for row in rows}
+    order = sorted(models, key=lambda name: sha256(name.encode()).hexdigest())
+    return [models[name] for name in order[:count]]
+
+
+@cache
+def nvidia(folder: Path) -> tuple[Case, ...]:
+    """Return the steps of NVIDIA's image classifiers on one card; throughput is images a second."""
+    configs = {
+        (row["model"], row["system"], row["precision"]): row
+        for row in csv_rows(folder / "nvidia_convnets_config.csv")
+    }
+    found = []
+    for row in csv_rows(folder / "nvidia_examples.csv"):
+        name = row["variant"] or row["model"].removeprefix("ConvNets/").removesuffix("v1.5")
+        config = configs.get((name, SYSTEMS.get(row["gpu"], ""), row["precision"]))
+        one = row["phase"], row["gpus"], row["quantity"]
+        if config is not None and name in NVIDIA and one == ("train", "1", "throughput"):
+            found.append(_nvidia(row, config, name))
+    return tuple(found)
+
+
+def _nvidia(row: Row, config: Row, name: str) -> Case:
+    batch, mixed = int(config["batch_per_gpu"]), row["precision"] == MIXED
+    program = partial(
+        classifier, NVIDIA[name], batch, int(config["image"]), mixed=mixed,
+        channels_last=config["layout"] == "nhwc", backward_mixed=False,
+    )  # fmt: skip
+    group = f"NVIDIA's classifiers, {row['gpu'][:4]}, {row['precision']}"
+    label = f"{name}, {row['gpu']}, B = {batch}"
+    time = 1e3 * batch / float(row["value"])
+    return Case(group, label, BOARDS[row["gpu"]], time, batch, program)
+
+
+def csv_rows(path: Path) -> list[Row]:
+    """Return the rows of a table."""
+    with path.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))

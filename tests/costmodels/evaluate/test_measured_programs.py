@@ -1,0 +1,149 @@
+"""``irgraph evaluate steps`` and ``gains``: programs that others timed, before and after."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from costmodels.evaluate.whole import gains, programs, steps
+from costmodels.evaluate.whole.gains import evaluate_gains
+from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once
+from costmodels.evaluate.whole.steps import evaluate_steps, kind
+from irgraph.ir.graph import Graph
+from irgraph.language import load_pass, run
+from irgraph.predict.prediction import predict
+from irgraph.text import parse
+
+TIMM = "model,phase,batch,image,layout,precision,compiled,gpu,torch,cuda,step_ms,samples_per_s"
+EXAMPLES = "model,variant,phase,gpu,gpus,precision,quantity,value"
+CONFIGS = "model,system,precision,batch_per_gpu,layout,optimizer_batch,image"
+GRAPHS = "case,gpu,precision,batch,ms_graphs_off,ms_graphs_on,gain"
+BAGS = "case,tables,rows,dim,gain"
+
+CLASSIFIER = """model "m" {{ format = 1 }}
+input %x : f16[8, 32, 14, 14] in $x
+param %w : f16[32, {channels}, 3, 3] in $w
+
+%y = aten.convolution(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], {groups}) : f16[8, 32, 14, 14] in $y
+"""  # noqa: E501
+
+
+def made(groups: int) -> Graph:
+    return parse(CLASSIFIER.format(channels=32 // groups, groups=groups))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what writes rows below the headers of tables of steps."""
+    monkeypatch.setenv("IRGRAPH_DATA", str(tmp_path))
+    (tmp_path / "steps").mkdir()
+    heads = {
+        "timm_steps.csv.gz": f"{TIMM},consistent", "nvidia_examples.csv": EXAMPLES,
+        "nvidia_convnets_config.csv": CONFIGS, "nvidia_dlrm_cudagraph_gains.csv": GRAPHS,
+        "torchrec_ebc.csv": BAGS,
+    }  # fmt: skip
+
+    def write(**tables: list[str]) -> None:
+        for name, head in heads.items():
+            text = "\n".join([head, *tables.get(name.partition(".")[0], [])]) + "\n"
+            packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+            (tmp_path / "steps" / name).write_bytes(packed)
+
+    return write
+
+
+NVIDIA = {
+    "nvidia_examples": [
+        "ConvNets/resnet50v1.5,,train,V100-16GB,1,FP32,throughput,100",
+        "ConvNets/resnet50v1.5,,train,V100-16GB,1,AMP,throughput,300",
+        "ConvNets/resnet50v1.5,,infer,V100-16GB,1,AMP,throughput,300",
+        "GNMT,,train,V100-16GB,1,AMP,throughput,300",
+    ],
+    "nvidia_convnets_config": [
+        "resnet50,DGX1V-16G,FP32,112,nchw,896,224",
+        "resnet50,DGX1V-16G,AMP,256,nhwc,2048,224",
+    ],
+}
+
+
+def test_a_classifier_s_kind_is_that_of_its_convolutions() -> None:
+    found = [kind(made(groups)) for groups in (32, 4)]
+    assert found == ["depthwise convolutions", "grouped convolutions"]
+    assert kind(made(1)) == "attention, products"  # a single one, as before attention
+
+
+def test_steps_are_compared_by_group_and_what_cannot_be_is_said(
+    folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = "64,224,nchw,autocast-f16,eager,RTX-3090,1.12,11.3,10,6400"
+    rows = [f"one,train,{settings},1", f"two,train,{settings},1", f"odd,train,{settings},0"]
+    folder(timm_steps=[*rows, f"one,infer,{settings},1"], **NVIDIA)
+
+    def classifier(name: str, *_: int, **__: bool) -> Graph:
+        if name == "two":
+            raise programs.fail("timm has no model 'two'")
+        return made(32)
+
+    monkeypatch.setattr(steps, "classifier", classifier)
+    found = evaluate_steps().as_json()
+    groups = {name: part["points"] for name, part in found["quantities"].items()}
+    assert {name: len(points) for name, points in groups.items()} == {
+        "NVIDIA's classifiers, V100, AMP": 1,
+        "NVIDIA's classifiers, V100, FP32": 1,
+        "timm, train, RTX-3090: depthwise convolutions": 1,
+    }
+    (full,) = groups["NVIDIA's classifiers, V100, FP32"]
+    assert full["measured_ms"] == pytest.approx(1120.0)
+    notes = "\n".join(found["notes"])
+    assert "left out: two, B = 64, 224 pixels: timm has no model 'two'" in notes
+    assert "0 of 1 inside the 90 % interval" in notes
+
+
+def test_gains_are_times_before_over_times_after(
+    folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(
+        torchrec_ebc=["scaling-10-4-8,10,4,8,2.5", "scaling-10-4-16,10,4,16,3.5"],
+        nvidia_dlrm_cudagraph_gains=["x,1x V100 32GB,FP32,64,0.5,0.2,2.5"],
+        **NVIDIA,
+    )
+    monkeypatch.setattr(gains, "EQUAL", (10,))
+    monkeypatch.setattr(steps, "classifier", lambda *_, **__: made(1))
+    found = evaluate_gains().as_json()
+    points = {p["workload"]: p for part in found["quantities"].values() for p in part["points"]}
+    mixed = points["resnet50, V100-16GB, FP32 to AMP"]
+    assert mixed["measured_x"] == pytest.approx(3.0)
+    assert mixed["predicted_x"] == pytest.approx(256 / 112)  # one program stands for both
+    assert points["10 equal tables"]["measured_x"] == 3.0
+    assert points["10 equal tables"]["predicted_x"] > 2
+    assert points["V100 32GB, FP32, B = 64"]["predicted_x"] > 2
+    assert any(note.startswith("not predicted: channels_last") for note in found["notes"])
+
+
+def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
+    eager = dlrm_inference(64, half=False)
+    once = launched_at_once(eager)
+    before, after = (predict(graph, "v100") for graph in (eager, once))
+    assert after.timeline.active_time == pytest.approx(before.timeline.active_time, rel=0.05)
+    assert after.step_time < before.step_time / 2
+
+
+def test_bags_are_fused_with_their_update_where_gradients_are_given_up() -> None:
+    outcome = run(load_pass("fuse-embedding"), bags((100, 100), 16, kept=False))
+    assert "irgraph.batched_embedding_sgd" in {op.name for op in outcome.graph.ops}
+    kept = bags((100, 100), 16, kept=True)
+    assert "irgraph.batched_embedding_sgd" not in {
+        op.name for op in run(load_pass("fuse-embedding"), kept).graph.ops
+    }
+
+
+def test_a_model_that_timm_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(name: str) -> object:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(programs, "import_module", lacking)
+    found = programs.tried(lambda: programs.classifier("resnet50", 2, 32))
+    assert found == "image classifiers need timm: No module named 'timm'"
