@@ -8,6 +8,8 @@ device. What is not known stays unknown, with a reason: nothing is assumed.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +18,7 @@ from costmodels.collectives.curve import Form
 from costmodels.collectives.load import find_curve, lacking, platforms
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, tensors_in
-from irgraph.ir.ranks import FABRIC, check_fabric, layout_of, ranks_of
+from irgraph.ir.ranks import FABRIC, check_fabric, group_of, groups_of, layout_of, ranks_of
 
 OPS = {
     "c10d.allreduce_": "all_reduce",
@@ -32,6 +34,7 @@ OPS = {
     "c10d.reduce_scatter_tensor_coalesced_": "reduce_scatter",
     "c10d.broadcast_": "broadcast",
     "c10d.reduce_": "reduce",
+    "c10d.barrier": "all_reduce",
     "_c10d_functional.all_reduce": "all_reduce",
     "_c10d_functional.all_reduce_": "all_reduce",
     "_c10d_functional.all_reduce_coalesced": "all_reduce",
@@ -62,6 +65,7 @@ class Peers(Struct, frozen=True):
         source: who says so.
         fabric: the platform whose curves are used, ``""`` where the device has none.
         device: name of the device sheet.
+        groups: the ranks of the process groups that the model names.
     """
 
     ranks: int = 0
@@ -69,9 +73,16 @@ class Peers(Struct, frozen=True):
     source: str = ""
     fabric: str = ""
     device: str = ""
+    groups: Mapping[str, tuple[int, ...]] = {}
 
     def of(self, op: Op) -> Peers:
         """Return the ranks of one op: those that it names itself go first."""
+        members = self.groups.get(group_of(op))
+        if members:
+            local = Counter(rank // max(self.local, 1) for rank in members)
+            return replace(
+                self, ranks=len(members), local=max(local.values()), source=f"as {group_of(op)} has"
+            )
         own = ranks_of(op)
         if not own:
             return self
@@ -87,6 +98,8 @@ class Peers(Struct, frozen=True):
         mine = self.of(op)
         if op.name not in OPS:
             return "no curve of such an op was measured"
+        if op.name != "c10d.barrier" and {t.device for t in (*op.inputs, *op.outputs)} == {"cpu"}:
+            return "it exchanges host memory, of which no curve was measured"
         if not mine.ranks:
             return "nothing says how many ranks take part (--ranks N, or the setting ranks)"
         if mine.ranks == 1:
@@ -109,7 +122,7 @@ def peers_of(graph: Graph, device: str) -> Peers:
     """
     fabric = _fabric(graph, device)
     layout = layout_of(graph)
-    return Peers(layout.ranks, layout.local, layout.source, fabric, device)
+    return Peers(layout.ranks, layout.local, layout.source, fabric, device, groups_of(graph))
 
 
 def message_bytes(op: Op) -> int:

@@ -31,7 +31,7 @@ FREE_AUTOGRAD = (
     "UnsafeViewBackward", "ReshapeAliasBackward", "ExpandBackward", "SqueezeBackward",
     "UnsqueezeBackward", "CatBackward", "SplitBackward", "SelectBackward", "AliasBackward",
     "DetachBackward", "AddBackward", "SubBackward", "ToCopyBackward", "UnbindBackward",
-    "CloneBackward",
+    "CloneBackward", "_FromTorchTensorBackward", "_ToTorchTensorBackward",
 )  # fmt: skip
 """Autograd nodes that may call nothing: they pass on a gradient, or a view of it."""
 

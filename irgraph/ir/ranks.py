@@ -7,7 +7,8 @@ the number stays unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +20,19 @@ from irgraph.ir.op import Op, Value
 RANKS, FABRIC, RANK = "ranks", "fabric", "rank"
 """Settings of a model: how many ranks run it, whose links connect them, and which rank it is."""
 
+RANK, GROUPS = "rank", "groups"
+"""Settings of a captured model: which rank it is, and its process groups: ``dp=3,11 tp=0-7``."""
+
+NAMED = ("process_group", "group_name")
+"""Attributes of collectives that name their process group."""
+
+EXCHANGING = ("c10d.", "_c10d_functional.")
+"""Prefixes of the names of ops that exchange data between ranks, or wait for that."""
+
 SPLITS = ("output_split_sizes", "input_split_sizes")
 """Attributes of collectives that have an item for each rank."""
 
+_SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?:/(\d{1,6}))?)?", re.ASCII)
 _LAYOUT = re.compile(r"(?:(\d{1,6})x)?(\d{1,6})", re.ASCII)
 
 
@@ -41,7 +52,7 @@ class Layout(Struct, frozen=True):
 
 def is_collective(op: Op) -> bool:
     """Return whether an op is called to exchange data with other ranks, known or not."""
-    return op.name.startswith(("c10d.", "_c10d_functional.")) and op.base != "wait_tensor"
+    return op.name.startswith(EXCHANGING) and op.base != "wait_tensor"
 
 
 def ranks_of(op: Op) -> int:
@@ -53,6 +64,47 @@ def ranks_of(op: Op) -> int:
     return next((len(found) for found in lists if isinstance(found, tuple) and found), 0)
 
 
+def group_of(op: Op) -> str:
+    """Return the name of the process group that a collective is for, ``""`` if it has none."""
+    given = (op.attributes.get(name) for name in NAMED)
+    return next((name for name in given if isinstance(name, str)), "")
+
+
+def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of the process groups that a model names, by the group's name.
+
+    Raises ``IrgraphError`` (exit code 2) where the setting cannot be read.
+    """
+    found = {}
+    for item in str(graph.settings.get(GROUPS, "")).split():
+        name, _, ranks = item.partition("=")
+        spans = [_SPAN.fullmatch(span) for span in ranks.split(",")]
+        if not all(spans):
+            hint = "write NAME=RANKS, such as dp=3,11 tp=0-7 or dp=0-24/8"
+            raise fail(f"groups: cannot read {item!r}", hint=hint, exit_code=2)
+        found[name] = tuple(rank for span in spans if span for rank in _ranks_in(span))
+    return found
+
+
+def _ranks_in(span: re.Match[str]) -> range:
+    first, last, step = (int(text) if text else None for text in span.groups())
+    assert first is not None
+    return range(first, (first if last is None else last) + 1, step or 1)
+
+
+def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
+    """Return process groups as the setting ``groups`` has them: names and ranks, evenly spaced."""
+    return " ".join(f"{name}={_span(ranks)}" for name, ranks in groups.items())
+
+
+def _span(ranks: Sequence[int]) -> str:
+    steps = {after - before for before, after in pairwise(ranks)}
+    if len(ranks) < 3 or len(steps) > 1:
+        return ",".join(map(str, ranks))
+    (step,) = steps
+    return f"{ranks[0]}-{ranks[-1]}" + (f"/{step}" if step > 1 else "")
+
+
 def layout_of(graph: Graph) -> Layout:
     """Return the ranks of a graph.
 
@@ -60,7 +112,7 @@ def layout_of(graph: Graph) -> Layout:
     """
     given = graph.settings.get(RANKS)
     if given is not None:
-        return _read(given)
+        return read_layout(given)
     named = set(filter(None, map(ranks_of, filter(is_collective, graph.walk()))))
     if len(named) != 1:
         return Layout()
@@ -68,7 +120,11 @@ def layout_of(graph: Graph) -> Layout:
     return Layout(count, count, "as other ops of the step say")
 
 
-def _read(given: Value) -> Layout:
+def read_layout(given: Value) -> Layout:
+    """Return how many ranks, and how many on a machine, ``N`` or ``MxN`` says.
+
+    Raises ``IrgraphError`` (exit code 2) where it is neither.
+    """
     found = _LAYOUT.fullmatch(str(given))
     machines, local = (int(found[1] or 1), int(found[2])) if found else (0, 0)
     if not machines or not local:
@@ -87,7 +143,7 @@ def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None 
     """
     given: dict[str, Value] = {}
     if ranks is not None:
-        layout = _read(ranks)
+        layout = read_layout(ranks)
         given[RANKS] = layout.ranks if layout.ranks == layout.local else ranks
     if fabric is not None:
         given[FABRIC] = fabric

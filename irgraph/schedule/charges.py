@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.cost import Host, Kernel, Overheads, Priced
 from irgraph.ir.op import Op
+from irgraph.ir.ranks import EXCHANGING
 from irgraph.schedule.accounting import Accounting
 
 GRAPH_LAUNCH = "cuda.graph_launch"
@@ -63,6 +64,8 @@ class Charges:
         self.rules = rules
         self.levels: Counter[str] = Counter()
         self._unknown = {id(op) for op in priced.unknown}
+        calls = (op for op in priced.graph.walk() if op.name.startswith(EXCHANGING))
+        self._exchanging = {op.origin for op in calls if op.origin}
 
     def __iter__(self) -> Iterator[Charge]:
         """Yield all charges in the order of the program."""
@@ -94,7 +97,10 @@ class Charges:
             yield from _time("T3", max(0.0, leaving), op)
 
     def _call(self, op: Op) -> Iterator[Charge]:
-        """Lines 5 to 20 of Algorithm 1."""
+        """Lines 5 to 20 of Algorithm 1; what a collective's call does with events is paid there."""
+        if op.name in SYNCS and op.origin in self._exchanging:
+            yield self._wait(op, op)
+            return
         items = list(self._items(op))
         kernels = [kernel for kernel, _ in items if kernel is not None]
         kinds = (*(k.launch for k in kernels), *self._beyond(op, len(kernels)))

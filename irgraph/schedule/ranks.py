@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 
 from irgraph.diagnostics import fail
 from irgraph.ir.cost import Kernel
+from irgraph.ir.ranks import EXCHANGING
 from irgraph.schedule.simulate import COLLECTIVE
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
-
-EXCHANGING = ("c10d.", "_c10d_functional.")
-"""Prefixes of the names of ops that exchange data between ranks."""
 
 UNEVEN = ("all_to_all",)
 """Collectives whose messages may differ in size between ranks."""

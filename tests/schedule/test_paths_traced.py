@@ -61,6 +61,8 @@ EXAMPLES = [
     "transformer.py:train",
     "resnet50.py:small",
     "inception_v3.py:small",
+    "distributed.py:ddp",
+    "distributed.py:tensor_parallel",
 ]
 """A step of every example, and of every kind of step that it has."""
 
@@ -112,7 +114,8 @@ def test_causes_add_up_to_the_shipped_classifiers_steps(name: str) -> None:
 def test_causes_add_up_to_the_examples_steps(target: str) -> None:
     from irgraph.capture.live import capture_file
 
-    found = capture_file(f"{FOLDER}/{target}", batch=64, symbolic=False)
+    ranks = 8 if target.startswith("distributed") else None
+    found = capture_file(f"{FOLDER}/{target}", batch=64, symbolic=False, ranks=ranks)
     explained(predict(found.graph).timeline)
 
 

@@ -48,6 +48,7 @@ class Lowering:
         threads: the IR's thread names by the recording's number.
         renumber: whether origins count calls, where the recording's ids differ from run to run.
         schemas: recorded schemas that the shipped list lacks.
+        wrapping: whether tensors wrapped others, of which a recording shows no identity.
         links: origins of a backward call and of its forward call.
         twice: whether a backward call belongs to another one: the step differentiates gradients.
     """
@@ -57,6 +58,7 @@ class Lowering:
     records: Mapping[int, Record] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     renumber: bool = False
+    wrapping: bool = False
     schemas: dict[str, None] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)
     twice: bool = False
@@ -109,7 +111,12 @@ class Lowering:
             self._forward[node.sequence] = call
         if schema.composite and node.children and node.id not in self.records:
             return [self._composite(node, schema, call, around)]
-        return [*saved, self._device(node, schema, call)]
+        call = self._device(node, schema, call)
+        record = self.records.get(node.id)
+        if record is None:
+            return [*saved, call]
+        waits = self.streams.waits(record.waits, call)
+        return [*saved, *waits, *self.streams.beside(call, record.issued)]
 
     def _on_thread(self, node: Node, around: Around) -> Around:
         if around.thread == "backward":
@@ -164,6 +171,9 @@ class Lowering:
         inside = {id(handle) for c in call.walk() for handle in handles_in(c.results)}
         late = [self.resolver.find(value) for value in inner.inputs]
         found = [a or b for a, b in zip(early, late, strict=True)]
+        if self.wrapping:
+            used = {id(handle) for c in call.walk() for handle in handles_in(c.operands)}
+            found = [h for h in found if id(h) in used]
         call.operands = [h for h in found if h is not None and id(h) not in inside]
         return [call]
 

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from irgraph.capture.common.calls import Call, handles_in
 from irgraph.capture.common.identity import Handle, Identities
 
@@ -15,6 +17,26 @@ MARK = "irgraph.cuda#"
 
 GRAPH = "irgraph.graph#"
 """The range around what the replay of a CUDA graph runs."""
+
+COMM = "comm_"
+"""Prefix of the streams on which collectives of a process group run beside other work."""
+
+
+class Issued(Struct, frozen=True):
+    """A collective of a captured program.
+
+    Attributes:
+        number: names the event at its end.
+        group: the process group's name.
+        beside: whether it runs on a stream of its group's, or on the one that asks.
+        blocks: whether the host waits for it.
+    """
+
+    number: str
+    group: str
+    beside: bool
+    blocks: bool = False
+
 
 EARLIER = "waits for events that an earlier step recorded: left out"
 
@@ -43,10 +65,10 @@ class Streams:
             self.current = self._name(numbers[0])
             return []
         call = replace(template, name=f"sync.{verb}", stream=self.current)
-        if verb in ("record", "wait"):
-            call.stream = self._name(numbers[1])
-        if verb == "stream":
+        if verb == "stream" and numbers:
             call.stream = self._name(numbers[0])
+        if len(numbers) == 2:
+            call.stream = self._name(numbers[1])
         if verb == "record":
             call.results = [self._recorded(numbers[0])]
         elif verb in ("wait", "event"):
@@ -61,6 +83,25 @@ class Streams:
         event = self._recorded("")
         record = replace(template, name="sync.record", results=[event], stream=source)
         return [record, replace(template, name="sync.wait", operands=[event], stream=stream)]
+
+    def beside(self, call: Call, issued: Issued | None) -> list[Call]:
+        """Return a collective on its group's stream, with an event before and one behind it."""
+        bare = Call("", thread=call.thread, module=call.module, phase=call.phase)
+        bare.origin = call.origin
+        if issued is None or not issued.beside:
+            blocks = issued is not None and issued.blocks
+            return [call, replace(bare, name="sync.stream", stream=call.stream)][: 1 + blocks]
+        asking, call.stream = call.stream, COMM + issued.group
+        self.names.setdefault(call.stream, call.stream)
+        end = self._recorded(issued.number)
+        done = replace(bare, name="sync.record", results=[end], stream=call.stream)
+        return [*self.joined(asking, call.stream, bare), call, done]
+
+    def waits(self, numbers: Sequence[str], call: Call) -> list[Call]:
+        """Return the waits of a call's stream for collectives, by their numbers."""
+        bare = Call("", thread=call.thread, module=call.module, phase=call.phase)
+        bare.origin = call.origin
+        return [wait for number in numbers for wait in self.calls(f"wait {number}", bare)]
 
     @contextlib.contextmanager
     def on(self, stream: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cuda_answers import DEVICE, MADE_UP, answers_of
+from irgraph.capture.emulate.environment import local_rank
 from irgraph.capture.emulate.streams import StandInStreams
 
 FRAMES = 4
@@ -77,7 +78,7 @@ class OnMeta:
     def _meta(self, device: Torch) -> Torch:
         import torch
 
-        if device.index:
+        if device.index not in (None, local_rank()):
             raise OtherCardError(f"a capture has one device, and the step names {device}")
         self.named = True
         return torch.device("meta")
@@ -145,7 +146,7 @@ def _facts(on: OnMeta) -> dict[Torch, Callable[..., Torch]]:
     def device(self: Torch) -> Torch:
         real = tensor.device.__get__(self)
         told = on.named and real == meta and _by_program()
-        return torch.device(DEVICE, 0) if told else real
+        return torch.device(DEVICE, local_rank()) if told else real
 
     def is_cuda(self: Torch) -> bool:
         real = bool(tensor.is_cuda.__get__(self))

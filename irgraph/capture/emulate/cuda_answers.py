@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.environment import cards, local_rank
 
 DEVICE = "cuda"
 
@@ -39,8 +40,9 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         warp_size=32, is_integrated=False, is_multi_gpu_board=False,
     )  # fmt: skip
     fixed = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
-        "is_bf16_supported": True, "get_device_name": CARD, "get_device_capability": (8, 0),
+        "is_available": True, "is_initialized": True, "device_count": cards(),
+        "current_device": local_rank(), "is_bf16_supported": True, "get_device_name": CARD,
+        "get_device_capability": (8, 0),
         "get_device_properties": card, "mem_get_info": (MEMORY, MEMORY), "memory_stats": {},
         "is_current_stream_capturing": False, "get_arch_list": ["sm_80"],
         "initial_seed": 0, "utilization": 0, "memory_summary": "",
@@ -63,10 +65,10 @@ def answers_of(torch: Torch) -> dict[tuple[Torch, str], Torch]:
         )
         for name in names
     }
-    cards = {"is_available": True, "device_count": 1, "current_device_index": 0,
+    told = {"is_available": True, "device_count": cards(), "current_device_index": local_rank(),
              "current_accelerator": torch.device(DEVICE), "set_device_index": None,
              "device_index": contextlib.nullcontext()}  # fmt: skip
-    return found | {(torch.accelerator, name): _always(value) for name, value in cards.items()}
+    return found | {(torch.accelerator, name): _always(value) for name, value in told.items()}
 
 
 def _always(value: Torch) -> Callable[..., Torch]:

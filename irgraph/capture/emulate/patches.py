@@ -10,8 +10,10 @@ from unittest import mock
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.autocast import autocast_on_meta
 from irgraph.capture.emulate.cuda import cuda_on_meta
+from irgraph.capture.emulate.environment import Process, as_process
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
+from irgraph.diagnostics import fail
 
 
 @dataclass(slots=True)
@@ -28,17 +30,21 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def standing_in(device: str) -> Iterator[StandIn]:
+def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn]:
     """Let ``meta`` stand for a CUDA device while it lasts; other devices are left as they are.
 
     Optimizers choose their ``foreach`` and ``fused`` forms, attention and dropout their fused
     kernels, autocast casts, host memory can be pinned, parameters stay tied, and what names
-    ``cuda`` means them.
+    ``cuda`` means them. With ``process`` the program is that one of many.
     """
     import torch
 
+    if process is not None and device != "meta":
+        message = f"one rank of many is captured on meta, not on {device}"
+        raise fail(message, hint="leave the device out, or the ranks", exit_code=2)
     stand_in = StandIn()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(as_process(process))
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())
         if device == "meta":
@@ -50,7 +56,7 @@ def standing_in(device: str) -> Iterator[StandIn]:
             stack.enter_context(_same_parameters())
             stack.enter_context(_sparse_constructor())
             stack.enter_context(cuda_on_meta(stand_in.notes))
-            stack.enter_context(processes_on_meta(stand_in.notes))
+            stack.enter_context(processes_on_meta(stand_in.notes, process))
         yield stand_in
 
 

@@ -1,95 +1,175 @@
 """One process that stands for one of many: a process group of torch's that does not communicate.
 
-``DistributedDataParallel`` reduces its gradients in it bucket by bucket, on meta tensors.
+Collectives of meta tensors run in it, and ``DistributedDataParallel`` reduces its gradients bucket
+by bucket. Which process it is, and of how many, says the program, the environment or the caller.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.communication import Communication, talking
+from irgraph.capture.emulate.environment import Process
+from irgraph.diagnostics import fail
 
 STARTED = (
     "a process group that does not communicate stands for the program's (rank {} of {}): "
     "collectives are recorded, their results are this process's own"
 )
-BUCKETS = (
-    "DistributedDataParallel: buckets are those of the first step; torch orders them once more by "
-    "when gradients are ready"
-)
+NO_GROUP = "ranks are asked for, but the program starts no process group"
+START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
+READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
 @contextlib.contextmanager
-def processes_on_meta(notes: dict[str, None]) -> Iterator[None]:
-    """Let programs start a process group, and reduce gradients in it, while it lasts."""
+def processes_on_meta(notes: dict[str, None], process: Process | None = None) -> Iterator[None]:
+    """Let programs start process groups, and communicate in them, while it lasts."""
     import torch.distributed as dist
 
     if not dist.is_available():
         yield
         return
-    from torch.distributed import distributed_c10d
+    from torch.distributed import device_mesh, distributed_c10d
     from torch.nn.parallel import distributed
 
-    begin = dist.init_process_group
-
-    def start(backend: str | None = None, *_: Torch, **options: Torch) -> None:
-        _start(begin, options, notes)
-
-    def hold(*_: Torch, **__: Torch) -> None:
-        notes[BUCKETS] = None
-
-    library = _reducing()
+    comm = Communication(notes)
+    start = _start(dist.init_process_group, comm, notes, process)
     patches = (
         (dist, "init_process_group", start),
         (distributed_c10d, "init_process_group", start),
+        (device_mesh, "init_process_group", start),
+        (distributed_c10d, "_new_process_group_helper", _silent(distributed_c10d)),
         (dist, "is_nccl_available", lambda: True),
-        (dist.Reducer, "_rebuild_buckets", lambda _: False),
-        (distributed, "_verify_param_shape_across_processes", hold),
+        (dist.Reducer, "_rebuild_buckets", _later(comm, dist.Reducer._rebuild_buckets)),
+        (distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
         (distributed, "_sync_module_states", lambda *_, **__: None),
         (distributed, "_to_kwargs", _moved),
     )
-    before = dist.is_initialized()
+    token = talking.set(comm)
     with contextlib.ExitStack() as stack:
+        stack.callback(talking.reset, token)
         for owner, name, value in patches:
             stack.enter_context(mock.patch.object(owner, name, value))
-        stack.callback(library._destroy)
+        for library in _collectives(comm):
+            stack.callback(library._destroy)
+        if not dist.is_initialized():
+            stack.callback(_end)
         yield
-        if dist.is_initialized() and not before:
-            dist.destroy_process_group()
+        if process is not None and not comm.started:
+            raise fail(NO_GROUP, hint=START_ONE)
 
 
-def _start(begin: Torch, options: dict[str, Torch], notes: dict[str, None]) -> None:
-    """Start a group that does not communicate, of as many processes as the program says."""
+def _end() -> None:
     import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
         dist.destroy_process_group()
-    count, rank = options.get("world_size", -1), options.get("rank", -1)
-    count = int(os.environ.get("WORLD_SIZE", 1)) if count < 1 else count
-    rank = int(os.environ.get("RANK", 0)) if rank < 0 else rank
-    begin("fake", rank=rank, world_size=count, store=FakeStore())
-    notes[STARTED.format(rank, count)] = None
 
 
-def _reducing() -> Torch:
-    """Return the library in which an all-reduce of meta tensors ends with a result."""
-    import torch
-    from torch._C import _distributed_c10d
+def settle() -> None:
+    """Let ``DistributedDataParallel`` order its buckets by when gradients were ready.
+
+    It does so after its first step, before the next one begins, by what all processes agree on.
+    """
+    comm = talking.get()
+    for reducer, rebuild in comm.reducers.values() if comm is not None else ():
+        rebuild(reducer)
+
+
+def _later(comm: Communication, rebuild: Torch) -> Torch:
+    def hold(reducer: Torch) -> bool:
+        comm.reducers[id(reducer)] = (reducer, rebuild)
+        return False
+
+    return hold
+
+
+def _start(
+    begin: Torch, comm: Communication, notes: dict[str, None], process: Process | None
+) -> Torch:
+    """Return what starts a group that does not communicate, of as many processes as is said."""
+    signature = inspect.signature(begin)
+
+    def start(*args: Torch, **kwargs: Torch) -> None:
+        import torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        given = signature.bind(*args, **kwargs).arguments
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        count = _told(given, "world_size", "WORLD_SIZE", process, 1)
+        rank = _told(given, "rank", "RANK", process, 0)
+        begin("fake", rank=rank, world_size=count, store=FakeStore())
+        notes[STARTED.format(rank, count)] = None
+        comm.started = True
+        comm.groups.clear()
+
+    return start
+
+
+def _told(
+    given: Mapping[str, Torch], name: str, variable: str, process: Process | None, default: int
+) -> int:
+    """Return a number that the program gives, or else the environment.
+
+    Raises ``IrgraphError`` where the program insists on another one than the caller asks for.
+    """
+    said, told = int(given.get(name, -1)), int(os.environ.get(variable) or default)
+    if said < 0:
+        return told
+    if process is not None and said != told:
+        raise fail(f"the program gives {name}={said}, and {told} is asked for", hint=READ_IT)
+    return said
+
+
+def _silent(module: Torch) -> Torch:
+    """Return what makes process groups, of whatever backend, that do not communicate."""
+    make = module._new_process_group_helper
+    signature = inspect.signature(make)
+
+    def silent(*args: Torch, **kwargs: Torch) -> Torch:
+        given = signature.bind(*args, **kwargs)
+        given.arguments |= {"backend": "fake", "backend_options": None, "device_id": None}
+        return make(*given.args, **given.kwargs)
+
+    return silent
+
+
+GIVING_FIRST = ("allreduce_", "broadcast_", "allgather_", "_allgather_base_", "reduce_scatter_",
+                "_reduce_scatter_base_", "scatter_", "alltoall_")  # fmt: skip
+"""Collectives whose first operand is their result, beside the work to wait for."""
+
+GIVING_WORK = ("allreduce_coalesced_", "reduce_", "allgather_coalesced_",
+               "allgather_into_tensor_coalesced_", "reduce_scatter_tensor_coalesced_", "gather_",
+               "alltoall_base_", "send", "recv_", "recv_any_source_", "barrier")  # fmt: skip
+"""Collectives that only give the work to wait for."""
+
+
+def _collectives(comm: Communication) -> Iterable[Torch]:
+    """Return the libraries in which collectives of meta tensors give what can be waited for."""
     from torch.library import Library
 
-    def allreduce(tensors: Torch, *_: Torch, **__: Torch) -> Torch:
-        done = torch.futures.Future()
-        done.set_result(tensors)
-        work: Torch = _distributed_c10d
-        return tensors, work._create_work_from_future(done).boxed()
+    def giving_first(first: Torch, *_: Torch, **__: Torch) -> Torch:
+        return first, comm.work(first).boxed()
 
+    def giving_work(first: Torch, *_: Torch, **__: Torch) -> Torch:
+        return comm.work(first).boxed()
+
+    import_module("torch.distributed._functional_collectives")  # whose kernels ours replace
+    functional = Library("_c10d_functional", "IMPL")
+    functional.impl("wait_tensor", lambda tensor: tensor, "Meta", allow_override=True)
     library = Library("c10d", "IMPL")
-    library.impl("allreduce_", allreduce, "Meta")
-    return library
+    for name in GIVING_FIRST:
+        library.impl(name, giving_first, "Meta", allow_override=True)
+    for name in GIVING_WORK:
+        library.impl(name, giving_work, "Meta", allow_override=True)
+    return library, functional
 
 
 def _moved(inputs: Torch, kwargs: Torch, *_: Torch) -> Torch:

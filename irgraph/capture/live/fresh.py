@@ -9,6 +9,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.compare import same_op
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.ranks import RANK, RANKS
 from irgraph.ir.resize import with_dims
 
 
@@ -32,7 +33,11 @@ def beside_program(graph: Graph, target: str, batch: int) -> str:
         raise fail("the model has no dimension B to resize", hint=hint)
     device = str(graph.settings.get("captured_on", "meta"))
     pinned = graph.settings.get("pinned") is True
-    fresh = capture_file(target, batch=batch, device=device, symbolic=False, pinned=pinned).graph
+    rank = graph.settings.get(RANK)
+    fresh = capture_file(
+        target, batch=batch, device=device, symbolic=False, pinned=pinned,
+        ranks=None if rank is None else str(graph.settings[RANKS]), rank=int(str(rank or 0)),
+    ).graph  # fmt: skip
     mine = with_dims(graph, {"B": batch})
     return next(_differences(mine, fresh), "")
 

@@ -13,6 +13,7 @@ from unittest import mock
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.patches import StandIn, standing_in
 from irgraph.capture.live import recorder
@@ -56,7 +57,10 @@ def of_program(frame: FrameType) -> dict[str, Any]:
     return {**frame.f_locals, **named}
 
 
-def capturing(*, name: str = "step", device: str = "meta", pinned: bool = False) -> Capturing:
+def capturing(
+    *, name: str = "step", device: str = "meta", pinned: bool = False,
+    ranks: int | str | None = None, rank: int = 0,
+) -> Capturing:  # fmt: skip
     """Return a context in which a loop that is there already is captured.
 
     The loop calls ``step()`` at the end of each of its steps. The first one warms up, the next is
@@ -69,12 +73,15 @@ def capturing(*, name: str = "step", device: str = "meta", pinned: bool = False)
         device: where the step's tensors lie; ``meta`` stands for the accelerator, also where the
             program names ``cuda``.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
+        ranks: how many ranks the program has, as ``8`` or ``2x8`` (machines x ranks on each), where
+            the program reads that from its environment, as under ``torchrun``; on meta.
+        rank: which of them is captured.
 
     Raises:
         IrgraphError: torch is missing; no step was recorded, which is said at the block's end.
     """
     import_torch()
-    return Capturing(Words(name, device, {}, "", pinned))
+    return Capturing(Words(name, device, {}, "", pinned), process_of(ranks, rank))
 
 
 class Capturing:
@@ -87,10 +94,10 @@ class Capturing:
 
     _no_step, _hint = NO_STEP, STEP
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: Words, process: Process | None = None) -> None:
         self.result: Capture | None = None
         self.done = False
-        self._words, self._sizes = words, Sizes()
+        self._words, self._sizes, self._process = words, Sizes(), process
         self._around, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
         self._notes: dict[str, None] = {}
         self._captures: list[Capture] = []
@@ -159,7 +166,7 @@ class Capturing:
         """Let the device stand for an accelerator, and repair what it cannot run."""
         with contextlib.ExitStack() as around:
             around.enter_context(warnings_as_notes(self._notes))
-            self._stand_in = around.enter_context(standing_in(self._words.device))
+            self._stand_in = around.enter_context(standing_in(self._words.device, self._process))
             around.enter_context(self._loaders())
             around.enter_context(without_vmap())
             around.enter_context(self._recording)  # ended first, and the rest even where that fails

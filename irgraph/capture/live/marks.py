@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from irgraph.capture.common.nodes import LOST, Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
-from irgraph.capture.live.recorder import MARK, CallRecord, Recording
+from irgraph.capture.live.recorder import HOLLOW, MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"
 
@@ -48,12 +48,21 @@ def opened(nodes: Sequence[Node], records: Mapping[int, CallRecord]) -> list[Nod
 
     A nested tensor has no memory of its own: what is computed are calls on what it holds.
     """
-    found = []
-    for node in nodes:
-        node.children = opened(node.children, records)
-        hollow = node.schema and node.id not in records and _has_hollow(node)
-        found += node.children if hollow else [node]
-    return found
+    return [kept for node in nodes for kept in _opened(node, records)[0]]
+
+
+def _opened(node: Node, records: Mapping[int, CallRecord]) -> tuple[list[Node], bool]:
+    """Return what stands for a node, and whether it is a call on tensors that wrap others."""
+    parts = [_opened(child, records) for child in node.children if child.name != HOLLOW]
+    hollow = len(parts) < len(node.children)
+    node.children = [kept for found, _ in parts for kept in found]
+    if node.schema and node.id not in records:
+        hollow = hollow or any(inside for _, inside in parts) or _has_hollow(node)
+    if not hollow:
+        return [node], False
+    if node.children and node.children[-1].sequence < 0:
+        node.children[-1].sequence = node.sequence  # by which its backward call finds it
+    return node.children, True
 
 
 def _has_hollow(node: Node) -> bool:

@@ -46,9 +46,15 @@ def hints_of(model: Torch) -> dict[int, tuple[str, str]]:
     if model is None:
         return found
     for name, buffer in model.named_buffers():
-        found[buffer.untyped_storage()._cdata] = ("state", name)
+        found[_memory(buffer)] = ("state", name)
     for name, parameter in model.named_parameters():
-        found[parameter.untyped_storage()._cdata] = ("param", name)
+        found[_memory(parameter)] = ("param", name)
         if parameter.grad is not None and not parameter.grad.is_sparse:
-            found[parameter.grad.untyped_storage()._cdata] = ("state", f"{name}.grad")
+            found[_memory(parameter.grad)] = ("state", f"{name}.grad")
     return found
+
+
+def _memory(tensor: Torch) -> int:
+    """Return the address of a tensor's memory: of a distributed one, that of this rank's part."""
+    part: Torch = getattr(tensor, "_local_tensor", tensor)
+    return int(part.untyped_storage()._cdata)

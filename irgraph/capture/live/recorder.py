@@ -17,10 +17,12 @@ from weakref import ref
 
 from irgraph.capture.common.identity import Exact
 from irgraph.capture.common.nodes import BY_SIZE
+from irgraph.capture.common.streams import Issued
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.communication import FUNCTIONAL, WRAP, talking, unwaited, word_of
 from irgraph.capture.emulate.cuda_graphs import made_before
 from irgraph.capture.emulate.fallbacks import on_device, run
-from irgraph.capture.emulate.known import Known
+from irgraph.capture.emulate.known import Known, tensors_in
 from irgraph.capture.live.literals import literal_values
 from irgraph.capture.live.vmap import refuse_old_vmap
 from irgraph.ir.dtypes import FROM_TORCH, ITEMSIZE
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 MARK = "irgraph#"
 """Prefix of the numbered range around each recorded call."""
 
+HOLLOW = "irgraph.hollow#"
+"""Mark in a call on tensors that wrap others: what is computed are the calls below it."""
+
 COPIES = ("aten::_to_copy", "aten::copy_")
 """Calls that copy between host and device."""
 
@@ -41,12 +46,17 @@ Hints = Mapping[int, tuple[str, str]]
 
 @dataclass(slots=True)
 class CallRecord:
-    """One device call: its schema, arguments in schema order, results."""
+    """One device call: its schema, arguments in schema order, results.
+
+    ``issued`` describes a collective, ``waits`` are those that must have ended before.
+    """
 
     schema: str
     name: str
     inputs: list[Any]
     outputs: list[Any]
+    issued: Issued | None = None
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -109,7 +119,11 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
             if any(map(_wraps, types)):
                 if recording is not None:
                     recording.wrapping = True
+                    _leave(HOLLOW)
                 return NotImplemented  # its own calls, on what it wraps, come here one by one
+            if func.name() == WRAP:
+                _leave(HOLLOW)
+                return unwaited(args[0])
             if _is_composite(func):
                 return _decomposed(self, func, args, kwargs)
             if recording is None or func.namespace == "profiler":
@@ -117,6 +131,14 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
             return _record(recording, hints, known, func, args, kwargs)
 
     return Watch()
+
+
+def _leave(words: str) -> None:
+    """Leave a range without content in the trace."""
+    from torch.autograd.profiler import record_function
+
+    with record_function(words):
+        pass
 
 
 def _wraps(kind: Torch) -> bool:
@@ -154,8 +176,9 @@ def _record(
 
     number = len(recording.calls) + 1
     given = _in_schema_order(func._schema, args, kwargs)
+    issued, waits = _communicated(func, given)
     inputs = _describe(given, recording, hints)
-    call = CallRecord(str(func._schema), func._schema.name, inputs, [])
+    call = CallRecord(str(func._schema), func._schema.name, inputs, [], issued, waits)
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
         result = run(func, args, kwargs, recording.repaired, known)
@@ -164,11 +187,25 @@ def _record(
     many = len(func._schema.returns) != 1
     results = list(made or ()) if many else [made]
     call.outputs = _describe(results, recording, hints)
+    comm = talking.get()
+    if issued is not None and comm is not None and func.namespace == FUNCTIONAL:
+        comm.fills(issued, list(tensors_in(results)))
     if call.name == "aten::lift_fresh":
         recording.literals.append((inputs[0], literal_values(args[0])))
     if call.name in COPIES:
         _note_copy(recording, func._schema, given, result)
     return result
+
+
+def _communicated(func: Torch, given: list[Any]) -> tuple[Issued | None, tuple[str, ...]]:
+    """Describe a call as a collective, if it is one, and tell for which others it waits."""
+    comm = talking.get()
+    if comm is None:
+        return None, ()
+    issued = comm.issue(func, given)
+    if issued is not None and func._schema.arguments[-1].name == "group_name":
+        given[-1] = issued.group
+    return issued, comm.waits(func, list(tensors_in(given)))
 
 
 def _note_copy(recording: Recording, schema: Torch, given: Sequence[Any], result: Torch) -> None:
@@ -218,7 +255,7 @@ def _literal(value: Torch) -> Torch:
         return DType(_element(value))
     if isinstance(value, torch.SymInt):
         return int(value)
-    return str(value).removeprefix("torch.")
+    return word_of(value) or str(value).removeprefix("torch.")
 
 
 def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:

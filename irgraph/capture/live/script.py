@@ -14,6 +14,7 @@ from unittest import mock
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.environment import Process
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.loop import Capturing
 from irgraph.capture.live.taken import Words, import_torch
@@ -43,8 +44,8 @@ class Unmarked(Capturing):
         "with irgraph.capturing()"
     )
 
-    def __init__(self, words: Words) -> None:
-        super().__init__(words)
+    def __init__(self, words: Words, process: Process | None = None) -> None:
+        super().__init__(words, process)
         self._updated = False
         self._batches = 0
         self._updates: Counter[int] = Counter()
@@ -108,8 +109,9 @@ class Unmarked(Capturing):
 
 
 def capture_program(
-    target: str, arguments: Sequence[str] = (), *, device: str = "meta", pinned: bool = False
-) -> Capture:
+    target: str, arguments: Sequence[str] = (), *, device: str = "meta", pinned: bool = False,
+    process: Process | None = None,
+) -> Capture:  # fmt: skip
     """Run a training script, or a function without arguments, and capture a step of its loop.
 
     Args:
@@ -117,6 +119,7 @@ def capture_program(
         arguments: the script's, as ``sys.argv`` gives them.
         device: where the step's tensors lie; ``meta`` stands for the accelerator.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
+        process: which of a distributed program's processes it is.
 
     Raises:
         IrgraphError: the program raised, or made no steps.
@@ -124,7 +127,7 @@ def capture_program(
     import_torch()
     path, call = named(target)
     name = "_".join(filter(None, (Path(path).stem, call.partition("(")[0])))
-    loop = Unmarked(Words(name, device, {}, path, pinned))
+    loop = Unmarked(Words(name, device, {}, path, pinned), process)
     with loop, _arguments(path, arguments):
         try:
             _run(loop, target, path, call)

@@ -8,6 +8,7 @@ from pathlib import Path
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.emulate.environment import process_of
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.patches import standing_in
 from irgraph.capture.live import recorder
@@ -42,6 +43,8 @@ def capture(
     dims: Mapping[str, int] | None = None,
     source: str = "",
     pinned: bool = False,
+    ranks: int | str | None = None,
+    rank: int = 0,
 ) -> Capture:
     """Run a step twice, once to warm up, and return its calls as a graph.
 
@@ -60,6 +63,9 @@ def capture(
         dims: symbolic sizes to declare.
         source: the file the step comes from; errors name their line in it.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
+        ranks: how many ranks the program has, as ``8`` or ``2x8`` (machines x ranks on each), where
+            the program reads that from its environment, as under ``torchrun``; on meta.
+        rank: which of them is captured.
 
     Raises:
         IrgraphError: the step raised, or torch is missing; a module without inputs (exit code 2);
@@ -70,7 +76,8 @@ def capture(
         refuse_without_inputs(step, loss, optimizer)
     words = Words(name, device, dict(dims or {}), source, pinned)
     notes: dict[str, None] = {}
-    with warnings_as_notes(notes), standing_in(device) as stand_in:
+    process = process_of(ranks, rank)
+    with warnings_as_notes(notes), standing_in(device, process) as stand_in:
         if example_inputs is None:
             ties = lost_ties(model if model is not None else model_of(step))
             notes.update(dict.fromkeys(ties))
@@ -109,6 +116,8 @@ def capture_file(
     symbolic: bool = True,
     batches: Sequence[int] = (),
     pinned: bool = False,
+    ranks: int | str | None = None,
+    rank: int = 0,
     doing: Callable[[str], None] = lambda _: None,
 ) -> Capture:
     """Capture the step that ``FILE.py:NAME`` makes, with its batch size as the dimension ``B``.
@@ -123,20 +132,24 @@ def capture_file(
         symbolic: whether to capture at other batch sizes too, to find what depends on it.
         batches: those other sizes; chosen if empty.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
+        ranks: how many ranks the program has, as ``8`` or ``2x8`` (machines x ranks on each), where
+            the program reads that from its environment, as under ``torchrun``; on meta.
+        rank: which of them is captured.
         doing: called with a description of the work in progress.
 
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
+    process = process_of(ranks, rank)
     if is_program(target):
         if batch is not None:
             raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
         doing(f"running {target} on {device}")
-        return capture_program(target, arguments, device=device, pinned=pinned)
+        return capture_program(target, arguments, device=device, pinned=pinned, process=process)
     batch = batch or BATCH
     import_torch()
     notes: dict[str, None] = {}
-    with warnings_as_notes(notes), standing_in(device) as stand_in:
+    with warnings_as_notes(notes), standing_in(device, process) as stand_in:
         found = load_target(target)
         name = f"{Path(found.path).stem}_{found.name}"
         words = Words(name, device, {}, found.path, pinned)

@@ -23,8 +23,10 @@ from irgraph.capture.common.result import Capture, sound
 from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
+from irgraph.capture.emulate.communication import talking
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known import Known
+from irgraph.capture.emulate.processes import settle
 from irgraph.capture.emulate.streams import mark_current
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
@@ -37,6 +39,7 @@ from irgraph.capture.live.warned import without_stderr
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Value
+from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
 from irgraph.ir.tensor import Tensor
 
 NOT_MOVED = (
@@ -74,6 +77,8 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
     from torch.profiler import ExecutionTraceObserver
 
     taken = Taken()
+    with recorder.dispatch_mode(None, {}, known):
+        settle()
     hints = hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
@@ -82,7 +87,7 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
             observer.start()
         try:
             mode = recorder.dispatch_mode(taken.recording, hints, known)
-            with module_ranges(model), mode:
+            with module_ranges(model), _talking(), mode:
                 if words.device == "meta":
                     mark_current()
                 yield taken
@@ -91,6 +96,11 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
                 observer.stop()
                 observer.unregister_callback()
         taken.nodes = read_execution_trace(file, words.name).nodes
+
+
+def _talking() -> contextlib.AbstractContextManager[None]:
+    comm = talking.get()
+    return comm.recorded() if comm is not None else contextlib.nullcontext()
 
 
 def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
@@ -108,6 +118,7 @@ def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
         raise fail(f"{words.name} called no operator", Place(source) if source else None)
     threads = thread_names(nodes, main_thread(nodes))
     lowering = Lowering("live", resolver, records, threads, renumber=True)
+    lowering.wrapping = recording.wrapping
     calls = lowering.calls(forest)
     changes = as_accelerator(calls, identities)
     changes += with_literals(calls, recording.literals, identities)
@@ -155,13 +166,20 @@ def _torch_version() -> str:
     return str(torch.__version__)
 
 
-def live_ranks() -> Mapping[str, int]:
+def live_ranks() -> Mapping[str, Value]:
     """Return the setting ``ranks`` where this process is one of several (``torch.distributed``)."""
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):
         return {}
-    return {"ranks": dist.get_world_size()}
+    count, comm = dist.get_world_size(), talking.get()
+    if comm is None:
+        return {RANKS: count}
+    groups = {name: ranks for name, ranks in comm.groups.items() if name != "world"}
+    local = int(os.environ.get("LOCAL_WORLD_SIZE") or count)
+    told: dict[str, Value] = {RANKS: count if local >= count else f"{count // local}x{local}"}
+    told[RANK] = dist.get_rank()
+    return told | ({GROUPS: groups_text(groups)} if groups else {})
 
 
 def _returned(

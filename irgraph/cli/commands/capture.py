@@ -41,6 +41,13 @@ def capture(
         bool,
         typer.Option("--pinned", help="Host tensors are in pinned memory in the real program."),
     ] = False,
+    ranks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|MxN", help="Ranks of the program: 8, or 2x8 (machines x ranks on each)."
+        ),
+    ] = None,
+    rank: Annotated[int, typer.Option(help="Which of the ranks to capture.")] = 0,
     output: OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
@@ -54,13 +61,8 @@ def capture(
     # what the program prints is not the model
     with working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
-            target,
-            batch=batch,
-            arguments=arguments or (),
-            device=device,
-            symbolic=symbolic,
-            pinned=pinned,
-            doing=doing,
-        )
+            target, batch=batch, arguments=arguments or (), device=device, symbolic=symbolic,
+            pinned=pinned, ranks=ranks, rank=rank, doing=doing,
+        )  # fmt: skip
     tell(captured)
     write_result(print_graph(captured.graph), output)

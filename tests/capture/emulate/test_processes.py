@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
@@ -39,9 +41,51 @@ def train(batch, device, backend="nccl", ranks=4):
 """
 
 
-def taken(folder: Path, call: str) -> Capture:
-    (folder / "mine.py").write_text(DDP)
-    captured = capture_file(f"{folder}/mine.py:{call}", batch=16)
+ASKING = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+
+def train(batch, device, layers=4, hook=False, wide=600):
+    dist.init_process_group("nccl")
+    card = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(card)
+    net = nn.Sequential(*(nn.Linear(wide, wide) for _ in range(layers))).to(card)
+    model = nn.parallel.DistributedDataParallel(net, device_ids=[card], bucket_cap_mb=2)
+    if hook:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    x = torch.rand(batch, wide)
+
+    def step():
+        model.zero_grad()
+        model(x.to(card)).sum().backward()
+
+    return step
+
+def talk(batch, device, what="async"):
+    dist.init_process_group("nccl")
+    pair = dist.new_group([dist.get_rank() ^ 1, dist.get_rank()])
+    x, y = torch.rand(batch, 8, device="cuda"), torch.rand(batch, 8, device="cuda")
+
+    def step():
+        if what == "barrier":
+            dist.barrier()
+            return x + y
+        work = dist.all_reduce(x, group=pair, op=dist.ReduceOp.MAX, async_op=True)
+        z = y + y
+        if what == "async":
+            work.wait()
+        return x + z
+
+    return step
+"""
+
+
+def taken(folder: Path, call: str, program: str = DDP, **options: Any) -> Capture:
+    (folder / "mine.py").write_text(program)
+    captured = capture_file(f"{folder}/mine.py:{call}", batch=16, **options)
     assert verify(captured.graph) == []
     assert parse(print_graph(captured.graph)) == captured.graph
     return captured
@@ -57,10 +101,89 @@ def test_gradients_are_reduced_in_buckets(tmp_path: Path, backend: str) -> None:
     parameters = [d.tensor for d in graph.tensors if d.role == "param"]
     assert bucket.inputs[0].numel == sum(tensor.numel for tensor in parameters)
     assert any("rank 0 of 4" in note for note in captured.notes)
-    assert any("buckets are those of the first step" in note for note in captured.notes)
+    assert bucket.stream == "comm_world"
     assert predict(graph, "a100").step_time > predict(graph, "a100", ranks=1).step_time
 
 
 def test_no_group_is_left(tmp_path: Path) -> None:
     taken(tmp_path, "train")
     assert not dist.is_initialized()
+
+
+def names(captured: Capture) -> list[str]:
+    return [op.name for op in captured.graph.leaves()]
+
+
+def test_a_rank_of_a_world_that_the_caller_asks_for(tmp_path: Path) -> None:
+    graph = taken(tmp_path, "train", ASKING, ranks="2x4", rank=6).graph
+    assert (graph.settings["ranks"], graph.settings["rank"]) == ("2x4", 6)
+
+
+def test_buckets_are_reduced_beside_the_backward_pass(tmp_path: Path) -> None:
+    graph = taken(tmp_path, "train", ASKING, ranks=8).graph
+    leaves = list(graph.leaves())
+    reductions = [op for op in leaves if op.name == "c10d.allreduce_"]
+    assert [op.inputs[0].numel for op in reductions] == [2 * 600 * 601] * 2
+    assert {op.stream for op in reductions} == {"comm_world"}
+    ends = [leaves[leaves.index(op) + 1].outputs[0] for op in reductions]
+    waits = [op.inputs[0] for op in leaves if op.name == "sync.wait" and not op.stream]
+    assert waits == ends  # in order, behind all of backward
+    first = next(i for i, op in enumerate(leaves) if op.inputs[:1] == (ends[0],))
+    assert not any(op.name == "aten.mm" for op in leaves[first:])
+    priced = predict(graph, "a100")
+    alone = sum(kernel.time for kernel in priced.kernels() if kernel.family == "collective")
+    assert priced.step_time - predict(graph, "a100", ranks=1).step_time < 0.5 * alone
+
+
+def test_a_hook_of_the_program_halves_what_is_sent(tmp_path: Path) -> None:
+    graph = taken(tmp_path, "train(hook=True)", ASKING, ranks=8).graph
+    reductions = [op for op in graph.leaves() if op.name == "c10d.allreduce_"]
+    assert {op.inputs[0].dtype for op in reductions} == {"f16"}
+
+
+def test_work_is_waited_for_where_the_program_does(tmp_path: Path) -> None:
+    captured = taken(tmp_path, "talk", ASKING, ranks=4, rank=3)
+    reduction = next(op for op in captured.graph.ops if op.name == "c10d.allreduce_")
+    assert reduction.attributes["reduce_op"] == "max"
+    group = reduction.attributes["process_group"]
+    assert captured.graph.settings["groups"] == f"{group}=2,3"
+    called = names(captured)
+    assert called[called.index("c10d.allreduce_") :] == [
+        "c10d.allreduce_", "sync.record", "aten.add", "sync.wait", "aten.add",
+    ]  # fmt: skip
+    (kernel,) = [k for k in predict(captured.graph, "a100").kernels() if k.family == "collective"]
+    assert kernel.name.startswith("all_reduce of 2,")
+
+
+def test_work_that_nobody_waits_for_is_noted(tmp_path: Path) -> None:
+    captured = taken(tmp_path, "talk(what='never')", ASKING, ranks=4)
+    assert any("1 collectives" in note and "waits" in note for note in captured.notes)
+
+
+def test_a_barrier_holds_up_the_host(tmp_path: Path) -> None:
+    assert "sync.stream" in names(taken(tmp_path, "talk(what='barrier')", ASKING, ranks=4))
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "words"),
+    [
+        ("train", {"ranks": 8}, "gives world_size=4, and 8"),
+        ("train(ranks=8)", {"ranks": 8, "rank": 3}, "gives rank=0, and 3"),
+        ("train", {"ranks": "2x8", "rank": 16}, "no rank 16 among 16"),
+        ("train", {"rank": 1}, "without ranks"),
+        ("train", {"ranks": 4, "device": "cpu"}, "on meta"),
+        ("alone", {"ranks": 4}, "starts no process group"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    tmp_path: Path, call: str, options: dict[str, Any], words: str
+) -> None:
+    alone = DDP + "\n\ndef alone(batch, device):\n    return lambda: torch.rand(batch).cuda()\n"
+    with pytest.raises(IrgraphError, match=words):
+        taken(tmp_path, call, alone, **options)
+
+
+def test_another_card_of_the_machine_is_refused(tmp_path: Path) -> None:
+    program = ASKING.replace('int(os.environ["LOCAL_RANK"])', "0")
+    with pytest.raises(IrgraphError, match="one device"):
+        taken(tmp_path, "train", program, ranks=8, rank=1)

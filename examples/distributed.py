@@ -1,0 +1,138 @@
+"""Distributed training steps, of which one rank is captured on one CPU.
+
+``irgraph capture examples/distributed.py:ddp --batch 32 --ranks 8`` captures a small residual
+network whose gradients are reduced in buckets; ``fsdp`` a language model whose parameters are
+sharded and gathered layer by layer (``--ranks 2x8 --rank 3``); ``tensor_parallel`` transformer
+layers that ranks share, each with its part of the heads, of the perceptron and of the words.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from resnet50 import ResNet
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from transformer import WORDS, Block
+
+
+def place(device: str) -> torch.device:
+    """Return this rank's device: a card, but on the CPU where that is asked for."""
+    if device == "cpu":
+        return torch.device("cpu")
+    card = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(card)
+    return card
+
+
+class Training:
+    """A step: the mean of what a model makes of the same data goes down."""
+
+    def __init__(self, model: nn.Module, data: Tensor, device: torch.device) -> None:
+        self.model, self.data, self.device = model, data, device
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def __call__(self) -> Tensor:
+        """Train once and return what went down."""
+        self.optimizer.zero_grad()
+        loss = self.model(self.data.to(self.device)).float().square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def ddp(batch: int, device: str, bucket: int = 25, size: int = 64) -> Training:
+    """Return a step of a residual network on ``size``; ``bucket`` MiB are reduced at a time."""
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    card = place(device)
+    model = DistributedDataParallel(ResNet((1, 1, 1, 1)).to(card), bucket_cap_mb=bucket)
+    return Training(model, torch.rand(batch, 3, size, size), card)
+
+
+def fsdp(
+    batch: int, device: str, layers: int = 4, width: int = 256, heads: int = 4, length: int = 128
+) -> Training:
+    """Return a step of a language model in bfloat16 whose parameters are sharded over all ranks."""
+    card = place(device)
+    mesh = init_device_mesh(card.type, (int(os.environ["WORLD_SIZE"]),), mesh_dim_names=("dp",))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    blocks = [Block(width, heads, 0.0) for _ in range(layers)]
+    model = nn.Sequential(nn.Embedding(WORDS, width), *blocks, nn.LayerNorm(width)).to(card)
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return Training(model, torch.randint(WORDS, (batch, length)), card)
+
+
+class Attention(nn.Module):
+    """Causal attention of the heads that this rank has."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.size = width // heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, T / ranks, width] for all words, [B, T, width]."""
+        batch, length, _ = x.shape
+        query, key, value = (
+            layer(x).view(batch, length, -1, self.size).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
+
+
+class Layer(nn.Module):
+    """Attention and a two-layer perceptron, each after a normalisation of this rank's words."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, T / ranks, width] for this rank's words."""
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+GATHER = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+SCATTER = RowwiseParallel(output_layouts=Shard(1))
+PLAN = {
+    "norm1": SequenceParallel(), "norm2": SequenceParallel(), "attention": GATHER, "mlp": GATHER,
+    "attention.query": ColwiseParallel(), "attention.key": ColwiseParallel(),
+    "attention.value": ColwiseParallel(), "attention.out": SCATTER, "mlp.0": ColwiseParallel(),
+    "mlp.2": SCATTER,
+}  # fmt: skip
+"""How the ranks share a layer: by heads, by columns of the perceptron, and by words."""
+
+
+def tensor_parallel(
+    batch: int, device: str, layers: int = 2, width: int = 256, heads: int = 8, length: int = 128
+) -> Training:
+    """Return a step of transformer layers that all ranks share; ``length`` counts all words."""
+    card = place(device)
+    ranks = int(os.environ["WORLD_SIZE"])
+    mesh = init_device_mesh(card.type, (ranks,), mesh_dim_names=("tp",))
+    model = nn.Sequential(*(Layer(width, heads) for _ in range(layers))).to(card)
+    for layer in model:
+        parallelize_module(layer, mesh, PLAN)
+    return Training(model, torch.rand(batch, length // ranks, width), card)

@@ -1,0 +1,76 @@
+"""Which of many processes a captured program is: what ``torchrun`` would tell it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from unittest import mock
+
+from msgspec import Struct
+
+from irgraph.diagnostics import fail
+from irgraph.ir.ranks import read_layout
+
+
+class Process(Struct, frozen=True):
+    """Which process of a program is captured.
+
+    Attributes:
+        ranks: how many there are, as ``8``, or machines times ranks on each: ``2x8``.
+        rank: which of them it is, from 0.
+    """
+
+    ranks: int | str
+    rank: int = 0
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what ``torchrun`` tells such a process.
+
+        Raises ``IrgraphError`` (exit code 2) where there is no such rank.
+        """
+        layout = read_layout(self.ranks)
+        if not 0 <= self.rank < layout.ranks:
+            message = f"rank: there is no rank {self.rank} among {layout.ranks}"
+            raise fail(message, hint=f"ranks go from 0 to {layout.ranks - 1}", exit_code=2)
+        machine, local = divmod(self.rank, layout.local)
+        told = {
+            "RANK": self.rank, "WORLD_SIZE": layout.ranks, "LOCAL_RANK": local,
+            "LOCAL_WORLD_SIZE": layout.local, "GROUP_RANK": machine,
+            "GROUP_WORLD_SIZE": layout.ranks // layout.local, "MASTER_ADDR": "localhost",
+            "MASTER_PORT": 29500,
+        }  # fmt: skip
+        return {name: str(value) for name, value in told.items()}
+
+
+def process_of(ranks: int | str | None, rank: int) -> Process | None:
+    """Return the process that options ask for, ``None`` where they leave it to the program.
+
+    Raises ``IrgraphError`` (exit code 2) for a rank without a number of ranks.
+    """
+    if ranks is None and rank:
+        hint = "say how many ranks there are, too: 16, or 2x8 (machines x ranks)"
+        raise fail(f"rank {rank} is given without ranks", hint=hint, exit_code=2)
+    return None if ranks is None else Process(ranks, rank)
+
+
+@contextlib.contextmanager
+def as_process(process: Process | None) -> Iterator[None]:
+    """Let the environment be that of one process of many while it lasts, if one is asked for."""
+    with mock.patch.dict(os.environ, process.environment() if process else {}):
+        yield
+
+
+def local_rank() -> int:
+    """Return which of its machine's ranks, and so on which card, this process is."""
+    return _told("LOCAL_RANK", 0)
+
+
+def cards() -> int:
+    """Return how many cards this process's machine has."""
+    return max(_told("LOCAL_WORLD_SIZE", 1), local_rank() + 1)
+
+
+def _told(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else default

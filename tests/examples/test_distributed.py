@@ -1,0 +1,123 @@
+"""Captured ranks call the collectives that torch's own counter sees in the same programs."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from irgraph.capture.emulate.environment import Process
+from irgraph.capture.live import capture_file
+from irgraph.ir.graph import Graph
+from irgraph.ir.ranks import is_collective
+from irgraph.ir.verify import verify
+from irgraph.predict.prediction import predict
+from irgraph.text import parse, print_graph
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "distributed.py"
+PROCESS = Process(8, 5)
+PROGRAMS = {
+    "ddp": {"bucket": 8},
+    "tensor_parallel": {"layers": 2, "width": 64, "length": 32},
+}
+"""Options of the examples that are quick."""
+
+
+class Counting(CommDebugMode):  # type: ignore[misc]
+    """Torch's counter of collectives, which also notes how many bytes each is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: Counter[tuple[str, int]] = Counter()
+
+    def __enter__(self) -> Self:
+        """Count only: what follows modules forbids in-place activations."""
+        self.advanced_module_tracker.name = "Global"
+        self.advanced_module_tracker.module_parents_dict["Global"] = set()
+        TorchDispatchMode.__enter__(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        TorchDispatchMode.__exit__(self, *error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self.get_total_counts()
+        made = super().__torch_dispatch__(func, types, args, kwargs)
+        if self.get_total_counts() > before:
+            tensors = [t for t in torch.utils._pytree.tree_leaves(args) if torch.is_tensor(t)]
+            self.given[func._schema.name.partition("::")[2], sum(t.nbytes for t in tensors)] += 1
+        return made
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Run programs as one rank of torch's group that exchanges nothing, on the CPU."""
+    environment = PROCESS.environment()
+    rank, ranks = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    try:
+        with (
+            mock.patch.dict("os.environ", environment),
+            mock.patch.object(dist, "init_process_group"),
+            mock.patch("sys.path", [str(FILE.parent), *sys.path]),
+        ):
+            yield
+    finally:
+        dist.destroy_process_group()
+
+
+def reduce_bucket(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    dist.all_reduce(bucket.buffer(), async_op=True)
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+reduce_bucket.__annotations__.clear()  # torch would read texts as other types
+
+
+def counted(name: str, options: dict[str, int]) -> Counter[tuple[str, int]]:
+    with alone():
+        step = runpy.run_path(str(FILE))[name](8, "cpu", **options)
+        if name == "ddp":  # torch's own hook fails on what the group gives
+            step.model.register_comm_hook(None, reduce_bucket)
+        for _ in range(2):  # in its second one DDP makes new buckets, of which it tells all ranks
+            step()
+        with Counting() as counting:
+            step()
+    return counting.given
+
+
+def captured(name: str, options: dict[str, int]) -> Graph:
+    words = ", ".join(f"{key}={value}" for key, value in options.items())
+    found = capture_file(
+        f"{FILE}:{name}({words})", batch=8, symbolic=False, ranks=PROCESS.ranks, rank=PROCESS.rank
+    )
+    assert verify(found.graph) == []
+    assert parse(print_graph(found.graph)) == found.graph
+    return found.graph
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_collectives_are_those_that_torch_counts(name: str) -> None:
+    graph = captured(name, PROGRAMS[name])
+    found = Counter(
+        (op.base, sum(tensor.nbytes for tensor in op.inputs))
+        for op in graph.walk()
+        if is_collective(op)
+    )
+    assert found == counted(name, PROGRAMS[name])
+    reductions = [k for k in predict(graph, "h100").kernels() if k.family == "collective"]
+    assert len(reductions) == sum(n for (base, _), n in found.items() if base != "broadcast_")
