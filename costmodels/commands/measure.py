@@ -40,15 +40,17 @@ def measure(
 
     from costmodels.benchmarks.bench import DTYPES
     from costmodels.families import sweeps
-    from costmodels.measure.calls import measure_calls
     from costmodels.measure.run import measure as run
-    from irgraph.cli.common import console, read_model
+    from irgraph.cli.common import console
     from irgraph.diagnostics import fail, near
 
     chosen = families or list(sweeps())
-    models = [read_model(name) for name in chosen if name not in sweeps() and Path(name).is_file()]
-    if models and (len(models) < len(chosen) or dtype):
-        raise fail("models are measured as they are: without families and --dtype", exit_code=2)
+    models = [name for name in chosen if name not in sweeps() and Path(name).is_file()]
+    if models:
+        if len(models) < len(chosen) or dtype:
+            raise fail("models are measured as they are: without families and --dtype", exit_code=2)
+        _measure_models(models, device, output, seed)
+        return
     kinds = tuple(dtype or ("f32",))
     for kind in kinds:
         if kind not in DTYPES:
@@ -56,21 +58,32 @@ def measure(
             raise fail(f"no data type {kind!r}{near(kind, DTYPES)}", hint=hint, exit_code=2)
     out = console(error=True)
     with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
-        task = bar.add_task("measuring", total=None if models else len(chosen) * count)
-
-        def tell(key: str) -> None:
-            bar.update(task, advance=1, description=key)
-
-        done = (
-            measure_calls(models, device, output, budget=budget, seed=seed, progress=tell)
-            if models
-            else run(
-                chosen, device, output, count=count, budget=budget, seed=seed, dtypes=kinds,
-                progress=tell,
-            )
-        )  # fmt: skip
+        task = bar.add_task("measuring", total=len(chosen) * count)
+        done = run(
+            chosen,
+            device,
+            output,
+            count=count,
+            budget=budget,
+            seed=seed,
+            dtypes=kinds,
+            progress=lambda case: bar.update(task, advance=1, description=case.key),
+        )
     say(f"{done.new} new measurements in {output}")
     if done.failed:
         say(f"{done.failed} of them have no time: out of memory, or not for this device or type")
     if done.left:
         say(f"{done.left} cases are left: the budget of {budget:g} s is spent; run it again")
+
+
+def _measure_models(paths: list[str], device: str, output: str, seed: int) -> None:
+    """Measure what models call."""
+    from costmodels.measure.run import torch_for
+    from irgraph.cli.common import read_model, working
+
+    torch_for(device)
+    from costmodels.measure.calls import measure_calls
+
+    with working(f"measuring the calls of {', '.join(paths)}"):
+        new = measure_calls(map(read_model, paths), device, output, seed=seed)
+    say(f"{new} new measurements in {output}")

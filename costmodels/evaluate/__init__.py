@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from costmodels.evaluate.comparison import Comparison, Evaluation
+from costmodels.evaluate.cpu.evaluation import evaluate_cpu
 from costmodels.evaluate.dlrm_v100 import evaluate_dlrm_v100
 from costmodels.evaluate.e2e import evaluate_e2e
 from costmodels.evaluate.kernels import evaluate_kernels
@@ -15,6 +16,7 @@ from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.steps import evaluate_steps
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "cpu": evaluate_cpu,
     "dlrm-v100": evaluate_dlrm_v100,
     "e2e": evaluate_e2e,
     "gains": evaluate_gains,
@@ -30,6 +32,7 @@ __all__ = [
     "EVALUATIONS",
     "Comparison",
     "Evaluation",
+    "evaluate_cpu",
     "evaluate_dlrm_v100",
     "evaluate_e2e",
     "evaluate_gains",

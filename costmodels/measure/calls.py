@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Container, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from costmodels.benchmarks.bench import Call
-from costmodels.measure.run import Job, Run, describe, run_jobs, torch_for
-from costmodels.measure.timer import RUNS, measure_call
+from costmodels.measure.run import current, describe, resume, torch_for
+from costmodels.measure.timer import RUNS, measure_by_turns, measure_call
 from costmodels.pricing.calls import CALLS, call_key
+from irgraph.execute.draw import Drawer
+from irgraph.execute.machine import Machine, alone
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -22,24 +25,21 @@ def measure_calls(
     device: str,
     path: str | Path,
     *,
-    budget: float = 600.0,
     seed: int = 0,
     runs: int = RUNS,
-    progress: Callable[[str], None] | None = None,
-) -> Run:
-    """Measure the calls of models on a torch device, appending to a file.
+) -> int:
+    """Measure the calls of models on a torch device, appending to a file; return how many are new.
 
-    The models run on the CPU, for the values; what they call is timed on the device, apart from the
-    rest. Of calls that differ in fractions alone, the first stands for all.
+    The models run on the CPU, for the values; then the calls of each that the file does not hold
+    are timed on the device by turns. Of calls that differ in fractions alone, the first stands for
+    all.
 
     Args:
         graphs: the models, at the sizes that they have.
         device: a torch device, such as ``cpu`` or ``cuda``.
         path: the file to write or to continue.
-        budget: seconds after which no new call starts.
         seed: of the values that the models start from.
         runs: timed calls of each.
-        progress: told each call's key as its turn comes, also of those measured before.
 
     Raises:
         IrgraphError: a model cannot be executed, torch or the device is missing, or the file was
@@ -47,8 +47,18 @@ def measure_calls(
     """
     torch = torch_for(device)
     head = {**describe(torch, device, seed), "python_us": _python(torch)}
-    jobs = (job for graph in graphs for job in _jobs(graph, device, seed))
-    return run_jobs(jobs, torch, path, head, budget, runs, progress)
+    done = resume(Path(path), head)
+    new = 0
+    for graph in graphs:
+        with alone(), current(torch, device), Path(path).open("a", encoding="utf-8") as file:
+            calls = _calls(graph, device, seed, done)
+            timings = measure_by_turns(torch, device, list(calls.values()), runs)
+            for key, timing in zip(calls, timings, strict=True):
+                row = {"family": CALLS, "key": key, **timing.as_row()}
+                file.write(json.dumps(row, separators=(",", ":")) + "\n")
+        done |= calls.keys()
+        new += len(calls)
+    return new
 
 
 def _python(torch: Any) -> float:  # noqa: ANN401  (the module)
@@ -57,20 +67,18 @@ def _python(torch: Any) -> float:  # noqa: ANN401  (the module)
     return measure_call(torch, "cpu", lambda: same(one, one)).op
 
 
-def _jobs(graph: Graph, device: str, seed: int) -> Iterator[Job]:
-    """Run a model, and yield each call that computes right after it has run."""
-    from irgraph.execute.draw import Drawer
-    from irgraph.execute.machine import Machine, alone
-
-    with alone():
-        machine = Machine(graph, {}, Drawer(graph, seed))
-        for op in machine.steps():
-            if not is_view(op):
-                about = {"family": CALLS, "op": op.name}
-                yield Job(call_key(op), about, partial(_call, op, machine, device))
+def _calls(graph: Graph, device: str, seed: int, done: Container[str]) -> dict[str, Call]:
+    """Run a model; return its calls that compute by key, on the values that they had there."""
+    machine = Machine(graph, {}, Drawer(graph, seed))
+    found: dict[str, Call] = {}
+    for op in machine.steps():
+        key = call_key(op)
+        if not (key in done or key in found or is_view(op)):
+            found[key] = _call(op, machine, device)
+    return found
 
 
-def _call(op: Op, machine: Any, device: str) -> Call:  # noqa: ANN401  (torch is not imported)
+def _call(op: Op, machine: Machine, device: str) -> Call:
     """Return an op's call on copies of what it writes."""
 
     def held(tensor: Tensor) -> Any:  # noqa: ANN401
@@ -79,5 +87,4 @@ def _call(op: Op, machine: Any, device: str) -> Call:  # noqa: ANN401  (torch is
 
     how = machine.how[id(op)]
     leading, named = how.arguments(op, held)
-    function = how.call
-    return lambda: function(*leading, **named)
+    return partial(how.call, *leading, **named)

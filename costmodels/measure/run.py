@@ -15,25 +15,17 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import asdict
 
-from costmodels.benchmarks.bench import Bench, Call, Case
+from costmodels.benchmarks.bench import Bench, Case
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.families import learned_families, sweeps
 from costmodels.measure.timer import RUNS, measure_call
 from irgraph.diagnostics import Place, fail, near
 
 FORMAT = 2
-
-
-class Job(NamedTuple):
-    """One call to time: its key, what a row says of it, and what prepares it."""
-
-    key: str
-    about: Mapping[str, Any]
-    make: Callable[[], Call]
 
 
 @dataclass(slots=True)
@@ -55,7 +47,7 @@ def measure(
     seed: int = 0,
     dtypes: tuple[str, ...] = ("f32",),
     runs: int = RUNS,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[[Case], None] | None = None,
 ) -> Run:
     """Measure cases of families on a torch device, appending to a file; return what became of them.
 
@@ -68,53 +60,33 @@ def measure(
         seed: of sizes and values.
         dtypes: data types, as in ``Case``.
         runs: timed calls of each case.
-        progress: told each case's key as its turn comes, also of those measured before.
+        progress: told each case as its turn comes, also of those measured before.
 
     Raises:
         IrgraphError: a family is unknown, torch or the device is missing, or the file was written
             on another device or is no file of measurements.
     """
+    if not (math.isfinite(budget) and budget >= 0):
+        raise fail(f"the budget is {budget} seconds: give a number from 0", exit_code=2)
     plans = ((name, _known(name)) for name in families)
     cases = [case for name, sweep in plans for case in sweep.plan(name, count, seed, dtypes)]
     torch = torch_for(device)
-
-    def job(case: Case) -> Job:
-        ops = sweeps()[case.family].ops
-        return Job(case.key, asdict(case), lambda: ops[case.op](Bench(torch, device, case, seed)))
-
-    head = describe(torch, device, seed)
-    return run_jobs(map(job, cases), torch, path, head, budget, runs, progress)
-
-
-def run_jobs(
-    jobs: Iterable[Job],
-    torch: Any,  # noqa: ANN401  (the module)
-    path: str | Path,
-    head: Mapping[str, Any],
-    budget: float,
-    runs: int,
-    progress: Callable[[str], None] | None,
-) -> Run:
-    """Time calls on the device of a file's head, appending to it; ``measure`` says the rest."""
-    if not (math.isfinite(budget) and budget >= 0):
-        raise fail(f"the budget is {budget} seconds: give a number from 0", exit_code=2)
-    path, device = Path(path), str(head["device"])
-    done = _resume(path, head)
+    path = Path(path)
+    done = resume(path, describe(torch, device, seed))
     end = time.monotonic() + budget
     found = Run()
     with path.open("a", encoding="utf-8") as file, current(torch, device):
-        for job in jobs:
+        for case in cases:
             if progress is not None:
-                progress(job.key)
-            if job.key in done:
+                progress(case)
+            if case.key in done:
                 continue
             if time.monotonic() > end:
                 found.left += 1
                 continue
-            row = {**job.about, "key": job.key, **_timed(torch, device, job.make, runs)}
+            row = {**asdict(case), "key": case.key, **_timed(torch, device, case, seed, runs)}
             file.write(json.dumps(row, separators=(",", ":")) + "\n")
             file.flush()
-            done.add(job.key)
             found.new += 1
             found.failed += "error" in row
     return found
@@ -171,8 +143,11 @@ def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return rows[0], rows[1:]
 
 
-def _resume(path: Path, head: Mapping[str, Any]) -> set[str]:
-    """Return the keys of the cases that a file holds; start the file if there is none."""
+def resume(path: Path, head: Mapping[str, Any]) -> set[str]:
+    """Return the keys of the cases that a file holds; start the file if there is none.
+
+    Raises ``IrgraphError`` where it was written on another device, or is no such file.
+    """
     if path.exists() and not path.is_file():
         raise fail("not a regular file: a run could not be continued from it", Place(str(path)))
     if not path.exists() or not path.read_bytes().strip():
@@ -193,12 +168,13 @@ def _resume(path: Path, head: Mapping[str, Any]) -> set[str]:
     return {row["key"] for row in rows}
 
 
-def _timed(torch: Any, device: str, make: Callable[[], Call], runs: int) -> dict[str, Any]:  # noqa: ANN401
-    """Return a call's timing, or the error that it ended with."""
+def _timed(torch: Any, device: str, case: Case, seed: int, runs: int) -> dict[str, Any]:  # noqa: ANN401
+    """Return a case's timing, or the error that it ended with."""
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
     try:
-        return measure_call(torch, device, make(), runs).as_row()
+        call = sweeps()[case.family].ops[case.op](Bench(torch, device, case, seed))
+        return measure_call(torch, device, call, runs).as_row()
     except (RuntimeError, MemoryError, ValueError) as error:
         return {"error": str(error).splitlines()[0][:200] if str(error) else type(error).__name__}
 

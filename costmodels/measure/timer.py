@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from irgraph.capture.recording.clock import host_clock
 
@@ -73,14 +73,39 @@ def measure_call(torch: Torch, device: str, call: Callable[[], object], runs: in
     runs = max(min(runs, possible), FEWEST)
     for _ in range(min(WARM_UP, possible)):
         call()
-    times = sorted(run() for _ in range(runs))
-    op, spread = statistics.median(times), _spread(times)
-    if not on_gpu:
-        return Timing(op, spread, runs=runs, fastest=times[0])
-    sums, names = _profiled(torch, call)
+    return _timing(torch, on_gpu, call, [run() for _ in range(runs)])
+
+
+def _timing(
+    torch: Torch, on_gpu: bool, call: Callable[[], object], times: Sequence[float]
+) -> Timing:
+    """Return what runs of a call took, with its kernels from the profiler."""
+    found = Timing(
+        statistics.median(times), _spread(times), runs=len(times), fastest=min(times, default=0.0)
+    )
+    sums, names = _profiled(torch, call) if on_gpu else ([], ())
     if not sums:
-        return Timing(op, spread, runs=runs, fastest=times[0])
-    return Timing(op, spread, statistics.median(sums), _spread(sums), names, runs, times[0])
+        return found
+    kernel, spread = statistics.median(sums), _spread(sums)
+    return replace(found, kernel=kernel, kernel_spread=spread, kernels=names)
+
+
+def measure_by_turns(
+    torch: Torch, device: str, calls: Sequence[Callable[[], object]], runs: int = RUNS
+) -> list[Timing]:
+    """Return the timing of each call, all made by turns.
+
+    So each finds the caches as the others left them, its code as well as its data, which is how
+    calls follow one another in a step.
+    """
+    on_gpu = device.startswith("cuda")
+    run = _event_run if on_gpu else _host_run
+    clock = 0.0 if on_gpu else min(_host_run(torch, lambda: None) for _ in range(WARM_UP * RUNS))
+    for call in calls:
+        call()
+    rounds = [[run(torch, call) - clock for call in calls] for _ in range(runs)]
+    times = zip(*rounds, strict=True)
+    return [_timing(torch, on_gpu, c, t) for c, t in zip(calls, times, strict=True)]
 
 
 def _host_run(torch: Torch, call: Callable[[], object], calls: int = 1) -> float:
@@ -148,6 +173,6 @@ def kernel_sums(events: Sequence[Any], calls: int) -> tuple[list[float], tuple[s
     return sums, tuple(sorted(total, key=lambda name: -total[name]))
 
 
-def _spread(times: list[float]) -> float:
+def _spread(times: Sequence[float]) -> float:
     cut = statistics.quantiles(times, n=20) if len(times) > 1 else [times[0]] * 19
     return (cut[-1] - cut[0]) / 2

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, Place, fail
-from irgraph.execute.aliases import sharing
 from irgraph.execute.machine import run
 from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.reads import Read, paired
@@ -24,7 +23,7 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, overlap
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as the same, over the change that a step makes to a tensor."""
@@ -216,3 +215,37 @@ def _written(graph: Graph) -> set[str]:
     """Return the declared tensors whose bytes ops may write, by their buffers."""
     buffers = {tensor.buffer for op in graph.leaves() for tensor in written_by(op)}
     return {d.tensor.name for d in graph.tensors if d.tensor.buffer in buffers}
+
+
+def sharing(before: Graph, after: Graph) -> dict[tuple[str, str], str]:
+    """Return what returned tensors share bytes with in one of the steps only, by both names.
+
+    The sentences name tensors of the first step. Two returned tensors are held against each
+    other, and each against all that exists before the step.
+    """
+    if before.returned is None or after.returned is None:
+        return {}
+    found: dict[tuple[str, str], str] = {}
+    for (name, a, b), (other, c, d) in _pairs(before, after):
+        now, then = overlap(a, c), overlap(b, d)
+        if now != then:
+            what = "no longer shares" if now else "would share"
+            found.setdefault((name, b.name), f"{what} its memory with %{other}")
+    return found
+
+
+Named = tuple[str, Tensor, Tensor]
+
+
+def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Named, Named]]:
+    given = zip(before.returned or (), after.returned or (), strict=True)
+    returned = [(a.name, a, b) for a, b in given]
+    known = {declared.tensor.name: declared.tensor for declared in after.tensors}
+    lasting = [
+        (d.tensor.name, d.tensor, known[d.tensor.name])
+        for d in before.tensors
+        if d.tensor.name in known
+    ]
+    for i, one in enumerate(returned):
+        for other in (*returned[i + 1 :], *lasting):
+            yield one, other

@@ -63,6 +63,7 @@ EXAMPLES = [
     "inception_v3.py:small",
     "distributed.py:ddp",
     "distributed.py:tensor_parallel",
+    "experts.py:train",
 ]
 """A step of every example, and of every kind of step that it has."""
 

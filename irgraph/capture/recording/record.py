@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from irgraph.capture.live.target import Target, load_target, user_error
+from irgraph.capture.recording.clock import host_clock
 from irgraph.capture.recording.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
 from irgraph.diagnostics import Place, fail
 from irgraph.files import check_writable
@@ -67,25 +68,43 @@ def record(
         IrgraphError: torch or the device is missing, the target failed, or the folder cannot be
             written.
     """
-    place = Path(folder)
     need_torch(device)
     found = load_target(target)
+
+    def make() -> Callable[[], object]:
+        return _guarded(found, found.step(batch, device))
+
+    title = f"{Path(found.path).name}:{found.name}"
+    return record_step(make, title, folder, batch=batch, device=device, steps=steps, runs=runs)
+
+
+def record_step(
+    make: Callable[[], Callable[[], object]],
+    title: str,
+    folder: str | Path,
+    *,
+    batch: int,
+    device: str = "cpu",
+    steps: int = 5,
+    runs: int = 20,
+) -> Recording:
+    """Record the step that ``make`` gives, as ``record`` does; ``title`` is what was run."""
+    place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise fail(f"cannot make the folder: {error.strerror}", Place(str(place))) from None
     for name in (EXECUTION_TRACE, KINETO_TRACE, FIGURES):
         check_writable(place / name)
-    step = _guarded(found, found.step(batch, device))
-    wait = _waiting(device)
+    step, time_step = make(), timing(device)
     for _ in range(3):
         step()
-    times = tuple(_timed(step, wait) for _ in range(runs))
+    times = tuple(time_step(step) for _ in range(runs))
     with _whole(place) as unfinished:
         _observe(step, unfinished / EXECUTION_TRACE)
-        profiled = _profile(step, wait, unfinished / KINETO_TRACE, steps, device)
+        profiled = _profile(step, time_step, unfinished / KINETO_TRACE, steps, device)
         result = Recording(
-            f"{Path(found.path).name}:{found.name}", batch, device,
+            title, batch, device,
             round(statistics.median(times), 3), round(profiled, 3), times, *_versions(device),
         )  # fmt: skip
         text = json.dumps(asdict(result), indent=1) + "\n"
@@ -151,21 +170,22 @@ def _guarded(target: Target, step: Callable[[], object]) -> Callable[[], object]
     return run
 
 
-def _waiting(device: str) -> Callable[[], object]:
-    """Return what waits for all work of a device."""
+def timing(device: str) -> Callable[[Callable[[], object]], float]:
+    """Return what runs a step and gives its microseconds, its device work included."""
     import torch
 
-    wait: Callable[[], object] = torch.cuda.synchronize
-    return wait if device.startswith("cuda") else lambda: None
+    on_card = device.startswith("cuda")
+    wait: Callable[[], object] = torch.cuda.synchronize if on_card else lambda: None
+    now = time.perf_counter_ns if on_card else host_clock(torch)
 
+    def timed(step: Callable[[], object]) -> float:
+        wait()
+        begin = now()
+        step()
+        wait()
+        return (now() - begin) / 1e3
 
-def _timed(step: Callable[[], object], wait: Callable[[], object]) -> float:
-    """Return microseconds of a step, its device work included."""
-    wait()
-    begin = time.perf_counter()
-    step()
-    wait()
-    return round((time.perf_counter() - begin) * 1e6, 3)
+    return timed
 
 
 def _observe(step: Callable[[], object], path: Path) -> None:
@@ -182,7 +202,7 @@ def _observe(step: Callable[[], object], path: Path) -> None:
 
 def _profile(
     step: Callable[[], object],
-    wait: Callable[[], object],
+    time_step: Callable[[Callable[[], object]], float],
     path: Path,
     steps: int,
     device: str,
@@ -203,7 +223,7 @@ def _profile(
         activities=kinds, record_shapes=True, schedule=plan, on_trace_ready=export
     ) as profiler:
         for _ in range(steps + 1):
-            times.append(_timed(step, wait))
+            times.append(time_step(step))
             profiler.step()
     return statistics.median(times[1:])
 

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from irgraph.cli.common import BatchOption, JsonOption, TargetArgument, say, working, write_json
+from irgraph.cli.common import BatchOption, JsonOption, read_model, say, working, write_json
+
+if TYPE_CHECKING:
+    from irgraph.capture.recording.record import Recording
 
 PANEL = "traces"
 
+RunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE.py:NAME|MODEL.ir",
+        help="A function of (batch, device) that returns a step, or a model (on the CPU).",
+    ),
+]
+
 
 def record(
-    target: TargetArgument,
+    target: RunArgument,
     folder: Annotated[
         str, typer.Option("-o", "--output", metavar="FOLDER", help="Where the traces go.")
     ],
@@ -22,11 +33,10 @@ def record(
     runs: Annotated[int, typer.Option(min=1, help="Timed steps without a profiler.")] = 20,
     json: JsonOption = False,
 ) -> None:
-    """Record a step: execution trace, Kineto trace, and median time without the profiler."""
+    """Record a step, or a model's calls: traces, and the median time without the profiler."""
     from msgspec.structs import asdict
 
-    from irgraph.capture.recording.record import record as run
-
+    run = record_model if target.endswith(".ir") else record_program
     with working(f"recording {target}"):
         found = run(target, folder, batch=batch, device=device, steps=steps, runs=runs)
     if json:
@@ -35,4 +45,32 @@ def record(
     say(
         f"step {found.step_time_us / 1e3:.3f} ms without a profiler (median of {runs}), "
         f"{found.profiled_us / 1e3:.3f} ms with it; traces in {folder}"
+    )
+
+
+def record_program(
+    target: str, folder: str, *, batch: int, device: str, steps: int, runs: int
+) -> Recording:
+    """Record the step of a program."""
+    from irgraph.capture.recording.record import record
+
+    return record(target, folder, batch=batch, device=device, steps=steps, runs=runs)
+
+
+def record_model(
+    target: str, folder: str, *, batch: int, device: str, steps: int, runs: int
+) -> Recording:
+    """Record what a model calls, at the sizes that it has: ``batch`` is the program's alone."""
+    from irgraph.capture.recording.record import need_torch, record_step
+    from irgraph.diagnostics import fail
+
+    if device != "cpu":
+        raise fail("models run on the CPU alone", hint="leave --device out", exit_code=2)
+    need_torch(device)
+    graph = read_model(target)
+    from irgraph.execute.program import Program
+
+    size = int(graph.dims.get("B", batch))
+    return record_step(
+        lambda: Program(graph), graph.name, folder, batch=size, steps=steps, runs=runs
     )

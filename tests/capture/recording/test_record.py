@@ -16,6 +16,7 @@ from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.lower.join import join
 from irgraph.capture.recording.folder import EXECUTION_TRACE, FIGURES, KINETO_TRACE
 from irgraph.capture.recording.record import record
+from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
 
 # the package's own name ``record`` may be the function
@@ -33,6 +34,15 @@ def broken(batch, device):
     def step():
         raise RuntimeError("no luck")
     return step
+"""
+
+MODEL = """model "m" { format = 1 }
+
+device @gpu0 "v100"
+input %x : f32[8, 8] in $x
+
+%y = aten.mm(%x, %x) : f32[8, 8] in $y
+aten.relu_(%y!)
 """
 
 
@@ -101,3 +111,13 @@ def test_an_error_of_the_disk_names_the_folder(
     with pytest.raises(IrgraphError, match="out: error: No space left"):
         record(f"{program}:small", tmp_path / "out", batch=8, steps=1, runs=1)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_model_is_recorded_call_by_call(tmp_path: Path) -> None:
+    (tmp_path / "m.ir").write_text(MODEL)
+    words = ["record", str(tmp_path / "m.ir"), "-o", str(tmp_path / "out")]
+    assert main([*words, "--runs", "2", "--steps", "3"]) == 0
+    tree = build_tree(read_kineto(tmp_path / "out" / KINETO_TRACE))
+    names = {tree.trace.names[int(tree.trace.columns["name"][row])] for row in tree.top_ops()}
+    assert names == {"aten::mm", "aten::relu_"}
+    assert main([*words, "--device", "cuda"]) == 2

@@ -1,0 +1,1 @@
+"""Steps and rewrites on the CPU at hand, predicted and measured."""

@@ -1,0 +1,80 @@
+"""Measures the CPU at hand: its sheet, single calls, recorded steps, and steps by turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from irgraph.ir.graph import Graph
+from irgraph.overheads.samples import Samples
+
+COST = 2.5
+"""Microseconds that the profiler adds to an event with shapes (``irgraph calibrate-profiler``)."""
+
+RULE = "trimmed"
+"""Samples of overheads that count: a busy machine holds some up for milliseconds."""
+
+Recorded: TypeAlias = tuple[Sequence[float], Samples]
+"""Times of a step in microseconds, and the samples of its host's overheads."""
+
+WARM_UP = 3
+"""Steps before those that count."""
+
+
+class Bench:
+    """Measures this machine, in a folder of its own."""
+
+    def __init__(self, folder: Path, runs: int, scale: float) -> None:
+        from costmodels.measure.calibrate import calibrate, to_json
+        from costmodels.measure.run import torch_for
+
+        found = calibrate(torch_for("cpu"), "cpu", scale=scale)
+        self.device, self.runs, self.folder = str(found["name"]), runs, folder
+        self.sheet, self.calls = folder / "cpu.json", folder / "calls.jsonl"
+        self.sheet.write_text(to_json(found), encoding="utf-8")
+
+    def recorded(self, name: str, make: Callable[[], Callable[[], object]]) -> Recorded:
+        """Return the times of a step, microseconds, and the samples of its host's overheads."""
+        from irgraph.capture.kineto import read_kineto
+        from irgraph.capture.kineto.events.tree import build_tree
+        from irgraph.capture.recording.folder import KINETO_TRACE
+        from irgraph.capture.recording.record import record_step
+        from irgraph.replay.replay import replayer
+
+        place = self.folder / "trace"
+        found = record_step(make, name, place, batch=0, runs=self.runs)
+        samples = replayer(build_tree(read_kineto(place / KINETO_TRACE))).samples()
+        return found.times_us, samples.sound(name)
+
+    def measure(self, graphs: Iterable[Graph]) -> None:
+        """Measure the calls of models that were not yet."""
+        from costmodels.measure.calls import measure_calls
+
+        measure_calls(graphs, "cpu", self.calls)
+
+    def predicted(self, graph: Graph, others: Sequence[Samples]) -> float:
+        """Return the microseconds of a step with the overheads of other programs."""
+        from irgraph import predict
+        from irgraph.overheads.extract import ProfilerCost, extract
+        from irgraph.overheads.rules import find_rule
+
+        cost = ProfilerCost(COST, 0.0)
+        table = extract(others, "others", rule=find_rule(RULE), cost=cost, architecture="cpu")
+        host = self.folder / "host.json"
+        host.write_bytes(msgspec.json.encode(table))
+        calls, sheet = [str(self.calls)], str(self.sheet)
+        return predict(graph, device=sheet, host=str(host), weights=calls).step_time
+
+    def by_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
+        """Return the microseconds of each step, run by turns after a warm-up, in either order."""
+        from irgraph.capture.recording.record import timing
+
+        time_step = timing("cpu")
+        found: list[list[float]] = [[] for _ in steps]
+        for number in range(WARM_UP + self.runs):
+            for which in range(len(steps))[:: (-1) ** number]:
+                found[which].append(time_step(steps[which]))
+        return [times[WARM_UP:] for times in found]

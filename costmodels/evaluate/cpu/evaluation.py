@@ -1,0 +1,206 @@
+"""The loop closed on the machine at hand: steps and rewrites on its CPU, predicted and measured.
+
+Nothing is fitted to the steps: kernel times are those of single calls, each by itself; a program's
+overheads are those of the other programs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.evaluate.cpu.bench import Bench
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Graph
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+"""Where a checkout has its examples."""
+
+
+class Program(Struct, frozen=True):
+    """A step to run: its name, ``FILE.py:NAME`` and batch size."""
+
+    name: str
+    target: str
+    batch: int
+
+
+class Rewrite(Struct, frozen=True):
+    """A pipeline of passes, and the program that it changes."""
+
+    pipeline: str
+    program: Program
+
+
+MLP = Program("mlp", "mlp.py:train", 64)
+WIDE = Program("mlp, wide", "mlp.py:train(width=512)", 256)
+EXPERTS = Program("experts", "experts.py:train", 64)
+DROPPING = Program("transformer, dropout", "transformer.py:train(dropout=0.1,length=64)", 4)
+PROGRAMS = (
+    MLP,
+    Program("mlp, inference", "mlp.py:infer", 512),
+    Program("dlrm", "dlrm.py:default(max_rows=10000,lookups=10)", 256),
+    Program("transformer", "transformer.py:train(length=64)", 4),
+    Program("resnet50, small", "resnet50.py:small", 4),
+    Program("inception-v3, small", "inception_v3.py:small", 4),
+)
+"""Steps that are put beside predictions."""
+
+REWRITES = (
+    Rewrite("fuse-optimizer", EXPERTS),
+    Rewrite("batch-gemm", EXPERTS),
+    Rewrite("remove-dead", EXPERTS),
+    Rewrite("drop-dropout", DROPPING),
+    Rewrite("cast-gemms", WIDE),
+    Rewrite("resize-batch(to=256)", MLP),
+)
+"""Rewrites whose results torch runs fast, so that they can be timed."""
+
+NOTES = (
+    "Times are of the processor, on one thread; noise is half the distance of the quartiles.",
+    "Kernels: each call of a step timed by itself. Overheads: from traces of the other programs.",
+    "Steps are run as programs; of a rewrite, both models, call by call, by turns.",
+)
+
+
+class Row(Struct, frozen=True):
+    """Something measured and predicted: microseconds of a step, or how many times as fast."""
+
+    name: str
+    measured: float
+    noise: float
+    predicted: float
+    detail: str = ""
+
+    @property
+    def error(self) -> float:
+        """Signed relative error of the prediction."""
+        return self.predicted / self.measured - 1
+
+
+class CpuEvaluation(Struct, frozen=True):
+    """Steps and gains on this machine's CPU."""
+
+    device: str
+    steps: Sequence[Row]
+    gains: Sequence[Row]
+
+    def render(self) -> list[RenderableType]:
+        """Return the tables and lines to print."""
+        steps = Table("step", "measured", "noise", "predicted", "error", title=self.device)
+        for row in self.steps:
+            times = (f"{time / 1e3:.3f} ms" for time in (row.measured, row.noise, row.predicted))
+            steps.add_row(row.name, *times, f"{row.error:+.1%}")
+        gains = Table("rewrite", "steps, measured", "gain", "noise", "predicted", "error")
+        for row in self.gains:
+            times = (f"{gain:.3f}" for gain in (row.measured, row.noise, row.predicted))
+            gains.add_row(row.name, row.detail, *times, f"{row.error:+.1%}")
+        return [steps, gains, *NOTES]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values: steps in microseconds, gains as ratios."""
+        rows = {
+            kind: [{**msgspec.to_builtins(row), "error": row.error} for row in found]
+            for kind, found in (("steps", self.steps), ("gains", self.gains))
+        }
+        return {"evaluation": "cpu", "device": self.device, **rows, "notes": list(NOTES)}
+
+
+def evaluate_cpu(
+    programs: Sequence[Program] = PROGRAMS,
+    rewrites: Sequence[Rewrite] = REWRITES,
+    *,
+    runs: int = 100,
+    scale: float = 1.0,
+) -> CpuEvaluation:
+    """Return steps and gains on this machine's CPU, predicted and measured.
+
+    Args:
+        programs: whose steps are predicted; at least two.
+        rewrites: whose gains are predicted.
+        runs: of each step.
+        scale: of the products and copies that the device's sheet comes from.
+
+    Raises:
+        IrgraphError: torch is missing, or there are no examples beside the package (exit code 2).
+    """
+    from irgraph.execute.machine import one_thread
+
+    with TemporaryDirectory() as name, one_thread():
+        bench = Bench(Path(name), runs, scale)
+        graphs = {p: _captured(p, symbolic=False) for p in programs}
+        taken = {p: bench.recorded(p.name, _step(p)) for p in programs}
+        bench.measure(graphs.values())
+        steps = []
+        for program, graph in graphs.items():
+            times, _ = taken[program]
+            others = [samples for other, (_, samples) in taken.items() if other != program]
+            steps.append(_row(program.name, times, bench.predicted(graph, others)))
+        return CpuEvaluation(bench.device, steps, _gains(bench, rewrites))
+
+
+def _gains(bench: Bench, rewrites: Iterable[Rewrite]) -> list[Row]:
+    """Run the models before and after each rewrite by turns, and predict both."""
+    from irgraph import rewrite
+    from irgraph.execute.program import Program as Run
+    from irgraph.execute.program import calls_of
+
+    before = {each.program: _captured(each.program) for each in rewrites}
+    after = {
+        each: calls_of(rewrite(before[each.program], each.pipeline).graph) for each in rewrites
+    }
+    before = {program: calls_of(graph) for program, graph in before.items()}
+    bench.measure([*before.values(), *after.values()])
+    taken = {
+        which: bench.recorded(which.name, partial(Run, graph))[1] for which, graph in before.items()
+    }
+    found = []
+    for each in rewrites:
+        others = [samples for which, samples in taken.items() if which != each.program]
+        pair = (before[each.program], after[each])
+        first, second = (bench.predicted(graph, others) for graph in pair)
+        times = bench.by_turns([Run(graph) for graph in pair])
+        detail = " to ".join(f"{statistics.median(part) / 1e3:.3f}" for part in times) + " ms"
+        ratios = [one / two for one, two in zip(*times, strict=True)]
+        name = f"{each.pipeline} of {each.program.name}"
+        found.append(replace(_row(name, ratios, first / second), detail=detail))
+    return found
+
+
+def _row(name: str, measured: Sequence[float], predicted: float) -> Row:
+    low, middle, high = statistics.quantiles(measured, n=4)
+    return Row(name, middle, (high - low) / 2, predicted)
+
+
+def _step(program: Program) -> Callable[[], Callable[[], object]]:
+    """Return what makes a program's step."""
+    from irgraph.capture.live.target import load_target
+
+    target = load_target(_example(program))
+    return lambda: target.step(program.batch, "cpu")
+
+
+def _captured(program: Program, symbolic: bool = True) -> Graph:
+    """Return a program's model, with its batch size as a dimension if it may be resized."""
+    from irgraph.capture.live import capture_file
+
+    target = _example(program)
+    return capture_file(target, batch=program.batch, device="cpu", symbolic=symbolic).graph
+
+
+def _example(program: Program) -> str:
+    """Return a program's ``FILE.py:NAME`` in a checkout."""
+    if not EXAMPLES.is_dir():
+        hint = "run it in a checkout of irgraph"
+        raise fail("the examples do not lie beside the package", hint=hint, exit_code=2)
+    return str(EXAMPLES / program.target)
