@@ -15,11 +15,17 @@ from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.steps import Step
-from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time
-from irgraph.capture.kineto.reading.trace import Array, Kind
+from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time, nearest
+from irgraph.capture.kineto.reading.trace import Array, Integers, Kind
 from irgraph.replay.replay import Replayer, replayer
 
 US = 1000
+PARTS = ("op", "kernel", "family", "module", "phase", "annotation")
+"""What device work is parted by."""
+
+NO_ANNOTATION = "(no annotation)"
+_MARKS = ("ProfilerStep#", "nn.Module: ", "module::", "irgraph.module#")
+"""What names of annotations begin with that stand for steps and modules."""
 
 
 class StepFigures(Struct, frozen=True):
@@ -82,9 +88,9 @@ class Analysis(Struct, frozen=True):
 
     Attributes:
         steps: figures of every step of every rank; those cut off are left out of all else.
-        breakdowns: by ``op``, ``kernel``, ``family``, ``module`` and ``phase``, microseconds of
-            device work a step and events a step, longest first; means over the usual steps of
-            all ranks.
+        breakdowns: by each of ``PARTS``, microseconds of device work a step and events a step,
+            longest first; means over the usual steps of all ranks. An annotation is the innermost
+            range of the user's around the launch.
         host: by operator, its own time on the host a step, that with all operators below it, and
             calls a step; microseconds, means over the usual steps of all ranks.
         idle: by cause, microseconds a step in which no stream works.
@@ -169,10 +175,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
     met = collectives(replayers)
     return Analysis(
         figures,
-        {
-            by: _breakdown(replayers, by, usual)
-            for by in ("op", "kernel", "family", "module", "phase")
-        },
+        {by: _breakdown(replayers, by, usual) for by in PARTS},
         idle_causes(replayers),
         [one.row() for one in met],
         _orphans(trees),
@@ -253,12 +256,24 @@ def _keys(tree: Tree, rows: Sequence[int], by: str) -> list[str]:
         return [tree.trace.text(row) for row in rows]
     if by == "family":
         return families(tree, rows)
+    if by == "annotation":
+        around = _annotations(tree)[tree.launch[rows]]
+        return [tree.trace.text(at) if at >= 0 else NO_ANNOTATION for at in around.tolist()]
     if by == "phase":
         return [PHASES[int(tree.phase[row])] for row in rows]
     if by == "module":
         return [tree.modules[int(tree.module[row])] or "(no module)" for row in rows]
     tops = (int(tree.top[row]) for row in rows)
     return [tree.trace.text(top) if top >= 0 else "(no operator)" for top in tops]
+
+
+def _annotations(tree: Tree) -> Integers:
+    """Return the innermost range of the user's around each event, -1 if none; last for ``[-1]``."""
+    columns = tree.trace.columns
+    marks = np.array([name.startswith(_MARKS) for name in tree.trace.names], bool)
+    chosen = (columns["kind"] == Kind.ANNOTATION) & ~marks[columns["name"]]
+    found: Integers = np.append(nearest(tree.parent, chosen), -1)
+    return found
 
 
 def _orphans(trees: Sequence[Tree]) -> dict[str, int]:

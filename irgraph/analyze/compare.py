@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from irgraph.analyze.analysis import Analysis, StepFigures
+from irgraph.analyze.analysis import PARTS, Analysis, StepFigures
 from irgraph.diagnostics import fail, near
 
-BY = ("op", "kernel", "family", "module", "phase", "host")
+BY = (*PARTS, "host")
 """What device work, or the host's time, can be parted by."""
 
 _FIGURES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,12 +44,25 @@ VIEWS = {
     "kernel": "dominating kernels",
     "module": "device work by module",
     "phase": "device work by phase",
+    "annotation": "device work by annotation",
+}
+
+DETAILS = {
+    "queues": "launches waiting for streams",
+    "launches": "launches by function and kernel, the most that take longer than their work first",
+    "sequences": "kernels that follow each other",
+    "memory": "peaks of memory",
+    "path": "critical path of the last usual step",
 }
 
 
 def analyze(
     traces: TracesArgument,
     longest: Annotated[int, typer.Option(min=1, help="Rows of each breakdown.")] = 12,
+    show: Annotated[
+        list[str] | None,
+        typer.Option("--show", metavar="TABLE", help=f"One more table: {', '.join(DETAILS)}."),
+    ] = None,
     plot: PlotOption = None,
     steps: StepsOption = None,
     step_mark: MarkOption = None,
@@ -81,14 +95,50 @@ def analyze(
         draw(result, plot)
     if timeline is not None:
         _merge(trees, timeline)
+    more = _details(trees, show or [])
     if csv is not None:
-        write_csv(result.tables(), csv)
+        write_csv({**result.tables(), **more}, csv)
     if json:
         reports = [tree.trace.health.rows() for tree in trees]
-        write_json({**result.as_json(), "health": reports})
+        write_json({**result.as_json(), **more, "health": reports})
     elif csv is None:
         _show(result, [r for tree in trees for r in tree.trace.health.reasons()], longest)
+        for name, title in DETAILS.items():
+            print_rows(title, [_shortened(row) for row in more.get(name, [])[:longest]])
     raise typer.Exit(repaired(trees))
+
+
+def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables that ``--show`` asks for; what a trace does not record is said."""
+    from irgraph.analyze import launches, memory
+    from irgraph.diagnostics import fail, near
+
+    for name in names:
+        if name not in DETAILS:
+            hint = f"known: {', '.join(DETAILS)}"
+            raise fail(f"--show: no table {name!r}{near(name, DETAILS)}", hint=hint, exit_code=2)
+    makers = {
+        "queues": launches.queues,
+        "launches": launches.launch_delays,
+        "sequences": launches.sequences,
+        "memory": memory.memory_peaks,
+        "path": launches.critical_work,
+    }
+    found = {name: makers[name](trees) for name in dict.fromkeys(names)}
+    if "memory" in found:
+        found["memory_timeline"] = memory.memory_timeline(trees)
+        without = [tree.trace.source for tree in trees if not tree.trace.memory]
+        for source in without:
+            say(f"{source}: no [memory] events were read: record with profile_memory=True")
+    return found
+
+
+def _shortened(record: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of a record; of a sequence each kernel's name without its template."""
+    if "sequence" in record:
+        names = (part.partition("<")[0] for part in record["sequence"].split(" → "))
+        record = record | {"sequence": " → ".join(name.rpartition("::")[2][:28] for name in names)}
+    return record_cells(record)
 
 
 def _merge(trees: list[Tree], path: str) -> None:
@@ -113,7 +163,7 @@ def _show(result: Analysis, reasons: list[str], longest: int) -> None:
     print_rows(f"steps{within}", [_step(step.row()) for step in result.steps], reasons)
     for by, title in VIEWS.items():
         rows = result.breakdowns[by]
-        if by == "module" and set(rows) <= {"(no module)"}:
+        if set(rows) <= {"(no module)", "(no annotation)"}:
             continue
         total = sum(us for us, _ in rows.values()) or 1.0
         shown = [

@@ -33,7 +33,8 @@ def compare(
     ],
     after: Annotated[str, typer.Argument(metavar="AFTER", help="Another of the same program.")],
     by: Annotated[
-        str, typer.Option(metavar="KEY", help="op, kernel, family, module, phase or host.")
+        str,
+        typer.Option(metavar="KEY", help="op, kernel, family, module, phase, annotation or host."),
     ] = "op",
     longest: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
     step_mark: MarkOption = None,

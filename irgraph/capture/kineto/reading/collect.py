@@ -67,6 +67,9 @@ _READ: dict[str, _Reader] = {
 }
 """How arguments are read from many events: spelled out, as that takes half the time."""
 
+MEMORY = "[memory]"
+"""Name of events that tell of a change of memory."""
+
 _LIMIT = 1 << 62
 _MANY = 128
 """Events of one category that are turned into columns at once."""
@@ -122,6 +125,7 @@ class Collector:
         self.scales: list[int] = []
         self.decimals = self.whole = 0
         self.nanoseconds = False
+        self.memory: list[tuple[int, ...]] = []
         self.flows: list[tuple[int, bool, int, int]] = []
         self.indices: list[Array] = []
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
@@ -138,7 +142,9 @@ class Collector:
         # most arrows repeat what correlations say
         self._others(e for e in by_category.pop(ARROW, ()) if e.of != "ac2g")
         self._others(by_category.pop(METADATA, ()))
-        self._number(by_category.pop(INSTANT, ()))
+        instants = by_category.pop(INSTANT, [])
+        self._number(instants)
+        self._instants(instants)
         self._others(by_category.pop(REST, ()))
         for category, some in by_category.items():
             self._number(some)
@@ -273,6 +279,18 @@ class Collector:
             elif not event.ph or event.ph not in PHASES:
                 self.health.add("K09", 1, "events of no known type")
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
+
+    def _instants(self, events: Iterable[Any]) -> None:
+        """Take changes of memory: thread, time in nanoseconds or microseconds, and figures."""
+        for event in events:
+            if event.name != MEMORY:
+                continue
+            whole = isinstance(event.ts, int)
+            at = event.ts if whole else int(thousandths([event.ts])[0])
+            thread, a = self.threads.table[event.pid, event.tid], event.args
+            figures = (a.device_type, a.device, a.nbytes, a.allocated, a.reserved)
+            if abs(at) < _LIMIT and all(abs(figure) < _LIMIT for figure in figures):
+                self.memory.append((thread, at, not whole, *figures))
 
     def _flow(self, event: Known) -> None:
         if not isinstance(event.id, int):

@@ -58,6 +58,20 @@ class Args(msgspec.Struct, gc=False, frozen=True):
 NO_ARGS = Args()
 
 
+class MemoryArgs(msgspec.Struct, gc=False, frozen=True):
+    """What a change of memory says, in bytes; totals are absent in old traces."""
+
+    nbytes: int = msgspec.field(name="Bytes", default=0)
+    device_type: int = msgspec.field(name="Device Type", default=-1)
+    device: int = msgspec.field(name="Device Id", default=-1)
+    allocated: int = msgspec.field(name="Total Allocated", default=-1)
+    reserved: int = msgspec.field(name="Total Reserved", default=-1)
+    index: int = msgspec.field(name="Ev Idx", default=-1)
+
+
+NO_MEMORY = MemoryArgs()
+
+
 class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event whose times are whole numbers."""
 
@@ -104,9 +118,10 @@ def _decoder(complete: type, time: type, never: int | Raw) -> msgspec.json.Decod
     of_arrow = ("of", str, msgspec.field(name="cat", default=""))
     arrow = [of_arrow, ("id", int | str | None, -1), *place, ("ts", time, never)]
     metadata = [("name", str, ""), *place, ("args", Args, NO_ARGS)]
+    args = ("args", MemoryArgs, NO_MEMORY)
     sorts: dict[str, tuple[str, list[Any]]] = {
         "s": (ARROW, arrow), "f": (ARROW, arrow), "M": (METADATA, metadata),
-        "i": (INSTANT, [("args", Args, NO_ARGS)]),
+        "i": (INSTANT, [("name", str, ""), *place, ("ts", time, never), args]),
     }  # fmt: skip
     kinds = [complete]
     for number, phase in enumerate(PHASES.replace("X", "")):

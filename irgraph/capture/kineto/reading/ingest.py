@@ -19,7 +19,14 @@ from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.missing import say_missing_records
 from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
-from irgraph.capture.kineto.reading.trace import ABSENT, COLUMNS, Array, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import (
+    ABSENT,
+    COLUMNS,
+    Array,
+    Kind,
+    KinetoTrace,
+    MemoryChange,
+)
 from irgraph.diagnostics import Place, fail
 
 _LABELS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "## ", "[param|", "[pytorch|")
@@ -108,6 +115,7 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         (number, begins, thread, (at - base) * (1 if nanoseconds else 1000))
         for number, begins, thread, at in collector.flows
     ]
+    memory = _memory(collector, base, nanoseconds)
     columns["kind"] = _kinds(columns, collector, health)
     trace = KinetoTrace(
         health.source,
@@ -121,6 +129,7 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         header,
         {_thread(*place): name for place, name in collector.thread_names.items()},
         health,
+        memory=memory,
     )
     _same_thread(trace)
     health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))
@@ -188,6 +197,16 @@ def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> boo
     return False
 
 
+def _memory(collector: Collector, base: int, nanoseconds: bool) -> list[MemoryChange]:
+    """Return the changes of memory, in nanoseconds from ``base``."""
+    found = []
+    for thread, at, thousandth, *figures in collector.memory:
+        scale = 1000 if thousandth else 1
+        start = (at - base * scale) * (1 if nanoseconds else 1000) // scale
+        found.append(MemoryChange(thread, start, *figures))
+    return sorted(found, key=lambda change: change.start)
+
+
 def _scaled(collector: Collector, key: str, base: int, nanoseconds: bool) -> Array:
     """Return a column of times in nanoseconds from ``base``."""
     found = []
@@ -239,6 +258,7 @@ def _same_thread(trace: KinetoTrace) -> None:
     first: dict[tuple[int | str, int | str], int] = {}
     table = np.array([first.setdefault(t, i) for i, t in enumerate(trace.threads)], "i4")
     trace.columns["thread"] = table[trace.columns["thread"]]
+    trace.memory = [change._replace(thread=int(table[change.thread])) for change in trace.memory]
 
 
 def _object(text: bytes) -> dict[str, Any]:

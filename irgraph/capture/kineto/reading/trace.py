@@ -70,6 +70,27 @@ class Collective(NamedTuple):
     size: int = -1
 
 
+class MemoryChange(NamedTuple):
+    """A change of memory: when, on which thread and device, and by how much.
+
+    Attributes:
+        thread: number of the host thread.
+        start: nanoseconds, as ``start`` of events.
+        device_type: 0 for the host, 1 for CUDA, as ``c10::DeviceType``.
+        device: its index, -1 of the host.
+        nbytes: bytes allocated, negative where they are freed.
+        allocated, reserved: bytes in all after it, -1 where the trace does not say.
+    """
+
+    thread: int
+    start: int
+    device_type: int
+    device: int
+    nbytes: int
+    allocated: int
+    reserved: int
+
+
 NO_COLLECTIVE = Collective()
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
@@ -91,6 +112,8 @@ class KinetoTrace:
         header: what the file says beside the events: devices, rank, versions.
         thread_names: names that the trace gives to threads.
         health: what was found while reading.
+        forward_links: by row of a backward operator, the forward one that an arrow leads from.
+        memory: changes of memory in order of time.
     """
 
     source: str
@@ -105,6 +128,7 @@ class KinetoTrace:
     thread_names: dict[tuple[int | str, int | str], str]
     health: Health
     forward_links: dict[int, int] = field(default_factory=dict)
+    memory: list[MemoryChange] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.columns["start"])

@@ -1,0 +1,85 @@
+"""Memory over time, from the profiler's ``[memory]`` events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.reading.trace import Integers, Kind, MemoryChange
+
+US = 1000
+HOST = 0
+"""The host's number among ``c10::DeviceType``."""
+
+
+def memory_timeline(trees: Sequence[Tree]) -> list[dict[str, Any]]:
+    """Return every change of memory in order of time, with the operator that made it.
+
+    Where a trace does not record what is allocated in all, ``allocated`` counts from its begin, and
+    ``from_zero`` is false: it is less than what is allocated.
+    """
+    return [row for tree in trees for row in _of_trace(tree)]
+
+
+def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
+    """Return for each rank and device its peak, when and in which operator it was reached."""
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in memory_timeline(trees):
+        groups[row["rank"], row["device"]].append(row)
+    found = []
+    for (rank, device), rows in sorted(groups.items()):
+        peak = max(rows, key=lambda row: row["allocated"])
+        reserved = [row["reserved"] for row in rows if row["reserved"] is not None]
+        found.append({
+            "rank": rank, "device": device, "changes": len(rows),
+            "peak_mb": round(peak["allocated"] / 1e6, 6), "at_us": peak["at_us"],
+            "in_op": peak["op"], "of_op": peak["outermost"],
+            "at_end_mb": round(rows[-1]["allocated"] / 1e6, 6),
+            "reserved_mb": round(max(reserved) / 1e6, 6) if reserved else None,
+            "counted_from": "zero" if peak["from_zero"] else "the begin of the trace",
+        })  # fmt: skip
+    return found
+
+
+def _of_trace(tree: Tree) -> list[dict[str, Any]]:
+    running: dict[str, int] = defaultdict(int)
+    ops = {thread: _operators(tree, thread) for thread in {m.thread for m in tree.trace.memory}}
+    found = []
+    for change in tree.trace.memory:
+        row = _around(tree, ops[change.thread], change)
+        top = int(tree.top[row]) if row >= 0 else -1
+        device = "host" if change.device_type == HOST else f"gpu{max(change.device, 0)}"
+        running[device] += change.nbytes
+        known = change.allocated >= 0
+        found.append({
+            "rank": tree.trace.rank, "at_us": change.start / US, "device": device,
+            "bytes": change.nbytes, "allocated": change.allocated if known else running[device],
+            "reserved": change.reserved if change.reserved >= 0 else None, "from_zero": known,
+            "op": _name(tree, row), "outermost": _name(tree, top),
+        })  # fmt: skip
+    return found
+
+
+def _operators(tree: Tree, thread: int) -> tuple[Integers, Integers]:
+    """Return the rows of a thread's operators, and when they begin."""
+    columns = tree.trace.columns
+    rows = np.flatnonzero((columns["kind"] == Kind.OP) & (columns["thread"] == thread))
+    return rows, columns["start"][rows]
+
+
+def _around(tree: Tree, ops: tuple[Integers, Integers], change: MemoryChange) -> int:
+    """Return the innermost operator of a thread that runs at a time, -1 for none."""
+    rows, starts = ops
+    at = int(np.searchsorted(starts, change.start, side="right")) - 1
+    row = int(rows[at]) if at >= 0 else -1
+    while row >= 0 and tree.end[row] < change.start:
+        row = int(tree.parent[row])
+    return int(tree.op[row]) if row >= 0 else -1
+
+
+def _name(tree: Tree, row: int) -> str:
+    return tree.trace.text(row) if row >= 0 else "(no operator)"
