@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import runpy
 import sys
 from collections import Counter
@@ -19,11 +20,25 @@ from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.loop import Capturing
 from irgraph.capture.live.taken import Words, import_torch
 from irgraph.capture.live.target import load_target, named, user_error
+from irgraph.diagnostics import IrgraphError, fail
 
 NOT_SAVED = "torch.save was left out: what lies on meta has no values to save"
 
 MOST_UPDATES = 10
 """Updates that one optimizer makes with one batch, at most, in a loop over a loader."""
+
+
+MOST_BACKWARD = 100
+"""Backward passes that an update takes, at most."""
+
+LOOKED = 3
+"""Backward passes after which a program that does without an optimizer is told."""
+
+NO_UPDATE = "no optimizer made an update in {} backward passes"
+AT_BACKWARD = "--step-at backward ends steps with backward passes, for programs that do without"
+
+STEP_AT = ("update", "batch", "backward")
+"""Where steps of a program may end."""
 
 
 class EnoughError(BaseException):
@@ -35,19 +50,20 @@ class Unmarked(Capturing):
 
     A step ends where the loop asks a ``DataLoader`` for its next batch after an optimizer has made
     an update. In a loop without a loader it ends with each update of one optimizer: the first that
-    makes a second one.
+    makes a second one. ``step_at`` can say otherwise: with each batch, or each backward pass.
     """
 
-    _no_step = "no step of a loop was recorded: no optimizer made three updates"
+    _no_step = "no step of a loop was recorded: too few ended"
     _hint = (
-        "name a function that returns a step, as FILE.py:NAME, or mark the steps of a loop "
-        "with irgraph.capturing()"
+        "say where steps end (--step-at batch: where the loop takes the next one), name a function "
+        "that returns a step, as FILE.py:NAME, or mark the steps with irgraph.capturing()"
     )
 
-    def __init__(self, words: Words, process: Process | None = None) -> None:
+    def __init__(self, words: Words, step_at: str, process: Process | None = None) -> None:
         super().__init__(words, process)
+        self._step_at = step_at
         self._updated = False
-        self._batches = 0
+        self._batches = self._backward = 0
         self._updates: Counter[int] = Counter()
         self._ticking: int | None = None
 
@@ -57,6 +73,8 @@ class Unmarked(Capturing):
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         super().__enter__()
+        backward = functools.partial(self._note_backward, torch.autograd.backward)
+        self._around.enter_context(mock.patch.object(torch.autograd, "backward", backward))
         self._around.callback(register_optimizer_step_post_hook(self._note_update).remove)
         if self._words.device == "meta":
             self._around.enter_context(mock.patch.object(torch, "save", self._not_saved))
@@ -69,7 +87,7 @@ class Unmarked(Capturing):
             self._batches += 1
             self._updates.clear()
             yield batch
-            if self._updated and self._ticking is None:
+            if self._step_at == "batch" or (self._updated and self._ticking is None):
                 self._end_at(self._variables(sys._getframe(1)))
 
     def called(self, function: Callable[[], object]) -> None:
@@ -91,12 +109,25 @@ class Unmarked(Capturing):
 
     def _note_update(self, optimizer: Torch, *_: Torch) -> None:
         """Note an optimizer's update; without a loader that of one optimizer ends a step."""
-        self._updated = True
+        if self._step_at != "update":
+            return
+        self._updated, self._backward = True, 0
         self._updates[id(optimizer)] += 1
         if self._updates[id(optimizer)] > (MOST_UPDATES if self._batches else 1):
             self._ticking = self._ticking or id(optimizer)
         if self._ticking == id(optimizer):
             self._end_at(self._variables(sys._getframe(1)))
+
+    def _note_backward(self, backward: Callable[..., None], *given: Torch, **named: Torch) -> None:
+        """Run a backward pass, and note it."""
+        backward(*given, **named)
+        self._backward += 1
+        if self._step_at == "backward":
+            self._end_at(self._variables(sys._getframe(1)))
+        elif self._step_at == "update" and (
+            self._backward > MOST_BACKWARD or (self._backward == LOOKED and not _has_optimizer())
+        ):
+            raise fail(NO_UPDATE.format(self._backward), hint=AT_BACKWARD)
 
     def _end_at(self, held: object, made: object = None) -> None:
         """End a step, and the program with the last one that is needed."""
@@ -108,15 +139,28 @@ class Unmarked(Capturing):
         self._notes[NOT_SAVED] = None
 
 
+def _has_optimizer() -> bool:
+    """Return whether a program has made an optimizer."""
+    import torch
+
+    return any(issubclass(type(held), torch.optim.Optimizer) for held in gc.get_objects())
+
+
 def capture_program(
-    target: str, arguments: Sequence[str] = (), *, device: str = "meta", pinned: bool = False,
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    step_at: str = "update",
+    device: str = "meta",
+    pinned: bool = False,
     process: Process | None = None,
-) -> Capture:  # fmt: skip
+) -> Capture:
     """Run a training script, or a function without arguments, and capture a step of its loop.
 
     Args:
         target: ``FILE.py``, or ``FILE.py:NAME`` with literal options.
         arguments: the script's, as ``sys.argv`` gives them.
+        step_at: where steps end: ``update``, ``batch`` or ``backward``.
         device: where the step's tensors lie; ``meta`` stands for the accelerator.
         pinned: whether host tensors lie in pinned memory although the program does not pin them.
         process: which of a distributed program's processes it is.
@@ -127,12 +171,14 @@ def capture_program(
     import_torch()
     path, call = named(target)
     name = "_".join(filter(None, (Path(path).stem, call.partition("(")[0])))
-    loop = Unmarked(Words(name, device, {}, path, pinned), process)
+    loop = Unmarked(Words(name, device, {}, path, pinned), step_at, process)
     with loop, _arguments(path, arguments):
         try:
             _run(loop, target, path, call)
         except EnoughError:
             pass  # the rest of the program is not run
+        except IrgraphError:
+            raise
         except (Exception, SystemExit) as error:
             if not isinstance(error, SystemExit) or error.code:
                 raise user_error("the program failed", error, path) from error

@@ -28,6 +28,8 @@ BATCH = 2048
 """Batch size at which a function of (batch, device) makes a step unless told otherwise."""
 
 OWN_BATCH = "{} has a batch size of its own, that of its loader"
+NOT_PROGRAM = "{} makes a step: it takes no arguments, and --step-at says nothing of it"
+NAMED = "write options of the function by name, such as dlrm.py:default(lookups=10)"
 RESIZE = "set another one afterwards, such as irgraph predict model.ir --dim B=512"
 
 
@@ -112,6 +114,7 @@ def capture_file(
     *,
     batch: int | None = None,
     arguments: Sequence[str] = (),
+    step_at: str = "update",
     device: str = "meta",
     symbolic: bool = True,
     batches: Sequence[int] = (),
@@ -128,6 +131,8 @@ def capture_file(
             function without arguments: it is run, and a step of its loop captured.
         batch: batch size of the captured step, 2048 by default; a loop has its own.
         arguments: those of a script, as ``sys.argv`` gives them.
+        step_at: where steps of its loop end: ``update`` (with an optimizer's, or before the next
+            batch after it), ``batch`` (before the next batch) or ``backward`` (with its passes).
         device: ``meta``, or ``cpu`` to really run it.
         symbolic: whether to capture at other batch sizes too, to find what depends on it.
         batches: those other sizes; chosen if empty.
@@ -145,7 +150,11 @@ def capture_file(
         if batch is not None:
             raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
         doing(f"running {target} on {device}")
-        return capture_program(target, arguments, device=device, pinned=pinned, process=process)
+        return capture_program(
+            target, arguments, step_at=step_at, device=device, pinned=pinned, process=process
+        )
+    if arguments or step_at != "update":
+        raise fail(NOT_PROGRAM.format(target), hint=NAMED, exit_code=2)
     batch = batch or BATCH
     import_torch()
     notes: dict[str, None] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -17,6 +18,14 @@ from irgraph.cli.common import (
 )
 
 PANEL = "models"
+
+
+class StepAt(StrEnum):
+    """Where steps end."""
+
+    update = "update"
+    batch = "batch"
+    backward = "backward"
 
 
 def capture(
@@ -48,6 +57,9 @@ def capture(
         ),
     ] = None,
     rank: Annotated[int, typer.Option(help="Which of the ranks to capture.")] = 0,
+    step_at: Annotated[
+        StepAt, typer.Option(help="Where steps of a program's loop end.")
+    ] = StepAt.update,
     output: OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
@@ -61,8 +73,8 @@ def capture(
     # what the program prints is not the model
     with working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
-            target, batch=batch, arguments=arguments or (), device=device, symbolic=symbolic,
-            pinned=pinned, ranks=ranks, rank=rank, doing=doing,
+            target, batch=batch, arguments=arguments or (), step_at=step_at.value, device=device,
+            symbolic=symbolic, pinned=pinned, ranks=ranks, rank=rank, doing=doing,
         )  # fmt: skip
     tell(captured)
     write_result(print_graph(captured.graph), output)

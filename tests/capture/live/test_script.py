@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,11 +38,13 @@ UPDATE = """
 LOOP = f"{SETUP}\nfor x, y in loader:{UPDATE}"
 
 
-def captured(folder: Path, text: str, name: str = "", *arguments: str) -> Capture:
+def captured(
+    folder: Path, text: str, name: str = "", *arguments: str, step_at: str = "update"
+) -> Capture:
     path = folder / "train.py"
     path.write_text(text)
     target = f"{path}:{name}" if name else str(path)
-    found = capture_file(target, arguments=arguments)
+    found = capture_file(target, arguments=arguments, step_at=step_at)
     assert verify(found.graph) == []
     return found
 
@@ -113,6 +116,31 @@ def test_one_batch_for_all_steps_is_a_loop_without_a_loader(tmp_path: Path) -> N
     assert calls(captured(tmp_path, text)).count("aten.addmm") == 2
 
 
+def test_steps_end_with_batches_where_that_is_said(tmp_path: Path) -> None:
+    text = f"{SETUP}\nfor x, y in loader:\n    model(x.cuda())"
+    with pytest.raises(IrgraphError, match="--step-at batch"):
+        captured(tmp_path, text)
+    found = captured(tmp_path, text, step_at="batch")
+    assert found.graph.dims == {"B": 16}
+    assert calls(found).count("aten.addmm") == 2
+
+
+def test_steps_end_with_backward_passes_where_that_is_said(tmp_path: Path) -> None:
+    text = f"""{SETUP}
+x, y = data.tensors
+while True:
+    functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+    model.zero_grad()
+"""
+    with pytest.raises(IrgraphError, match="no optimizer made an update in 101 backward passes"):
+        captured(tmp_path, text)
+    found = captured(tmp_path, text, step_at="backward")
+    assert calls(found).count("aten.addmm") == 2
+    assert calls(found).count("aten.add_") == 4
+
+
 def test_a_function_without_arguments_is_a_step(tmp_path: Path) -> None:
     text = f"{SETUP}\nx, y = data.tensors\ndef step():{UPDATE}\n    return loss"
     found = captured(tmp_path, text, "step")
@@ -182,6 +210,13 @@ def test_a_loop_has_a_batch_size_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     with pytest.raises(IrgraphError, match="has a batch size of its own"):
         capture_file(str(tmp_path / "train.py"), batch=8)
+
+
+@pytest.mark.parametrize("options", [{"arguments": ["3"]}, {"step_at": "batch"}])
+def test_a_function_of_batch_and_device_has_no_loop(tmp_path: Path, options: Any) -> None:
+    (tmp_path / "one.py").write_text("def f(batch, device): ...")
+    with pytest.raises(IrgraphError, match="it takes no arguments"):
+        capture_file(f"{tmp_path / 'one.py'}:f", **options)
 
 
 @pytest.mark.parametrize(
