@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from irgraph.ir.edit import Edit, free_name, map_tensors
+from irgraph.ir.edit import Edit, free_name, map_tensors, names_of
 from irgraph.ir.effects import effects, written_by
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import barriers, declared
@@ -38,27 +38,66 @@ def recompute(graph: Graph, segment: Sequence[Op], own: Callable[[Op], bool]) ->
     memory from outside. Raises ``NothingError`` where nothing is left to run again, and
     ``RefusedError`` where what the copies would read is written in between.
     """
-    plan = _Plan(graph, segment, own)
-    wanted = [buffer for buffer in plan.owned if plan.readers(buffer) and plan.again(buffer)]
-    if not wanted:
-        reason = "the backward pass reads nothing that could be computed once more for it alone"
-        raise NothingError(reason, [(op, "") for op in segment[:1]])
-    ops = plan.ops(wanted)
-    reads = [leaf for buffer in wanted for leaf in plan.readers(buffer)]
-    at = min(graph.places[id(leaf)] for leaf in reads)
-    _check_unwritten(graph, ops, plan.copied, at)
-    first = next(leaf for leaf in reads if graph.places[id(leaf)] == at)
-    copying = _Copying(graph, plan.copied, {t.name for op in ops for t in _made([op])})
-    outer = next(op for op in graph.top_level() if any(leaf is first for leaf in op.leaves()))
-    edit = Edit(graph)
-    copies = tuple(_run_at(map_tensors(op, copying.tensor), outer, first) for op in ops)
-    for op in copies:
-        edit.put(op, before=outer)
-    whole = edit.commit()
-    readers = {id(leaf) for leaf in reads}
-    rewired = tuple(_rewired(op, readers, copying) for op in whole.ops)
-    size = sum(max(t.extent[1] for t in graph.by_buffer[buffer]) for buffer in wanted)
-    return Recomputed(replace(whole, ops=rewired), copies, size)
+    work = Recomputing(graph)
+    ops, nbytes = work.add(segment, own)
+    return Recomputed(work.commit(), ops, nbytes)
+
+
+class Recomputing:
+    """A graph, and segments that are to run once more in it, as ``recompute`` does it.
+
+    Segments whose memory no copy reads are judged by the graph as it was, and made together.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._start()
+
+    def _start(self) -> None:
+        self.edit = Edit(self.graph)
+        self.taken = names_of(self.graph)
+        self.changes: dict[int, list[_Copying]] = {}
+        self.read: set[str] = set()
+
+    def add(self, segment: Sequence[Op], own: Callable[[Op], bool]) -> tuple[tuple[Op, ...], int]:
+        """Collect a segment; return the copies, and the bytes that are no longer held for it."""
+        plan = _Plan(self.graph, segment, own)
+        if not self.read.isdisjoint(plan.owned):
+            self.commit()
+            plan = _Plan(self.graph, segment, own)
+        wanted = [buffer for buffer in plan.owned if plan.readers(buffer) and plan.again(buffer)]
+        if not wanted:
+            reason = "the backward pass reads nothing that could be computed once more for it alone"
+            raise NothingError(reason, [(op, "") for op in segment[:1]])
+        ops = plan.ops(wanted)
+        readers = [leaf for buffer in wanted for leaf in plan.readers(buffer)]
+        first = min(readers, key=lambda leaf: self.graph.places[id(leaf)])
+        _check_unwritten(self.graph, ops, plan.copied, self.graph.places[id(first)])
+        copying = _Copying(self.taken, plan.copied, {t.name for op in ops for t in _made([op])})
+        outer = _outermost(self.graph)[id(first)]
+        copies = tuple(_run_at(map_tensors(op, copying.tensor), outer, first) for op in ops)
+        for op in copies:
+            self.edit.put(op, before=outer)
+            self.read.update(t.buffer for leaf in op.leaves() for t in leaf.inputs)
+        for key in {id(leaf) for leaf in readers}:
+            self.changes.setdefault(key, []).append(copying)
+        by_buffer = self.graph.by_buffer
+        return copies, sum(max(t.extent[1] for t in by_buffer[buffer]) for buffer in wanted)
+
+    def commit(self) -> Graph:
+        """Make all that was collected, and return the graph."""
+        if self.changes:
+            whole = self.edit.commit()
+            ops = tuple(_rewired(op, self.changes) for op in whole.ops)
+            self.graph = replace(whole, ops=ops)
+            self._start()
+        return self.graph
+
+
+@remembered
+def _outermost(graph: Graph) -> Mapping[int, Op]:
+    """Return by ``id`` of a leaf the outermost op around it."""
+    return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
 
 
 def _made(ops: Iterable[Op]) -> list[Tensor]:
@@ -189,16 +228,19 @@ def _check_unwritten(graph: Graph, ops: Sequence[Op], copied: Collection[str], a
 
 @dataclass
 class _Copying:
-    """Names and buffers of what is made once more."""
+    """Names and buffers of what is made once more.
 
-    graph: Graph
+    Attributes:
+        taken: names that others bear, of tensors and buffers.
+        copied: buffers that are made once more.
+        made: names of the tensors that are.
+    """
+
+    taken: set[str]
     copied: Collection[str]
     made: Collection[str]
-
-    def __post_init__(self) -> None:
-        self.taken = {t.buffer for t in self.graph.by_name.values()} | self.graph.by_name.keys()
-        self.names: dict[str, Tensor] = {}
-        self.buffers: dict[str, str] = {}
+    names: dict[str, Tensor] = field(default_factory=dict)
+    buffers: dict[str, str] = field(default_factory=dict)
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return the copy of a tensor; views that the backward pass makes keep their names."""
@@ -228,18 +270,25 @@ def _run_at(op: Op, outer: Op, first: Op) -> Op:
                    notes={})  # fmt: skip
 
 
-def _rewired(op: Op, readers: Collection[int], copying: _Copying) -> Op:
-    """Return an op whose leaves read copies where they are readers, with what is around them."""
+def _rewired(op: Op, changes: Mapping[int, Sequence[_Copying]]) -> Op:
+    """Return an op whose leaves read copies where they are to, with what is around them."""
+
+    def copied(tensor: Tensor, copyings: Sequence[_Copying]) -> Tensor:
+        for copying in copyings:
+            tensor = copying.tensor(tensor)
+        return tensor
+
     if not op.body:
-        return map_tensors(op, copying.tensor) if id(op) in readers else op
-    body = tuple(_rewired(child, readers, copying) for child in op.body)
+        known = changes.get(id(op), ())
+        return map_tensors(op, lambda t: copied(t, known)) if known else op
+    body = tuple(_rewired(child, changes) for child in op.body)
     if all(a is b for a, b in zip(body, op.body, strict=True)):
         return op
     inside: Mapping[str, Tensor] = {t.name: t for child in body for t in child.inputs}
-    gone = {t.name for leaf in op.leaves() if id(leaf) in readers for t in leaf.inputs}
+    gone = {t.name: changes[id(o)] for o in op.leaves() if id(o) in changes for t in o.inputs}
     changed = map_tensors(
         replace(op, body=()),
-        lambda t: copying.tensor(t) if t.name in gone and t.name not in inside else t,
+        lambda t: t if t.name in inside else copied(t, gone.get(t.name, ())),
     )
     moved = map_tensors(changed, lambda t: inside.get(t.name, t))
     return replace(moved, body=body)

@@ -14,7 +14,7 @@ from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.text.printer import quote
-from irgraph.verbs.recompute import NothingError, recompute
+from irgraph.verbs.recompute import NothingError, Recomputing
 
 MIB = 2**20
 
@@ -41,6 +41,7 @@ class Recompute(Statement):
         selected = frame.select_whole(self.selection)
         several = self.selection.many or isinstance(self.selection.pattern, Module)
         refusals = Refusals(frame, self.place, several)
+        work = Recomputing(frame.state.graph)
         made: list[Op] = []
         held = 0
         nothing: list[tuple[NothingError, str]] = []
@@ -48,13 +49,13 @@ class Recompute(Statement):
         for name, ops, own in self._segments(frame, selected):
             with refusals.attempt(f"{name} is not recomputed"):
                 try:
-                    done = recompute(frame.state.graph, ops, own)
+                    copies, nbytes = work.add(ops, own)
                 except NothingError as error:
                     nothing.append((error, name))
                     continue
-                frame.state.graph = done.graph
-                made += done.ops
-                held += done.nbytes
+                made += copies
+                held += nbytes
+        frame.state.graph = work.commit()
         for why, name in nothing if not made else ():
             refusals.add(why, f"{name} is not recomputed")
         if not made:
