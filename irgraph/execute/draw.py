@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from irgraph.execute.ranges import Range, Starts, integer_rules, positive_buffers
+from irgraph.execute.ranges import (
+    Lengths,
+    Range,
+    Rule,
+    Starts,
+    integer_rules,
+    positive_buffers,
+)
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import Tensor
@@ -40,7 +47,7 @@ class Drawer:
     def __init__(self, graph: Graph, seed: int, manner: str = TAME) -> None:
         self._seed = seed
         self._manner = manner
-        self._rules: Mapping[str, Sequence[Range | Starts]] = integer_rules(graph)
+        self._rules: Mapping[str, Sequence[Rule]] = integer_rules(graph)
         self._positive = positive_buffers(graph)
         given = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
         self._undefined = "input" if "input" in given else "param"
@@ -61,11 +68,11 @@ class Drawer:
             view = _once(view_of(storage, rule.tensor, shift))
             view.copy_(self._obeying(rule, view.shape, source))
 
-    def _obeying(
-        self, rule: Range | Starts, shape: Sequence[int], source: torch.Generator
-    ) -> Torch:
+    def _obeying(self, rule: Rule, shape: Sequence[int], source: torch.Generator) -> Torch:
         if isinstance(rule, Starts):
             return _starts(rule, source)
+        if isinstance(rule, Lengths):
+            return _lengths(rule, source)
         if rule.distinct:
             count = math.prod(shape)
             rows = torch.randperm(rule.below, generator=source)
@@ -128,9 +135,16 @@ def _some(shape: Sequence[int], source: torch.Generator) -> Torch:
     return (drawn * SPECIAL < 1) | ((drawn == drawn.amin()) & (drawn.numel() > 1))
 
 
-def _strictness(rule: Range | Starts) -> tuple[bool, int]:
+def _strictness(rule: Rule) -> tuple[bool, int]:
     """Order rules so that what a later one draws is also right by the earlier ones."""
-    return isinstance(rule, Starts), -rule.below if isinstance(rule, Range) else 0
+    return not isinstance(rule, Range), -rule.below if isinstance(rule, Range) else 0
+
+
+def _lengths(rule: Lengths, source: torch.Generator) -> Torch:
+    """Draw how long bags are: some are empty, and together they have all indices."""
+    ends = torch.randint(rule.total + 1, (rule.tensor.numel,), generator=source).sort().values
+    ends[-1:] = rule.total
+    return ends.diff(prepend=ends.new_zeros(1))
 
 
 def _starts(rule: Starts, source: torch.Generator) -> Torch:

@@ -6,6 +6,7 @@ The rules go by the names of a schema's arguments, which are the same for all lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -55,21 +56,60 @@ class Starts(Struct, frozen=True):
     closed: bool = False
 
 
-def integer_rules(graph: Graph) -> dict[str, list[Range | Starts]]:
-    """Return, by buffer, what the ops of a graph ask of integers, copies seen through."""
+class Lengths(Struct, frozen=True):
+    """Elements of ``tensor`` are how long bags are, of ``total`` indices together."""
+
+    tensor: Tensor
+    total: int
+
+
+Rule: TypeAlias = Range | Starts | Lengths
+
+
+def integer_rules(graph: Graph) -> dict[str, list[Rule]]:
+    """Return, by buffer, what the ops of a graph ask of integers, copies and sums seen through."""
     copies: dict[str, Copies] = {}
-    found: dict[str, list[Range | Starts]] = {}
+    sums: dict[str, tuple[Tensor, Tensor]] = {}
+    found: dict[str, list[Rule]] = {}
     distinct = any(op.name == "aten._coalesce" for op in graph.leaves())
     for op in graph.leaves():
         copied = _copied(op, graph)
         if copied is not None:
             copies[copied.made.buffer] = copied
+        if op.name == "aten.cumsum":
+            sums[op.outputs[0].buffer] = (op.outputs[0], op.inputs[0])
         for rule in _rules(op, graph):
             if isinstance(rule, Range) and distinct:
                 rule = replace(rule, distinct=rule.below <= PERMUTED)
-            for source in _sources(rule, copies):
-                found.setdefault(source.buffer, []).append(replace(rule, tensor=source))
+            summed = _summed(rule, copies, sums) if isinstance(rule, Starts) else None
+            for source in _sources(summed or rule, copies):
+                found.setdefault(source.buffer, []).append(replace(summed or rule, tensor=source))
     return found
+
+
+def _summed(
+    rule: Starts, copies: Mapping[str, Copies], sums: Mapping[str, tuple[Tensor, Tensor]]
+) -> Lengths | None:
+    """Return what starts ask of the lengths whose sums they are, behind a zero.
+
+    So ``KeyedJaggedTensor`` makes them: a row for each key.
+    """
+    joined = copies.get(rule.tensor.buffer)
+    while joined is not None and joined.whole:
+        joined = copies.get(joined.held[0].buffer)
+    last = joined.held[-1] if joined is not None and len(joined.held) > 1 else None
+    while last is not None and last.buffer in copies and copies[last.buffer].whole:
+        last = copies[last.buffer].held[0]
+    if joined is None or last is None or last.buffer not in sums:
+        return None
+    _, lengths = sums[last.buffer]
+    row, rest = divmod((rule.tensor.offset - joined.made.offset) // rule.tensor.itemsize,
+                       joined.made.shape[-1])  # fmt: skip
+    count = lengths.shape[-1]
+    if rest or not lengths.contiguous or rule.tensor.numel != count + 1:
+        return None
+    offset = lengths.offset + row * count * lengths.itemsize
+    return Lengths(replace(lengths, shape=(count,), strides=None, offset=offset), rule.total)
 
 
 class Copies(Struct, frozen=True):
@@ -97,7 +137,7 @@ def _copied(op: Op, graph: Graph) -> Copies | None:
     return Copies(made[0], tuple(integers), whole and made[0].shape == integers[0].shape)
 
 
-def _sources(rule: Range | Starts, copies: Mapping[str, Copies]) -> Iterator[Tensor]:
+def _sources(rule: Rule, copies: Mapping[str, Copies]) -> Iterator[Tensor]:
     """Yield the tensors whose values another has; all of one where it is not clear where."""
     waiting, seen = [rule.tensor], set[Tensor]()
     while waiting:
@@ -106,7 +146,7 @@ def _sources(rule: Range | Starts, copies: Mapping[str, Copies]) -> Iterator[Ten
         if tensor in seen:
             continue
         seen.add(tensor)
-        if copied is None or (isinstance(rule, Starts) and len(copied.held) > 1):
+        if copied is None or (not isinstance(rule, Range) and len(copied.held) > 1):
             yield tensor
         else:
             waiting += [_within(source, tensor, copied) for source in copied.held]

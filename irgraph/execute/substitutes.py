@@ -32,9 +32,9 @@ def embedding_bag(
         include_last_offset, padding,
     )  # fmt: skip
     if mode == 0 and padding < 0:
-        starts = offsets[: len(bags)]
+        starts = offsets[: len(bags)].to(torch.promote_types(indices.dtype, offsets.dtype))
         sizes = torch.cat([starts[1:], starts.new_tensor([indices.numel()])]) - starts
-        bag_of = torch.arange(len(bags)).to(offsets).repeat_interleave(sizes.long())
+        bag_of = torch.arange(len(bags)).to(starts).repeat_interleave(sizes.long())
     return bags, bag_of, sizes, maxima
 
 

@@ -59,6 +59,26 @@ def test_rows_of_a_sparse_gradient_differ_as_far_as_they_can() -> None:
     assert compare(graph, graph).same
 
 
+def test_lengths_whose_sums_are_starts_have_all_indices() -> None:
+    """As torchrec's ``KeyedJaggedTensor`` makes the starts of each key's bags."""
+    table = torch.nn.EmbeddingBag(20, 5, mode="sum", include_last_offset=True).to("meta")
+    lengths, words = torch.tensor([[2, 1, 3], [1, 0, 2]], dtype=torch.int32), torch.arange(9)
+
+    def step() -> torch.Tensor | None:
+        table.weight.grad = None
+        rows = lengths.to("meta")
+        starts = torch.cat([rows.new_zeros(2, 1), rows.cumsum(-1).to(torch.int32)], -1)
+        parts = words.to("meta").split([6, 3])
+        for part, start in zip(parts, starts.unbind(), strict=True):
+            table(part, start).sum().backward()
+        return table.weight.grad
+
+    graph = capture(step).graph
+    assert compare(graph, graph).same
+    (drawn,) = (d.tensor.name for d in graph.tensors if d.tensor.shape == (2, 3))
+    assert execute(graph)[drawn].sum(1).tolist() == [6, 3]
+
+
 def test_bags_start_at_zero_and_increase() -> None:
     starts = execute(model(table(0) + bag(0)))["o0"]
     assert starts[0] == 0
