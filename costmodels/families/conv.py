@@ -23,15 +23,26 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "implicit matrix product on the tiles of products; depthwise by flop and bytes; transposed as "
-    "the data gradient; trained for 3 x 3 in two dimensions, f32"
+    "implicit matrix product on the tiles of products; depthwise by instructions of torch's "
+    "kernels, cuDNN's by flop and bytes; transposed as the data gradient; trained for 3 x 3 in two "
+    "dimensions, f32"
 )
 
 FORMULA = "implicit matrix product (cuDNN), priced as tiles; Winograd kernels can be faster"
 DEPTHWISE = "max(flop / quarter of the plain cores' peak, bytes / DRAM bandwidth), each moved once"
 DEPTHWISE_SHARE = 0.25
-"""Share of the peak that depthwise convolutions reach: two loads for each multiply and add, and no
-reuse of a factor over channels (torch, DepthwiseConv2d.cu); nothing was measured."""
+"""Share of the peak that cuDNN's depthwise convolutions reach; nothing was measured."""
+
+THREADS = "instructions of a thread an element (torch, DepthwiseConv2d.cu) / integer lanes x clock"
+LANES = 64
+ELEMENT, TAP, WEIGHT_TAP = 150.0, 9.0, 32.8
+"""Instructions of torch's depthwise kernels: of an element of the result and of each tap of its
+window, fitted to the 30 latencies of Ding et al. 2024 (UniRepLKNet, Table 1: 3 x 3 to 31 x 31 in
+f32 on an RTX 2080 Ti) within 23 %, 7 % on average. The weight's gradient has a block a tap that
+goes over all images: backward takes 65 ms where forward takes 14 (RTX 3090, torch issue 75747)."""
+
+CUDNN = (1, 3, 5)
+"""Sides of windows for which torch asks cuDNN, in f16 and from 32 channels on."""
 
 
 def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine) -> Kernel:
@@ -43,13 +54,27 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
     memory = machine.stream(traffic(data) + traffic(weight) + traffic(result))
     name = f"{name} {shape_text(data)} * {shape_text(weight)}"
     if groups > 1 and weight.shape[1] == 1:
+        own = _by_threads(data, weight)
         peak = machine.sheet.peak("f32")[0] * DEPTHWISE_SHARE
-        time = max(2.0 * result.numel * depth / peak / 1e3, memory) + SMALL
-        return work("conv", name, time, BORROWED, DEPTHWISE, outside=True)
+        compute = 2.0 * result.numel * depth / peak / 1e3
+        if own:
+            made = data.numel if "data" in name else result.numel
+            taps = WEIGHT_TAP * depth if "weight" in name else ELEMENT + TAP * depth
+            compute = machine.cycles(made * taps / (LANES * machine.sheet.sms))
+        formula, time = THREADS if own else DEPTHWISE, max(compute, memory) + SMALL
+        return work("conv", name, time, BORROWED, formula, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     product = Product(groups, pixels, max(channels // groups, 1), depth, dtype, "nn")
     time = max(tiled_time(product, machine)[0], memory) + SMALL
     return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
+
+
+def _by_threads(data: Tensor, weight: Tensor) -> bool:
+    """Return whether torch's own kernels run a depthwise convolution: channels are not last."""
+    last = data.strides is not None and data.strides[1] == 1 and math.prod(data.shape[2:]) > 1
+    square = len(set(weight.shape[2:])) == 1 and int(weight.shape[-1]) in CUDNN
+    cudnn = data.dtype == "f16" and square and data.rank == 4 and int(data.shape[1]) >= 32
+    return data.rank < 5 and not last and not cudnn
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -63,12 +63,57 @@ def test_a_strided_convolution_reads_the_whole_image() -> None:
 
 
 @pytest.mark.parametrize("channels", [256, 512])
-def test_a_wide_depthwise_window_runs_at_a_quarter_of_the_peak(channels: int) -> None:
-    op = conv((8, 256, 56, 56), (channels, 1, 7, 7), (8, channels, 56, 56))
-    (found,) = kernels(op, machine())
-    flop = 2 * 8 * channels * 56 * 56 * 49
+def test_a_depthwise_window_of_cudnn_runs_at_a_quarter_of_the_peak(channels: int) -> None:
+    op = conv((8, 256, 56, 56), (channels, 1, 5, 5), (8, channels, 56, 56))
+    half = replace(op, operands=tuple(replace(t, dtype="f16") for t in op.inputs))
+    (found,) = kernels(half, machine())
+    flop = 2 * 8 * channels * 56 * 56 * 25
     assert found.time == pytest.approx(flop / (PEAK / 4) + FLOOR)
     assert found.outside and width(found) == 0.5
+
+
+SIDES = (3, 5, 7, 9, 13, 17, 21, 27, 29, 31)
+LATENCIES = {
+    16: (5.6, 11.0, 14.4, 17.6, 36.0, 57.2, 83.4, 133.5, 150.7, 171.4),
+    32: (21.9, 34.1, 54.8, 76.1, 141.2, 230.5, 342.3, 557.8, 638.6, 734.8),
+    64: (69.6, 141.2, 228.6, 319.8, 600.0, 977.7, 1454.4, 2371.1, 2698.4, 3090.4),
+}
+"""Milliseconds of 24 depthwise layers over [64, 384, R, R] in f32 on an RTX 2080 Ti (Ding et al.,
+UniRepLKNet, Table 1, PyTorch 1.9)."""
+
+
+def test_depthwise_windows_take_what_was_published() -> None:
+    errors = []
+    for size, times in LATENCIES.items():
+        for side, time in zip(SIDES, times, strict=True):
+            shape = (64, 384, size, size)
+            (found,) = kernels(conv(shape, (384, 1, side, side), shape), machine("rtx-2080-ti"))
+            errors.append(24 * found.time / 1e3 / time - 1)
+    assert max(map(abs, errors)) < 0.25
+    assert sum(map(abs, errors)) / len(errors) < 0.08
+
+
+def test_the_gradient_of_a_depthwise_weight_goes_over_all_images_for_each_tap() -> None:
+    """RTX 3090, long windows over sequences: 14 ms forward, 65 ms backward (torch issue 75747)."""
+    shape, window = (32, 768, 768), (768, 1, 767)
+    op = conv(shape, window, shape)
+    gradient = (tensor("g", *shape), *op.inputs)
+    outs = (tensor("dx", *shape), tensor("dw", *window))
+    backward = Op("aten.convolution_backward", gradient, outs)
+    times = [total(kernels(one, machine("rtx-3090"))) for one in (op, backward)]
+    assert times[1] / times[0] == pytest.approx(65 / 14, rel=0.03)
+
+
+@pytest.mark.parametrize("change", ["f32", "bf16", "few channels", "wide", "channels last"])
+def test_torch_asks_cudnn_for_some_depthwise_windows(change: str) -> None:
+    channels, side = (16 if change == "few channels" else 64), (7 if change == "wide" else 3)
+    dtype = change if change in ("f32", "bf16") else "f16"
+    op = conv((8, channels, 56, 56), (channels, 1, side, side), (8, channels, 56, 56))
+    data, weight = (replace(t, dtype=dtype) for t in op.inputs)
+    if change == "channels last":
+        data = replace(data, strides=(56 * 56 * channels, 1, 56 * channels, channels))
+    (found,) = kernels(replace(op, operands=(data, weight)), machine())
+    assert ("instructions" in found.formula) == (change != "channels last")
 
 
 def test_convolutions_of_f32_run_in_tf32_where_torch_does() -> None:
