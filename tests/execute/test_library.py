@@ -22,12 +22,19 @@ from tests.execute.test_compare import conv_graph, dlrm_graph, mlp_graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-ELSEWHERE = {"drop-dropout", "fuse-qkv", "relu-to-gelu", "resize-batch", "resize-layer"}
+ELSEWHERE = {
+    "add-dropout",
+    "drop-dropout",
+    "fuse-qkv",
+    "relu-to-gelu",
+    "resize-batch",
+    "resize-layer",
+}
 """Passes that compute something else on purpose, or none of these models is for: they have other
 tests.
 """
 
-OTHER_MODELS = {"relu-to-gelu"}
+OTHER_MODELS = {"add-dropout", "relu-to-gelu"}
 """Those that change most models."""
 
 ANYWHERE = "clean-copies remove-dead overlap-allreduce"

@@ -286,6 +286,18 @@ def test_a_layer_goes_with_its_backward(layer: nn.Module, op: str) -> None:
     assert compare(after, meant).exact
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh")])
+def test_a_dropout_behind_an_activation_is_the_program_with_the_dropout(activation: Any) -> None:
+    before, meant = (
+        graph_of(step_of(torch.relu, model=nn.Sequential(nn.Linear(8, 8), activation, last)))
+        for last in (nn.Identity(), nn.Dropout(0.25))
+    )
+    after = rewrite(before, "add-dropout(p = 0.25)").graph
+    (made,) = (op.outputs[0] for op in after.leaves() if op.name == "aten.native_dropout")
+    named = print_graph(after).replace(f"%{made.name}", "%dropout1")  # draws go by names
+    assert compare(parse(named), meant).exact
+
+
 def test_a_norm_with_weights_stays() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3))
     graph = graph_of(step_of(torch.relu, model=model))
