@@ -8,7 +8,7 @@ from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, NEAR
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, tensors_in
 
 SHARE = 0.79
 """Share of DRAM bandwidth of ``CatArrayBatchedCopy`` (the paper's program, concat model)."""
@@ -54,7 +54,18 @@ def _repeat(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("concat", f"{op.base} {shape_text(result)}", time, NEAR, ROOFLINE),)
 
 
+def _sharded(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price sharded parameters copied into or out of a collective's buffer: read, and written."""
+    parts = tensors_in(op.operands[:1])
+    source = sum(part.nbytes for part in parts)
+    outs = [t for t in op.inputs if t.name in op.written]
+    into = source if op.base == "all_gather_copy_in" else sum(t.nbytes for t in outs)
+    time = streaming(machine, source + into, elements=sum(part.numel for part in parts))
+    return (work("concat", f"{op.base}, {source} B", time, NEAR, ROOFLINE),)
+
+
 RULES: dict[str, Rule] = {
+    **{f"fsdp.{n}": _sharded for n in ("all_gather_copy_in", "split_with_sizes_copy", "chunk_cat")},
     **{f"aten.{n}": cat for n in ("cat", "concat", "concatenate", "stack", "_cat", "hstack",
                                    "vstack", "_stack", "_chunk_cat", "block_diag",
                                    "_pack_padded_sequence",

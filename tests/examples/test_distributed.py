@@ -30,6 +30,7 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "distributed.py"
 PROCESS = Process(8, 5)
 PROGRAMS = {
     "ddp": {"bucket": 8},
+    "fsdp": {"layers": 2, "width": 64, "length": 32},
     "tensor_parallel": {"layers": 2, "width": 64, "length": 32},
 }
 """Options of the examples that are quick."""
@@ -121,3 +122,20 @@ def test_collectives_are_those_that_torch_counts(name: str) -> None:
     assert found == counted(name, PROGRAMS[name])
     reductions = [k for k in predict(graph, "h100").kernels() if k.family == "collective"]
     assert len(reductions) == sum(n for (base, _), n in found.items() if base != "broadcast_")
+
+
+def test_parameters_are_gathered_beside_what_is_computed() -> None:
+    """As FSDP2 does: two streams to gather, one to reduce, and the next layer's before this one."""
+    graph = captured("fsdp", {"layers": 4})
+    leaves = list(graph.leaves())
+    copies = [op for op in leaves if op.base == "all_gather_copy_in"]
+    gathers = [op for op in leaves if op.base == "_allgather_base_"]
+    scatters = [op for op in leaves if op.base == "_reduce_scatter_base_"]
+    streams = {op.stream for ops in (copies, gathers, scatters) for op in ops}
+    assert len(streams) == 3 and "" not in streams
+    written = [{t.name for t in op.inputs if t.name in op.written} for op in copies]
+    assert written == [{t.name for t in op.inputs if t.name in op.written} for op in gathers]
+    priced = predict(graph, "h100")
+    assert not [op for op in priced.timeline.unknown if op.name.startswith("fsdp")]
+    in_backward = [op for op in gathers if op.thread == "backward"]
+    assert (len(gathers), len(in_backward), len(scatters)) == (9, 4, 5)

@@ -62,6 +62,7 @@ EXAMPLES = [
     "resnet50.py:small",
     "inception_v3.py:small",
     "distributed.py:ddp",
+    "distributed.py:fsdp",
     "distributed.py:tensor_parallel",
     "experts.py:train",
 ]

@@ -24,6 +24,7 @@ STARTED = (
 )
 NO_GROUP = "ranks are asked for, but the program starts no process group"
 START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
+FSDP = "torch.distributed.fsdp._fully_shard._fsdp"
 READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
@@ -50,6 +51,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         (distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
         (distributed, "_sync_module_states", lambda *_, **__: None),
         (distributed, "_to_kwargs", _moved),
+        *_sharding(),
     )
     token = talking.set(comm)
     with contextlib.ExitStack() as stack:
@@ -63,6 +65,19 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         yield
         if process is not None and not comm.started:
             raise fail(NO_GROUP, hint=START_ONE)
+
+
+def _sharding() -> Iterator[tuple[Torch, str, Torch]]:
+    """Yield what lets ``fully_shard`` take parameters on meta, with the streams of a card."""
+    group = import_module(f"{FSDP}_param_group")
+    handle = group._get_device_handle
+
+    def card(kind: str = "cuda") -> Torch:
+        return handle("cuda" if kind == "meta" else kind)
+
+    yield group.FSDPParamGroup, "_validate_no_meta_params", lambda _: None
+    for part in ("param_group", "collectives", "init", "state"):
+        yield import_module(f"{FSDP}_{part}"), "_get_device_handle", card
 
 
 def _end() -> None:

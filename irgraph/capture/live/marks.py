@@ -25,6 +25,7 @@ def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
             owner = _owner(node, by_id, record)
             if owner is not None:
                 records[owner.id] = record
+                owner.schema = record.schema
                 owner.children = saved_copies(owner)
     return records
 

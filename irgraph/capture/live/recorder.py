@@ -37,6 +37,12 @@ MARK = "irgraph#"
 HOLLOW = "irgraph.hollow#"
 """Mark in a call on tensors that wrap others: what is computed are the calls below it."""
 
+UNSAID = (
+    ("Tensor all_gather_output", "Tensor(a!) all_gather_output"),
+    ("(Tensor, Tensor)", "(Tensor(a), Tensor(a!))"),
+)
+"""What the schema of ``fsdp::all_gather_copy_in`` should say: it writes the buffer it is given."""
+
 COPIES = ("aten::_to_copy", "aten::copy_")
 """Calls that copy between host and device."""
 
@@ -178,7 +184,7 @@ def _record(
     given = _in_schema_order(func._schema, args, kwargs)
     issued, waits = _communicated(func, given)
     inputs = _describe(given, recording, hints)
-    call = CallRecord(str(func._schema), func._schema.name, inputs, [], issued, waits)
+    call = CallRecord(_schema(func), func._schema.name, inputs, [], issued, waits)
     recording.calls[number] = call
     with record_function(f"{MARK}{number}"):
         result = run(func, args, kwargs, recording.repaired, known)
@@ -195,6 +201,13 @@ def _record(
     if call.name in COPIES:
         _note_copy(recording, func._schema, given, result)
     return result
+
+
+def _schema(func: Torch) -> str:
+    text = str(func._schema)
+    for said, meant in UNSAID if func._schema.name == "fsdp::all_gather_copy_in" else ():
+        text = text.replace(said, meant)
+    return text
 
 
 def _communicated(func: Torch, given: list[Any]) -> tuple[Issued | None, tuple[str, ...]]:
