@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
 
 from irgraph.diagnostics import Place, fail, near
 
-TABLE, COLUMN, ROW, TABLE_ROW, DATA = (
-    "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel",
-)  # fmt: skip
+TABLE: Final = "table-wise"
+COLUMN: Final = "column-wise"
+ROW: Final = "row-wise"
+TABLE_ROW: Final = "table-row-wise"
+DATA: Final = "data-parallel"
 Scheme: TypeAlias = Literal[
     "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel"
 ]

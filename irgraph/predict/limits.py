@@ -23,6 +23,15 @@ def parse_time(text: str, option: str) -> float:
     return float(match[1]) * MICROSECONDS[match[2]]
 
 
+def parse_bytes(text: str, option: str) -> float:
+    """Return the bytes of a size such as ``40GiB``; a number without a unit is refused."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2] not in BYTES or float(match[1]) <= 0:
+        hint = "give a size with its unit, such as 40GiB or 512MiB"
+        raise fail(f"{option}: not a size: {text!r}", hint=hint, exit_code=2)
+    return float(match[1]) * BYTES[match[2]]
+
+
 def broken_limits(limits: list[str], summary: dict[str, Any], measured: float | None) -> list[str]:
     """Return a line for each limit that a prediction exceeds.
 

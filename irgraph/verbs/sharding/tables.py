@@ -80,11 +80,12 @@ class Table(Struct, frozen=True):
 def table_sizes(graph: Graph) -> Sizes:
     """Return rows and columns of every table that bags are looked up in, by name."""
     return {
-        name: (int(weight.shape[0]), int(weight.shape[1])) for name, weight, _ in _lookups(graph)
+        name: (int(weight.shape[0]), int(weight.shape[1])) for name, weight, _ in lookups(graph)
     }
 
 
-def _lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
+def lookups(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
+    """Yield the name, the rows and the op of every lookup of bags."""
     labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
     for op in graph.leaves():
         if op.name in FORWARD and op.inputs and op.inputs[0].rank == 2:
@@ -102,7 +103,7 @@ def tables_of(graph: Graph) -> list[Table]:
             raise refused(op, "is fused already: shard the model first")
     found: dict[str, Table] = {}
     makers = {leaf.inputs[3].name: leaf for leaf in graph.leaves() if leaf.name in BACKWARD}
-    for name, weight, op in _lookups(graph):
+    for name, weight, op in lookups(graph):
         if name in found:
             raise refused(op, f"looks up table {name!r} a second time")
         given = _given(op, graph)

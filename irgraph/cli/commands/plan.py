@@ -1,0 +1,109 @@
+"""``irgraph plan``: where embedding tables lie, so that the slowest rank is fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import (
+    CardOption,
+    DimOption,
+    FabricOption,
+    HostOption,
+    JsonOption,
+    ModelArgument,
+    OutputOption,
+    read_model,
+    say,
+    with_dim_options,
+    write_json,
+    write_result,
+)
+from irgraph.cli.traces import print_rows
+
+if TYPE_CHECKING:
+    from irgraph.planning.plans import Tried
+
+PANEL = "predict"
+
+
+def plan(
+    model: ModelArgument,
+    ranks: Annotated[int, typer.Option("--ranks", min=1, max=1024, help="Ranks that share it.")],
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="SIZE", help="Memory of each device, as in 40GiB.")
+    ],
+    device: CardOption = None,
+    host: HostOption = "v100",
+    dim: DimOption = None,
+    fabric: FabricOption = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0, max=3600, help="How long the search goes on.")
+    ] = 30.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Simulate the plan that is found alone, no others.")
+    ] = False,
+    models: Annotated[
+        str | None,
+        typer.Option("--models", metavar="FOLDER", help="Write the models of all ranks here."),
+    ] = None,
+    output: OutputOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Search where the embedding tables of a step lie on several ranks; beside greedy sharders."""
+    from irgraph.diagnostics import fail
+    from irgraph.planning.plans import best_of, plans_of
+    from irgraph.predict.limits import parse_bytes
+    from irgraph.predict.options import PredictOptions
+    from irgraph.text import print_graph
+    from irgraph.verbs.refusal import RefusedError
+
+    graph = with_dim_options(read_model(model), dim)
+    options = PredictOptions(device=device, host=host, fabric=fabric)
+    size = parse_bytes(memory, "--memory")
+    try:
+        tried = plans_of(graph, ranks, size, options, seed=seed, seconds=seconds, others=not quick)
+    except RefusedError as error:
+        raise fail(f"the step is not shared: {error.reason}") from None
+    best = best_of(tried)
+    if models is not None:
+        for rank, made in enumerate(best.models):
+            Path(models).mkdir(parents=True, exist_ok=True)
+            write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
+    if output is not None:
+        write_result(str(best.plan), output)
+    _show(tried, output, json)
+
+
+def _show(tried: list[Tried], output: str | None, as_json: bool) -> None:
+    """Print a row for each plan, the fastest first, and the plan if it is not written."""
+    rows = [_figures(one) for one in tried]
+    if as_json:
+        from msgspec import to_builtins
+
+        write_json({"plan": to_builtins(tried[0].plan), "tried": rows})
+        return
+    print_rows("plans", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
+    if output is None:
+        say(str(tried[0].plan).rstrip())
+
+
+def _figures(one: Tried) -> dict[str, Any]:
+    return {
+        "plan": one.name,
+        "step_us": one.step_time,
+        "tables_us": one.cost,
+        "imbalance": one.imbalance,
+        "exposed_us": max(one.ranks.exposed),
+        "waits_us": max(one.ranks.waiting),
+        "memory_mib": max(one.memory) / 2**20,
+    }
+
+
+def _cell(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.2f}" if name == "imbalance" else f"{value:.1f}"

@@ -1,0 +1,1 @@
+"""The search for a plan: where embedding tables lie, so that the slowest rank is fast."""

@@ -1,0 +1,192 @@
+"""A problem's costs, read off the model: every scheme is written for one rank, and priced.
+
+What a table costs under a scheme are the kernels of the ops that touch its rows, and of those that
+prepare what it is looked up with, in the model that ``shard`` makes of a plan in which all tables
+are spread so. Collectives are priced as single ops over sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.ranks import is_collective
+from irgraph.ir.tensor import Tensor
+from irgraph.planning.problem import Choice, Problem, Table, Time
+from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, Placed, Plan, Scheme
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import Prediction, predict
+from irgraph.schedule.memory import peak_memory
+from irgraph.verbs.sharding import tables as found_tables
+from irgraph.verbs.sharding.shard import shard
+
+SIZES = tuple(2.0**power for power in range(8, 35))
+"""Bytes at which collectives are priced; in between their time is interpolated."""
+
+LEAST_COLUMNS = 4
+"""Columns that a part has at least, and by which columns divide, as NeuroShard splits them."""
+
+
+def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions) -> Problem:
+    """Return the tables of a step to be spread over ranks, with their costs on a device.
+
+    Args:
+        graph: the whole step.
+        ranks: how many share it.
+        memory: bytes that each has; what is no table's is taken off.
+        options: as of ``predict``.
+
+    Raises:
+        IrgraphError: a collective has no time on this device.
+        RefusedError: the step cannot be shared.
+    """
+    costs = _Costs(graph, ranks, options)
+    every = [Table(t.name, *map(int, t.weight.shape), _pooling(t), tuple(costs.choices(t)))
+             for t in costs.tables]  # fmt: skip
+    trained = all(t.backward is not None for t in costs.tables)
+    return Problem(
+        ranks, memory - costs.base, tuple(every),
+        costs.collective("_c10d_functional.all_to_all_single"),
+        costs.collective("_c10d_functional.reduce_scatter_tensor"),
+        costs.collective("_c10d_functional.all_reduce_"),
+        2 if trained else 1,
+    )  # fmt: skip
+
+
+def _pooling(table: found_tables.Table) -> float:
+    return int(table.indices.numel) / max(int(table.offsets.numel), 1)
+
+
+class _Costs:
+    def __init__(self, graph: Graph, ranks: int, options: PredictOptions) -> None:
+        self.graph, self.ranks, self.options = graph, ranks, options
+        self.tables = found_tables.tables_of(graph)
+        self.copies = {t.name: sum(self._bytes(t)) for t in self.tables}
+        self.base = float(self._base())
+        self.priced: dict[tuple[str, int], Mapping[str, float]] = {}
+
+    def _bytes(self, table: found_tables.Table) -> Iterator[int]:
+        """Yield the bytes of every buffer that holds a table's rows: its gradient, its state."""
+        names = self.graph.by_name
+        yield from {names[n].buffer: names[n].nbytes for n in table.held}.values()
+
+    def _base(self) -> int:
+        """Return the bytes that a rank without any table needs at the most."""
+        if self.ranks == 1:
+            return 0
+        empty = shard(self.graph, self._all(TABLE, 1), self.ranks - 1).graph
+        return peak_memory(empty).peak
+
+    def _all(self, scheme: Scheme, holders: int) -> Plan:
+        """Return the plan that spreads all tables alike from rank 0 on, whole where that fails."""
+        ranks = () if scheme in (ROW, DATA) else tuple(range(holders))
+        return Plan(self.ranks, {
+            table.name: Placed(scheme, ranks) if self._can(table, scheme, holders)
+            else Placed(TABLE, (0,))
+            for table in self.tables
+        })  # fmt: skip
+
+    def _can(self, table: found_tables.Table, scheme: Scheme, holders: int) -> bool:
+        rows, columns = map(int, table.weight.shape)
+        if scheme == ROW:
+            plain = not table.given.get("mode", 0) and not table.given.get("scale_grad_by_freq")
+            return plain and -(-rows // holders) * (holders - 1) < rows
+        return scheme != COLUMN or columns % (LEAST_COLUMNS * holders) == 0
+
+    def choices(self, table: found_tables.Table) -> Iterator[Choice]:
+        """Yield the ways to spread a table, whole on one rank first."""
+        rows, columns = map(int, table.weight.shape)
+        bags, ids = int(table.out.shape[0]), table.indices.nbytes + table.offsets.nbytes
+        sent, held = float(bags * columns * table.out.itemsize), float(self.copies[table.name])
+        yield Choice(TABLE, 1, self._time(table, TABLE, 1), held, sent, ids)
+        count = 2
+        while count <= self.ranks and self._can(table, COLUMN, count):
+            time = self._time(table, COLUMN, count)
+            yield Choice(COLUMN, count, time, held / count, sent / count, ids)
+            count *= 2
+        if self.ranks > 1 and self._can(table, ROW, self.ranks):
+            time = self._time(table, ROW, self.ranks)
+            yield Choice(ROW, self.ranks, time, held / self.ranks, ids=ids, reduced=sent)
+        if self.ranks > 1:
+            time = self._time(table, DATA, self.ranks)
+            copied = float(rows * columns * table.weight.itemsize)
+            yield Choice(DATA, self.ranks, time, held, copied=copied * (table.backward is not None))
+
+    def _time(self, table: found_tables.Table, scheme: Scheme, holders: int) -> float:
+        key = scheme, holders
+        if key not in self.priced:
+            self.priced[key] = self._measured(self._all(scheme, holders))
+        return self.priced[key][table.name]
+
+    def _measured(self, plan: Plan) -> Mapping[str, float]:
+        """Return microseconds of each table's kernels on rank 0 of a plan."""
+        model = shard(self.graph, plan, 0).graph
+        priced = predict(model, self.options).priced
+        makers = {tensor.name: leaf for leaf in model.leaves() for tensor in leaf.outputs}
+        lookups = {name: op for name, _, op in found_tables.lookups(model)}
+        found = {}
+        for table in self.tables:
+            touching = _touching(model, table.held, lookups[table.name], makers)
+            found[table.name] = sum(
+                kernel.time for op in touching for kernel in priced.kernels.get(id(op), ())
+            )
+        return found
+
+    def collective(self, name: str) -> Time:
+        """Return the time of a collective over the bytes of its message."""
+        if self.ranks == 1:
+            return lambda size: 0.0
+        ops = [_collective(name, int(size), self.ranks) for size in SIZES]
+        graph = replace(self.graph, ops=tuple(ops), tensors=(), returned=None)
+        priced = _predicted(graph, self.options, self.ranks).priced
+        times = [sum(kernel.time for kernel in priced.of(op)) for op in ops]
+        logs = np.log(SIZES)
+        return lambda size: float(
+            np.interp(np.log(max(size, 1.0)), logs, times) * max(1.0, size / SIZES[-1])
+        )
+
+
+def _predicted(graph: Graph, options: PredictOptions, ranks: int) -> Prediction:
+    known = options if options.ranks is not None else replace(options, ranks=ranks)
+    return predict(graph, known)
+
+
+def _collective(name: str, size: int, ranks: int) -> Op:
+    """Return a collective whose message has so many bytes."""
+    given = Tensor("given", "u8", (size,), "given")
+    if name.endswith("all_reduce_"):
+        about: dict[str, Value] = {"reduce_op": "avg", "group_name": "0"}
+        return Op(name, (given,), (), about, frozenset({"given"}))
+    if name.endswith("all_to_all_single"):
+        parts = (size // ranks,) * ranks
+        about = {"output_split_sizes": parts, "input_split_sizes": parts, "group_name": "0"}
+        return Op(name, (given,), (replace(given, name="made", buffer="made"),), about)
+    made = Tensor("made", "u8", (size // ranks,), "made")
+    return Op(name, (given,), (made,),
+              {"reduce_op": "sum", "group_size": ranks, "group_name": "0"})  # fmt: skip
+
+
+def _touching(
+    model: Graph, held: Collection[str], lookup: Op, makers: Mapping[str, Op]
+) -> list[Op]:
+    """Return the ops that touch a table's rows, and those that prepare its lookup."""
+    found = {
+        id(op): op for op in model.walk()
+        if any(tensor.name in held for tensor in (*op.inputs, *op.outputs))
+    }  # fmt: skip
+    waiting = [tensor.name for tensor in lookup.inputs]
+    while waiting:
+        op = makers.get(waiting.pop())
+        if (
+            op is not None
+            and op.origin == "shard"
+            and not is_collective(op)
+            and id(op) not in found
+        ):
+            found[id(op)] = op
+            waiting += [tensor.name for tensor in op.inputs]
+    return list(found.values())

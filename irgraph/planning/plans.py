@@ -1,0 +1,116 @@
+"""Plans of a model: searched by the fast costs, and simulated with all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Graph
+from irgraph.planning.costs import problem_of
+from irgraph.planning.problem import Layout, packed
+from irgraph.planning.search import SECONDS, baselines, search
+from irgraph.plans.plan import Plan
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.ranks import each_rank
+from irgraph.schedule.ranks import Ranks, simulate_ranks
+from irgraph.verbs.sharding.shard import shard
+
+FOUND, PACKED = "search", "longest first"
+"""The plan of the search, and whole tables placed by their times, the longest first."""
+
+
+class Tried(Struct, frozen=True):
+    """A plan, and what became of it. Times in microseconds.
+
+    Attributes:
+        name: who made it.
+        plan: where the tables lie.
+        models: of all ranks.
+        ranks: simulated together.
+        cost: by the fast model of the search: of tables and their collectives alone.
+        imbalance: time of tables' kernels on the slowest rank over the mean.
+        memory: bytes that each rank needs at the most.
+    """
+
+    name: str
+    plan: Plan
+    models: tuple[Graph, ...]
+    ranks: Ranks
+    cost: float
+    imbalance: float
+    memory: tuple[int, ...]
+
+    @property
+    def step_time(self) -> float:
+        """Simulated time of the step over all ranks."""
+        return self.ranks.step_time
+
+
+def plans_of(
+    graph: Graph,
+    ranks: int,
+    memory: float,
+    options: PredictOptions,
+    *,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    others: bool = True,
+) -> list[Tried]:
+    """Return the plan of the search and those of greedy sharders, the fastest by simulation first.
+
+    Args:
+        graph: the whole step.
+        ranks: how many share it.
+        memory: bytes of each rank's device.
+        options: device, host and fabric, as of ``predict``.
+        seed: of the random plan and of the search.
+        seconds: how long the search goes on.
+        others: whether other plans are simulated beside that of the search.
+
+    Raises:
+        IrgraphError: no plan fits into the memory, or a collective has no time on the device.
+        RefusedError: the step cannot be shared.
+    """
+    problem = problem_of(graph, ranks, memory, options)
+    layouts: dict[str, Layout | None] = {FOUND: search(problem, seed, seconds=seconds)}
+    if others:
+        layouts[PACKED] = packed(problem, [0] * len(problem.tables))
+        layouts |= baselines(problem, seed)
+    found = layouts[FOUND]
+    if found is None:
+        short = f"{memory / 2**30:.1f} GiB on each of {ranks} ranks"
+        raise fail(f"no plan fits into {short}", hint="give more ranks, or more --memory")
+    tried = [_tried(graph, name, layout, options) for name, layout in _fitting(layouts)]
+    return sorted((t for t in tried if max(t.memory) <= memory), key=lambda one: one.step_time)
+
+
+def _fitting(layouts: Mapping[str, Layout | None]) -> Iterator[tuple[str, Layout]]:
+    """Yield every plan that there is once, with the names of all that made it."""
+    names: dict[str, list[str]] = {}
+    for name, layout in layouts.items():
+        if layout is not None:
+            names.setdefault(str(layout.plan()), []).append(name)
+    for same in names.values():
+        layout = layouts[same[0]]
+        assert layout is not None
+        yield ", ".join(same), layout
+
+
+def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> Tried:
+    plan = layout.plan()
+    models = tuple(shard(graph, plan, rank).graph for rank in range(plan.ranks))
+    found = each_rank(models, options)
+    together = simulate_ranks([prediction.timeline for prediction in found])
+    mean = sum(layout.time) / len(layout.time)
+    memory = tuple(prediction.memory.peak for prediction in found)
+    imbalance = max(layout.time) / mean if mean else 1.0
+    return Tried(name, plan, models, together, layout.cost(), imbalance, memory)
+
+
+def best_of(tried: Sequence[Tried]) -> Tried:
+    """Return the plan with the shortest simulated step; raise ``IrgraphError`` if there is none."""
+    if not tried:
+        raise fail("no plan fits into the memory by what the ranks' models need", exit_code=1)
+    return tried[0]

@@ -1,0 +1,61 @@
+"""The search for a plan: against the exact solution, against every baseline, and its speed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from irgraph.planning.problem import Problem, packed
+from irgraph.planning.search import baselines, search
+from tests.planning.tasks import exact, task
+
+
+def found(problem: Problem, **given: float) -> float:
+    """Return the cost of the best plan, which must fit and be complete."""
+    layout = search(problem, **given)  # type: ignore[arg-type]
+    assert layout is not None
+    assert layout.feasible
+    for table, ranks in enumerate(layout.ranks):
+        assert len(set(ranks)) == len(ranks) == layout.choice(table).holders
+    again = type(layout)(problem, layout.chosen, layout.ranks)
+    assert again.cost() == pytest.approx(layout.cost())
+    return layout.cost()
+
+
+def test_small_tasks_are_solved_nearly_exactly() -> None:
+    gaps = []
+    for seed in range(50):
+        problem = task(seed, 2 + seed % 3, (3, 8))
+        gaps.append(found(problem, rounds=15) / exact(problem) - 1)
+    assert min(gaps) > -1e-4
+    assert sum(gaps) / len(gaps) < 0.02
+    assert max(gaps) < 0.10
+
+
+def test_no_baseline_is_better_on_a_hundred_tasks() -> None:
+    for seed in range(100):
+        problem = task(seed, (4, 8)[seed % 2], (10, 60))
+        best = found(problem, rounds=0, seconds=0.2)
+        others = {name: layout.cost() for name, layout in baselines(problem, seed).items()}
+        assert len(others) == 5
+        assert best <= min(others.values())
+
+
+def test_two_hundred_tables_on_sixteen_ranks_take_less_than_a_minute() -> None:
+    start = time.process_time()
+    found(task(7, 16, (200, 200)), seconds=10)
+    assert time.process_time() - start < 60
+
+
+def test_memory_is_kept_where_whole_tables_do_not_fit() -> None:
+    problem = task(3, 8, (20, 20))
+    largest = max(table.choices[0].memory for table in problem.tables)
+    problem = replace(problem, capacity=0.9 * largest)
+    assert packed(problem, [0] * len(problem.tables)) is None
+    found(problem, rounds=3, seconds=2)
+
+
+def test_nothing_is_found_where_nothing_fits() -> None:
+    assert search(task(3, 4, (20, 20), memory=1e-5)) is None
