@@ -47,9 +47,9 @@ def memory_peaks(trees: Sequence[Tree]) -> list[dict[str, Any]]:
 
 def _of_trace(tree: Tree) -> list[dict[str, Any]]:
     running: dict[str, int] = defaultdict(int)
-    ops = {thread: _operators(tree, thread) for thread in {m.thread for m in tree.trace.memory}}
+    ops = {thread: _operators(tree, thread) for thread in set(tree.trace.memory[0].tolist())}
     found = []
-    for change in tree.trace.memory:
+    for change in tree.trace.memory_changes():
         row = _around(tree, ops[change.thread], change)
         top = int(tree.top[row]) if row >= 0 else -1
         device = "host" if change.device_type == HOST else f"gpu{max(change.device, 0)}"

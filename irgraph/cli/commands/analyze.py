@@ -127,7 +127,7 @@ def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str
     found = {name: makers[name](trees) for name in dict.fromkeys(names)}
     if "memory" in found:
         found["memory_timeline"] = memory.memory_timeline(trees)
-        without = [tree.trace.source for tree in trees if not tree.trace.memory]
+        without = [tree.trace.source for tree in trees if not tree.trace.memory.size]
         for source in without:
             say(f"{source}: no [memory] events were read: record with profile_memory=True")
     return found

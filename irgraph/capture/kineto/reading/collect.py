@@ -70,6 +70,15 @@ _READ: dict[str, _Reader] = {
 MEMORY = "[memory]"
 """Name of events that tell of a change of memory."""
 
+_OF_MEMORY: tuple[_Reader, ...] = (
+    lambda args: [a.device_type for a in args],
+    lambda args: [a.device for a in args],
+    lambda args: [a.nbytes for a in args],
+    lambda args: [a.allocated for a in args],
+    lambda args: [a.reserved for a in args],
+)
+"""The figures of a change of memory, in the order of ``MemoryChange``."""
+
 _LIMIT = 1 << 62
 _MANY = 128
 """Events of one category that are turned into columns at once."""
@@ -125,7 +134,7 @@ class Collector:
         self.scales: list[int] = []
         self.decimals = self.whole = 0
         self.nanoseconds = False
-        self.memory: list[tuple[int, ...]] = []
+        self.memory: list[tuple[Array, Array, int, list[Array]]] = []
         self.flows: list[tuple[int, bool, int, int]] = []
         self.indices: list[Array] = []
         self.thread_names: dict[tuple[int | str, int | str], str] = {}
@@ -281,16 +290,19 @@ class Collector:
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
     def _instants(self, events: Iterable[Any]) -> None:
-        """Take changes of memory: thread, time in nanoseconds or microseconds, and figures."""
-        for event in events:
-            if event.name != MEMORY:
-                continue
-            whole = isinstance(event.ts, int)
-            at = event.ts if whole else int(thousandths([event.ts])[0])
-            thread, a = self.threads.table[event.pid, event.tid], event.args
-            figures = (a.device_type, a.device, a.nbytes, a.allocated, a.reserved)
-            if abs(at) < _LIMIT and all(abs(figure) < _LIMIT for figure in figures):
-                self.memory.append((thread, at, not whole, *figures))
+        """Take changes of memory into columns, their times in thousandths or as they are."""
+        some = [e for e in events if e.name == MEMORY]
+        if not some:
+            return
+        args, whole = [e.args for e in some], isinstance(some[0].ts, int)
+        times = [e.ts for e in some]
+        try:
+            start = np.fromiter(times, "i8", len(some)) if whole else thousandths(times)
+            figures = [np.fromiter(read(args), "i8", len(some)) for read in _OF_MEMORY]
+        except (OverflowError, ValueError):
+            self.health.add("K09", len(some), "changes of memory with impossible figures")
+            return
+        self.memory.append((self._threads(some), start, 1 if whole else 1000, figures))
 
     def _flow(self, event: Known) -> None:
         if not isinstance(event.id, int):

@@ -197,14 +197,17 @@ def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> boo
     return False
 
 
-def _memory(collector: Collector, base: int, nanoseconds: bool) -> list[MemoryChange]:
-    """Return the changes of memory, in nanoseconds from ``base``."""
-    found = []
-    for thread, at, thousandth, *figures in collector.memory:
-        scale = 1000 if thousandth else 1
-        start = (at - base * scale) * (1 if nanoseconds else 1000) // scale
-        found.append(MemoryChange(thread, start, *figures))
-    return sorted(found, key=lambda change: change.start)
+def _memory(collector: Collector, base: int, nanoseconds: bool) -> Array:
+    """Return a row for each field of ``MemoryChange``, its columns in order of time."""
+    if not collector.memory:
+        return np.zeros((len(MemoryChange._fields), 0), "i8")
+    unit = 1 if nanoseconds else 1000
+    rows = [
+        np.stack([threads, (start - base * scale) * unit // scale, *figures])
+        for threads, start, scale, figures in collector.memory
+    ]
+    found = np.concatenate(rows, axis=1)
+    return found[:, np.argsort(found[1], kind="stable")]
 
 
 def _scaled(collector: Collector, key: str, base: int, nanoseconds: bool) -> Array:
@@ -258,7 +261,7 @@ def _same_thread(trace: KinetoTrace) -> None:
     first: dict[tuple[int | str, int | str], int] = {}
     table = np.array([first.setdefault(t, i) for i, t in enumerate(trace.threads)], "i4")
     trace.columns["thread"] = table[trace.columns["thread"]]
-    trace.memory = [change._replace(thread=int(table[change.thread])) for change in trace.memory]
+    trace.memory[0] = table[trace.memory[0]]
 
 
 def _object(text: bytes) -> dict[str, Any]:

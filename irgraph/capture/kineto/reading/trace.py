@@ -113,7 +113,7 @@ class KinetoTrace:
         thread_names: names that the trace gives to threads.
         health: what was found while reading.
         forward_links: by row of a backward operator, the forward one that an arrow leads from.
-        memory: changes of memory in order of time.
+        memory: a row for each field of ``MemoryChange``, its columns in order of time.
     """
 
     source: str
@@ -128,7 +128,7 @@ class KinetoTrace:
     thread_names: dict[tuple[int | str, int | str], str]
     health: Health
     forward_links: dict[int, int] = field(default_factory=dict)
-    memory: list[MemoryChange] = field(default_factory=list)
+    memory: Array = field(default_factory=lambda: np.zeros((len(MemoryChange._fields), 0), "i8"))
 
     def __len__(self) -> int:
         return len(self.columns["start"])
@@ -169,6 +169,10 @@ class KinetoTrace:
         for row in rows.tolist():
             found.setdefault(int(numbers[int(self.columns["name"][row])]), row)
         return found
+
+    def memory_changes(self) -> Iterator[MemoryChange]:
+        """Yield the changes of memory in order of time."""
+        yield from map(MemoryChange._make, self.memory.T.tolist())
 
     def text(self, row: int) -> str:
         """Return an event's name."""
