@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
+from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
-from irgraph.ir.ranks import layout_of
+from irgraph.ir.ranks import groups_of, layout_of
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.ranks import Ranks, simulate_ranks
@@ -33,6 +34,11 @@ def predict_ranks(
 
 def each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Prediction]:
     """Return the prediction of each rank alone; ranks with the same model share one."""
+    for graph in graphs:
+        apart = [name for name, ranks in groups_of(graph).items() if len(ranks) < len(graphs)]
+        if apart:
+            message = f"{graph.name}: process groups of some of the ranks ({', '.join(apart)})"
+            raise fail(message, hint="ranks are simulated together where all meet in collectives")
     found: dict[int, Prediction] = {}
     for graph in graphs:
         if id(graph) not in found:

@@ -22,6 +22,10 @@ from irgraph.schedule.simulate import COLLECTIVE
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 
+SHOWN = 64
+"""Ranks that are simulated one by one. Of more, equal ones are simulated once: they meet in every
+collective, so what one of them does, all do at the same times."""
+
 UNEVEN = ("all_to_all",)
 """Collectives whose messages may differ in size between ranks."""
 
@@ -55,7 +59,8 @@ class Ranks:
     """Ranks that were simulated together. Times in microseconds.
 
     Attributes:
-        timeline: of all ranks, on one clock; resources are named ``rank 0 main`` and so on.
+        timeline: of all ranks, of one of each kind where there are many, on one clock; resources
+            are named ``rank 0 main`` and so on.
         meetings: the collectives in the order of the first rank.
         steps: from each rank's start to the end of all its work.
         exposed: time in which each rank's device only communicates or waits for ranks.
@@ -65,6 +70,20 @@ class Ranks:
     meetings: tuple[Meeting, ...]
     steps: tuple[float, ...]
     exposed: tuple[float, ...]
+
+    def spread(self, kinds: Sequence[int], firsts: Sequence[int]) -> Ranks:
+        """Return all ranks, of which the present ones are the kinds.
+
+        Args:
+            kinds: by rank, the position of the one that stands for it.
+            firsts: by position, the first rank that it stands for.
+        """
+        meetings = (
+            Meeting(m.name, m.start, m.transfer, tuple(m.waits[k] for k in kinds), firsts[m.last])
+            for m in self.meetings
+        )
+        steps, exposed = (tuple(each[k] for k in kinds) for each in (self.steps, self.exposed))
+        return Ranks(self.timeline, tuple(meetings), steps, exposed)
 
     @property
     def step_time(self) -> float:
@@ -131,6 +150,23 @@ def simulate_ranks(
     """
     begins = starts or [0.0] * len(timelines)
     _check(timelines, begins)
+    kinds = [(id(timeline), begin) for timeline, begin in zip(timelines, begins, strict=True)]
+    firsts = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+    if len(kinds) <= SHOWN:
+        return _simulated(timelines, begins, transfer, collective)
+    own = [timelines[rank] for rank in firsts], [begins[rank] for rank in firsts]
+    found = _simulated(*own, transfer, collective, firsts)
+    return found.spread([firsts.index(kinds.index(kind)) for kind in kinds], firsts)
+
+
+def _simulated(
+    timelines: Sequence[Timeline],
+    begins: Sequence[float],
+    transfer: Callable[[Sequence[Kernel]], float],
+    collective: Callable[[Kernel], bool],
+    names: Sequence[int] = (),
+) -> Ranks:
+    """Simulate ranks one by one; ``names`` are their numbers."""
     joined = _Joined(timelines, _matched([t.columns for t in timelines], collective), begins)
     joined.meet(transfer)
     order = np.array(in_order(joined.waits), np.int64)
@@ -142,7 +178,8 @@ def simulate_ranks(
     ends = [float(end[mine].max(initial=0.0)) for mine in ranges]
     steps = tuple(max(0.0, at - begin) for at, begin in zip(ends, begins, strict=True))
     exposed = tuple(joined.exposed(rank, start, end) for rank in range(len(ranges)))
-    return Ranks(joined.timeline(tasks, *times), meetings, steps, exposed)
+    timeline = joined.timeline(tasks, *times, names or range(len(ranges)))
+    return Ranks(timeline, meetings, steps, exposed)
 
 
 def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
@@ -302,13 +339,13 @@ class _Joined:
         table: NDArray[np.int64] = np.array([self.causes.index(c) for c in tasks.causes], np.int64)
         return table[tasks.cause] if len(tasks) else tasks.cause
 
-    def timeline(self, tasks: Tasks, start: Floats, end: Floats) -> Timeline:
-        """Return the timeline of all ranks."""
+    def timeline(self, tasks: Tasks, start: Floats, end: Floats, names: Sequence[int]) -> Timeline:
+        """Return the timeline of all ranks, by their numbers."""
         ops = [op for part in self.parts for op in part.ops]
         kernels = [kernel for part in self.parts for kernel in part.kernels]
         resources = tuple(
             Resource(r.kind, f"rank {rank} {r.name}")
-            for rank, timeline in enumerate(self.ranks)
+            for rank, timeline in zip(names, self.ranks, strict=True)
             for r in timeline.resources
         )
         first = self.ranks[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.predict.prediction import predict
+from irgraph.predict.ranks import predict_ranks
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks, transfer_time
 from irgraph.schedule.simulate import simulate
@@ -167,3 +169,31 @@ def test_the_example_of_the_documentation_runs(
     names: dict[str, Any] = {}
     exec(code, names)
     assert names["found"].waiting == (pytest.approx(100.0), 0.0)
+
+
+def test_many_ranks_of_few_kinds_are_those_simulated_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = [rank(100.0 + 10.0 * n, 50.0 + n, meetings=3) for n in range(3)]
+    timelines = [kinds[n % 3] for n in range(70)]
+    starts = [0.0 if n % 2 else 25.0 for n in range(70)]
+    quick = simulate_ranks(timelines, starts=starts)
+    assert len(quick.timeline.resources) < len(timelines)
+    monkeypatch.setattr("irgraph.schedule.ranks.SHOWN", 100)
+    slow = simulate_ranks(timelines, starts=starts)
+    assert (quick.steps, quick.exposed, quick.meetings) == (slow.steps, slow.exposed, slow.meetings)
+    assert critical_path(quick.timeline).by_cause() == critical_path(slow.timeline).by_cause()
+
+
+def test_a_thousand_ranks_of_eight_kinds_are_quick() -> None:
+    kinds = [rank(100.0 + n, meetings=1000) for n in range(8)]
+    begun = process_time()
+    found = simulate_ranks([kinds[n % 8] for n in range(1024)])
+    assert process_time() - begun < 10.0  # 0.2 s where little else runs
+    assert (len(found.steps), found.straggler) == (1024, 7)
+
+
+def test_ranks_that_meet_in_parts_are_refused() -> None:
+    graph = parse(REDUCED.replace("format = 1", 'format = 1  ranks = 4  groups = "tp=0,1"'))
+    with pytest.raises(IrgraphError, match=r"process groups of some of the ranks \(tp\)"):
+        predict_ranks([graph] * 4, "v100")
