@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from irgraph.execute.ranges import (
+    Exact,
     Lengths,
     Range,
     Rule,
@@ -73,6 +74,8 @@ class Drawer:
             return _starts(rule, source)
         if isinstance(rule, Lengths):
             return _lengths(rule, source)
+        if isinstance(rule, Exact):
+            return torch.tensor(rule.values).view(tuple(shape))
         if rule.distinct:
             count = math.prod(shape)
             rows = torch.randperm(rule.below, generator=source)

@@ -63,7 +63,14 @@ class Lengths(Struct, frozen=True):
     total: int
 
 
-Rule: TypeAlias = Range | Starts | Lengths
+class Exact(Struct, frozen=True):
+    """Elements of ``tensor`` are these, since sizes of the model follow from them."""
+
+    tensor: Tensor
+    values: tuple[int, ...]
+
+
+Rule: TypeAlias = Range | Starts | Lengths | Exact
 
 
 def integer_rules(graph: Graph) -> dict[str, list[Rule]]:
@@ -162,7 +169,7 @@ def _within(source: Tensor, tensor: Tensor, copied: Copies) -> Tensor:
     return replace(moved, name=source.name)
 
 
-def _rules(op: Op, graph: Graph) -> Iterator[Range | Starts]:
+def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
     schema = resolve(op, graph.schemas) if not op.is_scope else None
     if schema is None:
         return
@@ -179,6 +186,7 @@ def _rules(op: Op, graph: Graph) -> Iterator[Range | Starts]:
     yield from _along(given)
     yield from _classes(given)
     yield from _alignments(given)
+    yield from _packed(op, given, graph)
 
 
 def _rows(given: Mapping[str, Value]) -> Value:
@@ -238,6 +246,19 @@ def _alignments(given: Mapping[str, Value]) -> Iterator[Range]:
         lengths = given.get(name)
         if isinstance(lengths, Tensor):
             yield Range(lengths, most + 1)
+
+
+def _packed(op: Op, given: Mapping[str, Value], graph: Graph) -> Iterator[Exact]:
+    """Yield the lengths of sequences that are packed: the model takes their steps one by one."""
+    lengths = given.get("lengths")
+    if op.name != "aten._pack_padded_sequence" or not isinstance(lengths, Tensor):
+        return
+    data = op.outputs[0]
+    slices = (t for o in graph.leaves() if o.base == "slice" for t in o.outputs)
+    rows = {t.offset: t.shape[0] for t in slices if t.buffer == data.buffer}
+    if sum(rows.values()) == data.shape[0]:
+        values = (sum(n > i for n in rows.values()) for i in range(lengths.numel))
+        yield Exact(lengths, tuple(values))
 
 
 def table_rows(graph: Graph) -> set[int]:

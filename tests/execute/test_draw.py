@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.nn.utils import rnn
 
 from irgraph.capture.live import capture
 from irgraph.execute import compare, execute
@@ -77,6 +78,18 @@ def test_lengths_whose_sums_are_starts_have_all_indices() -> None:
     assert compare(graph, graph).same
     (drawn,) = (d.tensor.name for d in graph.tensors if d.tensor.shape == (2, 3))
     assert execute(graph)[drawn].sum(1).tolist() == [6, 3]
+
+
+def test_packed_sequences_have_the_lengths_that_the_model_was_captured_with() -> None:
+    layer = torch.nn.LSTM(4, 4).to("meta")
+    rows, lengths = torch.rand(3, 5, 4), torch.tensor([5, 5, 2])
+
+    def step() -> torch.Tensor:
+        data = rnn.pack_padded_sequence(rows.to("meta"), lengths, batch_first=True)
+        return layer(data)[0].data
+
+    graph = capture(step).graph
+    assert compare(graph, graph).same
 
 
 def test_bags_start_at_zero_and_increase() -> None:

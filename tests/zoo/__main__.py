@@ -33,6 +33,8 @@ and resized to a batch size of {other}, which must equal a fresh capture there, 
 - **executed**: the largest difference from torch of a parameter, a buffer, the optimizer's state or
   the loss, relative to how much the step changes it. Without dropout, whose random numbers differ
   by device, and without parameters whose gradient is nothing but rounding.
+- **passes**: `python -m tests.zoo.rewritten NAME …` applies every pass of the library that needs no
+  argument, and eight of them together, to a program, and executes it before and after.
 
 | | of {count} |
 |---|---|

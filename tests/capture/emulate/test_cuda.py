@@ -364,3 +364,13 @@ def test_a_stream_around_the_step_is_its_own(tmp_path: Path) -> None:
     around = HEAD.replace("    def step():", "    torch.cuda.set_stream(side)\n\n    def step():")
     graph = taken(tmp_path, around.format("        return (x.cuda() + 1).sum()")).graph
     assert {op.stream for op in graph.walk()} == {"stream1"}
+
+
+def test_a_step_begins_on_the_stream_that_a_real_card_is_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda: "default")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "side")
+    graph = capture(lambda: torch.ones(2, device="cuda") + 1).graph
+    assert {op.stream for op in graph.walk()} == {"stream1"}
