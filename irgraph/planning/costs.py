@@ -45,8 +45,7 @@ def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions)
         RefusedError: the step cannot be shared.
     """
     costs = _Costs(graph, ranks, options)
-    every = [Table(t.name, *map(int, t.weight.shape), _pooling(t), tuple(costs.choices(t)))
-             for t in costs.tables]  # fmt: skip
+    every = [costs.table(table) for table in costs.tables]
     trained = all(t.backward is not None for t in costs.tables)
     return Problem(
         ranks, memory - costs.base, tuple(every),
@@ -55,10 +54,6 @@ def problem_of(graph: Graph, ranks: int, memory: float, options: PredictOptions)
         costs.collective("_c10d_functional.all_reduce_"),
         2 if trained else 1,
     )  # fmt: skip
-
-
-def _pooling(table: found_tables.Table) -> float:
-    return int(table.indices.numel) / max(int(table.offsets.numel), 1)
 
 
 class _Costs:
@@ -96,6 +91,12 @@ class _Costs:
             plain = not table.given.get("mode", 0) and not table.given.get("scale_grad_by_freq")
             return plain and -(-rows // holders) * (holders - 1) < rows
         return scheme != COLUMN or columns % (LEAST_COLUMNS * holders) == 0
+
+    def table(self, table: found_tables.Table) -> Table:
+        """Return a table as the search knows it."""
+        rows, columns = map(int, table.weight.shape)
+        pooling = int(table.indices.numel) / max(int(table.offsets.numel), 1)
+        return Table(table.name, rows, columns, pooling, tuple(self.choices(table)))
 
     def choices(self, table: found_tables.Table) -> Iterator[Choice]:
         """Yield the ways to spread a table, whole on one rank first."""
