@@ -14,11 +14,12 @@ from irgraph.overheads.samples import Samples
 COST = 2.5
 """Microseconds that the profiler adds to an event with shapes (``irgraph calibrate-profiler``)."""
 
-RULE = "trimmed"
-"""Samples of overheads that count: a busy machine holds some up for milliseconds."""
+RULE = "whiskers"
+"""Samples of overheads that count, as in the paper: traces have the wall's clock, in which other
+programs of a busy machine hold some up for milliseconds."""
 
-Recorded: TypeAlias = tuple[Sequence[float], Samples]
-"""Times of a step in microseconds, and the samples of its host's overheads."""
+Taken: TypeAlias = tuple[list[list[float]], Path]
+"""Times of steps in microseconds, and the file of their models' calls."""
 
 WARM_UP = 3
 """Steps before those that count."""
@@ -33,11 +34,11 @@ class Bench:
 
         found = calibrate(torch_for("cpu"), "cpu", scale=scale)
         self.device, self.runs, self.folder = str(found["name"]), runs, folder
-        self.sheet, self.calls = folder / "cpu.json", folder / "calls.jsonl"
+        self.sheet, self.files = folder / "cpu.json", 0
         self.sheet.write_text(to_json(found), encoding="utf-8")
 
-    def recorded(self, name: str, make: Callable[[], Callable[[], object]]) -> Recorded:
-        """Return the times of a step, microseconds, and the samples of its host's overheads."""
+    def recorded(self, name: str, make: Callable[[], Callable[[], object]]) -> Samples:
+        """Return the samples of the host's overheads in a step."""
         from irgraph.capture.kineto import read_kineto
         from irgraph.capture.kineto.events.tree import build_tree
         from irgraph.capture.recording.folder import KINETO_TRACE
@@ -45,17 +46,24 @@ class Bench:
         from irgraph.replay.replay import replayer
 
         place = self.folder / "trace"
-        found = record_step(make, name, place, batch=0, runs=self.runs)
-        samples = replayer(build_tree(read_kineto(place / KINETO_TRACE))).samples()
-        return found.times_us, samples.sound(name)
+        record_step(make, name, place, batch=0, runs=1)
+        return replayer(build_tree(read_kineto(place / KINETO_TRACE))).samples().sound(name)
 
-    def measure(self, graphs: Iterable[Graph]) -> None:
-        """Measure the calls of models that were not yet."""
+    def taken(self, graphs: Iterable[Graph], steps: Sequence[Callable[[], object]]) -> Taken:
+        """Time steps by turns, before and after their models' calls are measured.
+
+        So the machine is about as busy with other programs for the steps as for the calls.
+        """
         from costmodels.measure.calls import measure_calls
 
-        measure_calls(graphs, "cpu", self.calls)
+        self.files += 1
+        calls = self.folder / f"calls{self.files}.jsonl"
+        first = self._by_turns(steps)
+        measure_calls(graphs, "cpu", calls)
+        second = self._by_turns(steps)
+        return [[*one, *two] for one, two in zip(first, second, strict=True)], calls
 
-    def predicted(self, graph: Graph, others: Sequence[Samples]) -> float:
+    def predicted(self, graph: Graph, calls: Path, others: Sequence[Samples]) -> float:
         """Return the microseconds of a step with the overheads of other programs."""
         from irgraph import predict
         from irgraph.overheads.extract import ProfilerCost, extract
@@ -65,16 +73,16 @@ class Bench:
         table = extract(others, "others", rule=find_rule(RULE), cost=cost, architecture="cpu")
         host = self.folder / "host.json"
         host.write_bytes(msgspec.json.encode(table))
-        calls, sheet = [str(self.calls)], str(self.sheet)
-        return predict(graph, device=sheet, host=str(host), weights=calls).step_time
+        sheet, files = str(self.sheet), [str(calls)]
+        return predict(graph, device=sheet, host=str(host), weights=files).step_time
 
-    def by_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
+    def _by_turns(self, steps: Sequence[Callable[[], object]]) -> list[list[float]]:
         """Return the microseconds of each step, run by turns after a warm-up, in either order."""
         from irgraph.capture.recording.record import timing
 
         time_step = timing("cpu")
         found: list[list[float]] = [[] for _ in steps]
-        for number in range(WARM_UP + self.runs):
+        for number in range(WARM_UP + self.runs // 2):
             for which in range(len(steps))[:: (-1) ** number]:
                 found[which].append(time_step(steps[which]))
         return [times[WARM_UP:] for times in found]

@@ -138,15 +138,19 @@ def evaluate_cpu(
 
     with TemporaryDirectory() as name, one_thread():
         bench = Bench(Path(name), runs, scale)
-        graphs = {p: _captured(p, symbolic=False) for p in programs}
-        taken = {p: bench.recorded(p.name, _step(p)) for p in programs}
-        bench.measure(graphs.values())
-        steps = []
-        for program, graph in graphs.items():
-            times, _ = taken[program]
-            others = [samples for other, (_, samples) in taken.items() if other != program]
-            steps.append(_row(program.name, times, bench.predicted(graph, others)))
-        return CpuEvaluation(bench.device, steps, _gains(bench, rewrites))
+        return CpuEvaluation(bench.device, _steps(bench, programs), _gains(bench, rewrites))
+
+
+def _steps(bench: Bench, programs: Sequence[Program]) -> list[Row]:
+    """Run the steps of programs, and predict them with the overheads of the others."""
+    overheads = {p: bench.recorded(p.name, _step(p)) for p in programs}
+    found = []
+    for program in programs:
+        graph = _captured(program, symbolic=False)
+        (times,), calls = bench.taken([graph], [_step(program)()])
+        others = [samples for other, samples in overheads.items() if other != program]
+        found.append(_row(program.name, times, bench.predicted(graph, calls, others)))
+    return found
 
 
 def _gains(bench: Bench, rewrites: Iterable[Rewrite]) -> list[Row]:
@@ -156,20 +160,14 @@ def _gains(bench: Bench, rewrites: Iterable[Rewrite]) -> list[Row]:
     from irgraph.execute.program import calls_of
 
     before = {each.program: _captured(each.program) for each in rewrites}
-    after = {
-        each: calls_of(rewrite(before[each.program], each.pipeline).graph) for each in rewrites
-    }
-    before = {program: calls_of(graph) for program, graph in before.items()}
-    bench.measure([*before.values(), *after.values()])
-    taken = {
-        which: bench.recorded(which.name, partial(Run, graph))[1] for which, graph in before.items()
-    }
+    overheads = {p: bench.recorded(p.name, partial(Run, calls_of(g))) for p, g in before.items()}
     found = []
     for each in rewrites:
-        others = [samples for which, samples in taken.items() if which != each.program]
-        pair = (before[each.program], after[each])
-        first, second = (bench.predicted(graph, others) for graph in pair)
-        times = bench.by_turns([Run(graph) for graph in pair])
+        graph = before[each.program]
+        pair = [calls_of(g) for g in (graph, rewrite(graph, each.pipeline).graph)]
+        times, calls = bench.taken(pair, [Run(graph) for graph in pair])
+        others = [samples for which, samples in overheads.items() if which != each.program]
+        first, second = (bench.predicted(graph, calls, others) for graph in pair)
         detail = " to ".join(f"{statistics.median(part) / 1e3:.3f}" for part in times) + " ms"
         ratios = [one / two for one, two in zip(*times, strict=True)]
         name = f"{each.pipeline} of {each.program.name}"
