@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from irgraph.execute.positive import positive_buffers
 from irgraph.execute.ranges import (
     Exact,
     Lengths,
@@ -15,7 +16,6 @@ from irgraph.execute.ranges import (
     Rule,
     Starts,
     integer_rules,
-    positive_buffers,
 )
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph

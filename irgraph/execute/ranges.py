@@ -1,4 +1,4 @@
-"""What values must be: row numbers within tables, offsets that increase, what has a root positive.
+"""What integers must be: row numbers within tables, offsets that increase, lengths that fit.
 
 The rules go by the names of a schema's arguments, which are the same for all lookups.
 """
@@ -271,32 +271,3 @@ def table_rows(graph: Graph) -> set[int]:
         listed = rows if isinstance(rows, tuple) else (rows,)
         found.update(n for n in listed if isinstance(n, int) and not isinstance(n, Dim))
     return found
-
-
-ROOTS = ("sqrt", "rsqrt", "log", "log2", "log10", "bernoulli", "binary_cross_entropy")
-"""Ops that take all their operands so, by their names without marks of lists and places."""
-
-NAMED = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
-"""Arguments of any op that are taken so."""
-
-KEEPING = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
-"""Ops whose result is not negative where their operands are not."""
-
-
-def positive_buffers(graph: Graph) -> set[str]:
-    """Return the buffers of which a root or a logarithm is taken, straight or a few ops later."""
-    found: set[str] = set()
-    for op in reversed(list(graph.leaves())):
-        found.update(tensor.buffer for tensor in _positive(op, graph, found))
-    return found
-
-
-def _positive(op: Op, graph: Graph, found: set[str]) -> Iterator[Tensor]:
-    base = op.base.removeprefix("_foreach_").rstrip("_")
-    if base in ROOTS or (base in KEEPING and found.intersection(t.buffer for t in op.outputs)):
-        yield from op.inputs
-        return
-    schema = resolve(op, graph.schemas) if not op.is_scope else None
-    for argument, value in bind(schema, op) if schema else ():
-        if argument.name in NAMED:
-            yield from tensors_in((value,))
