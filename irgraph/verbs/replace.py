@@ -33,9 +33,17 @@ def check_users(graph: Graph, members: Sequence[Op], new: Sequence[Op]) -> None:
             raise RefusedError(f"%{tensor.name} would have another type", [(members[0], "")])
     users = [
         (leaf, f"{leaf.name} uses %{tensor.name}")
-        for leaf in graph.leaves()
+        for _, leaf in sorted(
+            {
+                i: (i, leaf)
+                for tensor in lost.values()
+                for i, leaf in graph.touching.get(tensor.buffer, ())
+                if id(leaf) not in gone and leaf is not graph.end
+            }.values(),
+            key=lambda standing: standing[0],
+        )
         for tensor in leaf.inputs
-        if id(leaf) not in gone and tensor.name in lost
+        if tensor.name in lost
     ]
     if users:
         raise RefusedError("a result that it removes is still in use", users[:SHOWN])

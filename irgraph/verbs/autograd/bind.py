@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from irgraph.ir.graph import DOUBLE, Graph
+from irgraph.ir.graph import DOUBLE, Graph, remembered
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.finding import Backward, Finding, LackingError
@@ -33,9 +33,16 @@ def has_backward(graph: Graph) -> bool:
     return any(op.is_autograd or op.phase == "backward" for op in graph.walk())
 
 
+@remembered
+def _is_double(graph: Graph) -> bool:
+    """Return whether a step differentiates gradients."""
+    named = any("BackwardBackward" in op.name for op in graph.walk())
+    return bool(graph.settings.get(DOUBLE)) or named
+
+
 def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
     """Return the backward of forward ops; raise ``RefusedError`` with why there is none."""
-    if graph.settings.get(DOUBLE) or any("BackwardBackward" in op.name for op in graph.walk()):
+    if _is_double(graph):
         raise RefusedError("the step differentiates gradients: what it does to them is not told")
     region = region_of(graph, members)
     if not region.outputs:

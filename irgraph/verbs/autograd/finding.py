@@ -221,12 +221,13 @@ class Finding:
         handing = [(op.name, self._bytes(op)) for op in self.derived.backward if not op.body]
         found: list[Op] = []
         for op in self.graph.top_level():
-            key = (op.name, tuple(map(bytes_of, op.inputs)))
             if any(id(leaf) in self.taken for leaf in op.leaves()):
                 found.append(op)
-            elif is_handing(op) and (key in handing or all(t.name in made for t in op.inputs)):
-                handing = _without(handing, key)
-                found.append(op)
+            elif is_handing(op):
+                key = (op.name, tuple(map(bytes_of, op.inputs)))
+                if key in handing or all(t.name in made for t in op.inputs):
+                    handing = _without(handing, key)
+                    found.append(op)
         return tuple(found)
 
     def _known(self, tensor: Tensor | None) -> Tensor | None:

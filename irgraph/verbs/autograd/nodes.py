@@ -29,24 +29,29 @@ def exchanged(graph: Graph, leaves: Sequence[Op], new: Sequence[Op], by: str) ->
             edit.remove(op)
         return Fusion(edit.commit(), (), (), "")
     mine = {id(leaf) for leaf in leaves}
-    apart = _parted(graph, mine)
-    old = [op for op in apart.top_level() if any(id(leaf) in mine for leaf in op.leaves())]
-    done = put_in_place(apart, [old], new, by=by)
-    rest = {id(leaf) for op in graph.top_level() for leaf in _others(op, mine)}
+    held = _holding(graph, mine)
+    rest = {id(leaf) for op in held for leaf in _others(op, mine)}
+    if not rest:
+        return put_in_place(graph, [held], new, by=by)
+    apart = _parted(graph, held, mine)
+    done = put_in_place(apart, [_holding(apart, mine)], new, by=by)
     return replace(done, graph=_joined(done.graph, rest))
 
 
+def _holding(graph: Graph, mine: Collection[int]) -> list[Op]:
+    """Return the outermost ops that hold some leaves."""
+    return [op for op in graph.top_level() if any(id(leaf) in mine for leaf in op.leaves())]
+
+
 def _others(op: Op, mine: Collection[int]) -> list[Op]:
-    """Return the leaves beside some in one op, if it holds any of them."""
-    leaves = list(op.leaves())
-    others = [leaf for leaf in leaves if id(leaf) not in mine]
-    return others if len(others) < len(leaves) else []
+    """Return the leaves beside some in one op."""
+    return [leaf for leaf in op.leaves() if id(leaf) not in mine]
 
 
-def _parted(graph: Graph, mine: Collection[int]) -> Graph:
+def _parted(graph: Graph, held: Sequence[Op], mine: Collection[int]) -> Graph:
     """Return a graph in which nodes that hold more than some leaves are two nodes each."""
     edit = Edit(graph)
-    for op in graph.top_level():
+    for op in held:
         if not _others(op, mine):
             continue
         inside = [child for child in op.body if any(id(leaf) in mine for leaf in child.leaves())]

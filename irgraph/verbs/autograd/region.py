@@ -97,9 +97,10 @@ def region_of(graph: Graph, members: Sequence[Op]) -> Region:
     made = made_by(members)
     inside = {id(leaf) for op in members for leaf in op.leaves()}
     used = {name for name in made if leaving(graph).get(name, "output") != "output"}
-    for leaf in graph.leaves():
-        if id(leaf) not in inside and leaf.phase != "backward":
-            used.update(t.name for t in leaf.inputs)
+    for buffer in {tensor.buffer for tensor in made.values()}:
+        for _, leaf in graph.touching.get(buffer, ()):
+            if id(leaf) not in inside and leaf.phase != "backward":
+                used.update(t.name for t in leaf.inputs)
     outputs = [tensor for name, tensor in made.items() if name in used and is_float(tensor)]
     return as_region(graph, members, outputs)
 
