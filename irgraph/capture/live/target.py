@@ -23,6 +23,7 @@ _NO_CUDA = (
     "that the function is given there"
 )
 _NO_VALUES = "tensors on meta have no values: make data on the host and copy it with .to(device)"
+_NO_RANK = "a distributed program's ranks are given: --ranks 8 --rank 0"
 _NO_SIZE = (
     "what it returns depends on values, which meta tensors have not: capture with --device cpu"
 )
@@ -39,6 +40,10 @@ HINTS: Mapping[str, str] = {
     "with Meta tensors": _NO_SIZE,
     "meta device": _NO_VALUES,
     "meta tensor": _NO_VALUES,
+    "'LOCAL_RANK'": _NO_RANK,
+    "'RANK'": _NO_RANK,
+    "'WORLD_SIZE'": _NO_RANK,
+    "environment variable RANK expected": _NO_RANK,
     VMAP: "write its calls out, as make_fx of torch.fx.experimental.proxy_tensor does for a batch",
     "unsupported autocast device_type": "autocast for meta works within a capture with device meta",
 }

@@ -206,6 +206,11 @@ def test_what_fails_is_said(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+def test_a_distributed_program_needs_ranks(tmp_path: Path) -> None:
+    with pytest.raises(IrgraphError, match="--ranks 8 --rank 0"):
+        captured(tmp_path, "import os\nos.environ['LOCAL_RANK']")
+
+
 def test_a_loop_has_a_batch_size_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     with pytest.raises(IrgraphError, match="has a batch size of its own"):
