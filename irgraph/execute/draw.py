@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from irgraph.execute.positive import positive_buffers
 from irgraph.execute.ranges import (
     Exact,
     Lengths,
@@ -19,6 +18,8 @@ from irgraph.execute.ranges import (
 )
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, tensors_in
+from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 
 TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
@@ -37,6 +38,15 @@ SPECIAL = 8
 SPAN = 100
 """Integers, and single numbers, that no op asks anything of lie within plus and minus this."""
 
+ROOTS = ("sqrt", "rsqrt", "log", "log2", "log10", "bernoulli", "binary_cross_entropy")
+"""Ops that take all their operands so, by their names without marks of lists and places."""
+
+NAMED = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
+"""Arguments of any op that are taken so."""
+
+KEEPING = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
+"""Ops whose result is not negative where their operands are not."""
+
 
 class Drawer:
     """Draws values; equal names get equal values in every graph where they serve alike.
@@ -49,7 +59,7 @@ class Drawer:
         self._seed = seed
         self._manner = manner
         self._rules: Mapping[str, Sequence[Rule]] = integer_rules(graph)
-        self._positive = positive_buffers(graph)
+        self._positive = _positive_buffers(graph)
         given = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
         self._undefined = "input" if "input" in given else "param"
 
@@ -158,3 +168,22 @@ def _starts(rule: Starts, source: torch.Generator) -> Torch:
     if rule.closed:
         starts[-1:] = rule.total
     return starts.view(tuple(map(int, rule.tensor.shape)))
+
+
+def _positive_buffers(graph: Graph) -> set[str]:
+    """Return the buffers of which a root or a logarithm is taken, straight or a few ops later."""
+    found: set[str] = set()
+    for op in reversed(list(graph.leaves())):
+        found.update(tensor.buffer for tensor in _positive(op, graph, found))
+    return found
+
+
+def _positive(op: Op, graph: Graph, found: set[str]) -> Iterator[Tensor]:
+    base = op.base.removeprefix("_foreach_").rstrip("_")
+    if base in ROOTS or (base in KEEPING and found.intersection(t.buffer for t in op.outputs)):
+        yield from op.inputs
+        return
+    schema = resolve(op, graph.schemas) if not op.is_scope else None
+    for argument, value in bind(schema, op) if schema else ():
+        if argument.name in NAMED:
+            yield from tensors_in((value,))
