@@ -14,7 +14,7 @@ LONG := axes differential examples execute predict/test_op_time.py ir/test_write
   capture/kineto/reading/test_fuzz.py capture/onnx/test_node_tests.py \
   costmodels/evaluate/test_cnn_v100.py schedule/test_paths_traced.py
 
-.PHONY: demo quick test test-slow test-oldest coverage check format bench fuzz mutants zoo constraints clean
+.PHONY: demo quick test test-slow test-oldest test-installs coverage check format bench fuzz mutants zoo constraints clean
 
 demo: $(DEMO)
 	$(BIN)/python examples/demo.py
@@ -49,7 +49,7 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.capture.execution_trace.fuzz 20000
 	$(BIN)/python -m tests.language.fuzz 10000
 	$(BIN)/python -m tests.differential.fuzz 20000
-	$(BIN)/python -m tests.cli.fuzz 40000
+	$(BIN)/python -m tests.cli.fuzz 100000
 
 mutants: $(READY)
 	test -d .mutation || $(BIN)/python -m tests.tools.mutate record -n auto
@@ -60,6 +60,10 @@ test-oldest: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear build/oldest
 	build/oldest/bin/python $(INSTALL) --constraint constraints-oldest.txt --editable '.[torch,onnx,dev]'
 	build/oldest/bin/python -m pytest -p no:cacheprovider tests/cli
+
+# A wheel and a source distribution in empty environments, oldest and newest versions, each Python.
+test-installs: $(READY)
+	$(BIN)/python -m tests.tools.installs
 
 zoo: $(READY) .zoo/.ready
 	PYTHONPATH=.zoo $(BIN)/python -m tests.zoo

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from msgspec.structs import replace
 from safetensors.numpy import save
@@ -41,6 +43,17 @@ def archive() -> bytes:
     return made.getvalue().replace("é".encode(), b"\xff\xff")
 
 
+def unknown_type() -> bytes:
+    """Return an ONNX model whose input has a type of no known number."""
+    made = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        FORMATS["ONNX"].write(Path(folder) / "m.onnx")
+        model = onnx.load(Path(folder) / "m.onnx")
+    model.graph.input[0].type.tensor_type.elem_type = 125
+    onnx.save(model, made)
+    return made.getvalue()
+
+
 def sheet(**fields: object) -> bytes:
     whole = json.loads((ROOT / "costmodels/devices/v100-sxm2-16gb.json").read_text())
     return json.dumps({**whole, **fields}).encode()
@@ -49,6 +62,7 @@ def sheet(**fields: object) -> bytes:
 FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "a.pt2": (archive(), ("lower",)),
     "a.json": (archive(), ("analyze",)),
+    "type.onnx": (unknown_type(), ("lower --dim batch=3",)),
     "lists.json": (types([["float"], {}]), ("overheads", "replay", "lower", "analyze")),
     "half.json": (types(["\ud800"]), ("overheads", "replay", "lower", "analyze")),
     "thread.json": (kineto(lambda event: event.update(tid=NINES)), ("analyze", "replay", "lower")),

@@ -165,7 +165,8 @@ def _content(tensor: Any, source: str) -> Any:  # noqa: ANN401
 
 def type_word(number: int) -> str:
     """Return ONNX's word for an element type by its number."""
-    return str(TensorProto.DataType.Name(number)).lower()
+    known = number in TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(number)).lower() if known else str(number)
 
 
 @cache

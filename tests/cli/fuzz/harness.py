@@ -129,18 +129,18 @@ def damaged(sound: bytes, of: Format, rng: random.Random) -> tuple[bytes, bool]:
 
 
 def fewer(trace: Any, key: str, rng: random.Random) -> bytes:
-    """Take out records that follow on each other: one, some, or what began in a stretch of time.
+    """Take out a record, or whole steps: all that begins within one or two of them.
 
-    The last one stays: of records after it nothing tells.
+    What is numbered last stays, with what it launched: of records after it nothing tells.
     """
     records = trace[key]
-    at = rng.randrange(len(records) - 1)
-    if key == "nodes" or rng.random() < 0.4:
-        del records[at : min(at + rng.choice((1, 1, 2, 5)), len(records) - 1)]
-        return json.dumps(trace).encode()
-    begin = records[at]["ts"]
-    end = begin + rng.choice((records[at]["dur"], STEP_US, 2 * STEP_US, 300))
-    trace[key] = [record for record in records if not begin <= record["ts"] < end]
+    marks = [r["ts"] for r in records if "ts" in r and r["name"].startswith("ProfilerStep")]
+    if marks and rng.random() < 0.6:
+        begin = rng.choice(marks)
+        end = begin + rng.choice((1, 2)) * (STEP_US + 10)
+        trace[key] = [record for record in records if not begin <= record["ts"] < end]
+    else:
+        del records[rng.randrange(len(records) - 4)]
     return json.dumps(trace).encode()
 
 
