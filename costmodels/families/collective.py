@@ -6,6 +6,7 @@ from costmodels.collectives.peers import OPS, message_bytes
 from costmodels.formulas.machine import Machine, Rule
 from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.ranks import group_of
 
 SOURCE = (
     "alpha + bytes / B + c sqrt(bytes), fitted to published measurements of 4 and 8 V100 and up to "
@@ -35,6 +36,7 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
             INTERVAL * curve.error * time,
             outside=size > curve.largest > 0,
             formula=formula,
+            group=group_of(op),
         ),
     )
 

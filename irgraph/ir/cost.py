@@ -75,6 +75,7 @@ class Kernel(Struct, frozen=True):
             the host).
         outside: whether its sizes lie outside what the model has seen.
         formula: the equation or table that gave the time, with its source.
+        group: of a collective, the name of its process group.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Kernel(Struct, frozen=True):
     blocking: bool = False
     outside: bool = False
     formula: str = ""
+    group: str = ""
 
 
 class Priced(Struct, frozen=True):

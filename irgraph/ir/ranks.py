@@ -86,6 +86,33 @@ def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def groups_at(graph: Graph, rank: int) -> dict[str, tuple[int, ...]]:
+    """Return the process groups of a rank that runs the same model as the one captured.
+
+    Groups of a mesh are evenly spaced: those of another rank lie as much further as it does.
+    Raises ``IrgraphError`` where the model's groups are not so.
+    """
+    groups, own = groups_of(graph), int(str(graph.settings.get(RANK, rank)))
+    if own == rank:
+        return groups
+    found = {}
+    for name, ranks in groups.items():
+        step = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+        found[name] = tuple(_spaced(rank, step, len(ranks)))
+        if ranks != tuple(_spaced(own, step, len(ranks))):
+            message = (
+                f"{graph.name}: group {name} is not evenly spaced, so what it is on rank {rank}"
+            )
+            raise fail(f"{message} is not known", hint="capture that rank, too")
+    return found
+
+
+def _spaced(rank: int, step: int, count: int) -> range:
+    """Return the ranks of a mesh that differ from one along an axis only."""
+    first = rank - step * (rank // step % count)
+    return range(first, first + step * count, step)
+
+
 def _ranks_in(span: re.Match[str]) -> range:
     first, last, step = (int(text) if text else None for text in span.groups())
     assert first is not None

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
-from irgraph.ir.ranks import groups_of, layout_of
+from irgraph.ir.ranks import groups_at, layout_of
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.ranks import Ranks, simulate_ranks
@@ -29,16 +29,25 @@ def predict_ranks(
     Raises ``IrgraphError`` where the ranks do not match, or a collective has no time.
     """
     found = each_rank(graphs, predict_options(options, **changes))
-    return simulate_ranks([prediction.timeline for prediction in found], starts=starts)
+    timelines, groups = [prediction.timeline for prediction in found], rank_groups(graphs)
+    return simulate_ranks(timelines, starts=starts, groups=groups)
+
+
+def rank_groups(graphs: Sequence[Graph]) -> list[dict[str, tuple[int, ...]]]:
+    """Return each rank's process groups, by what its model says.
+
+    Raises ``IrgraphError`` where a group has ranks that no model is given for.
+    """
+    found = [groups_at(graph, rank) for rank, graph in enumerate(graphs)]
+    highest = max((rank for each in found for ranks in each.values() for rank in ranks), default=0)
+    if highest >= len(graphs):
+        message = f"there are {len(graphs)} models, and a process group has rank {highest}"
+        raise fail(message, hint="give a model for each rank, in order; equal ones may be repeated")
+    return found
 
 
 def each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Prediction]:
     """Return the prediction of each rank alone; ranks with the same model share one."""
-    for graph in graphs:
-        apart = [name for name, ranks in groups_of(graph).items() if len(ranks) < len(graphs)]
-        if apart:
-            message = f"{graph.name}: process groups of some of the ranks ({', '.join(apart)})"
-            raise fail(message, hint="ranks are simulated together where all meet in collectives")
     found: dict[int, Prediction] = {}
     for graph in graphs:
         if id(graph) not in found:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from irgraph.ir.ranks import EXCHANGING
 from irgraph.schedule.simulate import COLLECTIVE
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
+
+Groups: TypeAlias = Sequence[Mapping[str, tuple[int, ...]]]
 
 SHOWN = 64
 """Ranks that are simulated one by one. Of more, equal ones are simulated once: they meet in every
@@ -43,7 +46,7 @@ class Meeting:
         name: of its kernel on the first rank.
         start: when the last rank arrived.
         transfer: its duration from then on.
-        waits: how long each rank waited.
+        waits: how long each rank waited, 0 where it does not take part.
         last: the rank that arrived last.
     """
 
@@ -135,6 +138,7 @@ def simulate_ranks(
     starts: Sequence[float] = (),
     transfer: Callable[[Sequence[Kernel]], float] = transfer_time,
     collective: Callable[[Kernel], bool] = is_collective,
+    groups: Groups = (),
 ) -> Ranks:
     """Return ranks simulated together, from the timeline of each rank alone.
 
@@ -143,6 +147,8 @@ def simulate_ranks(
         starts: how much later than the first each rank begins, microseconds (default: together).
         transfer: microseconds of a collective from its kernel on each rank.
         collective: tells collectives from other kernels.
+        groups: for each rank, its process groups' ranks by their names; a collective in none of
+            them is one of all ranks.
 
     Raises:
         IrgraphError: there is no rank, or not a start for each; a collective has no time; ranks
@@ -152,8 +158,8 @@ def simulate_ranks(
     _check(timelines, begins)
     kinds = [(id(timeline), begin) for timeline, begin in zip(timelines, begins, strict=True)]
     firsts = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
-    if len(kinds) <= SHOWN:
-        return _simulated(timelines, begins, transfer, collective)
+    if len(kinds) <= SHOWN or any(groups):
+        return _simulated(timelines, begins, transfer, collective, (), groups)
     own = [timelines[rank] for rank in firsts], [begins[rank] for rank in firsts]
     found = _simulated(*own, transfer, collective, firsts)
     return found.spread([firsts.index(kinds.index(kind)) for kind in kinds], firsts)
@@ -165,11 +171,17 @@ def _simulated(
     transfer: Callable[[Sequence[Kernel]], float],
     collective: Callable[[Kernel], bool],
     names: Sequence[int] = (),
+    groups: Groups = (),
 ) -> Ranks:
     """Simulate ranks one by one; ``names`` are their numbers."""
-    joined = _Joined(timelines, _matched([t.columns for t in timelines], collective), begins)
+    joined = _Joined(
+        timelines, _matched([t.columns for t in timelines], collective, groups), begins
+    )
     joined.meet(transfer)
-    order = np.array(in_order(joined.waits), np.int64)
+    try:
+        order = np.array(in_order(joined.waits), np.int64)
+    except ValueError:
+        raise fail("ranks wait for each other in their collectives, for ever") from None
     tasks = joined.tasks(order)
     start, end = np.empty(len(order)), np.empty(len(order))
     start[order], end[order] = times = run(tasks)
@@ -196,32 +208,44 @@ def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
 
 
 def _matched(
-    parts: Sequence[Intervals], collective: Callable[[Kernel], bool]
-) -> list[tuple[int, ...]]:
-    """Return, for each collective, its task on every rank."""
-    found = []
-    for part in parts:
+    parts: Sequence[Intervals], collective: Callable[[Kernel], bool], groups: Groups
+) -> list[dict[int, int]]:
+    """Return, for each collective, its task on every rank of its group."""
+    everyone = tuple(range(len(parts)))
+    met: dict[tuple[int, ...], dict[int, list[int]]] = {}
+    for rank, part in enumerate(parts):
         known = np.array([collective(kernel) for kernel in part.kernels] or [False])
         tasks = part.tasks
         mine = tasks.having("kernel") & (tasks.kernel >= 0) & known[tasks.kernel]
-        found.append(np.flatnonzero(mine).tolist())
-    counts = [len(f) for f in found]
-    if len(set(counts)) > 1:
-        listed = ", ".join(f"rank {rank}: {count}" for rank, count in enumerate(counts))
+        met.setdefault(everyone, {}).setdefault(rank, [])
+        for task in np.flatnonzero(mine).tolist():
+            group = part.kernels[tasks.kernel[task]].group
+            members = groups[rank].get(group, everyone) if groups else everyone
+            met.setdefault(members, {}).setdefault(rank, []).append(task)
+    return [found for members, each in met.items() for found in _paired(members, each, parts)]
+
+
+def _paired(
+    members: Sequence[int], found: Mapping[int, list[int]], parts: Sequence[Intervals]
+) -> Iterator[dict[int, int]]:
+    """Yield the n-th collectives of a group's ranks together, which must be the same."""
+    counts = {rank: len(found.get(rank, ())) for rank in members}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"rank {rank}: {count}" for rank, count in counts.items())
         raise fail(f"ranks have different numbers of collectives ({listed})")
-    groups = list(zip(*found, strict=True))
-    for number, group in enumerate(groups):
-        names = [
-            _name(part.kernels[part.tasks.kernel[task]])
-            for part, task in zip(parts, group, strict=True)
-        ]
-        other = next((rank for rank, name in enumerate(names) if name != names[0]), 0)
+    for number, tasks in enumerate(zip(*(found[rank] for rank in members), strict=True)):
+        group = dict(zip(members, tasks, strict=True))
+        names = [_name(parts[r].kernels[parts[r].tasks.kernel[t]]) for r, t in group.items()]
+        other = next(
+            (rank for rank, name in zip(members, names, strict=True) if name != names[0]), 0
+        )
         if other:
             where = (
-                f"collective {number} is {names[0]} on rank 0 and {names[other]} on rank {other}"
+                f"collective {number} is {names[0]} on rank {members[0]} and "
+                f"{names[members.index(other)]} on rank {other}"
             )
             raise fail(f"ranks do not match: {where}")
-    return groups
+        yield group
 
 
 def _name(kernel: Kernel) -> str:
@@ -236,17 +260,18 @@ class _Joined:
     """The tasks of all ranks, concatenated, with a start for each rank, and the collectives."""
 
     ranks: Sequence[Timeline]
-    matched: Sequence[tuple[int, ...]]
+    matched: Sequence[Mapping[int, int]]
     starts: Sequence[float]
     waits: list[list[int]] = field(init=False)
-    arrivals: list[list[list[int]]] = field(default_factory=list)
+    arrivals: list[dict[int, list[int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.parts = [t.columns for t in self.ranks]
         sizes = [len(part) for part in self.parts]
         self.offsets: list[int] = np.cumsum([0, *sizes]).tolist()
         self.groups = [
-            [task + self.offsets[rank] for rank, task in enumerate(group)] for group in self.matched
+            {rank: task + self.offsets[rank] for rank, task in group.items()}
+            for group in self.matched
         ]
         self.waits = [
             [other + offset for other in waits]
@@ -265,11 +290,12 @@ class _Joined:
     def meet(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
         """Let collectives start after a zero-length task that waits for all ranks."""
         for group in self.groups:
-            self.length[group] = transfer([self._kernel(*pair) for pair in enumerate(group)])
-            self.arrivals.append([self.waits[task] for task in group])
+            time = transfer([self._kernel(*pair) for pair in group.items()])
+            self.length[list(group.values())] = time
+            self.arrivals.append({rank: self.waits[task] for rank, task in group.items()})
             meeting = len(self.waits)
-            self.waits.append([other for waits in self.arrivals[-1] for other in waits])
-            for task in group:
+            self.waits.append([other for waits in self.arrivals[-1].values() for other in waits])
+            for task in group.values():
                 self.waits[task] = [meeting]
 
     def _kernel(self, rank: int, task: int) -> Kernel:
@@ -280,19 +306,21 @@ class _Joined:
         """Return the collectives with their waits."""
         found = []
         for group, arrivals in zip(self.groups, self.arrivals, strict=True):
-            own = [_latest(end, waits) for waits in arrivals]
-            begin, length = float(start[group[0]]), float(self.length[group[0]])
-            waits = tuple(begin - at for at in own)
-            name = self._kernel(0, group[0]).name
-            found.append(Meeting(name, begin, length, waits, int(np.argmax(own))))
-        return tuple(found)
+            own = {rank: _latest(end, waits) for rank, waits in arrivals.items()}
+            rank, task = next(iter(group.items()))
+            begin, length = float(start[task]), float(self.length[task])
+            waits = tuple(begin - own.get(rank, begin) for rank in range(len(self.parts)))
+            name, last = self._kernel(rank, task).name, max(own, key=lambda rank: own[rank])
+            found.append(Meeting(name, begin, length, waits, last))
+        alike = all(len(group) == len(self.parts) for group in self.groups)
+        return tuple(found if alike else sorted(found, key=lambda meeting: meeting.start))
 
     def exposed(self, rank: int, start: Floats, end: Floats) -> float:
         """Return the time in which a rank's device only communicates or waits to."""
         kernels = np.flatnonzero(self.parts[rank].tasks.having("kernel")) + self.offsets[rank]
-        together = np.array([group[rank] for group in self.groups], np.int64)
+        together = np.array([g[rank] for g in self.groups if rank in g], np.int64)
         work = np.setdiff1d(kernels, together)
-        arrived = np.array([_latest(end, waits[rank]) for waits in self.arrivals])
+        arrived = np.array([_latest(end, w[rank]) for w in self.arrivals if rank in w])
         begin = np.concatenate([start[work], arrived])
         return busy_time(begin, end[np.concatenate([work, together])]) - busy_time(
             start[work], end[work]

@@ -7,11 +7,13 @@ from time import process_time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from costmodels.collectives.load import find_curve
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.ranks import groups_at
 from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import predict_ranks
 from irgraph.schedule.critical_path import critical_path
@@ -193,7 +195,35 @@ def test_a_thousand_ranks_of_eight_kinds_are_quick() -> None:
     assert (len(found.steps), found.straggler) == (1024, 7)
 
 
-def test_ranks_that_meet_in_parts_are_refused() -> None:
-    graph = parse(REDUCED.replace("format = 1", 'format = 1  ranks = 4  groups = "tp=0,1"'))
-    with pytest.raises(IrgraphError, match=r"process groups of some of the ranks \(tp\)"):
-        predict_ranks([graph] * 4, "v100")
+def test_ranks_meet_within_their_groups() -> None:
+    def timeline(before: float) -> Timeline:
+        calls = [
+            (Op("aten.linear"), [kernel(before)]),
+            (Op("c10d.allreduce_"), [replace(kernel(50.0, "collective"), group="tp")]),
+            (Op("c10d.allreduce_"), [replace(kernel(50.0, "collective"), group="dp")]),
+        ]
+        return simulate(priced(*calls), FlatHost(), accounting=PLAIN)
+
+    groups = [{"tp": (n // 2 * 2, n // 2 * 2 + 1), "dp": (n % 2, n % 2 + 2)} for n in range(4)]
+    found = simulate_ranks([timeline(t) for t in (100.0, 300.0, 200.0, 100.0)], groups=groups)
+    waits = [meeting.waits for meeting in found.meetings]
+    assert waits == [
+        (0.0, 0.0, 0.0, 100.0), (200.0, 0.0, 0.0, 0.0), (0.0, 0.0, 100.0, 0.0),
+        (0.0, 0.0, 0.0, 100.0),
+    ]  # fmt: skip
+    assert [meeting.last for meeting in found.meetings] == [2, 1, 0, 1]
+    assert critical_path(found.timeline).length == pytest.approx(found.step_time)
+
+
+def test_a_captured_rank_stands_for_those_of_its_mesh() -> None:
+    text = REDUCED.replace(
+        "format = 1", 'format = 1  ranks = 4  rank = 3  groups = "tp=2,3 dp=1,3"'
+    )
+    graph = parse(text)
+    assert groups_at(graph, 0) == {"tp": (0, 1), "dp": (0, 2)}
+    assert len(predict_ranks([graph] * 4, "v100").steps) == 4
+    with pytest.raises(IrgraphError, match="2 models, and a process group has rank 3"):
+        predict_ranks([graph] * 2, "v100")
+    odd = parse(text.replace("tp=2,3", "tp=0,1,3"))
+    with pytest.raises(IrgraphError, match="not evenly spaced"):
+        predict_ranks([odd] * 4, "v100")

@@ -54,14 +54,15 @@ def ranks(
 ) -> None:
     """Predict several ranks together: a collective starts when the last rank arrives."""
     from irgraph.predict.options import PredictOptions
-    from irgraph.predict.ranks import each_rank
+    from irgraph.predict.ranks import each_rank, rank_groups
     from irgraph.schedule.ranks import simulate_ranks
 
     graphs = {path: with_dim_options(read_model(path), dim) for path in dict.fromkeys(models)}
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = each_rank([graphs[path] for path in models], options)
     starts = _starts(late or [], len(models))
-    found = simulate_ranks([p.timeline for p in predictions], starts=starts)
+    groups = rank_groups([graphs[path] for path in models])
+    found = simulate_ranks([p.timeline for p in predictions], starts=starts, groups=groups)
     if timeline is not None:
         from irgraph.schedule.perfetto import write_timeline
 
