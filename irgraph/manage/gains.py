@@ -10,7 +10,7 @@ from irgraph.ir.measured import has_measured
 from irgraph.language.expressions.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular
-from irgraph.predict.validation import UNVALIDATED
+from irgraph.predict.validation import SIMILAR, UNVALIDATED
 from irgraph.schedule.memory import peak_memory
 
 ALONE = (
@@ -46,9 +46,12 @@ class Gains(Tabular):
     def after(self, done: Applied, before: Graph, graph: Graph) -> None:
         """Predict the step after a stage."""
         figures = self._figures(graph) if done.changed else self.steps[-1][1:]
-        for text in self.target.doubts(graph):
+        texts = [f"WARNING: {done.label}: {text}" for text in self.target.doubts(graph)]
+        if done.changed and done.stage.name in SIMILAR:
+            texts.append(f"{done.stage.name}: {SIMILAR[done.stage.name]}")
+        for text in texts:
             if text not in self.caption:
-                self.caption += f"\nWARNING: {done.label}: {text}"
+                self.caption += f"\n{text}"
         self.steps.append((done.label, *figures))
         if any(entry.verb == "resize" for entry in done.report.entries):
             self.resized.add(done.label)

@@ -120,6 +120,13 @@ def test_opt_prices_ops_for_a_device_and_shows_what_steps_gain(run: Run) -> None
     assert "│ fuse-epilogue " in ran.err
 
 
+def test_opt_says_what_a_pass_gained_in_similar_programs(run: Run) -> None:
+    said = "fuse-embedding: of similar programs: TorchRec's embedding bags"
+    for name in ("fuse-embedding", "fuse-epilogue"):
+        ran = run("opt", "--device", "v100", "--pass", name, DLRM)
+        assert (said in " ".join(ran.err.split())) == (name == "fuse-embedding")
+
+
 def test_opt_says_which_pass_makes_the_step_slower(run: Run) -> None:
     pipeline = "parallel-branches, fuse-epilogue, resize-batch(to = 4096)"
     err = run("opt", "--pass", pipeline, "--device", "v100", DLRM).err

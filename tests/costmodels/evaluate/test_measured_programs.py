@@ -15,6 +15,7 @@ from costmodels.evaluate.whole.steps import evaluate_steps, kind
 from irgraph.ir.graph import Graph
 from irgraph.language import load_pass, run
 from irgraph.predict.prediction import predict
+from irgraph.predict.validation import SIMILAR
 from irgraph.text import parse
 
 TIMM = "model,phase,batch,image,layout,precision,compiled,gpu,torch,cuda,step_ms,samples_per_s"
@@ -147,3 +148,12 @@ def test_a_model_that_timm_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(programs, "import_module", lacking)
     found = programs.tried(lambda: programs.classifier("resnet50", 2, 32))
     assert found == "image classifiers need timm: No module named 'timm'"
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_what_reports_say_of_fused_bags_is_what_is_evaluated(data_dir: Path) -> None:
+    pairs = [p for p in gains._bags(data_dir / "steps") if p.name.startswith("DLRM")]
+    measured, predicted = zip(*((p.gain, gains._gain(p)) for p in pairs), strict=True)
+    assert "{:.1f} and {:.1f} times as fast".format(*measured) in SIMILAR[gains.FUSED]
+    assert "predicted {:.1f} and {:.1f}".format(*predicted) in SIMILAR[gains.FUSED]
