@@ -15,6 +15,7 @@ from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once, tried
 from costmodels.evaluate.whole.steps import MIXED, csv_rows, nvidia
 from irgraph.ir.graph import Graph
+from irgraph.ir.tensor import DType
 from irgraph.language import load_pass, run
 from irgraph.predict.prediction import predict
 
@@ -133,7 +134,7 @@ def _dlrm(row: Row) -> Graph:
     graph = dlrm_inference(int(row["batch"]), half=row["precision"] == MIXED)
     if row["precision"] != "TF32":
         return graph
-    return run(load_pass("cast-gemms"), graph, {"narrow": "tf32"}).graph
+    return run(load_pass("cast-gemms"), graph, {"narrow": DType("tf32")}).graph
 
 
 def _launched_at_once(row: Row) -> Graph:

@@ -108,7 +108,10 @@ def test_gains_are_times_before_over_times_after(
 ) -> None:
     folder(
         torchrec_ebc=["scaling-10-4-8,10,4,8,2.5", "scaling-10-4-16,10,4,16,3.5"],
-        nvidia_dlrm_cudagraph_gains=["x,1x V100 32GB,FP32,64,0.5,0.2,2.5"],
+        nvidia_dlrm_cudagraph_gains=[
+            "x,1x V100 32GB,FP32,64,0.5,0.2,2.5",
+            "x,1x A100 80GB,TF32,64,0.5,0.2,2.5",
+        ],
         **NVIDIA,
     )
     monkeypatch.setattr(gains, "EQUAL", (10,))
@@ -121,6 +124,7 @@ def test_gains_are_times_before_over_times_after(
     assert points["10 equal tables"]["measured_x"] == 3.0
     assert points["10 equal tables"]["predicted_x"] > 2
     assert points["V100 32GB, FP32, B = 64"]["predicted_x"] > 2
+    assert points["A100 80GB, TF32, B = 64"]["predicted_x"] > 2
     assert any(note.startswith("not predicted: channels_last") for note in found["notes"])
 
 
