@@ -16,7 +16,10 @@ def run() -> int:
 
 
 if __name__ == "__main__":
-    if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109
-        # folders of the user's, such as passes/, must not stand for packages of irgraph's
-        sys.path.append(sys.path.pop(0))
+    here = os.getcwd()  # noqa: PTH109
+    if sys.path and sys.path[0] in ("", here):
+        # neither modules of a folder of the user's nor packages installed there are to run
+        del sys.path[0]
+        if here == os.path.dirname(os.path.dirname(os.path.abspath(__file__))):  # noqa: PTH100, PTH120
+            sys.path.append(here)
     sys.exit(run())

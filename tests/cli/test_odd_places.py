@@ -12,6 +12,7 @@ import pytest
 
 from irgraph.cli.main import main
 from tests.cli.fuzz.seeds import MODEL
+from tests.installed import install
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +73,15 @@ def test_folders_named_like_packages_do_not_matter(model: Path, name: str) -> No
     (folder / "__init__.py").write_text("raise SystemExit('imported')")
     ran = shell("irgraph predict model.ir", model.parent)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_what_is_installed_in_the_current_folder_does_not_run(model: Path) -> None:
+    files = {"planted.py": "open('ran', 'w')"}
+    points = {f"irgraph.{kind}": {"planted": "planted"} for kind in ("families", "front_ends")}
+    install(model.parent, "planted", points, files)
+    ran = shell("irgraph predict model.ir; irgraph lower model.ir", model.parent)
+    assert ran.stdout
+    assert not (model.parent / "ran").exists()
 
 
 def test_a_loop_of_links_is_no_output(
