@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
+from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import is_collective
@@ -144,6 +145,10 @@ class _Costs:
         ops = [_collective(name, int(size), self.ranks) for size in SIZES]
         graph = replace(self.graph, ops=tuple(ops), tensors=(), returned=None)
         priced = _predicted(graph, self.options, self.ranks).priced
+        if priced.unknown:
+            why = priced.reasons.get(id(priced.unknown[0]), "no cost model knows it")
+            hint = "name the links between ranks with --fabric"
+            raise fail(f"{name} has no time on {priced.device}: {why}", hint=hint)
         times = [sum(kernel.time for kernel in priced.of(op)) for op in ops]
         logs = np.log(SIZES)
         return lambda size: float(

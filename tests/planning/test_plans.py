@@ -43,3 +43,8 @@ def test_parts_of_tables_take_their_part_of_the_memory() -> None:
 def test_nothing_fits_into_too_little_memory() -> None:
     with pytest.raises(IrgraphError, match=r"no plan fits into 0\.0 GiB on each of 2 ranks"):
         plans_of(dlrm(), 2, 1000.0, A100, seconds=0.1)
+
+
+def test_links_that_nobody_measured_are_told_before_the_search() -> None:
+    with pytest.raises(IrgraphError, match="all_to_all_single has no time on"):
+        plans_of(dlrm(), 2, 64 * MIB, PredictOptions(device="t4"), seconds=60)
