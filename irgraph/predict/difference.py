@@ -105,7 +105,7 @@ def _times(summary: dict[str, Any]) -> dict[str, float]:
 
 
 def _beside(first: dict[str, float], second: dict[str, float]) -> dict[str, list[float]]:
-    names = sorted(first.keys() | second.keys(), key=lambda n: -_change(first, second, n))
+    names = sorted({**first, **second}, key=lambda n: -_change(first, second, n))
     return {name: [first.get(name, 0.0), second.get(name, 0.0)] for name in names}
 
 

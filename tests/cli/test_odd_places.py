@@ -75,6 +75,12 @@ def test_folders_named_like_packages_do_not_matter(model: Path, name: str) -> No
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_order_of_rows_does_not_depend_on_the_process(model: Path) -> None:
+    command = "irgraph diff model.ir model.ir --json"
+    one, other = (shell(command, model.parent, PYTHONHASHSEED=seed).stdout for seed in "14")
+    assert one == other
+
+
 def test_what_is_installed_in_the_current_folder_does_not_run(model: Path) -> None:
     files = {"planted.py": "open('ran', 'w')"}
     points = {f"irgraph.{kind}": {"planted": "planted"} for kind in ("families", "front_ends")}

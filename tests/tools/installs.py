@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,9 @@ PYTHONS = ("python3.11", "python3.12", "python3.13")
 EXTRAS = ("ONNX", "exported program")
 """Formats that are read, or whose sound files are made, with torch."""
 
+_OWN = re.compile(r"python3\.\d+/site-packages|\b\d\.\d (?=│ aten)| {2,}|[━─]+")
+"""What is an environment's own: where it lies, and times of this run with the widths they need."""
+
 DRIVER = """
 import contextlib, io, json, sys
 from irgraph.cli.main import main
@@ -35,7 +39,7 @@ for arguments in json.load(sys.stdin):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(arguments)
     found.append([arguments, code, out.getvalue(), err.getvalue()])
-json.dump(found, sys.stdout)
+json.dump(found, sys.stdout, ensure_ascii=False)
 """
 
 
@@ -83,7 +87,8 @@ def answers(python: str, package: Path, oldest: bool) -> tuple[str, list[object]
         if kind not in EXTRAS:
             one_format.write(files / one_format.file)
     said = run(inner, "-I", "-c", DRIVER, text=json.dumps(commands()), cwd=files)
-    return " ".join(versions), json.loads(said)
+    # the folder of packages names the interpreter, and `--stats` shows milliseconds
+    return " ".join(versions), json.loads(_OWN.sub("", said))
 
 
 def main(pythons: Sequence[str]) -> str:
