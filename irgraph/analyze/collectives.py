@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import prod
+from operator import index
 from typing import Any, TypeAlias
 
 import msgspec
@@ -195,7 +197,7 @@ def _members(group: str, ranks: Sequence[int]) -> set[int]:
     listed = re.search(r"\[([\d., ]+)\]", group)
     if listed is None:
         return set(ranks)
-    return set(ranks) & {int(rank) for rank in re.findall(r"\d+", listed[1])}
+    return set(ranks) & {int(rank) for rank in re.findall(r"\d{1,18}", listed[1])}
 
 
 def _of_rank(one: Replayer) -> dict[Key, tuple[float, int | None, int]]:
@@ -227,7 +229,7 @@ def _job(one: Replayer) -> int:
     """Return how many ranks the job has, 0 where the trace does not say."""
     info = one.tree.trace.header.get("distributedInfo")
     size = info.get("world_size") if isinstance(info, dict) else None
-    return size if isinstance(size, int) else 0
+    return size if isinstance(size, int) and size > 0 else 0
 
 
 def _kind(text: str) -> str:
@@ -265,9 +267,9 @@ def _operand_bytes(dims: bytes, types: bytes) -> int | None:
     try:
         shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
         sizes = [
-            int(np.prod(shape, dtype="i8")) * ITEMSIZE[FROM_CPP[kind]]
+            prod(map(index, shape)) * ITEMSIZE[FROM_CPP[kind]]
             for shape, kind in zip(shapes, kinds, strict=True)
         ]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
         return None
-    return sum(sizes) if sizes else None
+    return sum(sizes) if sizes and min(sizes) >= 0 else None

@@ -63,8 +63,8 @@ FOUND: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "a.pt2": (archive(), ("lower",)),
     "a.json": (archive(), ("analyze",)),
     "type.onnx": (unknown_type(), ("lower --dim batch=3",)),
-    "lists.json": (types([["float"], {}]), ("overheads", "replay", "lower", "analyze")),
-    "half.json": (types(["\ud800"]), ("overheads", "replay", "lower", "analyze")),
+    "lists.json": (types([["float"], {}]), ("overheads", "replay", "lower", "analyze", "roofline")),
+    "half.json": (types(["\ud800"]), ("overheads", "replay", "lower", "analyze", "roofline")),
     "thread.json": (kineto(lambda event: event.update(tid=NINES)), ("analyze", "replay", "lower")),
     "step.json": (
         kineto(lambda event: event.update(name=f"ProfilerStep#{NINES}")), ("analyze", "lower"),

@@ -36,7 +36,7 @@ def flops(op: Op) -> int | None:
         return None if name in UNCOUNTED else 0
     try:
         return _FORMULAS[name](_named(op), op)
-    except (KeyError, IndexError, TypeError, AttributeError):  # what a trace does not record
+    except (LookupError, TypeError, AttributeError, ValueError):  # what a trace does not record
         return None
 
 

@@ -45,6 +45,9 @@ MODEL_COMMANDS = (
 )  # fmt: skip
 TRACE_COMMANDS = (
     ("analyze", "@", "--json"), ("analyze", "@"), ("replay", "@", "--json"), ("replay", "@"),
+    ("roofline", "@", "--json"), ("roofline", "@"),
+    ("analyze", "@", "--show", "queues", "--show", "launches", "--show", "memory"),
+    ("analyze", "@", "--show", "sequences", "--show", "path"),
     ("overheads", "@", "--json"), ("lower", "@"), ("anonymise", "@", "-o", "out"),
     ("overheads", "@", "-o", "table.json"), ("analyze", "@", "kineto.json"),
     ("lower", "et.json", "--kineto", "@"), ("replay", "@", "--overheads", "kineto.json"),
