@@ -39,6 +39,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
     from torch.distributed import device_mesh, distributed_c10d
     from torch.nn.parallel import distributed
 
+    import_module("torch._subclasses.fake_tensor").FakeTensorMode.cache_clear()  # names a card
     comm = Communication(notes)
     start = _start(dist.init_process_group, comm, notes, process)
     patches = (
