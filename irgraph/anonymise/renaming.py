@@ -109,7 +109,8 @@ class Anonymiser:
             made = public.PIECE.sub(self._piece, re.sub(r"[^\x00-\x7f]", "_", bare))
             family = family_of(text, kind)
             same = family_of(made, kind) == family
-            self._kernels[text] = made if same else f"{SIGN[family]} {made}"
+            signed = f"{SIGN[family]} {made}" if family in SIGN else self.stand_in(text)
+            self._kernels[text] = made if same else signed
         return self._kernels[text]
 
     def _piece(self, found: re.Match[str]) -> str:

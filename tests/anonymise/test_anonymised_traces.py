@@ -235,3 +235,9 @@ def test_what_looks_like_ranks_is_renamed(tmp_path: Path) -> None:
 
     (target,) = anonymise([str(write(tmp_path, change))], tmp_path / "out")
     assert "alice" not in gzip.decompress(target.read_bytes()).decode()
+
+
+def test_a_name_whose_stand_in_would_join_a_family_is_replaced_whole() -> None:
+    made = Anonymiser("").kernel("Optimizer.step#SGD.step mine")
+    assert family_of(made, Kind.KERNEL) == "other"
+    assert "mine" not in made
