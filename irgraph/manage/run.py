@@ -148,7 +148,6 @@ def find_pass(name: str, pass_path: Sequence[str] = ()) -> passes.PassFile:
 
 def describe_passes(pass_path: Sequence[str] = ()) -> list[dict[str, str]]:
     """Return name, parameters, description and file of every pass."""
-    check_folders(pass_path)
     hidden = shadowed_passes(pass_path)
     rows = []
     for name, path in sorted(passes.files(pass_path).items()):
@@ -165,7 +164,11 @@ def describe_passes(pass_path: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def shadowed_passes(pass_path: Sequence[str] = ()) -> dict[str, tuple[Path, ...]]:
-    """Return, by name, the files that the file of that name in an earlier folder hides."""
+    """Return, by name, the files that the file of that name in an earlier folder hides.
+
+    Raises ``IrgraphError`` (exit code 2) for a folder that does not exist.
+    """
+    check_folders(pass_path)
     found: dict[str, list[Path]] = {}
     for folder in dict.fromkeys(path.resolve() for path in passes.folders(pass_path)):
         for path in sorted(folder.glob(f"*{passes.SUFFIX}")):

@@ -99,6 +99,17 @@ def test_a_loop_of_links_is_no_output(
     assert "internal error" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["opt", "passes"])
+def test_a_loop_of_links_is_no_folder_of_passes(
+    model: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    loop = model.with_name("loop")
+    loop.symlink_to(loop)
+    given = ["-e", "remove any", str(model)] if command == "opt" else []
+    assert main([command, *given, "--pass-path", str(loop / "loop")]) == 2
+    assert "no folder" in capsys.readouterr().err
+
+
 def test_an_interrupt_while_loading_is_one_line(tmp_path: Path) -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
     (tmp_path / "sitecustomize.py").write_text("")
