@@ -43,6 +43,8 @@ ASKED: Mapping[str, Mapping[str, float | str]] = {
 """What pricing asks of a model, by the way of measuring that was closest to it."""
 
 PARTS, LEFT_OUT = ("point", "group"), "left out"
+OTHERS = "other curve"
+"""Collectives whose curve in use was measured by others, with another NCCL."""
 PLAIN = ("family", "op", "card", "part", "rows", "priced")
 HEADS = ("MAPE", "GMAE", "bias", "worst", "in interval", "half width")
 
@@ -140,17 +142,20 @@ def _left_out(data: Measurements) -> Iterator[Cell]:
 
 
 def _collectives(path: Path) -> Iterator[Cell]:
-    """Yield the errors of interpolated curves at sizes that were held out."""
-    errors: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    """Yield the errors of curves at sizes that were held out, or of curves of another source."""
+    errors: defaultdict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for (platform, ranks, _, name), points in modern(path, "dev").items():
         curve = find_curve(name, ranks, platform)
+        part = "size" if curve.points else OTHERS
         for size, time in points.items():
-            errors[name, platform].append((curve.time(size) / time - 1, INTERVAL * curve.error))
-    for (name, platform), found in sorted(errors.items()):
+            errors[name, platform, part].append(
+                (curve.time(size) / time - 1, INTERVAL * curve.error)
+            )
+    for (name, platform, part), found in sorted(errors.items()):
         error, width = np.asarray(found, np.float32).T
         inside = np.abs(error) <= width * (1 + error)
         figures = _summary(error, inside, float(np.median(width)))
-        yield Cell("collective", name, platform, "size", len(found), figures)
+        yield Cell("collective", name, platform, part, len(found), figures)
 
 
 def _cells(weights: Weights, judged: Judged, baseline: bool) -> Iterator[Cell]:

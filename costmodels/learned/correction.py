@@ -89,10 +89,17 @@ class OwnModel(Struct, frozen=True):
         )
 
 
+BAG = "aten.embedding_bag"
+FORMS = {"aten._embedding_bag": BAG, "aten._embedding_bag_forward_only": BAG}
+"""Calls of one kernel, with and without gradients."""
+
+
 def op_key(op: Op) -> str:
     """Return what identifies an op's kernel: its name, and flags that choose a kernel."""
     flags = ((name, op.attributes.get(name)) for name in ("mode", "sparse", "is_causal"))
-    return " ".join([op.name, *(f"{name}={value}" for name, value in flags if value)])
+    return " ".join(
+        [FORMS.get(op.name, op.name), *(f"{name}={value}" for name, value in flags if value)]
+    )
 
 
 def features(op: Op, kernels: Sequence[Kernel], machine: Machine, ops: Sequence[str] = ()) -> Array:

@@ -111,7 +111,7 @@ def test_a_loop_of_links_is_no_folder_of_passes(
 
 
 def test_an_interrupt_while_loading_is_one_line(tmp_path: Path) -> None:
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
     (tmp_path / "sitecustomize.py").write_text("")
     (tmp_path / "typer.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}

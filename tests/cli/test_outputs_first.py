@@ -86,7 +86,7 @@ def test_numbers_that_mean_nothing_are_refused(words: list[str], number: str, ru
 def test_measurements_continue_regular_files_only() -> None:
     run = importlib.import_module("costmodels.measure.run")
     with pytest.raises(IrgraphError, match="/dev/full: error: not a regular file"):
-        run._resume(Path("/dev/full"), {})
+        run.resume(Path("/dev/full"), {})
 
 
 def test_a_budget_of_no_number_is_refused_by_the_library(tmp_path: Path) -> None:

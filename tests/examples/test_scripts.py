@@ -29,7 +29,7 @@ RUNS: dict[tuple[str, str], tuple[int, ...]] = {
     ("cast-gemms", "mlp.py:train"): (8,),
     ("cast-gemms", f"transformer.py:train{SMALL})"): (15,),
     ("chained", DDP): (8, 1),
-    ("clean-copies", DLRM): (0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0, 6, 0, 5, 0, 4, 0),
+    ("clean-copies", DLRM): (0, 11, 0, 10, 0, 9, 0, 8, 0, 7, 0, 6, 0, 5, 0, 4, 8, 0),
     ("drop-dropout", f"transformer.py:train{SMALL}, dropout=0.1)"): (2,),
     ("early-bottom", DLRM): (4,),
     ("fuse-adam", "mlp.py:train"): (1,),

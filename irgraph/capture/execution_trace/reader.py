@@ -131,12 +131,16 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
 
 
 def lacking(trace: Trace) -> tuple[str, ...]:
-    """Return a sentence where records are numbered (``rf_id``) and not there: none is left out."""
-    numbers = {node.record for node in trace.nodes}
-    count = max(numbers) + 1 - len(numbers)
-    if len(numbers) < 2 or not count:
+    """Return a sentence where records are numbered (``rf_id``) and not there: none is left out.
+
+    A process numbers on from one trace to the next, so the first number tells nothing.
+    """
+    numbers = {node.record for node in trace.nodes if node.record}
+    every = max(numbers) + 1 - min(numbers) if numbers else 0
+    count = every - len(numbers)
+    if not count:
         return ()
-    return (f"{trace.source}: {count} of {max(numbers) + 1} numbered records are not in the file",)
+    return (f"{trace.source}: {count} of {every} numbered records are not in the file",)
 
 
 def _decoded(data: bytes, source: str) -> tuple[_File, list[str]]:
