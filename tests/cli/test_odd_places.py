@@ -111,7 +111,10 @@ def test_a_loop_of_links_is_no_folder_of_passes(
 
 
 def test_an_interrupt_while_loading_is_one_line(tmp_path: Path) -> None:
-    code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    code = (  # a process in the background is started with interrupts ignored
+        "import os, signal, time; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    )
     (tmp_path / "sitecustomize.py").write_text("")
     (tmp_path / "typer.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
