@@ -56,5 +56,6 @@ def test_a_cpu_trace_makes_a_table(tmp_path: Path) -> None:
     assert linear.t2 is not None and linear.t2.mean > 0  # torch calls aten::t before aten::addmm
     assert relu.t2 is not None and relu.t3 is not None and relu.whole is None
     assert (relu.t2.mean, relu.t3.mean) == (0.0, 0.0)
-    assert node.t5 is not None and node.t5.count in (1, 2, 3)  # between a product and the bias's sum
+    assert node.t5 is not None  # between a product and the bias's sum
+    assert node.t5.count in (1, 2, 3)
     assert msgspec.to_builtins(file)["ops"]["autograd.TBackward0"].keys() >= {"whole"}
