@@ -69,5 +69,5 @@ def _memory(bound: str, memory: dict[str, Any]) -> str:
     if needed <= float(match[1]) * BYTES[match[2]]:
         return ""
     more = memory["workspace_and_context_bytes"] / 2**20
-    held = f"{more:.1f} MiB of it assumed for workspace and context"
-    return f"memory.peak is {needed / 2**30:.2f} GiB ({held}), over the limit of {bound}"
+    held = f" ({more:.1f} MiB of it assumed for workspace and context)" if more else ""
+    return f"memory.peak is {needed / 2**30:.2f} GiB{held}, over the limit of {bound}"

@@ -163,7 +163,12 @@ def predict(
 
 
 def _device(sheet: DeviceFacts) -> dict[str, Any]:
-    return {"name": sheet.name, "clock_mhz": sheet.clock, "tf32": sheet.tf32}
+    return {
+        "name": sheet.name,
+        "architecture": sheet.architecture,
+        "clock_mhz": sheet.clock,
+        "tf32": sheet.tf32,
+    }
 
 
 def device_of(*graphs: Graph) -> str:

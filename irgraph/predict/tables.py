@@ -65,16 +65,18 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
         table.add_row("step time, measured", f"{time_text(measured)}, error {error:+.1%}")
     for text in summary["warnings"]:
         table.add_row("WARNING", text, style="bold red")
-    table.add_row("GPU active", time_text(summary["gpu_active_us"]))
-    table.add_row("GPU idle", time_text(summary["gpu_idle_us"]))
-    table.add_row("GPU utilization", f"{summary['gpu_utilization']:.1%}")
+    device = summary["device"]
+    processor = "CPU" if device["architecture"] == "cpu" else "GPU"
+    table.add_row(f"{processor} active", time_text(summary["gpu_active_us"]))
+    table.add_row(f"{processor} idle", time_text(summary["gpu_idle_us"]))
+    table.add_row(f"{processor} utilization", f"{summary['gpu_utilization']:.1%}")
     table.add_row("host waits for device", time_text(summary["host_waits_us"]))
     table.add_row("products", _flop_text(summary))
     table.add_row("peak memory", _memory(summary["memory"]))
     table.add_row("of that", _kinds(summary["memory"]))
-    device = summary["device"]
     runs = f"{device['name']}, {device['clock_mhz']:.0f} MHz"
-    table.add_row("device", f"{runs}, TF32 {'on' if device['tf32'] else 'off'}")
+    more = "" if processor == "CPU" else f", TF32 {'on' if device['tf32'] else 'off'}"
+    table.add_row("device", f"{runs}{more}")
     table.add_row("host", summary["host"])
     table.add_row("software, accounting", f"{summary['software']}, {summary['accounting']}")
     shares = ", ".join(f"{share:.1%} {by}" for by, share in summary["coverage"].items())
@@ -114,9 +116,9 @@ def _memory(memory: dict[str, Any]) -> str:
 
 def _kinds(memory: dict[str, Any]) -> str:
     kinds = ", ".join(f"{bytes_text(n)} {kind}" for kind, n in memory["by_kind_bytes"].items())
-    more = bytes_text(memory["workspace_and_context_bytes"])
+    more = memory["workspace_and_context_bytes"]
     held = f"{bytes_text(memory['peak_bytes'])} tensors ({kinds or 'none'})"
-    return f"{held}, {more} assumed for workspace and context"
+    return held + (f", {bytes_text(more)} assumed for workspace and context" if more else "")
 
 
 def _unknown(unknown: dict[str, Any]) -> str:

@@ -61,7 +61,9 @@ class Memory(Struct, frozen=True):
 
 
 def workspace(architecture: str) -> int:
-    """Return the bytes assumed for cuBLAS and the CUDA context."""
+    """Return the bytes assumed for cuBLAS and the CUDA context; none on a CPU."""
+    if architecture == "cpu":
+        return 0
     return WORKSPACE.get(architecture, OTHER_WORKSPACE) + CONTEXT
 
 

@@ -81,6 +81,17 @@ def test_calls_of_another_device_are_refused(
     assert "measured on cpu-" in capsys.readouterr().err
 
 
+def test_a_cpu_is_not_called_a_gpu(
+    tmp_path: Path, sheet: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", _written(tmp_path), "--device", sheet, "--limit", "memory.peak=0.0001MiB"]
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert "CPU active" in printed.out
+    assert not any(words in printed.out for words in ("GPU active", "TF32", "workspace"))
+    assert "workspace" not in printed.err
+
+
 def test_models_go_without_families(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", _written(tmp_path), "softmax", "--device", "cpu"]) == 2
     assert "models are measured as they are" in capsys.readouterr().err
