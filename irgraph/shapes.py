@@ -16,6 +16,7 @@ from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
+from irgraph.ir.torch_schemas.differentiable import register
 
 STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
 """Our own ops whose results are typed as those of an op of torch."""
@@ -139,6 +140,7 @@ class _Call(Struct, frozen=True):
         if any(argument.type.startswith("__torch__") for argument in schema.arguments):
             raise ShapeError(f"torch has no values for all arguments of {self.op.name}")
         library, _, base = STANDING_FOR.get(self.op.name, self.op.name).partition(".")
+        register()
         packet = getattr(getattr(torch.ops, library, None), base, None)
         if packet is None:
             raise ShapeError(f"torch has no {self.op.name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from costmodels.benchmarks.bench import Bench, Call
@@ -82,6 +83,27 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("elementwise", name, elementwise_time(op, count, machine), CLOSE, ROOFLINE),)
 
 
+ROWS_SUMMED = 64
+"""Rows whose gradients a block sums up for that of a bias (Transformer Engine's ``dbias`` kernels:
+32 rows for each element of a store, which are 2 to 4)."""
+
+
+def _bias_gelu(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a GELU that adds a bias as it reads, or its backward: as the GELU's own.
+
+    The backward also writes partial sums of the bias's gradient, which a second kernel adds up.
+    """
+    *tensors, bias = op.inputs
+    name = op.base.removeprefix("bias_")
+    alone = replace(op, name=f"aten.{name}", operands=tuple(tensors), results=op.results[:1])
+    kernels = pointwise(alone, machine)
+    if kernels is None or len(op.outputs) < 2:
+        return kernels
+    rows = -(-tensors[0].numel // max(bias.numel, 1) // ROWS_SUMMED)
+    sums = streaming(machine, rows * bias.numel * 4 + traffic(bias))
+    return *kernels, work("elementwise", f"sums {rows}x{bias.numel}", sums, CLOSE, ROOFLINE)
+
+
 def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | None:
     """Return what the model of transformer layers says of a sum of two tensors, or of gelu."""
     base, count = op.base.rstrip("_"), target.numel
@@ -124,6 +146,7 @@ def _broadcasts(source: Tensor, target: Tensor) -> bool:
 RULES: dict[str, Rule] = {
     **{f"aten.{name}": pointwise for name in POINTWISE},
     **{f"aten.{name}_": pointwise for name in POINTWISE},
+    **dict.fromkeys(("irgraph.bias_gelu", "irgraph.bias_gelu_backward"), _bias_gelu),
 }
 
 _UNARY: Mapping[str, Function] = {

@@ -8,6 +8,7 @@ import torch
 
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.tf32 import FIRST
+from irgraph.ir.torch_schemas.differentiable import bias_gelu, bias_gelu_backward
 
 Tensors = Sequence[torch.Tensor]
 MEAN = 1
@@ -196,6 +197,8 @@ OWN: Mapping[str, Callable[..., Torch]] = {
         batched_gemm,
         fused_adam,
         add_layer_norm,
+        bias_gelu,
+        bias_gelu_backward,
     )
 } | {f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST}
 """Reference implementation of each of our ops; arguments go by the schema's names."""

@@ -194,6 +194,9 @@ OWN_SCHEMAS = (
     "Scalar[] corrections, Scalar[] steps, Scalar weight_decay=0, Scalar decay=1) -> ()",
     "irgraph::add_layer_norm(Tensor input, Tensor other, SymInt[] normalized_shape, "
     "Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> (Tensor, Tensor, Tensor, Tensor)",
+    "irgraph::bias_gelu(Tensor input, Tensor bias, *, str approximate='none') -> Tensor",
+    "irgraph::bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, *,"
+    " str approximate='none') -> (Tensor, Tensor)",
     "sync::record() -> Tensor",
     "sync::wait(Tensor event) -> ()",
     "sync::event(Tensor event) -> ()",

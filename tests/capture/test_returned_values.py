@@ -19,6 +19,39 @@ from irgraph.text import parse, print_graph
 X = torch.rand(3, 4)
 
 
+class Doubled(torch.autograd.Function):
+    """An operator's own autograd, which calls it once more below autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.irgraph_test.doubled(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return torch.ops.irgraph_test.doubled(grad)
+
+
+def test_a_result_of_an_operator_whose_autograd_is_python_s_own_is_returned() -> None:
+    library = torch.library.Library("irgraph_test", "FRAGMENT")
+    library.define("doubled(Tensor x) -> Tensor")
+    library.impl("doubled", lambda x: x * 2, "CompositeExplicitAutograd")
+    library.impl("doubled", Doubled.apply, "Autograd")
+    model, given = layer("meta"), torch.ones(3, 4, device="meta")
+
+    def step() -> torch.Tensor:
+        made = torch.ops.irgraph_test.doubled(model(given))
+        made.backward(given)
+        return made.detach()
+
+    graph = capture(step, device="meta").graph
+    (op,) = (
+        op for op in graph.walk() if op.name == "irgraph_test.doubled" and op.phase == "forward"
+    )
+    (kept,) = graph.returned or ()
+    assert kept.buffer == op.outputs[0].buffer
+
+
 def returned(step: Callable[[], object], device: str = "meta") -> list[str] | None:
     graph = capture(step, device=device).graph
     assert parse(print_graph(graph)) == graph

@@ -98,6 +98,12 @@ def batched_embedding_sgd(
         weight += alpha * grad
 
 
+def gelu_backward(grad: Torch, x: Torch, c: Torch, **named: str) -> Sequence[Torch]:
+    with torch.enable_grad():
+        given = (x.detach().requires_grad_(), c.detach().requires_grad_())
+        return torch.autograd.grad(F.gelu(sum(given), **named), given, grad)
+
+
 OWN: Mapping[str, Callable[..., Torch]] = {
     "irgraph.batched_embedding": batched_embedding,
     "irgraph.batched_embedding_backward": batched_embedding_backward,
@@ -108,6 +114,8 @@ OWN: Mapping[str, Callable[..., Torch]] = {
     "irgraph.addmm_relu": lambda *given, **named: addmm(*given, **named).clamp(min=0),
     "irgraph.linear_relu": lambda *given, **named: F.linear(*given, **named).clamp(min=0),
     "irgraph.mm_relu_backward": lambda g, b, y: (g @ b) * (y > 0),
+    "irgraph.bias_gelu": lambda x, c, **named: F.gelu(x + c, **named),
+    "irgraph.bias_gelu_backward": gelu_backward,
     "irgraph.addmm_tf32": addmm,
     "irgraph.linear_tf32": F.linear,
     "irgraph.mm_tf32": torch.mm,

@@ -49,8 +49,8 @@ CHANGED = {
     " parallel-branches",
     "mlp": "fuse-adam fuse-epilogue fuse-optimizer hoist-h2d",
     "conv": "checkpoint fuse-optimizer hoist-h2d",
-    "transformer": "checkpoint fuse-adam fuse-add-norm fuse-optimizer",
-    "language-model": "checkpoint fuse-add-norm",
+    "transformer": "checkpoint fuse-adam fuse-add-norm fuse-bias-gelu fuse-optimizer",
+    "language-model": "checkpoint fuse-add-norm fuse-bias-gelu",
     "resnet50": "checkpoint fuse-optimizer hoist-h2d",
     "lookups-first": "checkpoint early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
     " parallel-branches",

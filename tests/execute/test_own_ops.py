@@ -17,6 +17,8 @@ from irgraph.execute.own_ops import (
     batched_embedding_backward,
     batched_embedding_sgd,
     batched_gemm,
+    bias_gelu,
+    bias_gelu_backward,
     fused_adam,
     linear_relu,
     mm_relu_backward,
@@ -24,6 +26,7 @@ from irgraph.execute.own_ops import (
 )
 from irgraph.ir.schema import OWN_SCHEMAS, parse_schema
 from irgraph.ir.tf32 import PLAIN
+from irgraph.ir.torch_schemas.differentiable import register
 
 
 def test_rounding_to_tf32_keeps_ten_bits_and_takes_the_nearest() -> None:
@@ -168,6 +171,24 @@ def test_a_sum_and_its_norm_are_those_of_two_calls() -> None:
     torch.testing.assert_close(norm, torch.nn.functional.layer_norm(x + y, [4], w, c, 1e-3))
     torch.testing.assert_close(mean, (x + y).mean(1, keepdim=True))
     assert scale.shape == mean.shape
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)])
+def test_a_gelu_that_adds_a_bias_is_two_calls_in_both_directions(
+    shape: tuple[int, ...], approximate: str
+) -> None:
+    x, c = (torch.randn(*size, requires_grad=True) for size in (shape, (4,)))
+    expected = torch.nn.functional.gelu(x + c, approximate=approximate)
+    grad = torch.randn(shape)
+    wanted = torch.autograd.grad(expected, (x, c), grad)
+    torch.testing.assert_close(bias_gelu(x, c, approximate), expected)
+    torch.testing.assert_close(
+        bias_gelu_backward(grad, x.detach(), c.detach(), approximate), wanted
+    )
+    register()
+    by_torch = torch.ops.irgraph.bias_gelu(x, c, approximate=approximate)
+    torch.testing.assert_close(torch.autograd.grad(by_torch, (x, c), grad), wanted)
 
 
 @pytest.mark.parametrize("decoupled", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -95,6 +96,7 @@ class Lowering:
             launch.body = self.calls(node.children, around)
             return [launch]
         around = self._on_thread(node, around)
+        node = _below_autograd(node, self.records)
         found = known_schema(node.schema) if node.schema else None
         if found is None:
             if node.schema:
@@ -208,6 +210,21 @@ class Lowering:
         fill(call, schema, inputs, resolver.identities.device)
         set_results(call, schema, inputs, outputs)
         return call
+
+
+def _below_autograd(node: Node, records: Mapping[int, Record]) -> Node:
+    """Return the call that the program showed of an operator whose autograd is Python's own.
+
+    Such an operator calls itself once more, in a range that is named after its autograd function.
+    """
+    inner = node
+    while node.schema and inner.id not in records:
+        below = [child for child in inner.children if child.schema in ("", node.schema)]
+        if not below:
+            return node
+        inner = below[0]
+    same = inner is node or inner.schema != node.schema
+    return node if same else changed(inner, sequence=node.sequence)
 
 
 def _closed(node: Node) -> int:

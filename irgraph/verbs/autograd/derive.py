@@ -18,6 +18,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.resize import with_dims
 from irgraph.ir.schema import resolve
 from irgraph.ir.tensor import DeviceRef, Tensor
+from irgraph.ir.torch_schemas.differentiable import register
 from irgraph.text import print_graph
 from irgraph.verbs.autograd.region import Region
 from irgraph.verbs.refusal import RefusedError
@@ -237,6 +238,7 @@ def _run(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Torc
 
     from irgraph.execute.callables import Computation
 
+    register()
     schema = resolve(op, graph.schemas)
     library, _, base = op.name.partition(".")
     packet = getattr(getattr(torch.ops, library, None), base, None)

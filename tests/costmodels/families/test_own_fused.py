@@ -51,6 +51,20 @@ def test_biases_are_stacked_and_spread_over_the_results() -> None:
     assert [k.family for k in kernels(op, machine())] == ["concat", "concat", "elementwise", "gemm"]
 
 
+def test_a_gelu_that_adds_a_bias_takes_the_time_of_a_gelu_and_saves_the_sum() -> None:
+    on, big, bias = machine(), (4096, 3072), tensor("c", 3072)
+    x, y, g, s = (tensor(name, *big) for name in "xygs")
+    plain = Op("aten.gelu", (x,), (y,))
+    fused = Op("irgraph.bias_gelu", (x, bias), (y,))
+    assert kernels(fused, on)[0].time == kernels(plain, on)[0].time
+    alone = Op("aten.gelu_backward", (g, x), (s,))
+    both = Op("irgraph.bias_gelu_backward", (g, x, bias), (s, tensor("d", 3072)))
+    first, second = kernels(both, on)
+    assert (first.time, second.name) == (kernels(alone, on)[0].time, "sums 64x3072")
+    added = Op("aten.sum", (s,), (tensor("d", 1, 3072),), {"dim": (0,), "keepdim": True})
+    assert second.time < 0.5 * sum(kernel.time for kernel in kernels(added, on))
+
+
 def test_large_products_lose_by_the_copies_and_small_ones_gain() -> None:
     on = machine()
 

@@ -1,0 +1,82 @@
+"""Fused ops of ours that torch can differentiate: registered with torch, each with its backward.
+
+A rewrite that makes one of them finds its backward as that of any op of torch's: by autograd.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from irgraph.ir.schema import OWN_SCHEMAS
+
+if TYPE_CHECKING:
+    import torch
+
+DIFFERENTIABLE = ("bias_gelu",)
+"""Ops with a backward, which is called as they are with ``_backward`` behind."""
+
+
+def bias_gelu(
+    input: torch.Tensor,  # noqa: A002  (the schema's name)
+    bias: torch.Tensor,
+    approximate: str = "none",
+) -> torch.Tensor:
+    """Return ``gelu(input + bias)``; the bias is broadcast to the input [..., N]."""
+    from torch.nn import functional
+
+    return functional.gelu(input + bias, approximate=approximate)
+
+
+def bias_gelu_backward(
+    grad: torch.Tensor,
+    input: torch.Tensor,  # noqa: A002  (the schema's name)
+    bias: torch.Tensor,
+    approximate: str = "none",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of input and bias, given that of ``gelu(input + bias)``."""
+    import torch
+
+    made = torch.ops.aten.gelu_backward(grad, input + bias, approximate=approximate)
+    return made, made.sum_to_size(bias.shape)
+
+
+@cache
+def register() -> None:
+    """Make torch know the ops as ``torch.ops.irgraph``."""
+    import torch
+
+    library = torch.library.Library("irgraph", "FRAGMENT")
+    _LIBRARIES.append(library)
+    for name in DIFFERENTIABLE:
+        for base in (name, f"{name}_backward"):
+            start = f"irgraph::{base}("
+            library.define(next(s for s in OWN_SCHEMAS if s.startswith(start)).partition("::")[2])
+            library.impl(base, globals()[base], "CompositeExplicitAutograd")
+        library.impl(name, _differentiated(name), "Autograd")
+
+
+_LIBRARIES: list[Any] = []
+"""What keeps the registrations alive."""
+
+
+def _differentiated(name: str) -> Any:  # noqa: ANN401  (what autograd calls)
+    """Return an op of two tensors as autograd calls it: its node bears the op's name."""
+    import torch
+
+    forwards = getattr(torch.ops.irgraph, name)
+    backwards = getattr(torch.ops.irgraph, f"{name}_backward")
+
+    def forward(ctx: Any, one: Any, two: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401
+        ctx.save_for_backward(one, two)
+        ctx.named = named
+        with torch._C._AutoDispatchBelowAutograd():
+            return forwards(one, two, **named)
+
+    def backward(ctx: Any, grad: Any) -> tuple[Any, Any, None]:  # noqa: ANN401
+        return (*backwards(grad, *ctx.saved_tensors, **ctx.named), None)
+
+    title = "".join(map(str.capitalize, name.split("_")))
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    node: Any = type(title, (torch.autograd.Function,), methods)
+    return lambda one, two, **named: node.apply(one, two, named)
