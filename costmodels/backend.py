@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
 from costmodels.collectives.load import platforms
@@ -20,6 +19,9 @@ from irgraph.backend import Backend
 from irgraph.ir.cost import Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
@@ -40,7 +42,7 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
         learned=predictors(sheet, options.software) if corrected else {},
         indices=indices_of(graph, options.indices),
         correct=corrector(weights, sheet),
-        calls=read_calls(tables, sheet) if corrected else {},
+        calls=read_calls(tables, sheet) if corrected and tables else {},
         measured=options.uses_measured and _is_card(sheet, measured_on(graph)),
     )
 

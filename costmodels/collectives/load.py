@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -111,5 +111,5 @@ def _measured(collective: str, platform: str) -> list[Record]:
 
 @cache
 def _shipped() -> tuple[Record, ...]:
-    file = resources.files("costmodels.collectives") / "fitted.json"
+    file = Path(__file__).with_name("fitted.json")
     return tuple(msgspec.json.decode(file.read_bytes(), type=list[Record]))

@@ -8,7 +8,6 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from costmodels.devices.sheet import DeviceSheet
-from costmodels.measure.run import read_rows, sheet_name
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.cost import CALL, Kernel
 from irgraph.ir.op import Op
@@ -49,6 +48,8 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
 
     Raises ``IrgraphError`` where a file is none, or was measured on another device.
     """
+    from costmodels.measure.run import read_rows, sheet_name
+
     found: dict[str, tuple[float, float]] = {}
     for path in paths:
         head, rows = read_rows(path)

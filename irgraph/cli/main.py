@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import sys
@@ -17,10 +16,6 @@ from irgraph.diagnostics import visible
 
 if TYPE_CHECKING:
     from irgraph.diagnostics import IrgraphError
-
-ALLOCATIONS = 500_000
-"""Objects made between two searches for garbage. By Python's default of 700 a command that starts,
-prints and ends spends a fifth of its time looking for cycles that are not there."""
 
 app = typer.Typer(
     name="irgraph",
@@ -62,8 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from irgraph.diagnostics import IrgraphError
 
     _open_streams()
-    if arguments is None:  # the process is this command's own
-        gc.set_threshold(ALLOCATIONS)
     try:
         given = sys.argv[1:] if arguments is None else arguments
         code = get_command(app)(args=list(given), prog_name="irgraph", standalone_mode=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -159,7 +159,7 @@ def _argument(text: str, keyword: bool) -> Argument:
 @cache
 def _shipped() -> Mapping[str, tuple[str, ...]]:
     """Lines of the shipped file and our own, by op name; parsing waits until one is asked for."""
-    text = (resources.files("irgraph.ir.torch_schemas") / "schemas.txt").read_text("utf-8")
+    text = (Path(__file__).parent / "torch_schemas" / "schemas.txt").read_text("utf-8")
     found: dict[str, list[str]] = {}
     for line in (*text.splitlines()[1:], *(f"- {schema}" for schema in OWN_SCHEMAS)):
         library, _, rest = line.partition("::")

@@ -100,20 +100,23 @@ class _Model:
         found: np.ndarray = np.isin(self.tasks.cause, own) & (self.length > 0.0)
         return found
 
-    def draw(self, seed: int, draws: int) -> Iterator[Floats]:
-        """Yield the lengths of each task, ``float64[draws]``."""
+    def draw(self, seed: int, draws: int) -> Iterator[Floats | float]:
+        """Yield the lengths of each task, ``float64[draws]``, or one number if they are equal."""
         errors = [_normal(f"family {name}", seed, draws) for name in self.families]
         factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
         for at in range(0, len(self.length), BLOCK):
             block = slice(at, at + BLOCK)
-            lengths = np.repeat(self.length[block, None], draws, axis=1)
-            for row in np.flatnonzero(self.spread[block]):
+            lengths: list[Floats | float] = self.length[block].tolist()
+            for row in np.flatnonzero(self.spread[block]).tolist():
                 error = self.spread[at + row] * errors[self.family[at + row]]
-                np.maximum(lengths[row] + error, 0.0, out=lengths[row])
+                lengths[row] = np.maximum(lengths[row] + error, 0.0)
             cause = self.varies[block]
-            for code in np.unique(cause[cause >= 0]):
+            for code in set(cause[cause >= 0].tolist()):
                 mine = np.flatnonzero(cause == code)
-                lengths[mine] = factors[code].of(mine + at) * self.length[mine + at, None]
+                times = factors[code].of(mine + at)
+                times *= self.length[mine + at, None]
+                for row, time in zip(mine.tolist(), times, strict=True):
+                    lengths[row] = time
             yield from lengths
 
 
@@ -129,6 +132,7 @@ class _Factors:
         workload = WORKLOAD_STD * _normal("host", seed, draws)
         self.shared = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
         self.alone = _generator(f"{cause} alone", seed)
+        self.common: dict[int, Floats] = {}
 
     def of(self, tasks: np.ndarray) -> Floats:
         """Return the factors of the next tasks, ``float64[tasks, draws]``."""
@@ -136,7 +140,9 @@ class _Factors:
         factors = self.alone.standard_normal(shape) if self.model.jitter else np.zeros(shape)
         alike, sigma = self.model.alike[tasks], self.model.sigma[tasks, None]
         for group in set(alike[alike >= 0].tolist()):
-            factors[alike == group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
+            if group not in self.common:
+                self.common[group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
+            factors[alike == group] = self.common[group]
         factors *= sigma
         factors -= sigma**2 / 2
         np.exp(factors, out=factors)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from irgraph.schedule.sharing import run_sharing, shared_pools
+from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.tasks import Floats, Tasks, last_ends, longest_chain
 from irgraph.schedule.timeline import Intervals, Timeline
 
@@ -124,7 +124,7 @@ def _of_op(
 def _steps(columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float) -> list[float]:
     """Return the step's time for each set of tasks that is made faster."""
     tasks = columns.tasks
-    if shared_pools(tasks):
+    if tasks.shared_pools:
         return [
             float(run_sharing(tasks, np.where(m, tasks.length / factor, tasks.length))[1].max())
             for m in masks

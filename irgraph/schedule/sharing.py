@@ -12,7 +12,6 @@ of 8, from 0.8 to 5: too few to say more).
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 
 import numpy as np
 
@@ -25,16 +24,9 @@ def run_sharing(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Flo
     Without two resources in one pool this is ``tasks.run``; else events are run in order of time.
     """
     own = tasks.length if length is None else length
-    if not shared_pools(tasks):
+    if not tasks.shared_pools:
         return run(tasks, own)
     return _Events(tasks, own).run()
-
-
-def shared_pools(tasks: Tasks) -> list[int]:
-    """Return the pools in which more than one resource has tasks."""
-    pairs = set(zip(tasks.pool.tolist(), tasks.resource.tolist(), strict=True))
-    counts = Counter(pool for pool, _ in pairs if pool >= 0)
-    return sorted(pool for pool, count in counts.items() if count > 1)
 
 
 class _Pool:

@@ -7,6 +7,7 @@ wait for the task before. So times follow in one pass, for one set of lengths or
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -57,6 +58,13 @@ class Tasks(Struct, frozen=True, dict=True):
         index = self.causes.index(cause) if cause in self.causes else -1
         found: NDArray[np.bool_] = self.cause == index
         return found
+
+    @cached_property
+    def shared_pools(self) -> list[int]:
+        """The pools in which more than one resource has tasks."""
+        pairs = set(zip(self.pool.tolist(), self.resource.tolist(), strict=True))
+        counts = Counter(pool for pool, _ in pairs if pool >= 0)
+        return sorted(pool for pool, count in counts.items() if count > 1)
 
     @cached_property
     def waited(self) -> list[list[int]]:
@@ -147,21 +155,19 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
     return np.array(starts), np.array(ends)
 
 
-def last_ends(tasks: Tasks, lengths: Iterable[Floats], sets: int) -> Floats:
+def last_ends(tasks: Tasks, lengths: Iterable[Floats | float], sets: int) -> Floats:
     """Return when the last task ends under ``sets`` sets of lengths, ``float64[sets]``.
 
-    ``lengths`` gives those of each task in turn, ``float64[sets]`` each. An end is forgotten once
-    the last task that waits for it is placed.
+    ``lengths`` gives those of each task in turn, ``float64[sets]`` or one for all. An end is
+    forgotten once the last task that waits for it is placed.
     """
     ends: list[Floats] = []
+    start = np.zeros(sets)
     for length, waits, over in zip(lengths, tasks.waited, tasks.over, strict=True):
-        end = length
-        if waits:
-            latest = ends[waits[0]]
-            for other in waits[1:]:
-                latest = np.maximum(latest, ends[other])
-            end = latest + length
-        ends.append(end)
+        latest = ends[waits[0]] if waits else start
+        for other in waits[1:]:
+            latest = np.maximum(latest, ends[other])
+        ends.append(latest + length)
         for other in over:
             ends[other] = FORGOTTEN
     left = [end for end in ends if end is not FORGOTTEN]

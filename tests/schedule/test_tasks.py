@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.schedule.intervals import Intervals
-from irgraph.schedule.sharing import run_sharing, shared_pools
+from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.tasks import (
     TaskBuilder,
     Tasks,
@@ -62,7 +62,7 @@ def test_many_sets_of_lengths_are_as_many_runs(tasks: Tasks, scales: list[float]
 def test_without_sharing_the_events_give_the_same_times(tasks: Tasks) -> None:
     # a pool for each resource: events are run, and nobody shares
     alone = replace(tasks, pool=tasks.resource)
-    assert shared_pools(alone) == []
+    assert alone.shared_pools == []
     joined = TaskBuilder()
     for position in range(len(tasks)):
         waits, resource = tasks.waits(position), int(tasks.resource[position])
