@@ -1,10 +1,8 @@
-"""Time of a collective over message size: measured tables, and a form fitted to them."""
+"""Time of a collective over message size: measured tables, and lines."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from itertools import chain, combinations
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,63 +39,31 @@ class Table(Struct, frozen=True):
 
 
 class Form(Struct, frozen=True):
-    """``alpha + S / B + c sqrt(S)``: latency, bandwidth, and what lies between them.
+    """Points that are interpolated, or else latency and bandwidth: ``alpha + S / B``.
 
     Attributes:
         alpha: microseconds of the smallest message.
         per_byte: ``1 / B``, microseconds a byte.
-        per_root: ``c``, microseconds by the square root of bytes.
         error: mean absolute relative error where each point was left out in turn.
         source: where the points come from.
         largest: bytes of the largest message that was measured, 0 where nobody says.
-        points: measured points, if they are to be interpolated in place of all that.
+        points: what is interpolated in place of the line.
+        measured: whether such ranks, on as many machines, were measured on this platform.
     """
 
     alpha: float
     per_byte: float
-    per_root: float = 0.0
     error: float = 0.0
     source: str = ""
     largest: float = 0.0
     points: Table | None = None
+    measured: bool = True
 
     def time(self, nbytes: float) -> float:
         """Return the microseconds for a message of so many bytes."""
         if self.points is not None:
             return self.points.time(nbytes)
-        return self.alpha + self.per_byte * nbytes + self.per_root * math.sqrt(nbytes)
-
-
-def fit(sizes: Sequence[float], times: Sequence[float]) -> Form:
-    """Return the form with the least squares of relative errors, no parameter below zero.
-
-    The best of all subsets of the three terms whose plain solution is not negative.
-    """
-    size, time = np.asarray(sizes, float), np.asarray(times, float)
-    terms = np.stack([np.ones_like(size), size, np.sqrt(size)], axis=1) / time[:, None]
-    best, least = np.zeros(3), np.inf
-    for kept in chain.from_iterable(combinations(range(3), n) for n in (1, 2, 3)):
-        found = np.zeros(3)
-        found[list(kept)] = np.linalg.lstsq(terms[:, kept], np.ones_like(time), rcond=None)[0]
-        rest = float(np.sum((terms @ found - 1.0) ** 2))
-        if (found >= 0.0).all() and rest < least:
-            best, least = found, rest
-    alpha, per_byte, per_root = best.tolist()
-    return Form(alpha, per_byte, per_root)
-
-
-def leave_one_out(
-    sizes: Sequence[float],
-    times: Sequence[float],
-    make: Callable[[Sequence[float], Sequence[float]], Curve],
-) -> list[float]:
-    """Return the signed relative error at each inner point of a curve made from the others."""
-    errors = []
-    for at in range(1, len(sizes) - 1):
-        rest = [i for i in range(len(sizes)) if i != at]
-        curve = make([sizes[i] for i in rest], [times[i] for i in rest])
-        errors.append(curve.time(sizes[at]) / times[at] - 1.0)
-    return errors
+        return self.alpha + self.per_byte * nbytes
 
 
 def table(sizes: Sequence[float], times: Sequence[float]) -> Table:

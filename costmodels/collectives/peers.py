@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from costmodels.collectives.curve import Form
-from costmodels.collectives.load import find_curve, lacking, platforms
+from costmodels.collectives.load import fabric_of, find_curve, lacking, platforms
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.ranks import FABRIC, check_fabric, group_of, groups_of, layout_of, ranks_of
@@ -51,7 +51,7 @@ OPS = {
 
 LINKED = {
     "V100SXM2": "v100", "A100SXM4": "a100", "H10080GBHBM3": "h100", "H200": "h200", "B200": "b200",
-    "GB200": "b200",
+    "GB200": "b200", "B300": "b300", "GB300": "b300", "RTXPRO6000": "rtx-pro-6000",
 }  # fmt: skip
 """Boards whose links are those that were measured, as their names begin, by platform."""
 
@@ -63,7 +63,8 @@ class Peers(Struct, frozen=True):
         ranks: how many take part, 0 where nothing says so.
         local: how many of them share a machine.
         source: who says so.
-        fabric: the platform whose curves are used, ``""`` where the device has none.
+        fabric: the platform whose curves are used, or a file that describes the links; ``""``
+            where the device has none.
         device: name of the device sheet.
         groups: the ranks of the process groups that the model names.
     """
@@ -106,7 +107,8 @@ class Peers(Struct, frozen=True):
             return ""
         if not mine.fabric:
             known = ", ".join(platforms())
-            return f"no collectives were measured on {mine.device} (--fabric takes {known})"
+            others = f"--fabric takes {known}, or a file that describes its links"
+            return f"no collectives were measured on {mine.device} ({others})"
         return lacking(OPS[op.name], mine.fabric, several=mine.local < mine.ranks)
 
     def __str__(self) -> str:
@@ -140,6 +142,8 @@ def message_bytes(op: Op) -> int:
 def _fabric(graph: Graph, device: str) -> str:
     given = graph.settings.get(FABRIC)
     if given is not None:
-        return check_fabric(str(given), platforms())
+        name = check_fabric(str(given), platforms())
+        fabric_of(name)  # a file that makes no sense is refused at once
+        return name
     name = re.sub(r"[-_ ]", "", device).upper()
     return next((found for board, found in LINKED.items() if name.startswith(board)), "")

@@ -8,6 +8,7 @@ from costmodels.evaluate.comparison import Comparison, Evaluation
 from costmodels.evaluate.cpu.evaluation import evaluate_cpu
 from costmodels.evaluate.dlrm_v100 import evaluate_dlrm_v100
 from costmodels.evaluate.e2e import evaluate_e2e
+from costmodels.evaluate.exchange.evaluation import evaluate_collectives
 from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
@@ -16,6 +17,7 @@ from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.steps import evaluate_steps
 
 EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
+    "collectives": evaluate_collectives,
     "cpu": evaluate_cpu,
     "dlrm-v100": evaluate_dlrm_v100,
     "e2e": evaluate_e2e,
@@ -32,6 +34,7 @@ __all__ = [
     "EVALUATIONS",
     "Comparison",
     "Evaluation",
+    "evaluate_collectives",
     "evaluate_cpu",
     "evaluate_dlrm_v100",
     "evaluate_e2e",

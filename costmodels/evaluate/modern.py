@@ -7,10 +7,8 @@ that is ``left out`` is known by its datasheet alone, and so are its near copies
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,9 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.collectives.build import MODERN, modern
-from costmodels.collectives.load import find_curve
 from costmodels.devices.library import load_device
 from costmodels.evaluate.boosting import boosted
 from costmodels.evaluate.measurements import measurements
-from costmodels.families.collective import INTERVAL
 from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
 from costmodels.learned.weights import Weights, load, load_shipped, shipped
@@ -43,8 +38,6 @@ ASKED: Mapping[str, Mapping[str, float | str]] = {
 """What pricing asks of a model, by the way of measuring that was closest to it."""
 
 PARTS, LEFT_OUT = ("point", "group"), "left out"
-OTHERS = "other curve"
-"""Collectives whose curve in use was measured by others, with another NCCL."""
 PLAIN = ("family", "op", "card", "part", "rows", "priced")
 HEADS = ("MAPE", "GMAE", "bias", "worst", "in interval", "half width")
 
@@ -124,7 +117,7 @@ def evaluate_modern(*, baseline: bool = False) -> ModernEvaluation:
         data, device = read(name, folder)
         judged = judge(weights, data, device, weights.launches)
         found += [*_cells(weights, judged, baseline), *_left_out(data)]
-    return ModernEvaluation([*found, *_collectives(folder / "modern" / MODERN)])
+    return ModernEvaluation(found)
 
 
 def _left_out(data: Measurements) -> Iterator[Cell]:
@@ -139,23 +132,6 @@ def _left_out(data: Measurements) -> Iterator[Cell]:
             if rows.any() and not np.isinf(weights.extent[0, number]):
                 figures = _figures(judged, rows)
                 yield Cell(data.name, op, card, LEFT_OUT, int(rows.sum()), figures)
-
-
-def _collectives(path: Path) -> Iterator[Cell]:
-    """Yield the errors of curves at sizes that were held out, or of curves of another source."""
-    errors: defaultdict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    for (platform, ranks, _, name), points in modern(path, "dev").items():
-        curve = find_curve(name, ranks, platform)
-        part = "size" if curve.points else OTHERS
-        for size, time in points.items():
-            errors[name, platform, part].append(
-                (curve.time(size) / time - 1, INTERVAL * curve.error)
-            )
-    for (name, platform, part), found in sorted(errors.items()):
-        error, width = np.asarray(found, np.float32).T
-        inside = np.abs(error) <= width * (1 + error)
-        figures = _summary(error, inside, float(np.median(width)))
-        yield Cell("collective", name, platform, part, len(found), figures)
 
 
 def _cells(weights: Weights, judged: Judged, baseline: bool) -> Iterator[Cell]:

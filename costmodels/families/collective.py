@@ -9,9 +9,9 @@ from irgraph.ir.op import Op
 from irgraph.ir.ranks import group_of
 
 SOURCE = (
-    "alpha + bytes / B + c sqrt(bytes), fitted to published measurements of 4 and 8 V100 and up to "
-    "16 A100 (owensgroup/ml_perf_model, microsoft/vidur); unknown where the number of ranks is "
-    "not known"
+    "published measurements of V100, A100, H100, H200, B200, B300 and RTX PRO 6000, interpolated; "
+    "other numbers of ranks and machines by the ratio of NCCL's own model; unknown where the "
+    "number of ranks is not known"
 )
 
 INTERVAL = 1.645 / 0.798
@@ -34,7 +34,7 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
             COLLECTIVE,
             time,
             INTERVAL * curve.error * time,
-            outside=size > curve.largest > 0,
+            outside=not curve.measured or size > curve.largest > 0,
             formula=formula,
             group=group_of(op),
         ),

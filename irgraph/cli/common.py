@@ -93,7 +93,9 @@ RanksOption = Annotated[
 FabricOption = Annotated[
     str | None,
     typer.Option(
-        "--fabric", metavar="NAME", help="Links between ranks: a100, v100 (default: the device's)."
+        "--fabric",
+        metavar="NAME|FILE",
+        help="Links between ranks: a100, h100, links.json (default: the device's).",
     ),
 ]
 OtherArgument = Annotated[

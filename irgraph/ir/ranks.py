@@ -178,8 +178,12 @@ def with_ranks(graph: Graph, ranks: int | str | None = None, fabric: str | None 
 
 
 def check_fabric(name: str, known: Sequence[str]) -> str:
-    """Return the name of a platform whose links are known, else raise ``IrgraphError`` (2)."""
-    if name not in known:
+    """Return the name of a platform whose links are known, else raise ``IrgraphError`` (2).
+
+    A file (``.json``) is another: what reads it says what is wrong with it.
+    """
+    if name not in known and not name.endswith(".json"):
         message = f"fabric: no collectives were measured on {name!r}{near(name, known)}"
-        raise fail(message, hint=f"known: {', '.join(known)}", exit_code=2)
+        listed = f"known: {', '.join(known)}; or a .json file that describes its links"
+        raise fail(message, hint=listed, exit_code=2)
     return name

@@ -48,7 +48,7 @@ def test_a_reduction_takes_what_its_curve_says() -> None:
     (kernel,) = found.of(op)
     assert (kernel.family, kernel.name) == ("collective", "all_reduce of 4, 4194304 B")
     assert kernel.time == pytest.approx(find_curve("all_reduce", 4).time(4 * MIB))
-    assert kernel.time == pytest.approx(181.5, abs=0.5)
+    assert kernel.time == pytest.approx(171.1, abs=0.5)
     assert 0.0 < kernel.spread < kernel.time
     assert kernel.by == "heuristic"
     assert kernel.formula.startswith("4 ranks on one machine, as given; curve of v100 (")
@@ -78,10 +78,15 @@ def test_without_a_number_of_ranks_a_reduction_stays_unknown_and_is_told() -> No
         (
             "l4",
             "8",
-            "no collectives were measured on L4 (--fabric takes a100, b200, h100, h200, v100)",
+            "no collectives were measured on L4 (--fabric takes a100, a100-slow-network, b200, "
+            "b300, h100, h200, rtx-pro-6000, v100, or a file that describes its links)",
         ),
         ("a100-pcie", "8", "no collectives were measured on A100-PCIE-40GB"),
-        ("v100", "2x4", "nobody measured all_reduce between several machines of v100"),
+        (
+            "rtx-pro-6000-blackwell-server-edition",
+            "2x4",
+            "nobody says how fast the network between several machines of rtx-pro-6000 is",
+        ),
     ],
 )
 def test_a_device_without_curves_is_told(device: str, ranks: str, reason: str) -> None:
@@ -139,13 +144,11 @@ def test_collectives_that_nobody_measured_are_told() -> None:
     op = Op("c10d.send", ((tensor("g", 8),),))
     (line,) = without_time(priced(with_ranks(Graph("g", ops=(op,)), 2)))
     assert "no curve of such an op was measured" in line
-    assert "nobody measured broadcast on a100; known: all_gather_base" in Peers(
-        8, 8, "", "a100"
-    ).lacks(Op("c10d.broadcast_"))
+    assert Peers(8, 8, "", "a100").lacks(Op("c10d.broadcast_")) == ""
 
 
 def test_messages_beyond_what_was_measured_are_outside() -> None:
-    small, large = reduction(), reduction(100 * MIB)
+    small, large = reduction(), reduction(200 * MIB)
     found = priced(with_ranks(Graph("g", ops=(small, large)), 8), "a100")
     assert [found.of(op)[0].outside for op in (small, large)] == [False, True]
     largest = reduction(int(find_curve("all_reduce", 8, "a100").largest) // 4)

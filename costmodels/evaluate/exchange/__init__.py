@@ -1,0 +1,1 @@
+"""Collectives: their curves beside measurements that these have not seen."""

@@ -1,0 +1,150 @@
+"""Errors of the times of collectives, by what was not seen: points, ranks, machines, fabrics."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from costmodels.collectives.curve import Curve, Table
+from costmodels.collectives.load import Record, carried, fabric_of, find_curve
+from costmodels.collectives.measured import MODERN, Key, Measured, modern, published
+from costmodels.collectives.nccl import Fabric, Ring, tuned
+from costmodels.collectives.shape import left_out
+
+COPIES = {"h200": "h100", "b300": "b200", "a100-slow-network": "a100"}
+"""Platforms that are near copies of another in their links."""
+
+
+class Judged(Struct, frozen=True):
+    """Signed relative errors of one curve beside measurements.
+
+    Attributes:
+        key: what was measured; its ranks are those that were judged.
+        errors: at the sizes that were measured.
+        half: of its 90 % interval, over the time; 0 where it has none.
+        source: what the curve was made from, where that is not the platform's own table.
+    """
+
+    key: Key
+    errors: Sequence[float]
+    half: float = 0.0
+    source: str = ""
+
+    @property
+    def mape(self) -> float:
+        """Mean of absolute errors in percent."""
+        return 100.0 * statistics.fmean(map(abs, self.errors))
+
+    @property
+    def inside(self) -> float:
+        """Percent of the points inside the interval."""
+        held = [abs(e) <= self.half * (1 + e) for e in self.errors]
+        return 100.0 * statistics.fmean(held)
+
+
+def of_points(tables: Sequence[Measured], *, twin: bool = False) -> Iterator[Judged]:
+    """Yield errors at each point of each table by the curve through the others.
+
+    With ``twin`` the size is left out of the collective that passes the same bytes, too.
+    """
+    points = {found.key: found.points for found in tables}
+    for key in points:
+        yield Judged(key, left_out(key, fabric_of(key.platform), points, twin=twin))
+
+
+def of_sizes(data: Path, width: float) -> Iterator[Judged]:
+    """Yield errors of what ships at sizes that were held out; ``width`` of the intervals."""
+    for key, points in sorted(modern(data / MODERN, "dev").items()):
+        curve = find_curve(key.collective, key.ranks, key.platform)
+        table = Table(tuple(sorted(points)), tuple(points[s] for s in sorted(points)))
+        yield Judged(key, _errors(curve, table), width * curve.error)
+
+
+def of_ranks(tables: Sequence[Measured]) -> Iterator[Judged]:
+    """Yield errors of tables carried to other numbers of ranks of one machine."""
+    alone = [found for found in tables if found.key.local == found.key.ranks]
+    for found in alone:
+        for other in alone:
+            same = found.key.platform == other.key.platform
+            if same and other.key.collective == found.key.collective and other is not found:
+                yield _carried(other, found)
+
+
+def of_machines(tables: Sequence[Measured]) -> Iterator[Judged]:
+    """Yield errors of tables of one machine carried to two, where that was published."""
+    for found in published():
+        inside = Key(found.key.platform, found.key.local, found.key.local, found.key.collective)
+        for other in tables:
+            if other.key == inside:
+                yield _carried(other, found)
+
+
+def of_fabrics(tables: Sequence[Measured]) -> Iterator[Judged]:
+    """Yield errors of NCCL's model alone, on platforms that it has not seen, nor near copies."""
+    alone = [found for found in tables if found.key.local == found.key.ranks]
+    launches = {found.key: _launch(found) for found in alone}
+    for found in alone:
+        kind = _kind(found.key)
+        seen = [launch for key, launch in launches.items() if _kind(key) != kind]
+        ring = Ring(found.key.ranks, found.key.ranks, fabric_of(found.key.platform))
+        curve = _Model(found.key.collective, ring, statistics.median(seen))
+        if found.key.platform != "v100":  # measured with a release that takes 80 us to start
+            yield Judged(found.key, _errors(curve, found.points))
+
+
+def launch(tables: Sequence[Measured]) -> float:
+    """Return what a collective takes beyond NCCL's model, median of the smallest messages."""
+    alone = [f for f in tables if f.key.local == f.key.ranks and f.key.platform != "v100"]
+    return statistics.median(map(_launch, alone))
+
+
+def mean(judged: Sequence[Judged]) -> float:
+    """Return the mean over curves of their mean absolute errors, in percent."""
+    return statistics.fmean(each.mape for each in judged)
+
+
+def by_collective(judged: Sequence[Judged]) -> Mapping[tuple[str, str], list[Judged]]:
+    """Return curves by what they were made from, and their collective."""
+    found: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for each in judged:
+        found[each.source, each.key.collective].append(each)
+    return found
+
+
+class _Model(Struct, frozen=True):
+    collective: str
+    ring: Ring
+    launch: float
+
+    def time(self, nbytes: float) -> float:
+        return tuned(self.collective, self.ring, nbytes, self.launch)
+
+
+def _kind(key: Key) -> str:
+    return COPIES.get(key.platform, key.platform)
+
+
+def _launch(found: Measured) -> float:
+    key, size = found.key, found.points.sizes[0]
+    model = tuned(key.collective, Ring(key.ranks, key.local, fabric_of(key.platform)), size, 0.0)
+    return found.points.times[0] - model
+
+
+def _carried(other: Measured, found: Measured) -> Judged:
+    fabric: Fabric = fabric_of(found.key.platform)
+    key = other.key
+    record = Record(
+        key.platform, key.ranks, key.local, key.collective, other.source, 0.0,
+        sizes=other.points.sizes, times=other.points.times,
+    )  # fmt: skip
+    curve = carried(record, found.key.collective, Ring(found.key.ranks, found.key.local, fabric))
+    return Judged(found.key, _errors(curve, found.points), source=f"{key.ranks} ranks")
+
+
+def _errors(curve: Curve, points: Table) -> list[float]:
+    pairs = zip(points.sizes, points.times, strict=True)
+    return [curve.time(size) / time - 1.0 for size, time in pairs]
