@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from irgraph.capture.onnx.bind import UnsupportedError
 from irgraph.capture.onnx.lower import lower_onnx
-from irgraph.capture.onnx.operators.recurrent import gru, lstm
+from irgraph.capture.onnx.operators.recurrent import RECURRENT
 from irgraph.execute import execute
 
 ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
@@ -39,7 +39,7 @@ def test_gated_units_are_those_of_torch(two: bool, first: bool) -> None:
     x = torch.rand(2, 4, 3) if first else torch.rand(4, 2, 3)
     out, state = module(x)
     direction = "bidirectional" if two else "forward"
-    made, last = gru(
+    made, last = RECURRENT["GRU"](
         x, *weights("GRU", module), direction=direction, layout=int(first), linear_before_reset=1
     )
     expected = out.unflatten(2, (1 + two, 5))
@@ -50,14 +50,14 @@ def test_gated_units_are_those_of_torch(two: bool, first: bool) -> None:
 
 def test_a_reset_before_the_product_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="linear_before_reset = 0"):
-        gru(torch.rand(4, 2, 3), *weights("GRU", torch.nn.GRU(3, 5)))
+        RECURRENT["GRU"](torch.rand(4, 2, 3), *weights("GRU", torch.nn.GRU(3, 5)))
 
 
 def test_a_sequence_is_taken_backwards() -> None:
     module = torch.nn.LSTM(3, 5)
     x = torch.rand(4, 2, 3)
     out, (_, cell) = module(x.flip(0))
-    made, _, last = lstm(x, *weights("LSTM", module), direction="reverse")
+    made, _, last = RECURRENT["LSTM"](x, *weights("LSTM", module), direction="reverse")
     torch.testing.assert_close(made[:, 0], out.flip(0))
     torch.testing.assert_close(last, cell)
 

@@ -30,103 +30,60 @@ def in_order(op: str, tensor: Torch, axis: int) -> Torch:
     return torch.cat([parts[i] for i in places], axis)
 
 
-def lstm(
-    x: Torch,
-    w: Torch,
-    r: Torch,
-    b: Torch = None,
-    sequence_lens: Ints = (),
-    initial_h: Torch = None,
-    initial_c: Torch = None,
-    p: Torch = None,
-    *,
-    activation_alpha: Floats = (),
-    activation_beta: Floats = (),
-    activations: Sequence[str] = (),
-    clip: float = 0.0,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    input_forget: int = 0,
-    layout: int = 0,
-    reordered: int = 0,
-) -> tuple[Torch, ...]:
-    """``LSTM`` without peepholes."""
-    said = {"its attribute input_forget": input_forget, "its input P (peepholes)": p is not None}
-    _refuse({**said, "its attribute clip": clip})
-    _check_activations("LSTM", activations, activation_alpha, activation_beta)
-    layer = _Layer("LSTM", w, r, b, direction, bool(layout), bool(reordered))
-    x = layer.start(x, sequence_lens)
-    hidden = [layer.state(initial_h, x), layer.state(initial_c, x)]
-    return layer.end(*torch.ops.aten.lstm.input(x, hidden, *layer.rest()))
+def _recurrent(op: str) -> Convert:
+    """Return the converter of an operator."""
 
+    def convert(
+        x: Torch,
+        w: Torch,
+        r: Torch,
+        b: Torch = None,
+        sequence_lens: Ints = (),
+        initial_h: Torch = None,
+        initial_c: Torch = None,
+        p: Torch = None,
+        *,
+        activation_alpha: Floats = (),
+        activation_beta: Floats = (),
+        activations: Sequence[str] = (),
+        clip: float = 0.0,
+        direction: str = "forward",
+        hidden_size: int = 0,
+        input_forget: int = 0,
+        layout: int = 0,
+        linear_before_reset: int = 0,
+        reordered: int = 0,
+    ) -> tuple[Torch, ...]:
+        rectified = op == "RNN" and bool(activations) and set(activations) == {"Relu"}
+        _refuse(
+            {
+                "its attribute clip": clip,
+                "its attribute input_forget": input_forget,
+                "its attribute linear_before_reset = 0": op == "GRU" and not linear_before_reset,
+                "its attribute linear_before_reset": op != "GRU" and linear_before_reset,
+                "its input P (peepholes)": p is not None,
+                "its input initial_c": op != "LSTM" and initial_c is not None,
+                "its attribute activation_alpha": activation_alpha,
+                "its attribute activation_beta": activation_beta,
+                f"its attribute activations = {list(activations)}": not rectified
+                and list(activations) not in ([], [*_STANDARD[op]], [*_STANDARD[op]] * 2),
+            }
+        )
+        layer = _Layer(op, w, r, b, direction, bool(layout), bool(reordered))
+        x = layer.start(x, sequence_lens)
+        state = layer.state(initial_h, x)
+        if op == "LSTM":
+            state = [state, layer.state(initial_c, x)]
+        name = {"RNN": "rnn_relu" if rectified else "rnn_tanh"}.get(op, op.lower())
+        return layer.end(*getattr(torch.ops.aten, name).input(x, state, *layer.rest()))
 
-def gru(
-    x: Torch,
-    w: Torch,
-    r: Torch,
-    b: Torch = None,
-    sequence_lens: Ints = (),
-    initial_h: Torch = None,
-    *,
-    activation_alpha: Floats = (),
-    activation_beta: Floats = (),
-    activations: Sequence[str] = (),
-    clip: float = 0.0,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-    reordered: int = 0,
-) -> tuple[Torch, ...]:
-    """``GRU`` whose reset gate comes behind the product, as torch has it."""
-    if not linear_before_reset:
-        raise UnsupportedError("its attribute linear_before_reset = 0 is not supported")
-    _refuse({"its attribute clip": clip})
-    _check_activations("GRU", activations, activation_alpha, activation_beta)
-    layer = _Layer("GRU", w, r, b, direction, bool(layout), bool(reordered))
-    x = layer.start(x, sequence_lens)
-    return layer.end(*torch.ops.aten.gru.input(x, layer.state(initial_h, x), *layer.rest()))
-
-
-def rnn(
-    x: Torch,
-    w: Torch,
-    r: Torch,
-    b: Torch = None,
-    sequence_lens: Ints = (),
-    initial_h: Torch = None,
-    *,
-    activation_alpha: Floats = (),
-    activation_beta: Floats = (),
-    activations: Sequence[str] = (),
-    clip: float = 0.0,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-    reordered: int = 0,
-) -> tuple[Torch, ...]:
-    """``RNN`` of tanh or ReLU."""
-    _refuse({"its attribute clip": clip})
-    rectified = bool(activations) and set(activations) == {"Relu"}
-    given = () if rectified else activations
-    _check_activations("RNN", given, activation_alpha, activation_beta)
-    layer = _Layer("RNN", w, r, b, direction, bool(layout), bool(reordered))
-    x = layer.start(x, sequence_lens)
-    run = torch.ops.aten.rnn_relu if rectified else torch.ops.aten.rnn_tanh
-    return layer.end(*run.input(x, layer.state(initial_h, x), *layer.rest()))
+    return convert
 
 
 def _refuse(said: Mapping[str, Any]) -> None:
     for what, value in said.items():
         if value:
             raise UnsupportedError(f"{what} is not supported")
-
-
-def _check_activations(op: str, given: Sequence[str], alpha: Floats, beta: Floats) -> None:
-    standard = _STANDARD[op]
-    if list(given) not in ([], list(standard), [*standard, *standard]):
-        raise UnsupportedError(f"its attribute activations = {list(given)} is not supported")
-    _refuse({"its attribute activation_alpha": alpha, "its attribute activation_beta": beta})
 
 
 class _Layer:
@@ -181,4 +138,4 @@ def _of_direction(given: Sequence[Torch], number: int) -> list[Torch]:
     return [w, r, *(half for bias in biases for half in bias.chunk(2))]
 
 
-RECURRENT: Mapping[str, Convert] = {"LSTM": lstm, "GRU": gru, "RNN": rnn}
+RECURRENT: Mapping[str, Convert] = {op: _recurrent(op) for op in GATES}
