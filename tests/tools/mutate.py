@@ -1,16 +1,19 @@
 """Mutation testing: change one constant, comparison or condition, and see whether a test notices.
 
-    python -m tests.tools.mutate record [PYTEST OPTIONS AND TESTS ...]
+    python -m tests.tools.mutate record [--static] [PYTEST OPTIONS AND TESTS ...]
     python -m tests.tools.mutate run --seed 0 --skip 0 --count 200 costmodels/families irgraph/verbs
 
 ``record`` notes which test runs which line, and for how long. ``run`` draws mutants of the files in
 some folders (same seed, same mutants) and runs for each the tests that run the changed line, the
 fastest first, ``--seconds`` of them at most; for code that runs once, on import or in a cached
-function, those that run any line of the file, or whose own file names the constant. It works on a
-copy of the repository, so that processes which tests start see the mutant too. A mutant is killed
-where a test fails that passes without it, or where tests take far more processor time than they
-need, which no load on the machine causes. Kept tools leave constants outside of functions alone, or
-start Python and torch anew for each mutant. Needs ``pytest-cov``.
+function, those that run any line of the file, or whose own file names the constant. ``--static``
+notes times alone, which takes no longer than the tests: then those run first whose file imports the
+changed module or bears its name, next those of the folder that mirrors its own, then those that
+name what it defines. It works on a copy of the repository, so that processes which tests start see
+the mutant too. A mutant is killed where a test fails that passes without it, or where tests take
+far more processor time than they need, which no load on the machine causes. Kept tools leave
+constants outside of functions alone, or start Python and torch anew for each mutant. Needs
+``pytest-cov``.
 """
 
 from __future__ import annotations
@@ -147,6 +150,9 @@ def record(options: argparse.Namespace) -> int:
     os.environ["COVERAGE_FILE"] = str(options.map / "coverage")
     outcome = Outcome()
     cover = ["--cov=irgraph", "--cov=costmodels", "--cov-context=test", "--cov-report="]
+    if options.static:
+        (options.map / "coverage").unlink(missing_ok=True)
+        cover = []
     code = pytest.main([*cover, *options.tests], plugins=[outcome])
     times = options.map / "times.json"
     known = json.loads(times.read_text("utf-8")) if "--cov-append" in options.tests else {}
@@ -164,6 +170,7 @@ class Laboratory:
         self.copy, self.sound = copy, set[str]()
         self.times: dict[str, float] = json.loads((record / "times.json").read_text("utf-8"))
         self.coverage = CoverageData(str(record / "coverage"))
+        self.static = not (record / "coverage").exists()
         self.coverage.read()
         ignored = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(ROOT, copy, dirs_exist_ok=True, ignore=ignored)
@@ -179,12 +186,35 @@ class Laboratory:
 
     def tests_of(self, mutant: Mutant, seconds: float) -> list[str]:
         """Return the tests to run for a mutant, the fastest first."""
-        contexts = self.coverage.contexts_by_lineno(str(ROOT / mutant.path))
-        known = self._run_by(contexts, mutant.lines) or self._run_by(contexts, mutant.around)
-        names = known or self._run_by(contexts, contexts) | self._naming(mutant.name)
-        chosen = sorted(names, key=lambda name: self.times[name])
+        if self.static:
+            near = self._near(Path(mutant.path))
+            chosen = sorted(near, key=lambda name: (near[name], self.times[name]))
+        else:
+            contexts = self.coverage.contexts_by_lineno(str(ROOT / mutant.path))
+            known = self._run_by(contexts, mutant.lines) or self._run_by(contexts, mutant.around)
+            names = known or self._run_by(contexts, contexts) | self._naming(mutant.name)
+            chosen = sorted(names, key=lambda name: self.times[name])
         ends = [sum(self.times[name] for name in chosen[: i + 1]) for i in range(len(chosen))]
         return [name for name, end in zip(chosen, ends, strict=True) if end <= seconds]
+
+    def _near(self, path: Path) -> dict[str, int]:
+        """Return the tests of a file, by how much they have to do with it: 0 the most."""
+        module = ".".join(path.with_suffix("").parts)
+        mirror = Path("tests", *path.parent.parts[path.parts[0] == "irgraph" :])
+        mirror = next(f for f in (mirror, *mirror.parents) if (self.copy / f).is_dir())
+        body = ast.parse((self.copy / path).read_bytes()).body
+        defined = {name for node in body if len(name := getattr(node, "name", "").strip("_")) > 5}
+        found: dict[str, int] = {}
+        for file in {test.partition("::")[0] for test in self.times}:
+            text = (self.copy / file).read_text("utf-8")
+            if f"{module} " in text or f"_{path.stem}_" in f"{Path(file).stem}_":
+                found[file] = 0
+            elif Path(file).is_relative_to(mirror):
+                found[file] = 1
+            elif any(name in text for name in defined):
+                found[file] = 2
+        files = ((test, test.partition("::")[0]) for test in self.times)
+        return {test: found[file] for test, file in files if file in found}
 
     def _run_by(self, contexts: dict[int, list[str]], lines: Iterable[int]) -> set[str]:
         names = {name.partition("|")[0] for line in lines for name in contexts.get(line, ())}
@@ -270,6 +300,7 @@ def main() -> int:
     parser.add_argument("--map", type=Path, default=ROOT / ".mutation")
     commands = parser.add_subparsers(required=True)
     first = commands.add_parser("record")
+    first.add_argument("--static", action="store_true")
     first.set_defaults(call=record)
     second = commands.add_parser("run")
     second.add_argument("folders", nargs="+")

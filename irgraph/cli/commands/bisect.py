@@ -6,18 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import (
-    DeviceOption,
-    DimOption,
-    FabricOption,
-    HostOption,
-    ModelArgument,
-    OutputOption,
-    PassPathOption,
-    RanksOption,
-    say,
-    write_result,
-)
+from irgraph.cli import common as cli
 from irgraph.cli.pipeline import PassOption, PipelineCommand, ScriptOption, TextOption, begun
 
 PANEL = "transform"
@@ -26,12 +15,12 @@ COMMAND = PipelineCommand
 
 def bisect(
     ctx: typer.Context,
-    model: ModelArgument,
+    model: cli.ModelArgument,
     pass_: PassOption = None,
     text: TextOption = None,
     script: ScriptOption = None,
-    pass_path: PassPathOption = None,
-    dim: DimOption = None,
+    pass_path: cli.PassPathOption = None,
+    dim: cli.DimOption = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,11 +30,11 @@ def bisect(
     check: Annotated[
         bool, typer.Option("--check", help="Broken means different results when run with torch.")
     ] = False,
-    device: DeviceOption = "v100",
-    host: HostOption = "v100",
-    ranks: RanksOption = None,
-    fabric: FabricOption = None,
-    output: OutputOption = None,
+    device: cli.DeviceOption = "v100",
+    host: cli.HostOption = "v100",
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
+    output: cli.OutputOption = None,
 ) -> None:
     """Find the stage of a pipeline that breaks a model: its validity, a limit, or its results.
 
@@ -71,10 +60,10 @@ def bisect(
     folders, pricer = tuple(pass_path or ()), find_target(device, options)
     found = search(graph, pipeline, broken, pass_path=folders, pricer=pricer)
     if found.stage is None:
-        say(f"no stage breaks it ({len(pipeline)} stages; checks: {found.asked})")
+        cli.say(f"no stage breaks it ({len(pipeline)} stages; checks: {found.asked})")
         raise typer.Exit
     verb = "fails" if found.after is None else "breaks it"
-    say(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")
+    cli.say(f"{found.stage} {verb} (checks: {found.asked}):\n{found.reason}")
     if output is not None:
-        write_result(print_graph(found.before), output)
+        cli.write_result(print_graph(found.before), output)
     raise typer.Exit(1)

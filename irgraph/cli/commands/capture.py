@@ -9,13 +9,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import (
-    OutputOption,
-    ProgramArgument,
-    tell,
-    working,
-    write_result,
-)
+from irgraph.cli import common as cli
 
 PANEL = "models"
 
@@ -29,7 +23,7 @@ class StepAt(StrEnum):
 
 
 def capture(
-    target: ProgramArgument,
+    target: cli.ProgramArgument,
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments of a script, after --.")
     ] = None,
@@ -60,7 +54,7 @@ def capture(
     step_at: Annotated[
         StepAt, typer.Option(help="Where steps of a program's loop end.")
     ] = StepAt.update,
-    output: OutputOption = None,
+    output: cli.OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
 
@@ -71,10 +65,10 @@ def capture(
     from irgraph.text import print_graph
 
     # what the program prints is not the model
-    with working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
+    with cli.working(f"loading {target}") as doing, contextlib.redirect_stdout(sys.stderr):
         captured = capture_file(
             target, batch=batch, arguments=arguments or (), step_at=step_at.value, device=device,
             symbolic=symbolic, pinned=pinned, ranks=ranks, rank=rank, doing=doing,
         )  # fmt: skip
-    tell(captured)
-    write_result(print_graph(captured.graph), output)
+    cli.tell(captured)
+    cli.write_result(print_graph(captured.graph), output)

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import asdict
 
-from irgraph.cli.common import (
-    DIGITS,
-    JsonOption,
-    ModelArgument,
-    console,
-    finite,
-    read_model,
-    write_json,
-)
+from irgraph.cli import common as cli
 from irgraph.diagnostics import visible
 
 if TYPE_CHECKING:
@@ -54,7 +46,7 @@ SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial val
 
 
 def check(
-    before: ModelArgument,
+    before: cli.ModelArgument,
     after: AfterArgument,
     dim: SizesOption = None,
     seed: SeedOption = 0,
@@ -66,7 +58,9 @@ def check(
     ] = 1000,
     limit: Annotated[
         float,
-        typer.Option("--limit", min=0, callback=finite, help="Memory limit of each model in GiB."),
+        typer.Option(
+            "--limit", min=0, callback=cli.finite, help="Memory limit of each model, GiB."
+        ),
     ] = 2.0,
     draws: Annotated[int, typer.Option("--draws", min=1, help="Times that values are drawn.")] = 3,
     narrow: Annotated[
@@ -76,7 +70,7 @@ def check(
         bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")
     ] = False,
     program: ProgramOption = None,
-    json: JsonOption = False,
+    json: cli.JsonOption = False,
 ) -> None:
     """Run two models with torch on the same values; compare every tensor that leaves the step.
 
@@ -84,7 +78,7 @@ def check(
     """
     from irgraph.execute import compare, compare_ranks
 
-    first, (second, *others) = read_model(before), list(map(read_model, after))
+    first, (second, *others) = cli.read_model(before), list(map(cli.read_model, after))
     if others:
         result = compare_ranks(
             first,
@@ -120,11 +114,11 @@ def _show(
 ) -> None:
     """Print a comparison; end with 1 where the models differ."""
     if json:
-        write_json(as_json(result) | (more or {}))
+        cli.write_json(as_json(result) | (more or {}))
     else:
         typer.echo(visible("\n".join(filter(None, (str(result), about)))))
         if every or not all(one.same for one in result.compared):
-            console().print(table(result, every=every))
+            cli.console().print(table(result, every=every))
     if not result.same:
         raise typer.Exit(1)
 
@@ -143,7 +137,7 @@ def sizes(given: list[str] | None) -> dict[str, int]:
     found = {}
     for item in given or ():
         name, _, size = item.partition("=")
-        if not size.isdecimal() or len(size) > DIGITS or int(size) < 1:
+        if not size.isdecimal() or len(size) > cli.DIGITS or int(size) < 1:
             message = f"--dim {name}: give a whole number of at least 1, not {size!r}"
             raise fail(message, exit_code=2)
         found[name] = int(size)

@@ -6,22 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from irgraph.cli import common as cli
 from irgraph.cli.commands.predict import ModeOption, PinnedOption, SoftwareOption
-from irgraph.cli.common import (
-    DimOption,
-    FabricOption,
-    FormulasOption,
-    HostOption,
-    JsonOption,
-    ModelArgument,
-    OtherArgument,
-    RanksOption,
-    console,
-    read_model,
-    with_dim_options,
-    with_rank_options,
-    write_json,
-)
 
 if TYPE_CHECKING:
     from irgraph.report.structure import Change
@@ -37,8 +23,8 @@ MeasuredOption = Annotated[
 
 
 def diff(
-    before: ModelArgument,
-    after: OtherArgument,
+    before: cli.ModelArgument,
+    after: cli.OtherArgument,
     device: Annotated[
         str | None,
         typer.Option(
@@ -47,14 +33,14 @@ def diff(
             help="A device sheet (default as in predict); none: structure only.",
         ),
     ] = None,
-    host: HostOption = "v100",
-    dim: DimOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
     pinned: PinnedOption = None,
-    ranks: RanksOption = None,
-    fabric: FabricOption = None,
-    formulas: FormulasOption = False,
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
+    formulas: cli.FormulasOption = False,
     measured_before: MeasuredOption = None,
     measured_after: MeasuredOption = None,
     timeline: Annotated[
@@ -64,14 +50,14 @@ def diff(
     each: Annotated[
         bool, typer.Option("--each", help="One row per op; do not group similar changes.")
     ] = False,
-    json: JsonOption = False,
+    json: cli.JsonOption = False,
 ) -> None:
     """Compare two models: ops added, removed, moved and retyped, and what each is worth."""
     from irgraph.report.structure import structural_diff
 
     measured = _measured(measured_before, measured_after)
     first, second = (
-        with_rank_options(with_dim_options(read_model(path), dim), ranks, fabric)
+        cli.with_rank_options(cli.with_dim_options(cli.read_model(path), dim), ranks, fabric)
         for path in (before, after)
     )
     if device == NO_DEVICE:
@@ -120,9 +106,9 @@ def _show(changes: list[Change], figures: dict[str, Any], each: bool, as_json: b
 
     groups = [Group(c.kind, c.op.name, [c]) for c in changes] if each else grouped(changes)
     if as_json:
-        write_json({**figures, "changes": [group.row() for group in groups]})
+        cli.write_json({**figures, "changes": [group.row() for group in groups]})
         return
-    out = console()
+    out = cli.console()
     if figures:
         for table in difference_tables(figures):
             out.print(table)

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from irgraph.cli.common import (
-    DimOption,
-    FabricOption,
-    HostOption,
-    ModelArgument,
-    OutputOption,
-    PassPathOption,
-    RanksOption,
-    say,
-    with_dim_options,
-    with_rank_options,
-    write_result,
-)
+from irgraph.cli import common as cli
 from irgraph.cli.pipeline import (
     PassOption,
     PipelineCommand,
@@ -85,17 +73,17 @@ CheckOption = Annotated[
 
 def opt(
     ctx: typer.Context,
-    model: ModelArgument,
+    model: cli.ModelArgument,
     pass_: PassOption = None,
     text: TextOption = None,
     script: ScriptOption = None,
-    pass_path: PassPathOption = None,
-    dim: DimOption = None,
+    pass_path: cli.PassPathOption = None,
+    dim: cli.DimOption = None,
     device: PricedOption = None,
-    host: HostOption = "v100",
-    ranks: RanksOption = None,
-    fabric: FabricOption = None,
-    output: OutputOption = None,
+    host: cli.HostOption = "v100",
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
+    output: cli.OutputOption = None,
     quiet: QuietOption = False,
     print_after: PrintAfterOption = None,
     diff: DiffOption = False,
@@ -116,7 +104,7 @@ def opt(
 
     steps = steps_of(ctx, pass_, text, script)
     graph, recorded = _read(model, verified=not no_verify)
-    graph = with_rank_options(with_dim_options(graph, dim), ranks, fabric)
+    graph = cli.with_rank_options(cli.with_dim_options(graph, dim), ranks, fabric)
     pipeline = stages(steps or recorded)
     _tell_hidden(pipeline, pass_path or ())
     priced = _Priced(device, host, ranks, fabric)
@@ -127,17 +115,17 @@ def opt(
     outcome = _run(graph, pipeline, priced, [*tables, *shown, checked], kept)
     if not quiet:
         for line in outcome.report_lines():
-            say(line)
+            cli.say(line)
         _say_memory(graph, outcome.graph)
     for stage in outcome.skipped:
-        say(f"left out: {stage}")
+        cli.say(f"left out: {stage}")
     for table in tables:
         print_table(table.title, table.rows(), sys.stderr, table.caption)
         for line in table.remarks():
-            say(line)
+            cli.say(line)
     if check:
         _check(checked)
-    write_result(print_graph(outcome.graph), output)
+    cli.write_result(print_graph(outcome.graph), output)
 
 
 def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
@@ -147,7 +135,7 @@ def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
     hidden = shadowed_passes(folders) if folders else {}
     for name in sorted({stage.name for stage in pipeline} & hidden.keys()):
         others = ", ".join(map(str, hidden[name]))
-        say(f"note: {name} is that of {find_pass(name, folders).source}; it hides {others}")
+        cli.say(f"note: {name} is that of {find_pass(name, folders).source}; it hides {others}")
 
 
 class _Priced(NamedTuple):
@@ -206,7 +194,7 @@ def _run(
         )
     finally:
         if written.written:
-            say(f"note: irgraph opt {path}{priced} reproduces the failure")
+            cli.say(f"note: irgraph opt {path}{priced} reproduces the failure")
 
 
 def _tables(stats: bool, times: bool, priced: _Priced) -> list[Tabular]:
@@ -228,8 +216,8 @@ def _shown(
 
     if print_after is not None:
         _check_name(print_after, {*watch.WHICH, *(stage.name for stage in pipeline)})
-    found: list[Watcher] = [watch.PrintAfter(print_after, say)] if print_after else []
-    found += [watch.PrintDiff(say)] if diff else []
+    found: list[Watcher] = [watch.PrintAfter(print_after, cli.say)] if print_after else []
+    found += [watch.PrintDiff(cli.say)] if diff else []
     found += [watch.StopAfter(stop_after)] if stop_after is not None else []
     return found
 
@@ -243,27 +231,27 @@ def _say_memory(before: Graph, after: Graph) -> None:
     if first != last:
         change = f"{last / first - 1:+.1%}" if first else "from nothing"
         change_text = f"{bytes_text(first)} before, {bytes_text(last)} after ({change})"
-        say(f"peak memory of tensors: {change_text}")
+        cli.say(f"peak memory of tensors: {change_text}")
 
 
 def _check(checked: Checked) -> None:
     """Run the models around the stages, report how results compare; exit with 1 if they differ."""
     verdicts = list(checked.verdicts())
     if not verdicts:
-        say("same: the model has not changed")
+        cli.say("same: the model has not changed")
     for verdict in verdicts:
         names = ", ".join(stage.label for stage in verdict.stages)
         if verdict.result is None:
-            say(f"{names}: changes results on purpose, so that they are not compared")
+            cli.say(f"{names}: changes results on purpose, so that they are not compared")
             continue
         if len(verdicts) > 1:
-            say(f"{names}:")
+            cli.say(f"{names}:")
         for line in verdict.result.lines():
-            say(line)
+            cli.say(line)
         if verdict.blamed is not None:
-            say(f"the results differ from {verdict.blamed} on")
+            cli.say(f"the results differ from {verdict.blamed} on")
     if not all(verdict.same for verdict in verdicts):
-        say("the new model is not written: its results differ")
+        cli.say("the new model is not written: its results differ")
         raise typer.Exit(1)
 
 

@@ -7,20 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import (
-    CardOption,
-    DimOption,
-    FabricOption,
-    HostOption,
-    JsonOption,
-    ModelArgument,
-    OutputOption,
-    read_model,
-    say,
-    with_dim_options,
-    write_json,
-    write_result,
-)
+from irgraph.cli import common as cli
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
@@ -30,15 +17,15 @@ PANEL = "predict"
 
 
 def plan(
-    model: ModelArgument,
+    model: cli.ModelArgument,
     ranks: Annotated[int, typer.Option("--ranks", min=1, max=1024, help="Ranks that share it.")],
     memory: Annotated[
         str, typer.Option("--memory", metavar="SIZE", help="Memory of each device, as in 40GiB.")
     ],
-    device: CardOption = None,
-    host: HostOption = "v100",
-    dim: DimOption = None,
-    fabric: FabricOption = None,
+    device: cli.CardOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
+    fabric: cli.FabricOption = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0, max=3600, help="How long the search goes on.")
     ] = 30.0,
@@ -50,8 +37,8 @@ def plan(
         str | None,
         typer.Option("--models", metavar="FOLDER", help="Write the models of all ranks here."),
     ] = None,
-    output: OutputOption = None,
-    json: JsonOption = False,
+    output: cli.OutputOption = None,
+    json: cli.JsonOption = False,
 ) -> None:
     """Search where the embedding tables of a step lie on several ranks; beside greedy sharders."""
     from irgraph.diagnostics import fail
@@ -61,7 +48,7 @@ def plan(
     from irgraph.text import print_graph
     from irgraph.verbs.refusal import RefusedError
 
-    graph = with_dim_options(read_model(model), dim)
+    graph = cli.with_dim_options(cli.read_model(model), dim)
     options = PredictOptions(device=device, host=host, fabric=fabric)
     size = parse_bytes(memory, "--memory")
     try:
@@ -72,9 +59,9 @@ def plan(
     if models is not None:
         for rank, made in enumerate(best.models):
             Path(models).mkdir(parents=True, exist_ok=True)
-            write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
+            cli.write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
     if output is not None:
-        write_result(str(best.plan), output)
+        cli.write_result(str(best.plan), output)
     _show(tried, output, json)
 
 
@@ -84,11 +71,11 @@ def _show(tried: list[Tried], output: str | None, as_json: bool) -> None:
     if as_json:
         from msgspec import to_builtins
 
-        write_json({"plan": to_builtins(tried[0].plan), "tried": rows})
+        cli.write_json({"plan": to_builtins(tried[0].plan), "tried": rows})
         return
     print_rows("plans", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
     if output is None:
-        say(str(tried[0].plan).rstrip())
+        cli.say(str(tried[0].plan).rstrip())
 
 
 def _figures(one: Tried) -> dict[str, Any]:

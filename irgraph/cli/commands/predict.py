@@ -7,22 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import (
-    CardOption,
-    DimOption,
-    FabricOption,
-    FormulasOption,
-    HostOption,
-    JsonOption,
-    ModelArgument,
-    RanksOption,
-    console,
-    read_model,
-    say,
-    tell,
-    with_dim_options,
-    write_json,
-)
+from irgraph.cli import common as cli
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
@@ -88,24 +73,24 @@ RecordedOption = Annotated[
 
 
 def predict(
-    model: ModelArgument,
-    device: CardOption = None,
-    host: HostOption = "v100",
-    dim: DimOption = None,
+    model: cli.ModelArgument,
+    device: cli.CardOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
     mode: ModeOption = "corrected",
     software: SoftwareOption = "torch-2",
     accounting: AccountingOption = "blocking",
     pinned: PinnedOption = None,
     indices: IndicesOption = None,
     weights: WeightsOption = None,
-    ranks: RanksOption = None,
-    fabric: FabricOption = None,
-    formulas: FormulasOption = False,
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
+    formulas: cli.FormulasOption = False,
     measured: KnownOption = None,
     limit: LimitOption = None,
     timeline: TimelineOption = None,
     recorded: RecordedOption = None,
-    json: JsonOption = False,
+    json: cli.JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
     from irgraph.predict.limits import broken_limits, parse_time
@@ -118,7 +103,7 @@ def predict(
     if beside is not None and known is None:
         known = beside.step.time
     prediction = run(
-        with_dim_options(graph, dim),
+        cli.with_dim_options(graph, dim),
         device=device,
         host=host,
         mode=mode,
@@ -142,16 +127,16 @@ def predict(
 def _model(path: str, device: str | None) -> tuple[Graph, float | None]:
     """Return a model, or a recording's folder lowered, with its time (us) if of that device."""
     if not Path(path).is_dir():
-        return read_model(path), None
+        return cli.read_model(path), None
     from irgraph.capture.lower import lower_file
     from irgraph.capture.recording.folder import figures
 
     captured = lower_file(path)
-    tell(captured)
+    cli.tell(captured)
     found = figures(path)
     if device is not None or not found.on_accelerator:
         where = "another device" if found.on_accelerator else "the CPU"
-        say(
+        cli.say(
             f"note: recorded on {where}, so its step time, {found.step_time_us / 1e3:.3f} ms, is "
             "not compared with the prediction (use --measured for that)"
         )
@@ -183,13 +168,13 @@ def _show(summary: dict[str, Any], known: float | None, broken: list[str], as_js
     from irgraph.predict.tables import prediction_tables
 
     if as_json:
-        write_json({**summary, "measured_us": known, "broken_limits": broken})
+        cli.write_json({**summary, "measured_us": known, "broken_limits": broken})
     else:
-        out = console()
+        out = cli.console()
         for table in prediction_tables(summary, known):
             out.print(table)
     for line in broken:
-        say(line)
+        cli.say(line)
 
 
 def recorded_step(path: str) -> RecordedStep:

@@ -6,18 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import (
-    CardOption,
-    DimOption,
-    FabricOption,
-    HostOption,
-    JsonOption,
-    RanksOption,
-    read_model,
-    say,
-    with_dim_options,
-    write_json,
-)
+from irgraph.cli import common as cli
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
@@ -38,11 +27,11 @@ ModelsArgument = Annotated[
 
 def ranks(
     models: ModelsArgument,
-    device: CardOption = None,
-    host: HostOption = "v100",
-    dim: DimOption = None,
-    ranks: RanksOption = None,
-    fabric: FabricOption = None,
+    device: cli.CardOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
     late: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK=TIME", help="Start a rank later: 7=7.5ms (repeatable)."),
@@ -50,14 +39,16 @@ def ranks(
     timeline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write all ranks for Perfetto here.")
     ] = None,
-    json: JsonOption = False,
+    json: cli.JsonOption = False,
 ) -> None:
     """Predict several ranks together: a collective starts when the last rank arrives."""
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.ranks import each_rank, rank_groups
     from irgraph.schedule.ranks import simulate_ranks
 
-    graphs = {path: with_dim_options(read_model(path), dim) for path in dict.fromkeys(models)}
+    graphs = {
+        path: cli.with_dim_options(cli.read_model(path), dim) for path in dict.fromkeys(models)
+    }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = each_rank([graphs[path] for path in models], options)
     starts = _starts(late or [], len(models))
@@ -100,16 +91,16 @@ def _starts(late: list[str], count: int) -> list[float]:
 def _show(models: list[str], found: Ranks, lines: list[str], as_json: bool) -> None:
     """Print a row for each rank, and the straggler."""
     if as_json:
-        write_json({"straggler": found.straggler, **_figures(models, found), "rests_on": lines})
+        cli.write_json({"straggler": found.straggler, **_figures(models, found), "rests_on": lines})
         return
     rows = _figures(models, found)["ranks"]
     print_rows("ranks", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
     count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
-    say(f"{count} collective{'s' if count != 1 else ''}, {transfer:.3f} ms of transfer")
+    cli.say(f"{count} collective{'s' if count != 1 else ''}, {transfer:.3f} ms of transfer")
     if any(found.waiting):
-        say(f"most waiting is for rank {found.straggler}")
+        cli.say(f"most waiting is for rank {found.straggler}")
     for line in lines:
-        say(line)
+        cli.say(line)
 
 
 def _figures(models: list[str], found: Ranks) -> dict[str, Any]:

@@ -6,19 +6,7 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import (
-    DeviceOption,
-    DimOption,
-    FabricOption,
-    HostOption,
-    ModelArgument,
-    OutputOption,
-    PassPathOption,
-    RanksOption,
-    say,
-    working,
-    write_result,
-)
+from irgraph.cli import common as cli
 from irgraph.cli.pipeline import PassOption, PipelineCommand, ScriptOption, TextOption, begun
 
 PANEL = "transform"
@@ -27,26 +15,26 @@ COMMAND = PipelineCommand
 
 def reduce(
     ctx: typer.Context,
-    model: ModelArgument,
+    model: cli.ModelArgument,
     pass_: PassOption = None,
     text: TextOption = None,
     script: ScriptOption = None,
-    pass_path: PassPathOption = None,
-    dim: DimOption = None,
+    pass_path: cli.PassPathOption = None,
+    dim: cli.DimOption = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FIGURE=BOUND", help="Stay above this after the stages: step.time=9ms."
         ),
     ] = None,
-    device: DeviceOption = "v100",
-    host: HostOption = "v100",
-    ranks: RanksOption = None,
-    fabric: FabricOption = None,
+    device: cli.DeviceOption = "v100",
+    host: cli.HostOption = "v100",
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
     most: Annotated[
         int, typer.Option(min=1, help="Maximum number of smaller models to try.")
     ] = 2000,
-    output: OutputOption = None,
+    output: cli.OutputOption = None,
 ) -> None:
     """Shrink a model as long as a pipeline fails on it with the same message."""
     from irgraph.diagnostics import fail
@@ -69,7 +57,7 @@ def reduce(
     if found is None:
         what = "stay below the limit" if limit else "do not fail"
         raise fail(f"nothing to reduce: the stages {what} on this model", exit_code=2)
-    with working(f"reducing {model}"):
+    with cli.working(f"reducing {model}"):
         result = shrink(graph, found, most=most)
-    say(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
-    write_result(print_graph(result.graph), output)
+    cli.say(f"{result.ops_before} ops became {result.ops} in {result.tries} tries")
+    cli.write_result(print_graph(result.graph), output)
