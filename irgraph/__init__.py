@@ -58,9 +58,10 @@ if TYPE_CHECKING:
     from irgraph.schedule.accounting import Accounting
     from irgraph.schedule.critical_path import CriticalPath
     from irgraph.schedule.intervals import Interval
+    from irgraph.schedule.joined import Meeting
     from irgraph.schedule.memory import Memory, peak_memory
     from irgraph.schedule.perfetto import write_timeline
-    from irgraph.schedule.ranks import Meeting, Ranks
+    from irgraph.schedule.ranks import Ranks
     from irgraph.schedule.timeline import Resource, Timeline
     from irgraph.text import parse, print_graph
 
@@ -184,7 +185,8 @@ _HOMES = {
     "irgraph.schedule.intervals": ("Interval",),
     "irgraph.schedule.memory": ("Memory", "peak_memory"),
     "irgraph.schedule.perfetto": ("write_timeline",),
-    "irgraph.schedule.ranks": ("Meeting", "Ranks"),
+    "irgraph.schedule.joined": ("Meeting",),
+    "irgraph.schedule.ranks": ("Ranks",),
     "irgraph.schedule.timeline": ("Resource", "Timeline"),
     "irgraph.text": ("parse", "print_graph"),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from irgraph.planning.problem import Layout, packed
 from irgraph.planning.search import SECONDS, baselines, search
 from irgraph.plans.plan import Plan
 from irgraph.predict.options import PredictOptions
-from irgraph.predict.ranks import each_rank
+from irgraph.predict.ranks import each_rank, rank_groups
 from irgraph.schedule.ranks import Ranks, simulate_ranks
 from irgraph.verbs.sharding.shard import shard
 
@@ -102,7 +102,8 @@ def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> 
     plan = layout.plan()
     models = tuple(shard(graph, plan, rank).graph for rank in range(plan.ranks))
     found = each_rank(models, options)
-    together = simulate_ranks([prediction.timeline for prediction in found])
+    timelines = [prediction.timeline for prediction in found]
+    together = simulate_ranks(timelines, groups=rank_groups(models))
     mean = sum(layout.time) / len(layout.time)
     memory = tuple(prediction.memory.peak for prediction in found)
     imbalance = max(layout.time) / mean if mean else 1.0

@@ -63,6 +63,43 @@ def test_what_is_no_late_rank_is_refused(run: Run, model: Path, late: str) -> No
     assert (ran.code, "--late" in ran.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("late", "why"),
+    [
+        ("1=gamma:2ms", "no distribution is called 'gamma'; known: exponential, normal, uniform"),
+        ("1=normal:2ms", "normal takes 2 times"),
+        ("all=uniform:2ms,1ms", "the least time goes first"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(run: Run, model: Path, late: str, why: str) -> None:
+    ran = run("ranks", model, model, "--late", late)
+    assert (ran.code, why in ran.err) == (2, True)
+
+
+def test_starts_are_drawn_from_distributions(run: Run, model: Path) -> None:
+    two = ("ranks", model, model, "--json", "--draws", "400")
+    found = json.loads(run(*two, "--late", "1=uniform:0,200us").out)
+    alone = json.loads(run("ranks", model, model, "--json").out)["step_time_us"]
+    assert found["step_time_us"] == pytest.approx(alone + 100.0)
+    drawn = found["step_draws_us"]
+    assert drawn["mean"] == pytest.approx(alone + 100.0, abs=10.0)
+    assert drawn["p90"] == pytest.approx(alone + 180.0, abs=15.0)
+    assert drawn == json.loads(run(*two, "--late", "1=uniform:0,200us").out)["step_draws_us"]
+    assert drawn != json.loads(run(*two, "--seed", "1", "--late", "1=uniform:0,200us").out)
+    told = run("ranks", model, model, "--late", "all=normal:1ms,100us").err
+    assert "step over 200 draws of when ranks begin: mean 1." in told
+
+
+def test_the_path_across_ranks_adds_up_to_the_step(run: Run, model: Path) -> None:
+    found = json.loads(run("ranks", model, model, "--json", "--late", "1=1ms").out)
+    parts = {part["what"]: part for part in found["path"]["parts"]}
+    assert sum(part["path_us"] for part in parts.values()) == pytest.approx(found["step_time_us"])
+    assert (parts["start"]["path_us"], parts["start"]["ranks"]) == (1000.0, "1")
+    for row in found["ranks"]:
+        assert sum(row["shares_us"].values()) == pytest.approx(row["step_us"])
+    assert "critical path, 0 hops" in run("ranks", model, model).out
+
+
 def test_a_rank_that_is_late_twice_is_refused(run: Run, model: Path) -> None:
     ran = run("ranks", model, model, "--late", "1=3ms", "--late", "1=4ms")
     assert (ran.code, "--late: rank 1 is given twice: name each rank once" in ran.err) == (2, True)

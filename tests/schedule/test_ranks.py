@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from time import process_time
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -17,7 +19,15 @@ from irgraph.ir.ranks import groups_at
 from irgraph.predict.prediction import predict
 from irgraph.predict.ranks import predict_ranks
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.ranks import is_collective, shortest, simulate_ranks, transfer_time
+from irgraph.schedule.kinds import kinds_of
+from irgraph.schedule.rank_path import by_what, hops, rank_path
+from irgraph.schedule.ranks import (
+    is_collective,
+    late_steps,
+    shortest,
+    simulate_ranks,
+    transfer_time,
+)
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse
@@ -213,6 +223,117 @@ def test_ranks_meet_within_their_groups() -> None:
     ]  # fmt: skip
     assert [meeting.last for meeting in found.meetings] == [2, 1, 0, 1]
     assert critical_path(found.timeline).length == pytest.approx(found.step_time)
+
+
+def meeting_rank(stage: float, odd: float = 0.0) -> Timeline:
+    """A rank of a mesh: work, a tensor-parallel sum, a send along the pipeline, a gradient sum."""
+    calls = [
+        (Op("aten.linear"), [kernel(stage)]),
+        (Op("c10d.allreduce_"), [replace(kernel(20.0, "collective"), group="tp")]),
+        (Op("aten.linear"), [kernel(odd)]),
+        (Op("c10d.allreduce_"), [replace(kernel(30.0, "collective"), group="pp")]),
+        (Op("c10d.allreduce_"), [replace(kernel(40.0, "collective"), group="dp")]),
+        (Op("c10d.allreduce_"), [kernel(5.0, "collective")]),
+    ]
+    return simulate(priced(*calls), FlatHost(), accounting=PLAIN)
+
+
+def mesh(data: int, stages: int, tensor: int) -> list[dict[str, tuple[int, ...]]]:
+    """Groups of ranks numbered by data, stage and tensor, the last the fastest."""
+
+    def at(d: int, p: int, t: int) -> int:
+        return (d * stages + p) * tensor + t
+
+    return [
+        {
+            "tp": tuple(at(d, p, i) for i in range(tensor)),
+            "pp": tuple(at(d, i, t) for i in range(stages)),
+            "dp": tuple(at(i, p, t) for i in range(data)),
+        }
+        for d in range(data) for p in range(stages) for t in range(tensor)
+    ]  # fmt: skip
+
+
+def test_ranks_of_a_mesh_are_simulated_by_kinds_as_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = mesh(4, 3, 2)
+    kinds = [meeting_rank(100.0 + 50.0 * p, 10.0 * t) for p in range(3) for t in range(2)]
+    timelines = [kinds[rank % 6] for rank in range(24)]
+    starts = [70.0 if rank == 7 else 0.0 for rank in range(24)]
+    slow = simulate_ranks(timelines, starts=starts, groups=groups)
+    monkeypatch.setattr("irgraph.schedule.ranks.SHOWN", 1)
+    quick = simulate_ranks(timelines, starts=starts, groups=groups)
+    assert len(quick.meetings) < len(slow.meetings)
+    assert len(quick.timeline.resources) < len(slow.timeline.resources)
+    assert quick.steps == pytest.approx(slow.steps)
+    assert quick.waiting == pytest.approx(slow.waiting)
+    for one, other in zip(quick.shares, slow.shares, strict=True):
+        assert one == pytest.approx(other)
+    path = by_what(rank_path(quick))
+    assert {w: t for w, (t, _) in path.items()} == pytest.approx(
+        {w: t for w, (t, _) in by_what(rank_path(slow)).items()}
+    )
+
+
+def test_kinds_are_split_by_whom_their_ranks_meet() -> None:
+    """Two ranks with the same model are of two kinds where one's peer is late."""
+    same = meeting_rank(100.0)
+    groups = mesh(2, 2, 1)
+    assert kinds_of([same] * 4, [0.0] * 4, groups) == [0, 0, 0, 0]
+    assert len(set(kinds_of([same] * 4, [0.0, 0.0, 0.0, 9.0], groups) or ())) == 4
+    odd = [{**each, "tp": (0, 1, 2, 3)} if rank else each for rank, each in enumerate(groups)]
+    assert kinds_of([same] * 4, [0.0] * 4, odd) is None
+
+
+def test_a_thousand_ranks_of_a_mesh_are_quick() -> None:
+    data, stages, tensor = 32, 4, 8
+    kinds = [meeting_rank(100.0 + 50.0 * p) for p in range(stages)]
+    timelines = [kinds[rank // tensor % stages] for rank in range(data * stages * tensor)]
+    begun = process_time()
+    found = simulate_ranks(timelines, groups=mesh(data, stages, tensor))
+    assert process_time() - begun < 2.0
+    assert len(found.steps) == 1024
+    assert max(found.shares[0].values()) == found.shares[0]["wait pp"] == pytest.approx(150.0)
+
+
+def test_shares_of_a_rank_add_up_to_its_step() -> None:
+    timelines = [meeting_rank(100.0 + 50.0 * p, 10.0 * t) for p in range(3) for t in range(2)]
+    found = simulate_ranks(timelines, starts=[0, 9, 0, 0, 0, 0], groups=mesh(1, 3, 2))
+    for share, step, exposed in zip(found.shares, found.steps, found.exposed, strict=True):
+        assert sum(share.values()) == pytest.approx(step)
+        others = share["work"] + share["idle"]
+        assert exposed == pytest.approx(step - others)
+        assert {"wait tp", "wait pp", "transfer tp", "transfer pp", "wait"} <= set(share)
+
+
+def test_one_path_hops_between_ranks_and_adds_up_to_the_step() -> None:
+    timelines = [meeting_rank(100.0, 10.0), meeting_rank(300.0, 0.0), meeting_rank(50.0, 500.0)]
+    groups = [{"tp": (0, 1)}, {"tp": (0, 1)}, {}]
+    for each in groups:
+        each["pp"] = (0, 1, 2)
+    groups[2]["tp"] = (2,)
+    found = simulate_ranks(timelines, groups=groups)
+    path = rank_path(found)
+    assert sum(stretch.time for stretch in path) == pytest.approx(found.step_time)
+    assert all(a.start + a.time == pytest.approx(b.start) for a, b in pairwise(path))
+    totals = by_what(path)
+    assert totals["kernel gemm"] == (550.0, [2])
+    assert {"transfer pp", "transfer tp", "transfer"} <= set(totals)
+    assert hops(path) >= 1
+    late = simulate_ranks([timelines[0]] * 2, starts=[0.0, 400.0], groups=[{}, {}])
+    (start,) = [stretch for stretch in rank_path(late) if stretch.what == "start"]
+    assert (start.rank, start.time) == (1, 400.0)
+
+
+def test_many_draws_of_starts_are_those_simulated_one_by_one() -> None:
+    timelines = [rank(100.0, meetings=2), rank(140.0, meetings=2), rank(90.0, meetings=2)]
+    starts = np.random.default_rng(0).exponential(80.0, (3, 5))
+    found = late_steps(timelines, starts)
+    one_by_one = [simulate_ranks(timelines, starts=draw).step_time for draw in starts.T.tolist()]
+    assert found == pytest.approx(one_by_one)
+    with pytest.raises(IrgraphError, match="3 ranks have 2 starts"):
+        late_steps(timelines, starts[:2])
 
 
 def test_a_captured_rank_stands_for_those_of_its_mesh() -> None:

@@ -12,6 +12,7 @@ from irgraph.cli.traces import print_rows
 if TYPE_CHECKING:
     from irgraph.predict.prediction import Prediction
     from irgraph.schedule.ranks import Ranks
+    from irgraph.schedule.tasks import Floats
 
 PANEL = "predict"
 
@@ -19,6 +20,9 @@ MEASURED = (
     "measured collectives contain waiting: each takes its minimum over ranks; "
     "waiting common to all {count} ranks stays in it"
 )
+
+PERCENTILES = (10, 50, 90, 99)
+"""Of the step over draws of when ranks begin."""
 
 ModelsArgument = Annotated[
     list[str], typer.Argument(metavar="MODEL...", help="A model for each rank, in order.")
@@ -34,31 +38,42 @@ def ranks(
     fabric: cli.FabricOption = None,
     late: Annotated[
         list[str] | None,
-        typer.Option(metavar="RANK=TIME", help="Start a rank later: 7=7.5ms (repeatable)."),
+        typer.Option(
+            metavar="RANK=TIME",
+            help="Start a rank later: 7=7.5ms, all=normal:2ms,1ms (repeatable).",
+        ),
     ] = None,
+    draws: Annotated[
+        int, typer.Option(min=2, max=100_000, help="Draws where --late has distributions.")
+    ] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of those draws.")] = 0,
     timeline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write all ranks for Perfetto here.")
     ] = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Predict several ranks together: a collective starts when the last rank arrives."""
+    from irgraph.predict.late import read_late, starts_of
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.ranks import each_rank, rank_groups
-    from irgraph.schedule.ranks import simulate_ranks
+    from irgraph.schedule.ranks import late_steps, simulate_ranks
 
     graphs = {
         path: cli.with_dim_options(cli.read_model(path), dim) for path in dict.fromkeys(models)
     }
     options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
     predictions = each_rank([graphs[path] for path in models], options)
-    starts = _starts(late or [], len(models))
+    begins, timelines = read_late(late or [], len(models)), [p.timeline for p in predictions]
     groups = rank_groups([graphs[path] for path in models])
-    found = simulate_ranks([p.timeline for p in predictions], starts=starts, groups=groups)
+    found = simulate_ranks(timelines, starts=[each.mean for each in begins], groups=groups)
     if timeline is not None:
         from irgraph.schedule.perfetto import write_timeline
 
         write_timeline(found.timeline, timeline)
-    _show(models, found, _rests_on(predictions), json)
+    drawn = None
+    if any(each.law for each in begins):
+        drawn = late_steps(timelines, starts_of(begins, draws, seed), groups=groups)
+    _show(models, found, drawn, _rests_on(predictions), json)
 
 
 def _rests_on(predictions: list[Prediction]) -> list[str]:
@@ -72,45 +87,64 @@ def _rests_on(predictions: list[Prediction]) -> list[str]:
     return [*lines, *notes, *warnings]
 
 
-def _starts(late: list[str], count: int) -> list[float]:
-    """Return the start of each rank in microseconds; ranks not named start at 0."""
-    from irgraph.diagnostics import fail
-    from irgraph.predict.limits import parse_time
-
-    starts: dict[str, float] = {}
-    for item in late:
-        rank, _, text = item.partition("=")
-        if rank not in map(str, range(count)):
-            raise fail(f"--late: there is no rank {rank!r} among {count} models", exit_code=2)
-        if rank in starts:
-            raise fail(f"--late: rank {rank} is given twice: name each rank once", exit_code=2)
-        starts[rank] = parse_time(text, f"--late {rank}")
-    return [starts.get(str(rank), 0.0) for rank in range(count)]
-
-
-def _show(models: list[str], found: Ranks, lines: list[str], as_json: bool) -> None:
-    """Print a row for each rank, and the straggler."""
+def _show(
+    models: list[str], found: Ranks, drawn: Floats | None, lines: list[str], as_json: bool
+) -> None:
+    """Print a row for each rank, the critical path across them, and the straggler."""
+    figures = _figures(models, found)
+    if drawn is not None:
+        figures["step_draws_us"] = _percentiles(drawn)
     if as_json:
-        cli.write_json({"straggler": found.straggler, **_figures(models, found), "rests_on": lines})
+        cli.write_json({"straggler": found.straggler, **figures, "rests_on": lines})
         return
-    rows = _figures(models, found)["ranks"]
-    print_rows("ranks", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
+    rows = figures["ranks"]
+    shares = ("shares_us",)
+    cells = [{k: _cell(k, v) for k, v in row.items() if k not in shares} for row in rows]
+    print_rows("ranks", cells)
+    path = figures["path"]
+    title = f"critical path, {path['hops']} hop{'s' if path['hops'] != 1 else ''}"
+    print_rows(title, [{k: _cell(k, v) for k, v in row.items()} for row in path["parts"]])
     count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
     cli.say(f"{count} collective{'s' if count != 1 else ''}, {transfer:.3f} ms of transfer")
     if any(found.waiting):
         cli.say(f"most waiting is for rank {found.straggler}")
+    if drawn is not None:
+        told = ", ".join(f"{k} {v / 1e3:.3f} ms" for k, v in figures["step_draws_us"].items())
+        cli.say(
+            f"step over {len(drawn)} draws of when ranks begin: {told}; the tables: at the means"
+        )
     for line in lines:
         cli.say(line)
 
 
+def _percentiles(drawn: Floats) -> dict[str, float]:
+    import numpy as np
+
+    shares = np.percentile(drawn, PERCENTILES).tolist()
+    named = {f"p{n}": time for n, time in zip(PERCENTILES, shares, strict=True)}
+    return {"mean": float(drawn.mean()), **named}
+
+
 def _figures(models: list[str], found: Ranks) -> dict[str, Any]:
-    columns = zip(models, found.steps, found.waiting, found.exposed, strict=True)
+    from irgraph.schedule.rank_path import by_what, hops, rank_path
+
+    path = rank_path(found)
+    columns = zip(models, found.steps, found.waiting, found.exposed, found.shares, strict=True)
     return {
         "step_time_us": found.step_time,
         "ranks": [
-            {"rank": rank, "model": model, "step_us": step, "waits_us": wait, "exposed_us": alone}
-            for rank, (model, step, wait, alone) in enumerate(columns)
+            {"rank": rank, "model": model, "step_us": step, "waits_us": wait, "exposed_us": alone,
+             "idle_us": shares["idle"], "shares_us": dict(shares)}
+            for rank, (model, step, wait, alone, shares) in enumerate(columns)
         ],
+        "path": {
+            "hops": hops(path),
+            "parts": [
+                {"what": what, "path_us": time, "share": time / found.step_time,
+                 "ranks": ",".join(map(str, ranks))}
+                for what, (time, ranks) in by_what(path).items()
+            ],
+        },
         "collectives": [
             {"name": m.name, "start_us": m.start, "transfer_us": m.transfer,
              "waits_us": list(m.waits), "last": m.last}
@@ -120,4 +154,6 @@ def _figures(models: list[str], found: Ranks) -> dict[str, Any]:
 
 
 def _cell(name: str, value: float | str) -> str:
+    if name == "share":
+        return f"{100 * float(value):.1f} %"
     return f"{float(value):.1f}" if name.endswith("_us") else str(value)

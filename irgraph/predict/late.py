@@ -1,0 +1,79 @@
+"""When ranks begin: a time for each, or a distribution of which many draws are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from irgraph.diagnostics import fail
+from irgraph.predict.limits import parse_time
+from irgraph.schedule.tasks import Floats
+
+ALL = "all"
+LAWS = {"exponential": 1, "normal": 2, "uniform": 2}
+"""Distributions, and how many times each takes: mean; mean and deviation; least and greatest."""
+
+
+class Late(Struct, frozen=True):
+    """When one rank begins, microseconds after the first.
+
+    Attributes:
+        law: a name of ``LAWS``, ``""`` for one time.
+        times: what the law takes, or the time alone.
+    """
+
+    law: str = ""
+    times: tuple[float, ...] = (0.0,)
+
+    @property
+    def mean(self) -> float:
+        """The mean, before what lies below zero is set to it."""
+        return sum(self.times) / 2 if self.law == "uniform" else self.times[0]
+
+    def draws(self, count: int, generator: np.random.Generator) -> Floats:
+        """Return draws, none below zero."""
+        if not self.law:
+            return np.full(count, self.times[0])
+        drawn: Floats = getattr(generator, self.law)(*self.times, count)
+        return np.maximum(drawn, 0.0)
+
+
+def read_late(items: Sequence[str], count: int) -> list[Late]:
+    """Return when each rank begins by texts such as ``7=7.5ms`` and ``all=normal:2ms,500us``.
+
+    Ranks that are not named begin as ``all`` do, or at 0. Raises ``IrgraphError`` (exit code 2)
+    for what is no rank, no time or no distribution, and for a rank that is given twice.
+    """
+    known: dict[str, Late] = {}
+    for item in items:
+        rank, _, text = item.partition("=")
+        if rank not in (ALL, *map(str, range(count))):
+            raise fail(f"--late: there is no rank {rank!r} among {count} models", exit_code=2)
+        if rank in known:
+            raise fail(f"--late: rank {rank} is given twice: name each rank once", exit_code=2)
+        known[rank] = _late(text, f"--late {rank}")
+    return [known.get(str(rank), known.get(ALL, Late())) for rank in range(count)]
+
+
+def _late(text: str, option: str) -> Late:
+    law, colon, given = text.partition(":")
+    if not colon:
+        return Late(times=(parse_time(text, option),))
+    if law not in LAWS:
+        known = ", ".join(LAWS)
+        raise fail(f"{option}: no distribution is called {law!r}; known: {known}", exit_code=2)
+    times = tuple(0.0 if part == "0" else parse_time(part, option) for part in given.split(","))
+    if len(times) != LAWS[law]:
+        hint = "exponential:MEAN, normal:MEAN,DEVIATION or uniform:LEAST,GREATEST"
+        raise fail(f"{option}: {law} takes {LAWS[law]} times", hint=hint, exit_code=2)
+    if law == "uniform" and times[0] > times[1]:
+        raise fail(f"{option}: uniform: the least time goes first", exit_code=2)
+    return Late(law, times)
+
+
+def starts_of(late: Sequence[Late], count: int, seed: int) -> Floats:
+    """Return draws of when each rank begins, ``float64[ranks, count]``."""
+    generator = np.random.default_rng(seed)
+    return np.stack([each.draws(count, generator) for each in late])

@@ -1,0 +1,278 @@
+"""The tasks of several ranks as those of one step: their collectives met, their starts added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from irgraph.diagnostics import fail
+from irgraph.ir.cost import Kernel
+from irgraph.schedule.simulate import COLLECTIVE
+from irgraph.schedule.tasks import Floats, Ints, Tasks
+from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
+
+Groups: TypeAlias = Sequence[Mapping[str, tuple[int, ...]]]
+
+UNEVEN = ("all_to_all",)
+"""Collectives whose messages may differ in size between ranks."""
+
+WORK, WAIT, TRANSFER, IDLE = "work", "wait", "transfer", "idle"
+"""What a rank's device does: see ``Ranks.shares``."""
+
+
+class Meeting(Struct, frozen=True):
+    """One collective. Times in microseconds.
+
+    Attributes:
+        name: of its kernel on the first rank.
+        start: when the last rank arrived.
+        transfer: its duration from then on.
+        waits: how long each rank waited, 0 where it does not take part.
+        last: the rank that arrived last.
+    """
+
+    name: str
+    start: float
+    transfer: float
+    waits: tuple[float, ...]
+    last: int
+
+
+class Parts(Struct, frozen=True):
+    """Ranks that are simulated one by one.
+
+    Attributes:
+        timelines: of each alone.
+        names: their numbers.
+        groups: for each, its process groups by their names, as positions in ``timelines``.
+        kinds: whether each stands for others; then groups meet by their names.
+    """
+
+    timelines: Sequence[Timeline]
+    names: Sequence[int]
+    groups: Groups
+    kinds: bool = False
+
+
+def matched(ranks: Parts, collective: Callable[[Kernel], bool]) -> list[tuple[str, dict[int, int]]]:
+    """Return, for each collective, its group's name and its task on every rank of the group."""
+    parts = [timeline.columns for timeline in ranks.timelines]
+    everyone = tuple(range(len(parts)))
+    met: dict[tuple[str, tuple[int, ...]], dict[int, list[int]]] = {}
+    names: dict[tuple[str, tuple[int, ...]], str] = {}
+    for rank, part in enumerate(parts):
+        known = np.array([collective(kernel) for kernel in part.kernels] or [False])
+        tasks = part.tasks
+        mine = tasks.having("kernel") & (tasks.kernel >= 0) & known[tasks.kernel]
+        met.setdefault(("", everyone), {}).setdefault(rank, [])
+        for task in np.flatnonzero(mine).tolist():
+            group = part.kernels[tasks.kernel[task]].group
+            members = ranks.groups[rank].get(group, ()) if ranks.groups else ()
+            key = (group if members and ranks.kinds else "", members or everyone)
+            names.setdefault(key, group if members else "")
+            met.setdefault(key, {}).setdefault(rank, []).append(task)
+    return [
+        (names.get(key, ""), found)
+        for key, each in met.items()
+        for found in _paired(key[1], each, parts, ranks.names)
+    ]
+
+
+def _paired(
+    members: Sequence[int],
+    found: Mapping[int, list[int]],
+    parts: Sequence[Intervals],
+    numbers: Sequence[int],
+) -> Iterator[dict[int, int]]:
+    """Yield the n-th collectives of a group's ranks together, which must be the same."""
+    counts = {rank: len(found.get(rank, ())) for rank in members}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"rank {numbers[rank]}: {count}" for rank, count in counts.items())
+        raise fail(f"ranks have different numbers of collectives ({listed})")
+    for number, tasks in enumerate(zip(*(found[rank] for rank in members), strict=True)):
+        group = dict(zip(members, tasks, strict=True))
+        names = [_name(parts[r].kernels[parts[r].tasks.kernel[t]]) for r, t in group.items()]
+        other = next((at for at, name in enumerate(names) if name != names[0]), 0)
+        if other:
+            where = (
+                f"collective {number} is {names[0]} on rank {numbers[members[0]]} and "
+                f"{names[other]} on rank {numbers[members[other]]}"
+            )
+            raise fail(f"ranks do not match: {where}")
+        yield group
+
+
+def _name(kernel: Kernel) -> str:
+    """Return the name that must match on all ranks: for traced kernels without arguments."""
+    if kernel.family != COLLECTIVE:
+        return re.split(r"[ (]", kernel.name)[0]
+    return kernel.name.partition(",")[0] if kernel.name.startswith(UNEVEN) else kernel.name
+
+
+@dataclass
+class Joined:
+    """The tasks of all ranks, concatenated, with a start for each rank, and the collectives."""
+
+    ranks: Sequence[Timeline]
+    matched: Sequence[tuple[str, Mapping[int, int]]]
+    starts: Sequence[float]
+    waits: list[list[int]] = field(init=False)
+    arrivals: list[dict[int, list[int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.parts = [t.columns for t in self.ranks]
+        sizes = [len(part) for part in self.parts]
+        self.offsets: list[int] = np.cumsum([0, *sizes]).tolist()
+        self.groups = [
+            {rank: task + self.offsets[rank] for rank, task in group.items()}
+            for _, group in self.matched
+        ]
+        self.waits = [
+            [other + offset for other in waits]
+            for part, offset in zip(self.parts, self.offsets, strict=False)
+            for waits in part.tasks.waited
+        ]
+        for rank, (first, end) in enumerate(pairwise(self.offsets)):
+            begin = self.offsets[-1] + rank
+            self.waits[first:end] = [waits or [begin] for waits in self.waits[first:end]]
+        self.waits += [[] for _ in self.parts]
+        lengths = [part.tasks.length for part in self.parts]
+        self.length = np.concatenate([*lengths, self.starts, np.zeros(len(self.groups))])
+        names = dict.fromkeys(c for part in self.parts for c in part.tasks.causes)
+        self.causes = (*names, "start", "arrival")
+
+    def meet(self, transfer: Callable[[Sequence[Kernel]], float]) -> None:
+        """Let collectives start after a zero-length task that waits for all ranks."""
+        for group in self.groups:
+            time = transfer([self._kernel(*pair) for pair in group.items()])
+            self.length[list(group.values())] = time
+            self.arrivals.append({rank: self.waits[task] for rank, task in group.items()})
+            meeting = len(self.waits)
+            self.waits.append([other for waits in self.arrivals[-1].values() for other in waits])
+            for task in group.values():
+                self.waits[task] = [meeting]
+
+    def _kernel(self, rank: int, task: int) -> Kernel:
+        part = self.parts[rank]
+        return part.kernels[int(part.tasks.kernel[task - self.offsets[rank]])]
+
+    def meetings(self, start: Floats, end: Floats) -> tuple[Meeting, ...]:
+        """Return the collectives with their waits."""
+        found = []
+        for group, arrivals in zip(self.groups, self.arrivals, strict=True):
+            own = {rank: _latest(end, waits) for rank, waits in arrivals.items()}
+            rank, task = next(iter(group.items()))
+            begin, length = float(start[task]), float(self.length[task])
+            waits = tuple(begin - own.get(rank, begin) for rank in range(len(self.parts)))
+            name, last = self._kernel(rank, task).name, max(own, key=lambda rank: own[rank])
+            found.append(Meeting(name, begin, length, waits, last))
+        alike = all(len(group) == len(self.parts) for group in self.groups)
+        return tuple(found if alike else sorted(found, key=lambda meeting: meeting.start))
+
+    def shares(self, rank: int, start: Floats, end: Floats) -> dict[str, float]:
+        """Return what a rank's device does of the time from its start to its end.
+
+        Where several things happen at once, the first of: work of its own, transfers, waits.
+        """
+        kernels = np.flatnonzero(self.parts[rank].tasks.having("kernel")) + self.offsets[rank]
+        together = np.array([g[rank] for g in self.groups if rank in g], np.int64)
+        work = np.setdiff1d(kernels, together)
+        begun, ended = start[work], end[work]
+        found = {WORK: busy_time(begun, ended)}
+        for what in (TRANSFER, WAIT):
+            for name, (first, last) in self._together(rank, what, start, end).items():
+                before = busy_time(begun, ended)
+                begun, ended = np.concatenate([begun, first]), np.concatenate([ended, last])
+                found[f"{what} {name}".rstrip()] = busy_time(begun, ended) - before
+        every = end[self.offsets[rank] : self.offsets[rank + 1]]
+        step = max(0.0, float(every.max(initial=0.0)) - self.starts[rank])
+        found[IDLE] = step - busy_time(begun, ended)
+        return found
+
+    def _together(
+        self, rank: int, what: str, start: Floats, end: Floats
+    ) -> dict[str, tuple[Floats, Floats]]:
+        """Return the intervals of a rank's transfers, or of its waits for them, by group."""
+        found: dict[str, tuple[list[float], list[float]]] = {}
+        for (name, _), group, arrivals in zip(
+            self.matched, self.groups, self.arrivals, strict=True
+        ):
+            if rank in group:
+                begun = float(start[group[rank]])
+                first = begun if what == TRANSFER else _latest(end, arrivals[rank])
+                last = float(end[group[rank]]) if what == TRANSFER else begun
+                firsts, lasts = found.setdefault(name, ([], []))
+                firsts.append(first)
+                lasts.append(last)
+        return {name: (np.array(a), np.array(b)) for name, (a, b) in found.items()}
+
+    def tasks(self, order: Ints) -> Tasks:
+        """Return all tasks as columns in topological order."""
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        waits = [self.waits[task] for task in order.tolist()]
+        first = np.cumsum([0, *(len(others) for others in waits)])
+        after = place[np.array([other for others in waits for other in others], np.int64)]
+        sizes = self._sizes("resources")
+        resource = self._column([p.tasks.resource for p in self.parts], 0, sizes)
+        resource[self.offsets[-1] : self.offsets[-1] + len(sizes)] = np.cumsum([0, *sizes[:-1]])
+        columns = [
+            self._column([getattr(p.tasks, name) for p in self.parts], -1, sizes)
+            for name, sizes in (("op", self._sizes("ops")), ("kernel", self._sizes("kernels")))
+        ]
+        codes = [self._codes(p.tasks) for p in self.parts]
+        known = len(self.causes)
+        added = [[known - 2] * len(self.parts), [known - 1] * len(self.groups)]
+        cause = np.concatenate([*codes, *(np.array(code, np.int64) for code in added)])
+        alone = np.full(len(order), -1, np.int64)
+        op, kernel = (column[order] for column in columns)
+        length = self.length[order]
+        return Tasks(
+            length, first, after, resource[order], cause[order], op, kernel, alone, self.causes
+        )
+
+    def begins(self, tasks: Tasks) -> list[int]:
+        """Return where each rank's start is among tasks in order."""
+        return np.flatnonzero(tasks.having("start")).tolist()
+
+    def _sizes(self, what: str) -> list[int]:
+        holders = self.ranks if what == "resources" else self.parts
+        return [len(getattr(holder, what)) for holder in holders]
+
+    def _column(self, columns: list[Ints], absent: int, sizes: list[int]) -> Ints:
+        """Concatenate columns of indices, offset by the sizes of those before."""
+        offsets = np.cumsum([0, *sizes]).tolist()
+        moved = [
+            np.where(column >= 0, column + offset, -1)
+            for column, offset in zip(columns, offsets, strict=False)
+        ]
+        added = len(self.parts) + len(self.groups)
+        return np.concatenate([*moved, np.full(added, absent, np.int64)])
+
+    def _codes(self, tasks: Tasks) -> Ints:
+        table: NDArray[np.int64] = np.array([self.causes.index(c) for c in tasks.causes], np.int64)
+        return table[tasks.cause] if len(tasks) else tasks.cause
+
+    def timeline(self, tasks: Tasks, start: Floats, end: Floats, names: Sequence[int]) -> Timeline:
+        """Return the timeline of all ranks, by their numbers."""
+        ops = [op for part in self.parts for op in part.ops]
+        kernels = [kernel for part in self.parts for kernel in part.kernels]
+        resources = tuple(
+            Resource(r.kind, f"rank {rank} {r.name}")
+            for rank, timeline in zip(names, self.ranks, strict=True)
+            for r in timeline.resources
+        )
+        first = self.ranks[0]
+        columns = Intervals(tasks, start, end, ops, kernels)
+        return Timeline(columns, resources, first.device, first.host, first.accounting)
+
+
+def _latest(end: Floats, waits: Sequence[int]) -> float:
+    return max((float(end[task]) for task in waits), default=0.0)

@@ -1,0 +1,65 @@
+"""Which ranks do the same at the same times: simulated once, they stand for all of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from irgraph.schedule.joined import Groups, Parts
+from irgraph.schedule.timeline import Timeline
+
+
+def kinds_of(
+    timelines: Sequence[Timeline], starts: Sequence[float], groups: Groups
+) -> list[int] | None:
+    """Return the number of each rank's kind, from 0 on; ``None`` where groups differ by name.
+
+    Ranks of a kind run the same timeline from the same time on, and their groups of each name
+    have ranks of the same kinds: kinds are split until that holds. So what one of them waits for,
+    all wait for as long.
+    """
+    if not _alike(groups):
+        return None
+    pairs = zip(timelines, starts, strict=True)
+    kinds = _numbered([(id(timeline), start) for timeline, start in pairs])
+    while groups:
+        finer = _numbered([(kinds[rank], _met(rank, kinds, groups)) for rank in range(len(kinds))])
+        if max(finer) == max(kinds):
+            break
+        kinds = finer
+    return kinds
+
+
+def parts_of(
+    timelines: Sequence[Timeline], kinds: Sequence[int], firsts: Sequence[int], groups: Groups
+) -> Parts:
+    """Return the first rank of each kind, with groups of kinds in place of ranks."""
+    of_kinds = [
+        {name: tuple(sorted({kinds[r] for r in members})) for name, members in groups[rank].items()}
+        for rank in (firsts if groups else ())
+    ]
+    return Parts([timelines[rank] for rank in firsts], firsts, of_kinds, kinds=True)
+
+
+def _met(rank: int, kinds: Sequence[int], groups: Groups) -> Hashable:
+    """Return the kinds of the ranks that one meets, by the names of its groups."""
+    return frozenset(
+        (name, frozenset(kinds[other] for other in members))
+        for name, members in groups[rank].items()
+    )
+
+
+def _alike(groups: Groups) -> bool:
+    """Return whether a group has the same name and ranks on each of its ranks."""
+    return all(
+        groups[other].get(name) == members
+        for each in groups
+        for name, members in each.items()
+        for other in members
+        if other < len(groups)
+    )
+
+
+def _numbered(keys: Sequence[Hashable]) -> list[int]:
+    """Return numbers for keys, by their first occurrence."""
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return [numbers[key] for key in keys]
