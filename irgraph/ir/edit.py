@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -48,6 +48,14 @@ class Edit:
     def rename(self, old: Tensor, new: Tensor) -> None:
         """Let every use of ``old`` be a use of ``new``."""
         self._names[old.name] = new
+
+    def add(self, other: Edit) -> None:
+        """Collect what another edit of the same graph did, at other places."""
+        self._removed |= other._removed
+        for mine, theirs in ((self._before, other._before), (self._after, other._after)):
+            for beside, new in theirs.items():
+                mine.setdefault(beside, []).extend(new)
+        self._names.update(other._names)
 
     @property
     def empty(self) -> bool:
@@ -190,7 +198,7 @@ def without_times(notes: Mapping[str, Note]) -> Mapping[str, Note]:
     return {name: note for name, note in notes.items() if name not in TIMED}
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
+def free_name(name: str, taken: Container[str]) -> str:
     """Return a name that is not taken: the given one, or one with a number appended."""
     if name not in taken:
         return name

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from irgraph.ir.dependence import Dependence
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.verbs.refusal import describe
 from irgraph.verbs.sequence import Stretch, entangled, stretch
 
 
@@ -17,24 +16,23 @@ class Parting(Struct, frozen=True):
     """How groups fall into sets of independent ones.
 
     Attributes:
+        graph: the graph that they are in.
+        groups: all groups.
         stretch: the ops that were looked at.
         sets: positions of groups, each set independent, in launch order.
         knotted: groups that others stand inside of: a path leaves them and returns.
     """
 
+    graph: Graph
+    groups: Sequence[Collection[Op]]
     stretch: Stretch
     sets: tuple[tuple[int, ...], ...]
     knotted: tuple[int, ...] = ()
 
-    def tie(self, groups: Collection[int]) -> list[Dependence]:
-        """Return a chain that ties some groups, or nothing where they are independent."""
-        return entangled(chosen(self.stretch, groups))
-
-
-def chosen(s: Stretch, groups: Collection[int]) -> Stretch:
-    """Return a stretch in which only some groups count as members."""
-    order = {group: i for i, group in enumerate(groups)}
-    return replace(s, owner=[order.get(owner, -1) for owner in s.owner])
+    def tie(self, groups: Iterable[int]) -> list[tuple[Op, str]]:
+        """Return a chain that ties some groups, as messages show it; nothing where none does."""
+        part = stretch(self.graph, [self.groups[i] for i in sorted(groups)])
+        return describe(entangled(part), part.atoms)
 
 
 def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
@@ -58,7 +56,7 @@ def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
         sets[free].append(group)
         masks[free] |= 1 << group
         reaching[free] |= mine
-    return Parting(s, tuple(map(tuple, sets)), tuple(sorted(knotted)))
+    return Parting(graph, groups, s, tuple(map(tuple, sets)), tuple(sorted(knotted)))
 
 
 def _ties(s: Stretch, count: int) -> tuple[list[int], set[int]]:

@@ -19,7 +19,7 @@ from irgraph.language import load_script, run
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import RefusedError
 from irgraph.verbs.autograd.bind import MOST_TRIES, backward_of
-from irgraph.verbs.autograd.splice import replace_both
+from irgraph.verbs.autograd.gather import Gathering
 from tests.verbs.test_both_passes import graph_of, step_of
 
 HEAD = 'model "m" { format = 2 }\n\ndevice @gpu0 "v100"\n'
@@ -116,7 +116,7 @@ def test_a_gradient_that_nobody_asked_for_is_refused_as_such() -> None:
     sigmoid = graph.ops[1]
     plus = Op("aten.add", (sigmoid.inputs[0], graph.by_name["p"]), sigmoid.results)
     with pytest.raises(RefusedError, match="%p would get a gradient that it did not have"):
-        replace_both(graph, [sigmoid], [plus], by="test")
+        Gathering(graph).replace([sigmoid], [plus], by="test")
 
 
 def test_calls_that_torch_records_otherwise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

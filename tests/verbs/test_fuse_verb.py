@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from irgraph.ir.dependence import Dependence
 from irgraph.ir.effects import effects
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.language import load_script, run
+from irgraph.text import parse
 from irgraph.verbs import RefusedError, fuse
 from irgraph.verbs.partition import partition
+from irgraph.verbs.sequence import Stretch
 from tests.language.models import model
 from tests.strategies import random_graph
 
@@ -322,3 +326,26 @@ def test_a_unit_that_cannot_be_separated_is_shown_with_both_ties(swapped: bool) 
         fuse(graph, [[graph.ops[0]], [graph.ops[2]]], Op("irgraph.whole"))
     told = " ".join(said for _, said in caught.value.at)
     assert "%a" in told and "%j" in told
+
+
+def test_ties_are_sought_between_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ties the sets of a chain grows with the chain, not with its square."""
+    import irgraph.verbs.partition as module
+
+    looked = 0
+    entangled = module.entangled
+
+    def counted(part: Stretch) -> list[Dependence]:
+        nonlocal looked
+        looked += len(part.atoms)
+        return entangled(part)
+
+    monkeypatch.setattr(module, "entangled", counted)
+    count = 50
+    lines = [f"%h{i + 1} = aten.mm(%h{i}, %w) : f32[4, 4] in $b{i + 1}" for i in range(count)]
+    head = 'model "m" {}\n\ndevice @gpu0 "v100"\n'
+    given = "input %h0 : f32[4, 4] in $b0\nparam %w : f32[4, 4] in $w\n\n"
+    graph = parse(head + given + "\n".join(lines) + "\n")
+    entry = run(load_script("apply batch-gemm"), graph).report.entries[0]
+    assert len(entry.refused) == count
+    assert 0 < looked <= 4 * count

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 
 from irgraph.diagnostics import Place
 from irgraph.ir.calls import wrong_call
@@ -28,7 +29,7 @@ from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.gains import check_gains
 from irgraph.verbs.partition import Parting, partition
 from irgraph.verbs.pending import Pending
-from irgraph.verbs.refusal import RefusedError, describe
+from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sequence import Stretch
 
 
@@ -174,7 +175,9 @@ class _Fusing:
             found.setdefault(", ".join(map(spell, values)), []).append(match)
         return [group for group in found.values() if self._is_wanted(group)]
 
-    def _is_wanted(self, group: Sequence[Match], why: RefusedError | None = None) -> bool:
+    def _is_wanted(
+        self, group: Sequence[Match], tie: Callable[[], RefusedError | None] = lambda: None
+    ) -> bool:
         """Apply ``having``; groups that are too small are said, not dropped silently."""
         first, having = self.scope_of(group[0]), self.statement.having
         known = {str(key): evaluate(key, first) for key in self.statement.keys}
@@ -184,6 +187,7 @@ class _Fusing:
             return True
         keys = ", ".join(f"{key} = {spell(value)}" for key, value in known.items())
         left_out = f"its group ({keys}) is left out: {reason}" if keys else reason
+        why = tie()
         more = f"; {why.reason}" if why else ""
         error = RefusedError(left_out + more, why.at if why else ())
         self.refuse(error, *group, place=having.place if having is not None else None)
@@ -198,14 +202,12 @@ class _Fusing:
             self.refuse(RefusedError("an earlier fusion changed it"), *group)
             return
         for i in parting.knotted:
-            chain = describe(parting.tie([i]), parting.stretch.atoms)
-            self.refuse(
-                RefusedError("a dependence path leaves it and returns to it", chain), group[i]
-            )
+            reason = "a dependence path leaves it and returns to it"
+            self.refuse(RefusedError(reason, parting.tie([i])), group[i])
         whole = len(parting.sets) == 1 and not parting.knotted
         for number, chosen in enumerate(parting.sets):
             matches = [group[i] for i in chosen]
-            if whole or self._is_wanted(matches, _tie_of(parting, number)):
+            if whole or self._is_wanted(matches, partial(_tie_of, parting, number)):
                 self._fuse_set(matches, parting.stretch if whole else None)
 
     def _fuse_set(self, matches: Sequence[Match], known: Stretch | None) -> None:
@@ -225,10 +227,8 @@ class _Fusing:
 
 
 def _tie_of(parting: Parting, number: int) -> RefusedError | None:
-    """Return why a set of groups could not join the first one."""
-    if number == 0 and len(parting.sets) == 1:
+    """Return why a set of groups could not join the one before it, or the second the first."""
+    if len(parting.sets) == 1:
         return None
-    other = 1 if number == 0 else 0
-    both = sorted((*parting.sets[number], *parting.sets[other]))
-    chain = describe(parting.tie(both), parting.stretch.atoms)
+    chain = parting.tie((*parting.sets[number], *parting.sets[number - 1 if number else 1]))
     return RefusedError("the others depend on it or it on them", chain)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as changed
 
 from irgraph.ir.edit import names_of
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
@@ -21,7 +22,7 @@ from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import check_losses
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.autograd.bind import has_backward
-from irgraph.verbs.autograd.splice import replace_both
+from irgraph.verbs.autograd.gather import Gathering
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.gains import check_gains
 from irgraph.verbs.pending import Pending
@@ -60,8 +61,9 @@ class Replace(Statement):
         selected = self.select(frame, both)
         work = _Work(self, frame, selected, both)
         for root in [selected.op(match.root) for match in selected.matches]:
-            work.replace(root)
-        frame.state.graph = work.pending.commit()
+            while not work.replace(root):
+                pass
+        frame.state.graph = work.commit()
         made: list[Op] = [op for fusion in work.done for op in fusion.ops]
         frame.name_ops(self.named, made, self.selection)
         assumed = [fusion.assumed for fusion in work.done if fusion.assumed is not None]
@@ -104,7 +106,10 @@ class _Work:
     def __post_init__(self) -> None:
         statement, frame = self.statement, self.frame
         self.taken = names_of(frame.state.graph)
-        self.pending = Pending(frame.state.graph)
+        if self.both:
+            self.gathering = Gathering(frame.state.graph)
+        else:
+            self.pending = Pending(frame.state.graph)
         self.refusals = Refusals(frame, statement.place, statement.selection.many)
         self._find()
 
@@ -113,11 +118,14 @@ class _Work:
         found = {id(self.selected.op(match.root)): match for match in self.selected.matches}
         self.matches = found
 
-    def replace(self, root: Op) -> None:
-        """Replace the match that begins with an op, unless that is not legal."""
+    def replace(self, root: Op) -> bool:
+        """Replace the match that begins with an op, unless that is not legal.
+
+        Returns whether it is done with; where what was gathered had to be made first, it is not.
+        """
         match = self._match(root)
         if match is None:
-            return
+            return True
         state, selected, template = self.frame.state, self.selected, self.statement.template
         with self.refusals.attempt(f"{call_of(selected.op(match.root))} is not replaced"):
             known = match_scope(self.frame.scope, selected.index, match)
@@ -128,34 +136,46 @@ class _Work:
             tensors = [value for value in redefined if isinstance(value, Tensor)]
             check_losses(selected.index, match, template.ops, tensors, state.kept)
             members = selected.members(match)
-            self.done.append(self._made(members, ops))
+            made = self._made(members, ops)
+            if made is None:
+                bound = {tensor.name for tensor in tensors}
+                self.taken -= {t.name for op in ops for t in op.outputs} - bound
+                return False
+            self.done.append(made)
             state.drop(members, [t.name for t in tensors], self.statement)
             self.replaced += len(match.ops)
+        return True
 
     def _match(self, root: Op) -> Match | None:
         """Return the match that begins with an op, found anew where ops of it were called anew."""
         while id(root) in self.again:
             root = self.again[id(root)]
         match = self.matches.get(id(root))
-        paths = self.pending.commit().paths if self.both else None
-        if paths is None or id(root) not in paths:
-            return match if paths is None else None
-        if match is None or any(id(op) not in paths for op in self.selected.members(match)):
-            self.frame.state.graph = self.pending.commit()
+        if not self.both:
+            return match
+        members = [root] if match is None else [root, *self.selected.members(match)]
+        paths = self.gathering.settled(members).paths
+        if id(root) not in paths:
+            return None
+        if match is None or any(id(op) not in paths for op in members):
+            self.frame.state.graph = self.gathering.commit()
             self.selected = self.statement.select(self.frame, self.both)
             self._find()
         return self.matches.get(id(root))
 
-    def _made(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion:
+    def _made(self, members: Sequence[Op], ops: Sequence[Op]) -> Fusion | None:
         """Put ops in the place of members, and what differentiates them, where that is asked."""
         by, assuming = self.frame.caller or "script", self.statement.assuming
         if not self.both:
             check_gains(self.pending.around([members]), members, ops)
             return self.pending.fuse([members], ops, by=by, assuming=assuming)
-        both = replace_both(self.pending.commit(), members, ops, by=by, assuming=assuming)
-        self.pending = Pending(both.fusion.graph)
-        self.again.update(both.again)
-        return both.fusion
+        both = self.gathering.replace(members, ops, by=by, assuming=assuming)
+        self.again.update({} if both is None else both.again)
+        return None if both is None else both.fusion
+
+    def commit(self) -> Graph:
+        """Make all replacements, and return the graph."""
+        return self.gathering.commit() if self.both else self.pending.commit()
 
 
 def _results(news: Sequence[NewOp], match: Match) -> list[str]:

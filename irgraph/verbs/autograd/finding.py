@@ -50,19 +50,9 @@ def bytes_of(tensor: Tensor) -> tuple[object, ...]:
 
 
 @remembered
-def _backward_leaves(graph: Graph) -> Mapping[tuple[object, ...], list[Op]]:
-    """Return by their bytes the leaves of the backward pass that take or make a tensor."""
-    found: dict[tuple[object, ...], list[Op]] = {}
-    for leaf in (leaf for leaf in graph.leaves() if leaf.phase == "backward"):
-        for key in dict.fromkeys(map(bytes_of, (*leaf.inputs, *leaf.outputs))):
-            found.setdefault(key, []).append(leaf)
-    return found
-
-
-@remembered
-def _nodes(graph: Graph) -> Mapping[int, str]:
-    """Return by ``id`` of a leaf the name of the autograd node around it."""
-    return {id(leaf): op.name for op in graph.top_level() if op.is_autograd for leaf in op.leaves()}
+def outermost(graph: Graph) -> Mapping[int, Op]:
+    """Return by ``id`` of a leaf the outermost op around it that is no annotation."""
+    return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
 
 
 @dataclass
@@ -91,8 +81,8 @@ class Finding:
     def run(self, region: Region, needs: tuple[int, ...]) -> Backward:
         """Find all ops, or raise ``RefusedError``."""
         self._forward(region)
-        self.near, self.nodes = _backward_leaves(self.graph), _nodes(self.graph)
-        self.own_nodes = _nodes(self.derived.graph)
+        self.own, self.theirs = outermost(self.graph), outermost(self.derived.graph)
+        self.near: dict[tuple[object, ...], list[Op]] = {}
         self.taken: set[int] = set()
         left = [leaf for op in self.derived.backward for leaf in op.leaves() if leaf.outputs]
         while left:
@@ -159,7 +149,7 @@ class Finding:
         known = made or [self.names[t.name] for t in leaf.inputs if t.name in self.names]
         if not known:
             return None
-        lists = [self.near.get(bytes_of(tensor), []) for tensor in known]
+        lists = [self._using(tensor) for tensor in known]
         shortest = min(lists, key=len)
         found = [op for op in shortest if id(op) not in self.taken and self._fits(leaf, op)]
         for alike in (self._same_node, self._same_module) if len(found) > 1 else ():
@@ -168,8 +158,21 @@ class Finding:
                 return inside
         return found
 
+    def _using(self, tensor: Tensor) -> list[Op]:
+        """Return the leaves of the backward pass that take or make a tensor, by its bytes."""
+        key = bytes_of(tensor)
+        if key not in self.near:
+            touching = (leaf for _, leaf in self.graph.touching.get(tensor.buffer, ()))
+            self.near[key] = [
+                leaf
+                for leaf in touching
+                if leaf.phase == "backward"
+                and any(bytes_of(t) == key for t in (*leaf.inputs, *leaf.outputs))
+            ]
+        return self.near[key]
+
     def _same_node(self, leaf: Op, op: Op) -> bool:
-        return self.nodes.get(id(op)) == self.own_nodes[id(leaf)]
+        return self.own[id(op)].name == self.theirs[id(leaf)].name
 
     def _same_module(self, _: Op, op: Op) -> bool:
         return op.module in {member.module for member in self.members}
@@ -216,25 +219,34 @@ class Finding:
 
     def _ops(self) -> tuple[Op, ...]:
         """Return the outermost ops that hold what was found, and nodes that only hand it on."""
-        made = {t.name for op in self.pairs.values() for t in op.outputs}
-        made -= {t.name for t in map(self._known, self.derived.gradients) if t is not None}
+        kept = {t.name for t in map(self._known, self.derived.gradients) if t is not None}
+        made = {t.name: t for op in self.pairs.values() for t in op.outputs if t.name not in kept}
         handing = [(op.name, self._bytes(op)) for op in self.derived.backward if not op.body]
-        found: list[Op] = []
-        for op in self.graph.top_level():
-            if any(id(leaf) in self.taken for leaf in op.leaves()):
-                found.append(op)
-            elif is_handing(op):
+        buffers = {t.buffer for t in made.values()}
+        buffers.update(t.buffer for op in self.derived.backward if not op.body
+                       for t in map(self._known_or_own, op.inputs))  # fmt: skip
+        found = {id(op): op for op in (self.own[leaf] for leaf in self.taken)}
+        near = {i: leaf for b in buffers for i, leaf in self.graph.touching.get(b, ())}
+        for _, op in sorted(near.items(), key=_place):
+            if is_handing(op) and self.own[id(op)] is op:
                 key = (op.name, tuple(map(bytes_of, op.inputs)))
                 if key in handing or all(t.name in made for t in op.inputs):
                     handing = _without(handing, key)
-                    found.append(op)
-        return tuple(found)
+                    found[id(op)] = op
+        return tuple(sorted(found.values(), key=lambda op: self.graph.paths[id(op)]))
 
     def _known(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else self.names.get(tensor.name)
 
     def _bytes(self, op: Op) -> tuple[tuple[object, ...], ...]:
-        return tuple(bytes_of(self.names.get(t.name, t)) for t in op.inputs)
+        return tuple(bytes_of(self._known_or_own(t)) for t in op.inputs)
+
+    def _known_or_own(self, tensor: Tensor) -> Tensor:
+        return self.names.get(tensor.name, tensor)
+
+
+def _place(standing: tuple[int, Op]) -> int:
+    return standing[0]
 
 
 def _without(items: list[Item], item: Item) -> list[Item]:

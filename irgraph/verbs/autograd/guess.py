@@ -13,8 +13,8 @@ from irgraph.verbs.autograd.region import Region, is_float
 def likely_needs(graph: Graph, region: Region) -> Iterator[tuple[int, ...]]:
     """Yield sets of inputs whose gradient the step may compute, likely ones first."""
     floats = [i for i, tensor in enumerate(region.inputs) if is_float(tensor)]
-    given = {d.tensor.buffer for d in graph.tensors if d.role != "param"}
-    likely = tuple(i for i in floats if region.inputs[i].buffer not in given)
+    roles = (graph.lasting.get(region.inputs[i].buffer, "param") for i in floats)
+    likely = tuple(i for i, role in zip(floats, roles, strict=True) if role == "param")
     yield from [likely] if likely else []
     sets = (c for n in range(len(floats), 0, -1) for c in combinations(floats, n))
     yield from (one for one in sets if one != likely)

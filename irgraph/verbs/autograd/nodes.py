@@ -9,38 +9,61 @@ from msgspec.structs import replace
 
 from irgraph.ir.dependence import dependences
 from irgraph.ir.edit import Edit, map_tensors, map_value
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.region import made_by
-from irgraph.verbs.fuse import Fusion, put_in_place
+from irgraph.verbs.autograd.finding import outermost
+from irgraph.verbs.autograd.region import inputs_of, made_by
+from irgraph.verbs.fuse import collect, put_in_place
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError, describe
+from irgraph.verbs.sequence import Extent, extent
 
 Swap = tuple[Tensor, Tensor]
 """A tensor, and what is used in its place."""
 
 
-def exchanged(graph: Graph, leaves: Sequence[Op], new: Sequence[Op], by: str) -> Fusion:
-    """Return a graph with other backward ops in the place of some leaves; there may be none."""
+def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> tuple[Op, ...]:
+    """Let an edit put other backward ops in the place of some leaves; return them as they stand.
+
+    Beside what is ``around`` the leaves nothing changes. There may be no new ops.
+    """
     if not new:
-        edit = Edit(graph)
         for op in leaves:
             edit.remove(op)
-        return Fusion(edit.commit(), (), (), "")
+        return ()
     mine = {id(leaf) for leaf in leaves}
-    held = _holding(graph, mine)
+    held = _holding(edit.graph, leaves)
     rest = {id(leaf) for op in held for leaf in _others(op, mine)}
     if not rest:
-        return put_in_place(graph, [held], new, by=by)
-    apart = _parted(graph, held, mine)
-    done = put_in_place(apart, [_holding(apart, mine)], new, by=by)
-    return replace(done, graph=_joined(done.graph, rest))
+        return collect(edit, [held], new, by=by).ops
+    window = around(edit.graph, leaves)
+    units = window.units[window.first : window.last + 1]
+    apart = _parted(_alone(edit.graph, units), held, mine)
+    done = put_in_place(apart, [_holding(apart, leaves)], new, by=by)
+    for op in _joined(done.graph, rest).ops:
+        edit.put(op, before=units[0])
+    for op in units:
+        edit.remove(op)
+    return done.ops
 
 
-def _holding(graph: Graph, mine: Collection[int]) -> list[Op]:
+def around(graph: Graph, leaves: Sequence[Op]) -> Extent:
+    """Return where the nodes of some leaves lie, with what stands before the first of them."""
+    found = extent(graph, _holding(graph, leaves))
+    return replace(found, first=max(found.first - 1, 0))
+
+
+def _alone(graph: Graph, units: Sequence[Op]) -> Graph:
+    """Return neighbours of a graph as a graph of their own."""
+    given = tuple(Declared("input", tensor) for tensor in inputs_of(units))
+    return replace(graph, ops=tuple(units), tensors=(*graph.tensors, *given), returned=None)
+
+
+def _holding(graph: Graph, leaves: Sequence[Op]) -> list[Op]:
     """Return the outermost ops that hold some leaves."""
-    return [op for op in graph.top_level() if any(id(leaf) in mine for leaf in op.leaves())]
+    held = {id(op): op for op in (outermost(graph)[id(leaf)] for leaf in leaves)}
+    return sorted(held.values(), key=lambda op: graph.paths[id(op)])
 
 
 def _others(op: Op, mine: Collection[int]) -> list[Op]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -23,6 +23,23 @@ class LayoutError(RefusedError):
 
 
 @dataclass
+class Names:
+    """Names that are taken, and some more that are added without touching those."""
+
+    taken: Container[str]
+    added: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.added or name in self.taken
+
+    def free(self, name: str) -> str:
+        """Return a name that is not taken, which then is."""
+        found = free_name(name, self)
+        self.added.add(found)
+        return found
+
+
+@dataclass
 class Placing:
     """From the tensors of a derived step to those of a graph.
 
@@ -34,8 +51,8 @@ class Placing:
         buffers: for each derived buffer, the graph's, and by how many bytes it begins later there.
     """
 
-    taken: set[str]
-    held: set[str]
+    taken: Names
+    held: Names
     called: dict[str, str] = field(default_factory=dict)
     names: dict[str, Tensor] = field(default_factory=dict)
     buffers: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -63,9 +80,9 @@ class Placing:
     def tensor(self, theirs: Tensor) -> Tensor:
         """Return the graph's tensor for a derived one, a new one where there is none."""
         if theirs.name not in self.names:
-            name = _free(self.called.get(theirs.name, theirs.name), self.taken)
+            name = self.taken.free(self.called.get(theirs.name, theirs.name))
             if theirs.buffer not in self.buffers:
-                self.buffers[theirs.buffer] = (_free(name, self.held), 0)
+                self.buffers[theirs.buffer] = (self.held.free(name), 0)
             buffer, shift = self.buffers[theirs.buffer]
             offset = theirs.offset + shift if shift else theirs.offset
             self.names[theirs.name] = replace(theirs, name=name, buffer=buffer, offset=offset)
@@ -74,13 +91,6 @@ class Placing:
     def ops(self, derived: Sequence[Op], like: Op, module: Callable[[Op], str]) -> tuple[Op, ...]:
         """Return derived ops as ops of the graph that run where one of its ops does."""
         return tuple(_run_like(map_tensors(op, self.tensor), like, module(op)) for op in derived)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken, which then is."""
-    found = free_name(name, taken)
-    taken.add(found)
-    return found
 
 
 def _run_like(op: Op, like: Op, module: str) -> Op:

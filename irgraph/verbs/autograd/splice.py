@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,108 +14,53 @@ from irgraph.verbs.autograd.bind import backward_of
 from irgraph.verbs.autograd.derive import Derived, derive
 from irgraph.verbs.autograd.finding import Backward
 from irgraph.verbs.autograd.legal import check_swap, check_unwritten
-from irgraph.verbs.autograd.nodes import Swap, exchanged, with_others
-from irgraph.verbs.autograd.place import LayoutError, Placing, shared_module
+from irgraph.verbs.autograd.nodes import Swap
+from irgraph.verbs.autograd.place import LayoutError, Names, Placing, shared_module
 from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by
-from irgraph.verbs.fuse import Fusion, put_in_place
 from irgraph.verbs.gains import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal
 from irgraph.verbs.replace import check_users
 
-MOST_NEIGHBOURS = 16
-"""How often ops beside the members may be drawn in."""
 
-LEGAL = "its backward was found call by call as autograd makes it, and made anew"
-
-
-class Both(Struct, frozen=True):
-    """What became of forward ops and their backward.
+class Splice(Struct, frozen=True):
+    """Forward ops and their backward, and what comes in their place.
 
     Attributes:
-        fusion: the new ops.
-        again: by ``id``, ops beside the members that were called anew, as they are now.
+        members: the forward ops.
+        leaves: the leaves of their backward.
+        forward: the ops in the place of ``members``.
+        nodes: the ops in the place of ``leaves``.
+        swaps: gradients whose users use others.
+        again: positions in ``forward`` of ops that were among the members, with those.
     """
 
-    fusion: Fusion
-    again: Mapping[int, Op]
+    members: Sequence[Op]
+    leaves: Sequence[Op]
+    forward: Sequence[Op]
+    nodes: Sequence[Op]
+    swaps: Sequence[Swap]
+    again: Sequence[tuple[int, Op]]
 
 
-def replace_both(
-    graph: Graph, members: Sequence[Op], new: Sequence[Op], *, by: str, assuming: str = ""
-) -> Both:
-    """Put ``new`` in the place of forward ops, and its backward in the place of theirs.
+def splice(
+    graph: Graph,
+    members: Sequence[Op],
+    new: Sequence[Op],
+    taken: Container[str],
+    held: Container[str],
+) -> Splice:
+    """Return what would come of putting ``new`` in the place of forward ops.
 
-    What ``new`` makes bears the names of what it stands for. Both backwards are what torch's
-    autograd makes. Where a result or a gradient would be laid out otherwise, the ops that use or
-    made that tensor are called anew on it, too. Raises ``RefusedError`` where the backward of the
-    members is not found as a whole, where others use what only it or they make, where the
-    gradient of an input would be lost or another one needed, or where what a backward reads is
-    written before it runs.
+    ``taken`` are names of tensors that are not free, ``held`` those of buffers. Raises
+    ``RefusedError`` as ``Gathering.replace`` does; ``LayoutError`` where a tensor would be laid out
+    otherwise.
     """
-    before: list[Op] = []
-    after: list[Op] = []
-    for count in range(MOST_NEIGHBOURS):
-        old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
-        try:
-            return _replaced(graph, old, [*before, *new, *after], by, assuming)
-        except LayoutError as error:
-            if count == MOST_NEIGHBOURS - 1:
-                raise
-            (before if error.gradient else after).extend(_beside(graph, old, error))
-        between = _between(graph, [*members, *before, *after])
-        behind = {t.name for op in (*members, *after) for t in op.outputs}
-        for op in between:
-            late = any(t.name in behind for t in op.inputs)
-            (after if late else before).append(op)
-            behind |= {t.name for t in op.outputs} if late else set()
-        for side in (before, after):
-            side.sort(key=lambda op: graph.paths[id(op)])
-    raise AssertionError("the last round returns or raises")
-
-
-def _beside(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
-    """Return the calls that use a result, or the one that made what a gradient is of."""
-    name, inside = error.tensor.name, {id(inner) for op in old for inner in op.walk()}
-    calls = [op for op in graph.top_level() if op.phase != "backward"]
-    if error.gradient:
-        beside = [op for op in calls if any(t.name == name for t in op.outputs)]
-    else:
-        beside = [op for op in calls if any(t.name == name for t in op.inputs)]
-    beside = [op for op in beside if id(op) not in inside]
-    returned = any(t.name == name for t in graph.returned or ())
-    if not beside or returned or any(id(o) in inside for op in beside for o in op.walk()):
-        raise error
-    return beside
-
-
-def _between(graph: Graph, members: Sequence[Op]) -> list[Op]:
-    """Return the forward calls that use what members make, and make what members use."""
-    inside = {id(inner) for op in members for inner in op.walk()}
-    calls = [op for op in graph.top_level() if op.phase != "backward"]
-    made = {t.name for op in members for t in op.outputs}
-    after = []
-    for op in calls:
-        if id(op) not in inside and any(t.name in made for t in op.inputs):
-            after.append(op)
-            made |= {t.name for t in op.outputs}
-    used = {t.name for op in members for t in op.inputs}
-    found = []
-    for op in reversed(after):
-        if any(t.name in used for t in op.outputs):
-            found.append(op)
-            used |= {t.name for t in op.inputs}
-    return found[::-1]
-
-
-def _replaced(
-    graph: Graph, members: Sequence[Op], new: Sequence[Op], by: str, assuming: str
-) -> Both:
     found = backward_of(graph, members)
     region, needs = _target(graph, found, new)
-    _place(graph, derive(region, needs, plain=True), region, found)
+    _place((taken, held), derive(region, needs, plain=True), region, found)
     derived = derive(region, needs)
-    placing, swaps = _place(graph, derived, region, found)
+    placing, swaps = _place((taken, held), derived, region, found)
     calls = _calls(derived, new)
     for call, op in calls:
         if len(call.outputs) == len(op.outputs):  # what hands back its operand makes nothing
@@ -123,12 +68,8 @@ def _replaced(
             placing.called.update((a.name, b.name) for a, b in pairs)
     forward, nodes = _ops(placing, derived, calls, members, found.ops)
     _check(graph, members, found, region, (forward, nodes), swaps)
-    first = put_in_place(graph, [members], forward, by=by, assuming=assuming)
-    last = exchanged(first.graph, found.leaves, nodes, by)
-    whole = with_others(last.graph, swaps)
-    again = {id(op): now for (_, op), now in zip(calls, first.ops, strict=True) if op in members}
-    legal = f"{first.legal}; {LEGAL}"
-    return Both(Fusion(whole, (*first.ops, *last.ops), (), legal, first.assumed), again)
+    again = tuple((i, op) for i, (_, op) in enumerate(calls) if op in members)
+    return Splice(members, found.leaves, forward, nodes, swaps, again)
 
 
 def _calls(derived: Derived, new: Sequence[Op]) -> list[tuple[Op, Op]]:
@@ -158,10 +99,10 @@ def _ops(
 
 
 def _place(
-    graph: Graph, derived: Derived, region: Region, found: Backward
+    taken: tuple[Container[str], Container[str]], derived: Derived, region: Region, found: Backward
 ) -> tuple[Placing, list[Swap]]:
     """Find places for what was derived; return also the gradients that become others' bytes."""
-    placing = Placing(set(graph.by_name), {t.buffer for t in graph.by_name.values()})
+    placing = Placing(Names(taken[0]), Names(taken[1]))
     placing.given(derived.inputs, region.inputs)
     placing.given(derived.cotangents, found.cotangents)
     _outputs(placing, derived, found.region)

@@ -1,0 +1,221 @@
+"""Forward ops that become others with their backward: gathered one by one, and made together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
+
+from irgraph.ir.edit import Edit
+from irgraph.ir.effects import effects
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.autograd.beside import beside, between
+from irgraph.verbs.autograd.nodes import Swap, around, exchanged, with_others
+from irgraph.verbs.autograd.place import LayoutError
+from irgraph.verbs.autograd.splice import Splice, splice
+from irgraph.verbs.fuse import Fusion, collect
+from irgraph.verbs.launch_order import barriers, declared
+from irgraph.verbs.places import Places
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sequence import Extent, extent
+
+MOST_NEIGHBOURS = 16
+"""How often ops beside the members may be drawn in."""
+
+LEGAL = "its backward was found call by call as autograd makes it, and made anew"
+
+V = TypeVar("V")
+
+
+class Both(Struct, frozen=True):
+    """What becomes of forward ops and their backward.
+
+    Attributes:
+        fusion: the new ops; its graph is the one before.
+        again: by ``id``, ops beside the members that are called anew, as they will be.
+    """
+
+    fusion: Fusion
+    again: Mapping[int, Op]
+
+
+class Gathering:
+    """A graph, and replacements of forward ops and their backward that are not made in it yet.
+
+    Each is judged by the graph as it was. That gives what making them one by one gives, as long as
+    none asks about a buffer that one before it touches, nor lies where one before it changes ops:
+    else those before it are made first.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._begin(graph)
+
+    def _begin(self, graph: Graph) -> None:
+        self._whole = graph
+        self._asked: set[str] = set()
+        self.graph = _noting(graph, self._asked)
+        self._edit = Edit(self.graph)
+        self._places, self._looked = Places(), Places()
+        self._touched: set[str] = set()
+        self._swaps: list[Swap] = []
+        self._given = frozenset(one.tensor.name for one in graph.tensors)
+        self._taken = set(self.graph.by_name)
+        self._held = {tensor.buffer for tensor in self.graph.by_name.values()}
+
+    def commit(self) -> Graph:
+        """Make all that was gathered, and return the graph."""
+        if not self._edit.empty:
+            self._begin(with_others(self._edit.commit(), self._swaps))
+        return self._whole
+
+    def settled(self, ops: Sequence[Op]) -> Graph:
+        """Return a graph in which nothing is left to be made where some ops stand.
+
+        They may be ops of a graph that is yet to be made, or of none any more.
+        """
+        paths = self.graph.paths
+        if any(id(op) not in paths for op in ops) or self._places.meet(extent(self.graph, ops)):
+            self.commit()
+        return self.graph
+
+    def replace(
+        self, members: Sequence[Op], new: Sequence[Op], *, by: str, assuming: str = ""
+    ) -> Both | None:
+        """Put ``new`` in the place of forward ops, and its backward in the place of theirs.
+
+        What ``new`` makes bears the names of what it stands for. Both backwards are what torch's
+        autograd makes. Where a result or a gradient would be laid out otherwise, the ops that use
+        or made that tensor are called anew on it, too. Returns ``None`` where what was gathered had
+        to be made first: the ops may be others now.
+
+        Raises ``RefusedError`` where the backward of the members is not found as a whole, where
+        others use what only it or they make, where the gradient of an input would be lost or
+        another one needed, or where what a backward reads is written before it runs.
+        """
+        self._asked.clear()
+        self._looked = Places()
+        try:
+            made = self._made(self._splice(members, new), by, assuming)
+        except RefusedError:
+            if self._is_clear():
+                raise
+            made = None
+        if made is None:
+            self.commit()
+        return made
+
+    def _is_clear(self) -> bool:
+        """Return whether nothing that is yet to be made bears on what was asked."""
+        return self._asked.isdisjoint(self._touched) and not self._places.shared(self._looked)
+
+    def _splice(self, members: Sequence[Op], new: Sequence[Op]) -> Splice:
+        """Return what comes of a replacement, with the ops that are drawn in."""
+        graph = self.graph
+        before: list[Op] = []
+        after: list[Op] = []
+        for count in range(MOST_NEIGHBOURS):
+            old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
+            self._looked.add(extent(graph, old))
+            try:
+                return splice(graph, old, [*before, *new, *after], self._taken, self._held)
+            except LayoutError as error:
+                if count == MOST_NEIGHBOURS - 1:
+                    raise
+                (before if error.gradient else after).extend(beside(graph, old, error))
+            behind = {t.name for op in (*members, *after) for t in op.outputs}
+            for op in between(graph, [*members, *before, *after]):
+                late = any(t.name in behind for t in op.inputs)
+                (after if late else before).append(op)
+                behind |= {t.name for t in op.outputs} if late else set()
+            for side in (before, after):
+                side.sort(key=lambda op: graph.paths[id(op)])
+        raise AssertionError("the last round returns or raises")
+
+    def _made(self, made: Splice, by: str, assuming: str) -> Both | None:
+        """Collect a replacement; return ``None`` where what was gathered must be made first."""
+        graph, edit = self.graph, Edit(self.graph)
+        first = collect(edit, [made.members], made.forward, by=by, assuming=assuming)
+        front, back = extent(graph, made.members), around(graph, made.leaves)
+        apart = not Places(front).meet(back)
+        alone = not apart or self._is_opaque(made)
+        self._looked.add(back)
+        if not self._is_clear() or (alone and not self._edit.empty):
+            return None
+        edit = edit if apart else Edit(edit.commit())
+        nodes = exchanged(edit, made.leaves, made.nodes, by)
+        if alone:
+            self._begin(with_others(edit.commit(), made.swaps))
+        else:
+            self._edit.add(edit)
+            self._note(made, front, back)
+        again = {id(op): first.ops[i] for i, op in made.again}
+        legal = f"{first.legal}; {LEGAL}"
+        return Both(Fusion(graph, (*first.ops, *nodes), (), legal, first.assumed), again)
+
+    def _is_opaque(self, made: Splice) -> bool:
+        """Return whether an op that goes or comes could do anything."""
+        known, opaque = declared(self.graph), {id(leaf) for _, leaf in barriers(self.graph)}
+        old = (leaf for op in (*made.members, *made.leaves) for leaf in op.leaves())
+        new = (leaf for op in (*made.forward, *made.nodes) for leaf in op.leaves())
+        return any(id(o) in opaque for o in old) or any(effects(o, known).barrier for o in new)
+
+    def _note(self, made: Splice, *places: Extent) -> None:
+        """Note what a replacement touches, and which names it takes and sets free."""
+        graph = self.graph
+        old, new = _all((*made.members, *made.leaves)), _all((*made.forward, *made.nodes))
+        swapped = {tensor.buffer for tensor, _ in made.swaps}
+        moved = (leaf for buffer in swapped for _, leaf in graph.touching[buffer])
+        for place in (*places, *(extent(graph, [o]) for o in moved if o is not graph.end)):
+            self._places.add(place)
+        self._swaps += made.swaps
+        pairs = [tensor for pair in made.swaps for tensor in pair]
+        both = [*pairs, *(t for op in (*old, *new) for t in (*op.inputs, *op.outputs))]
+        self._touched.update(tensor.buffer for tensor in both)
+        gone = {id(op) for op in old}
+        lost = {t for op in old for t in op.outputs if not self._is_made(t, gone)}
+        self._taken -= {tensor.name for tensor in lost}
+        left = {t.buffer for t in both if any(o.name in self._taken for o in
+                graph.by_buffer.get(t.buffer, ()))}  # fmt: skip
+        self._held -= {tensor.buffer for tensor in lost} - left | swapped
+        self._taken.update(tensor.name for op in new for tensor in op.outputs)
+        self._held.update(tensor.buffer for op in new for tensor in op.outputs)
+
+    def _is_made(self, tensor: Tensor, gone: Collection[int]) -> bool:
+        """Return whether a tensor is there without some ops."""
+        graph = self.graph
+        near = (leaf for _, leaf in graph.touching[tensor.buffer] if id(leaf) not in gone)
+        made = any(t.name == tensor.name for leaf in near for t in leaf.outputs)
+        return made or tensor.name in self._given
+
+
+def _all(ops: Sequence[Op]) -> list[Op]:
+    return [inner for op in ops for inner in op.walk()]
+
+
+class _Noting(Mapping[str, V]):
+    """What is known of buffers, which notes those that it is asked about."""
+
+    def __init__(self, known: Mapping[str, V], asked: set[str]) -> None:
+        self.known, self.asked = known, asked
+
+    def __getitem__(self, buffer: str) -> V:
+        self.asked.add(buffer)
+        return self.known[buffer]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+
+def _noting(graph: Graph, asked: set[str]) -> Graph:
+    """Return the same graph, which notes the buffers whose users are asked for."""
+    noting = changed(graph)
+    noting.__dict__.update(graph.__dict__)
+    noting.__dict__["touching"] = _Noting(graph.touching, asked)
+    return noting

@@ -1,0 +1,44 @@
+"""Parts of a graph, to be asked whether others lie apart from them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+
+from irgraph.verbs.sequence import Extent
+
+Mark = tuple[float, ...]
+"""A place in a graph, as ``Extent.start`` and ``Extent.end`` are."""
+
+
+class Places:
+    """Parts of a graph; those that meet count as one."""
+
+    def __init__(self, *extents: Extent) -> None:
+        self._parts: list[tuple[Mark, Mark]] = []
+        for extent in extents:
+            self.add(extent)
+
+    def add(self, extent: Extent) -> None:
+        """Add a part."""
+        start, end = extent.start, extent.end
+        while (i := self._met(start, end)) >= 0:
+            first, last = self._parts.pop(i)
+            start, end = min(start, first), max(end, last)
+        insort(self._parts, (start, end))
+
+    def meet(self, extent: Extent) -> bool:
+        """Return whether a part has ops in common with these."""
+        return self._met(extent.start, extent.end) >= 0
+
+    def shared(self, other: Places) -> bool:
+        """Return whether parts of one have ops in common with parts of the other."""
+        return any(self._met(*part) >= 0 for part in other._parts)
+
+    def _met(self, start: Mark, end: Mark) -> int:
+        """Return the position of the last part that meets one; -1 where none does."""
+        i = bisect_right(self._parts, end, key=_start) - 1
+        return i if i >= 0 and self._parts[i][1] >= start else -1
+
+
+def _start(part: tuple[Mark, Mark]) -> Mark:
+    return part[0]
