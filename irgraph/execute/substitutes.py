@@ -81,7 +81,7 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
 }
 """Called with arguments by the schema's names."""
 
-COLLECTIVES = ("c10d.allreduce_", "c10d.broadcast_", "c10d.barrier")
+COLLECTIVES = ("c10d.allreduce_", "c10d.allreduce_coalesced_", "c10d.broadcast_", "c10d.barrier")
 
 
 def collectives(ranks: int) -> Mapping[str, Callable[..., Torch]]:
@@ -95,4 +95,4 @@ def collectives(ranks: int) -> Mapping[str, Callable[..., Torch]]:
             for tensor in tensors:
                 tensor.mul_(ranks)
 
-    return dict(zip(COLLECTIVES, (allreduce, nothing, nothing), strict=True))
+    return dict(zip(COLLECTIVES, (allreduce, allreduce, nothing, nothing), strict=True))

@@ -24,6 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 ELSEWHERE = {
     "add-dropout",
+    "bucket-allreduce",
     "drop-dropout",
     "fuse-qkv",
     "relu-to-gelu",

@@ -87,6 +87,30 @@ def test_each_rank_may_be_rewritten_on() -> None:
     assert compare_ranks(dlrm(), models, draws=1).same
 
 
+def test_gradients_may_be_summed_one_by_one_and_in_buckets() -> None:
+    models = [_apart(model) for model in shared(dlrm(), mixed(2))]
+    sums = [op for op in models[0].leaves() if op.name == "_c10d_functional.all_reduce_"]
+    assert len(sums) > 4
+    assert compare_ranks(dlrm(), models, draws=1).same
+    together = [rewrite(model, "bucket-allreduce").graph for model in models]
+    made = [op for op in together[0].leaves() if "coalesced" in op.name]
+    assert sum(len(op.inputs) for op in made) == len(sums)
+    assert len(made) < len(sums)
+    assert compare_ranks(dlrm(), together, draws=1).same
+
+
+def _apart(graph: Graph) -> Graph:
+    """Return a graph that sums its gradients one by one."""
+    edit = Edit(graph)
+    for op in graph.leaves():
+        if op.name == "_c10d_functional.all_reduce_coalesced_":
+            edit.remove(op)
+            for t in op.inputs:
+                name, written = op.name.replace("coalesced_", ""), frozenset([t.name])
+                edit.put(replace(op, name=name, operands=(t,), written=written), before=op)
+    return edit.commit()
+
+
 def without(graph: Graph, name: str) -> Graph:
     """Return a graph without its ops of a name."""
     edit = Edit(graph)

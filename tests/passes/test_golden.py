@@ -12,6 +12,7 @@ from irgraph.language import parse_pipeline, run
 from irgraph.text import parse, print_graph
 
 CALLS = {
+    "bucket-allreduce": "bucket-allreduce(limit = 600B)",
     "resize-batch": "resize-batch(to = 16)",
     "resize-layer": "resize-layer(width = 12)",
     "remove-dead": 'remove-dead(keep = "loss*")',

@@ -66,6 +66,8 @@ MEETINGS: Mapping[str, Callable[[Sequence[Op], Sequence[Values]], list[Torch]]] 
     "_c10d_functional.all_to_all_single": _all_to_all,
     "_c10d_functional.reduce_scatter_tensor": _reduce_scatter,
     "_c10d_functional.all_gather_into_tensor": _all_gather,
+    "c10d.allreduce_": _all_reduce,
+    "c10d.allreduce_coalesced_": _all_reduce,
     "_c10d_functional.all_reduce_": _all_reduce,
     "_c10d_functional.all_reduce_coalesced_": _all_reduce,
     "_c10d_functional.wait_tensor": _wait,

@@ -1,0 +1,66 @@
+"""``bucket`` makes sums over ranks together, up to a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import fail
+from irgraph.ir.op import Op
+from irgraph.language.checking.checker import Checker
+from irgraph.language.clauses import clause, words
+from irgraph.language.expressions.nodes import Expression
+from irgraph.language.expressions.values import counted, spell
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.statement import Statement
+from irgraph.verbs.bucket import bucket, buckets, check_bucket
+
+
+@dataclass(frozen=True)
+class Bucket(Statement):
+    """``bucket selection up to size as name``."""
+
+    selection: Selection
+    limit: Expression
+    named: str = ""
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        return words("bucket", self.selection, "up to", self.limit, clause("as", self.named))
+
+    def check(self, check: Checker) -> None:
+        """Check the selection and the size."""
+        check.selection(self.selection)
+        check.kinds.need("bytes", self.limit, "a size", "as in 25MiB")
+        check.name_ops(self.named, self.place)
+
+    def run(self, frame: Frame) -> Entry:
+        """Make buckets of what matches."""
+        limit = frame.value(self.limit)
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit < 1:
+            raise fail(f"a bucket holds a size such as 25MiB, not {spell(limit)}", self.limit.place)
+        selected = frame.select_whole(self.selection)
+        refusals = Refusals(frame, self.place, True)
+        chosen: list[Op] = []
+        for op in (op for match in selected.matches for op in selected.members(match)):
+            with refusals.attempt(f"{call_of(op)} goes into no bucket"):
+                check_bucket(op)
+                chosen.append(op)
+        graph = frame.state.graph
+        found = [one for one in buckets(graph, chosen, int(limit)) if len(one.members) > 1]
+        frame.state.graph, made = bucket(graph, found, by=frame.caller or "bucket")
+        frame.name_ops(self.named, made, self.selection)
+        entry = frame.entry_of(self, selected, self.selection)
+        members = sum(len(one.members) for one in found)
+        if not made:
+            return replace(entry, refused=tuple(refusals.found))
+        return replace(
+            entry,
+            replaced=members,
+            made=len(made),
+            done=f"{counted(members, 'sum')} in {counted(len(made), 'bucket')}, "
+            f"{len(chosen) - members} alone",
+            legal=("what used a sum, and what waits for it, comes after all of its bucket",),
+            refused=tuple(refusals.found),
+        )
