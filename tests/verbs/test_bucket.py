@@ -13,6 +13,8 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse
+from irgraph.verbs.bucket import bucket, buckets, check_bucket
+from irgraph.verbs.refusal import RefusedError
 
 START = """model "m" {{ format = 2  ranks = 8 }}
 
@@ -39,6 +41,18 @@ def bucketed(text: str, limit: str = "25MiB") -> tuple[Graph, list[list[str]]]:
     assert result.same, str(result)
     sums = [op for op in after.leaves() if op.name.startswith("c10d.allreduce")]
     return after, [[t.name for t in op.inputs] for op in sums]
+
+
+def test_as_functions() -> None:
+    graph = parse(START.format(f"c10d.allreduce_([%a!]{LAST}\n%y = aten.neg(%a) : f32[8] in $y"))
+    first, other = graph.ops
+    check_bucket(first)
+    with pytest.raises(RefusedError, match="aten.neg is no sum over ranks"):
+        check_bucket(other)
+    (one,) = buckets(graph, [first], 64)
+    assert (one.members, one.later) == ((first,), ())
+    after, (made,) = bucket(graph, [one])
+    assert after.ops[0] is made and made.name == "c10d.allreduce_coalesced_"
 
 
 def test_sums_of_one_type_go_together() -> None:
