@@ -259,7 +259,8 @@ def replay_trace(trace: str | Path, *, means: bool = True, strict: bool = False)
     Raises:
         IrgraphError: the trace cannot be used, or has no device events.
     """
-    from irgraph.replay.replay import Lengths, replayer
+    from irgraph.replay.lengths import Lengths
+    from irgraph.replay.replay import replayer
 
     tree = _tree(trace, strict)
     if not tree.trace.on_device.any():

@@ -27,7 +27,7 @@ from costmodels.evaluate.dlrm_v100 import (
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.own_overheads import own_overheads_2022
 from costmodels.evaluate.replays import NOTES as REPLAYS
-from costmodels.evaluate.replays import replays
+from costmodels.evaluate.replays import covered, replays, with_others
 from irgraph.predict.figures import by_family
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.simulate import simulate
@@ -67,6 +67,7 @@ def evaluate_e2e() -> Comparison:
         *cnn_v100.NOTES,
         *_classifier_parts(images, classified),
         *REPLAYS,
+        *covered(with_others(folder)),
     )
     return Comparison("e2e", quantities, {"device": DEVICE, "software": SOFTWARE}, notes)
 

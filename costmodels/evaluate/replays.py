@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import permutations
 from pathlib import Path
+from statistics import median
 
 from costmodels.evaluate.comparison import Point, Series
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.samples import Samples
-from irgraph.replay.replay import Lengths, Replayer, replayer
+from irgraph.replay.lengths import Lengths, launch_ratio
+from irgraph.replay.replay import Replayed, Replayer, replayer
 
 TRACES = (
     "dlrm_8xV100/kineto_rank{}.json.gz",
@@ -20,6 +23,15 @@ TRACES = (
 )
 """Traces of training with complete steps; ``{}`` stands for a rank, a number of loaders, or
 nothing. Those that one pattern finds are fellows: one program, on one machine."""
+
+MACHINES = {
+    "dlrm_8xV100": ("dlrm_8xV100/kineto*",),
+    "dlrm_4xV100_overlap": ("dlrm_4xV100_overlap/kineto*",),
+    "resnet50_V100": ("resnet50_V100/kineto*",),
+    "RTX2080Ti": ("mlp_RTX2080Ti/kineto*", "resnet18_RTX2080Ti/kineto*"),
+}
+"""Traces of one machine: of one program each, but for the last, where two were recorded within a
+quarter of an hour."""
 
 NOTES = (
     "A trace of one step replayed with its own mean overheads says that what waits for what is "
@@ -55,6 +67,45 @@ def trace_groups(folder: Path) -> Iterator[list[Path]]:
         found = sorted((folder / "traces").glob(pattern.format("*")))
         if found:
             yield found
+
+
+def with_others(folder: Path) -> dict[str, list[Replayed]]:
+    """Return by machine each usual step of each trace, with the host times of each other trace.
+
+    These are scaled by launch times, as ``irgraph replay --overheads TRACE`` does.
+    """
+    found: dict[str, list[Replayed]] = {}
+    for machine, patterns in MACHINES.items():
+        paths = [path for p in patterns for path in sorted((folder / "traces").glob(p))]
+        traces = [replayer(published_tree(path)) for path in paths]
+        found[machine] = []
+        for one, other in permutations([(trace, trace.samples()) for trace in traces], 2):
+            scale = launch_ratio(one[1], other[1])
+            lengths = Lengths(other[1], scale=scale, other=True)
+            steps = (one[0].replay(step, lengths) for step in one[0].usual)
+            found[machine] += [step.without_timeline() for step in steps]
+    return found
+
+
+def covered(found: Mapping[str, Iterable[Replayed]]) -> Iterator[str]:
+    """Yield for each machine, and for all, how many measured steps lie within their intervals."""
+    rows = {machine: list(steps) for machine, steps in found.items()}
+    every = [step for steps in rows.values() for step in steps]
+    yield (
+        "Replayed with the host times of one other trace of the same machine; measured steps "
+        "within the 90 % interval, and its median half width in parts of the simulated step:"
+    )
+    for machine, steps in {**rows, "all": every}.items():
+        inside = sum(step.within for step in steps)
+        halves = [half_width(step) for step in steps]
+        share = inside / len(steps)
+        yield f"{machine}: {inside} of {len(steps)} ({share:.0%}), {median(halves):.0%}"
+
+
+def half_width(step: Replayed) -> float:
+    """Return half the width of a step's interval, as a share of the simulated time."""
+    low, high = step.interval or (0.0, 0.0)
+    return (high - low) / 2 / step.simulated
 
 
 def _name(path: Path) -> str:

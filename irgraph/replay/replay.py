@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.capture.kineto.events.device import Orders, Start, device_orders, stream_of
@@ -15,8 +15,9 @@ from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.tree import Tree
 from irgraph.capture.kineto.reading.trace import Integers, KinetoTrace
 from irgraph.ir.cost import Kernel
-from irgraph.overheads.rules import Rule, keep_all
 from irgraph.overheads.samples import KINDS, US, Sample, Samples, collect, gaps, of_item
+from irgraph.replay.lengths import Lengths
+from irgraph.replay.uncertainty import step_interval
 from irgraph.schedule.tasks import TaskBuilder, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 
@@ -31,63 +32,6 @@ UNUSUAL = 10.0
 trace does not show; the replay delays it equally."""
 
 
-class Lengths(Struct, frozen=True):
-    """Host times of a replay: each sample as measured, or statistics of similar samples.
-
-    Attributes:
-        samples: of the statistics; ``None`` takes every sample as measured.
-        rule: which samples count.
-        scale: factor for a host of another speed, on all but data loading and waits.
-    """
-
-    samples: Samples | None = None
-    rule: Rule = keep_all
-    scale: float = 1.0
-    _known: dict[tuple[tuple[str, str, str], str], float] = field(default_factory=dict)
-
-    def of(self, sample: Sample) -> float:
-        """Return the microseconds to charge for a sample of host time."""
-        if self.samples is None or "loader" in (sample.kind, sample.place.removeprefix("behind ")):
-            return sample.time
-        key = (sample.key, sample.shape)
-        if key not in self._known:
-            scale = 1.0 if sample.kind == "wait" else self.scale
-            self._known[key] = scale * self._mean(sample)
-        return self._known[key]
-
-    def _mean(self, sample: Sample) -> float:
-        """Return the mean of similar samples: same shapes, else same name, else same kind."""
-        groups = self.samples.by_key if self.samples is not None else {}
-        found = groups.get(sample.key, [])
-        alike = [s.time for s in found if s.shape == sample.shape] or [s.time for s in found]
-        if not alike:
-            alike = [
-                s.time
-                for (kind, _, place), group in groups.items()
-                if kind == sample.kind and place == sample.place
-                for s in group
-            ]
-        if not alike:
-            return sample.time
-        return float(self.rule(np.sort(np.asarray(alike, float))).mean())
-
-
-def launch_ratio(of: Samples, other: Samples) -> float:
-    """Return the ratio of launch times of two hosts: a probe of their speed.
-
-    Only launches of kernels are compared (T4), by runtime function, weighted by how often both
-    made them.
-    """
-    pairs = []
-    for key, mine in of.by_key.items():
-        theirs = other.by_key.get(key)
-        if key[0] == "T4" and key[2] == "kernel" and theirs:
-            means = [float(np.mean([s.time for s in group])) for group in (mine, theirs)]
-            pairs.append((means[0] / means[1], min(len(mine), len(theirs))))
-    total = sum(count for _, count in pairs)
-    return sum(ratio * count for ratio, count in pairs) / total if total else 1.0
-
-
 class Replayed(Struct, frozen=True):
     """One step, simulated and measured; times in microseconds.
 
@@ -97,6 +41,8 @@ class Replayed(Struct, frozen=True):
         active, simulated_active: time with work on at least one stream, within the step.
         left_out: why the step is excluded from statistics, ``""`` if it is not.
         timeline: the simulated step.
+        interval: the middle 90 % of the step times that another trace's host times allow, ``None``
+            with a trace's own.
     """
 
     rank: int
@@ -107,23 +53,32 @@ class Replayed(Struct, frozen=True):
     simulated_active: float
     left_out: str
     timeline: Timeline
+    interval: tuple[float, float] | None = None
 
     @property
     def error(self) -> float:
         """Signed error of the simulated step time."""
         return self.simulated / self.measured - 1 if self.measured else 0.0
 
+    @property
+    def within(self) -> bool:
+        """Whether the measured step lies within the interval."""
+        return self.interval is not None and self.interval[0] <= self.measured <= self.interval[1]
+
     def without_timeline(self) -> Replayed:
         """Return the figures alone."""
         return replace(self, timeline=Timeline((), (), ""))
 
-    def row(self) -> dict[str, float | int | str]:
-        """Return the figures as plain values."""
+    def row(self) -> dict[str, float | int | str | None]:
+        """Return the figures as plain values; ``None`` are the ends of no interval."""
+        low, high = self.interval or (None, None)
         return {
             "rank": self.rank,
             "step": self.step,
             "measured_us": round(self.measured, 3),
             "simulated_us": round(self.simulated, 3),
+            "low_us": low and round(low, 3),
+            "high_us": high and round(high, 3),
             "error": round(self.error, 5),
             "gpu_active_us": round(self.active, 3),
             "simulated_gpu_active_us": round(self.simulated_active, 3),
@@ -203,15 +158,19 @@ class Replayer:
 
     def replay(self, step: Step, lengths: Lengths) -> Replayed:
         """Return the replay of one step."""
-        timeline, simulated = _Run(self, step, lengths).timeline()
+        run = _Run(self, step, lengths)
+        timeline, simulated = run.timeline()
+        interval = run.interval() if lengths.other else None
         work = timeline.columns.tasks.having("kernel")
         busy = busy_time(
             *(t[work].clip(max=simulated) for t in (timeline.columns.start, timeline.columns.end))
         )
         active = self.work.active(step)
         left_out = self.left_out.get(step.number, "")
-        rank = self.tree.trace.rank
-        return Replayed(rank, step.number, step.time, simulated, active, busy, left_out, timeline)
+        times = (step.time, simulated, active, busy)
+        return Replayed(
+            self.tree.trace.rank, step.number, *times, left_out, timeline, interval=interval
+        )
 
     def replay_all(self, lengths: Lengths | None = None) -> list[Replayed]:
         """Return the replay of every complete step."""
@@ -261,16 +220,20 @@ class _Run:
         self.streams: dict[tuple[int, int], int] = {}
         self.done: dict[int, int] = {}
         self.part: dict[int, int] = {}
-        self.last: dict[tuple[int, int], int] = {}
+        self.charged: dict[int, Sample] = {}
+        self.final = self._charge()
+
+    def interval(self) -> tuple[float, float]:
+        """Return the middle 90 % of what the step may take, in microseconds."""
+        return step_interval(self.build.tasks(), self.final, self.charged, self.lengths)
 
     def timeline(self) -> tuple[Timeline, float]:
         """Return the timeline, and when the host finishes the step, in microseconds."""
-        final = self._charge()
         tasks = self.build.tasks()
         intervals = Intervals(tasks, *run(tasks), kernels=self.kernels)
         device = self.tree.trace.device_name
         timeline = Timeline(intervals, tuple(self.resources), device, accounting="replay")
-        return timeline, float(intervals.end[final])
+        return timeline, float(intervals.end[self.final])
 
     def _charge(self) -> int:
         """Add all work of the step; return the last task of its host."""
@@ -285,11 +248,18 @@ class _Run:
             waits = [after[gap.before]]
             if gap.awaits in self.done:
                 waits.append(self.done[gap.awaits])
-            length = self.lengths.of(gap.sample)
-            after[at] = self.build.add(thread, "T1", length, waits=tuple(waits))
+            self._host(thread, "T1", gap.sample, waits=waits)
             self._inside(gap.item, thread)
             after[at] = self.build.last(thread)
         return after[at]
+
+    def _host(
+        self, thread: int, cause: str, sample: Sample, kernel: int = -1, waits: Sequence[int] = ()
+    ) -> None:
+        """Add host time of a thread, as long as a sample is charged."""
+        length = max(0.0, self.lengths.of(sample))
+        task = self.build.add(thread, cause, length, kernel=kernel, waits=waits)
+        self.charged[task] = sample
 
     def _thread(self, item: Item) -> int:
         backward = item.thread in self.tree.backward
@@ -335,12 +305,10 @@ class _Run:
         samples: Iterator[Sample] = of_item(self.of.view, item)
         calls = iter(item.calls)
         for sample in samples:
-            length = max(0.0, self.lengths.of(sample))
             if sample.kind in ("T4", "wait", "sync"):
                 self._call(next(calls), sample, thread)
             else:
-                cause = "T5" if sample.kind == "whole" else sample.kind
-                self.build.add(thread, cause, length)
+                self._host(thread, "T5" if sample.kind == "whole" else sample.kind, sample)
 
     def _call(self, call: Call, sample: Sample, thread: int) -> None:
         """Add a launch or a wait."""
@@ -349,14 +317,12 @@ class _Run:
         for row in call.work:
             self._launch(row, call, before, length if row == call.awaits else 0.0)
         if sample.kind == "T4":
-            launched = len(self.kernels) - 1 if call.work else -1
-            self.build.add(thread, "T4", length, kernel=launched)
+            self._host(thread, "T4", sample, len(self.kernels) - 1 if call.work else -1)
             return
         waits = self.part.get(call.awaits, self.done.get(call.awaits, -1))
         if sample.kind == "sync":
             waits = self._latest(call)
-        known = (waits,) if waits >= 0 else ()
-        self.build.add(thread, "sync", max(0.0, length), waits=known)
+        self._host(thread, "sync", sample, waits=(waits,) if waits >= 0 else ())
 
     def _latest(self, call: Call) -> int:
         """Return the last work of the stream last launched to, for a redundant wait."""

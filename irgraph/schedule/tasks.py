@@ -155,11 +155,14 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
     return np.array(starts), np.array(ends)
 
 
-def last_ends(tasks: Tasks, lengths: Iterable[Floats | float], sets: int) -> Floats:
+def last_ends(
+    tasks: Tasks, lengths: Iterable[Floats | float], sets: int, *, of: int | None = None
+) -> Floats:
     """Return when the last task ends under ``sets`` sets of lengths, ``float64[sets]``.
 
     ``lengths`` gives those of each task in turn, ``float64[sets]`` or one for all. An end is
-    forgotten once the last task that waits for it is placed.
+    forgotten once the last task that waits for it is placed. ``of`` asks when that task ends
+    instead, one that no other waits for.
     """
     ends: list[Floats] = []
     start = np.zeros(sets)
@@ -170,6 +173,8 @@ def last_ends(tasks: Tasks, lengths: Iterable[Floats | float], sets: int) -> Flo
         ends.append(latest + length)
         for other in over:
             ends[other] = FORGOTTEN
+    if of is not None:
+        return ends[of]
     left = [end for end in ends if end is not FORGOTTEN]
     return np.max(left, axis=0) if left else np.zeros(sets)
 

@@ -6,6 +6,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from irgraph.cli.common import CsvOption, JsonOption, finite, say, write_csv, write_json
 from irgraph.cli.traces import (
@@ -26,10 +28,21 @@ from irgraph.cli.traces import (
 
 if TYPE_CHECKING:
     from irgraph.capture.kineto.events.tree import Tree
+    from irgraph.capture.kineto.reading.selection import Selection
+    from irgraph.replay.lengths import Lengths
     from irgraph.replay.recorded import RecordedStep
-    from irgraph.replay.replay import Lengths, Replayed, Replayer
+    from irgraph.replay.replay import Replayed, Replayer
 
 PANEL = "traces"
+
+FAMILIAR = 0.5
+"""Share of the host time whose operations another trace must have for a replay with its times."""
+
+ENDS = ("from ms", "to ms")
+"""Columns of the 90 % interval."""
+
+ROUND = 0.005
+"""Shares below this round to 0 %, and are not printed."""
 
 
 def replay(
@@ -67,17 +80,19 @@ def replay(
 ) -> None:
     """Simulate recorded steps with measured kernels; compare simulated with measured."""
     from irgraph.diagnostics import Place, fail
+    from irgraph.replay.lengths import Lengths
     from irgraph.replay.recorded import RecordedStep
-    from irgraph.replay.replay import Lengths, replayer
 
     part = selection(steps, skip, memory, step_mark, whole)
     trees = read_trees(traces, strict=strict, health=health, part=part)
+    other = None if overheads in ("own", "table") else _other(overheads, part)
     found: list[Replayed] = []
     own: list[Replayed] = []
+    origins: list[_Origin] = []
     for tree in trees:
-        _need_device(tree)
-        one = replayer(tree)
-        lengths = _lengths(one, overheads, outliers, match_speed)
+        one = _replayer(tree)
+        lengths = _lengths(one, overheads, other, outliers, match_speed)
+        origins += [_Origin.of_replay(one, other, lengths)] if other is not None else []
         for step in (step for step in tree.steps if step.complete):
             # a timeline is as large as its step: only the last is shown
             found[-1:] = [r.without_timeline() for r in found[-1:]]
@@ -89,10 +104,10 @@ def replay(
         raise fail("no complete step to replay", Place(traces[0]))
     if timeline is not None:
         _write(recorded, found[-1], timeline)
-    reasons = [line for tree in trees for line in tree.trace.health.reasons()]
-    _show(found, own, reasons, csv, json)
+    trees += [other.tree] if other is not None else []
+    _show(found, own, _Notes(origins, trees), csv, json)
     _check_limit(found, limit)
-    raise typer.Exit(repaired(trees))
+    raise typer.Exit(3 if any(origin.strange for origin in origins) else repaired(trees))
 
 
 def _write(recorded: RecordedStep, simulated: Replayed, path: str) -> None:
@@ -109,8 +124,9 @@ def _check_limit(found: list[Replayed], limit: float | None) -> None:
         raise typer.Exit(1)
 
 
-def _need_device(tree: Tree) -> None:
+def _replayer(tree: Tree) -> Replayer:
     from irgraph.diagnostics import Place, fail
+    from irgraph.replay.replay import replayer
 
     if not tree.trace.on_device.any():
         raise fail(
@@ -118,25 +134,102 @@ def _need_device(tree: Tree) -> None:
             Place(tree.trace.source),
             hint="record on a GPU, with ProfilerActivity.CUDA among the activities",
         )
+    return replayer(tree)
 
 
-def _lengths(one: Replayer, overheads: str, outliers: str, match_speed: bool) -> Lengths:
+def _lengths(
+    one: Replayer, overheads: str, other: Replayer | None, outliers: str, match_speed: bool
+) -> Lengths:
+    """Return the host times to replay with: each as measured, the trace's means, or another's."""
     from irgraph.overheads.rules import find_rule
-    from irgraph.replay.replay import Lengths, launch_ratio, replayer
+    from irgraph.replay.lengths import Lengths, launch_ratio
 
     if overheads == "own":
         return Lengths()
-    rule = find_rule(outliers)
-    if overheads == "table":
-        return Lengths(one.samples(), rule)
-    (other,) = read_trees([overheads], strict=False, health=False)
-    samples = replayer(other).samples()
-    scale = launch_ratio(one.samples(), samples) if match_speed else 1.0
-    return Lengths(samples, rule, scale)
+    mine, rule = one.samples(), find_rule(outliers)
+    if other is None:
+        return Lengths(mine, rule)
+    samples = other.samples()
+    return Lengths(samples, rule, launch_ratio(mine, samples) if match_speed else 1.0, other=True)
+
+
+def _other(path: str, part: Selection) -> Replayer:
+    """Return another trace, its steps marked as those of the replayed ones."""
+    from irgraph.replay.replay import replayer
+
+    (tree,) = read_trees([path], strict=False, health=False, part=replace(part, steps=None))
+    return replayer(tree)
+
+
+class _Origin(Struct, frozen=True):
+    """Where the host times of a replay come from that are another trace's.
+
+    Attributes:
+        rank: of the replayed trace.
+        of: the other trace.
+        device, other_device: cards of the replayed and of the other trace.
+        scale: factor on the other trace's host times.
+        shares: of the measured host time, by where the replay takes it from.
+    """
+
+    rank: int
+    of: str
+    device: str
+    other_device: str
+    scale: float
+    shares: dict[str, float]
+
+    @classmethod
+    def of_replay(cls, one: Replayer, other: Replayer, lengths: Lengths) -> _Origin:
+        """Return the origin of a replay's host times."""
+        from irgraph.replay.lengths import sources
+
+        mine, theirs = one.tree.trace, other.tree.trace
+        cards = (mine.device_name, theirs.device_name)
+        shares = sources(one.samples(), lengths)
+        return cls(mine.rank, theirs.source, *cards, lengths.scale, shares)
+
+    @property
+    def strange(self) -> bool:
+        """Whether most of the host time is of operations that the other trace does not have."""
+        from irgraph.replay.lengths import KNOWN
+
+        return sum(self.shares[level] for level in KNOWN) < FAMILIAR
+
+    def lines(self) -> list[str]:
+        """Return what to print below the table."""
+        from irgraph.replay.lengths import LEVELS
+
+        speed = "as recorded there"
+        if self.scale != 1.0:
+            speed = f"times {self.scale:.2f}, the ratio of launch times: a host of another speed"
+        known = [f"{s:.0%} {LEVELS[level]}" for level, s in self.shares.items() if s >= ROUND]
+        found = [f"rank {self.rank}: host times of {self.of}, {speed}; {', '.join(known)}"]
+        if self.device != self.other_device:
+            cards = f"{self.other_device or 'an unknown device'} there, {self.device} here"
+            found.append(f"rank {self.rank}: another machine: {cards}")
+        if self.strange:
+            found.append(
+                f"rank {self.rank}: the other trace lacks most of these operations: neither times "
+                "nor intervals can be relied on"
+            )
+        return found
+
+
+class _Notes(Struct, frozen=True):
+    """What stands beside the steps: whose host times, and what was mended or is missing."""
+
+    origins: list[_Origin]
+    trees: list[Tree]
+
+    @property
+    def reasons(self) -> list[str]:
+        """What was mended or is missing in each trace, the other one's last."""
+        return [line for tree in self.trees for line in tree.trace.health.reasons()]
 
 
 def _show(
-    found: list[Replayed], own: list[Replayed], reasons: list[str], csv: str | None, json: bool
+    found: list[Replayed], own: list[Replayed], notes: _Notes, csv: str | None, json: bool
 ) -> None:
     """Print the steps; ``own`` are the same with the host times of each as measured."""
     rows: list[dict[str, Any]] = [
@@ -144,24 +237,45 @@ def _show(
         for r, o in zip(found, own, strict=True)
     ]
     usual = [r for r in found if not r.left_out]
-    measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
-    mean = simulated / measured - 1 if measured else 0.0
-    middle = _median_error(usual)
+    within = sum(r.within for r in usual)
     if csv is not None:
         write_csv({"replay": rows}, csv)
     if json:
-        figures = {"mean_error": round(mean, 5), "median_error": round(middle, 5)}
-        write_json({"steps": rows, **figures, "steps_in_mean": len(usual), "repairs": reasons})
+        figures = {
+            "mean_error": round(_mean_error(usual), 5),
+            "median_error": round(_median_error(usual), 5),
+        }
+        origins = [to_builtins(origin) for origin in notes.origins]
+        other = {"host_times": origins, "steps_within_interval": within} if origins else {}
+        write_json(
+            {"steps": rows, **figures, "steps_in_mean": len(usual), **other}
+            | {"repairs": notes.reasons}
+        )
         return
     if csv is not None:
         return
-    print_rows("replay", [_cells(*pair) for pair in zip(found, own, strict=True)], reasons)
+    below = [line for origin in notes.origins for line in origin.lines()]
+    if below:
+        below.append(f"measured within the 90 % interval: {within} of {len(usual)} steps")
+    cells = [_cells(*pair) for pair in zip(found, own, strict=True)]
+    print_rows("replay", cells, [*below, *notes.reasons])
+    _say_errors(found, usual)
+
+
+def _say_errors(found: list[Replayed], usual: list[Replayed]) -> None:
+    mean, middle = _mean_error(usual), _median_error(usual)
     worst = max(usual, key=lambda r: abs(r.error), default=found[0])
     say(
         f"error of the mean of {len(usual)} steps: {mean:+.2%}, of their median: {middle:+.2%}, "
         f"of the worst: {worst.error:+.2%}"
         + (f"; {len(found) - len(usual)} left out" if len(usual) < len(found) else "")
     )
+
+
+def _mean_error(usual: list[Replayed]) -> float:
+    """Return the signed error of the mean of the simulated steps."""
+    measured, simulated = sum(r.measured for r in usual), sum(r.simulated for r in usual)
+    return simulated / measured - 1 if measured else 0.0
 
 
 def _median_error(usual: list[Replayed]) -> float:
@@ -176,6 +290,7 @@ def _cells(r: Replayed, own: Replayed) -> dict[str, str | int]:
         "step": r.step,
         "measured ms": f"{r.measured / 1e3:.3f}",
         "simulated ms": f"{r.simulated / 1e3:.3f}",
+        **{end: f"{time / 1e3:.3f}" for end, time in zip(ENDS, r.interval or (), strict=False)},
         "error": f"{r.error:+.2%}",
         "own overheads": f"{own.error:+.2%}",
         "GPU active ms": f"{r.active / 1e3:.3f}",

@@ -20,8 +20,8 @@ from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"
 _HELD = 50_000
-"""Nanoseconds from which on a launch that ends after the start of its own work is taken to have
-waited for it, as copies of pageable memory do; others return within this."""
+"""Nanoseconds from which on a launch that ends after half of its own work is taken to have waited
+for it, as copies of pageable memory do; others return within this."""
 
 _LONG, _PROMPT = 1_000_000, 100_000
 """Nanoseconds: a gap between calls this long may hide a wait; it ends this soon after it."""
@@ -206,9 +206,10 @@ def is_sync(function: str) -> bool:
 
 
 def _own(tree: Tree, work: tuple[int, ...], start: int, end: int) -> int:
-    """Return the work that its own launch waited for, -1 if it returned before."""
-    starts = tree.trace.columns["start"]
-    held = [row for row in work if end >= int(starts[row])]
+    """Return the work that its own launch waited for, -1 if it returned before most was done."""
+    columns = tree.trace.columns
+    halves = ((row, int(columns["start"][row] + columns["duration"][row] // 2)) for row in work)
+    held = [row for row, half in halves if end >= half]
     return held[-1] if held and end - start > _HELD else -1
 
 

@@ -1,0 +1,171 @@
+"""Host times of a replay: as measured, or what similar samples say, and how sure that is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from msgspec import Struct, field
+
+from irgraph.overheads.rules import Rule, keep_all
+from irgraph.overheads.samples import Sample, Samples
+from irgraph.schedule.tasks import Floats
+
+LEVELS = {
+    "shapes": "of the same operation on the same shapes",
+    "name": "of the same operation",
+    "place": "means over operations in the same place",
+    "kind": "means over operations",
+    "measured": "unknown there and taken as measured here",
+}
+"""Where the time of a sample comes from, best first."""
+
+KNOWN = ("shapes", "name")
+"""Levels that know the operation."""
+
+FEWEST = 3
+"""Minimum number of samples whose deviation is believed."""
+
+
+class Alike(Struct, frozen=True):
+    """Samples that stand for one.
+
+    Attributes:
+        times: microseconds each, ``float64[n]``.
+        level: why they do, a key of ``LEVELS``.
+        mean: of those that count.
+    """
+
+    times: Floats
+    level: str
+    mean: float = 0.0
+
+
+class Spread(Struct, frozen=True):
+    """Relative standard deviations of a charged time (log-normal).
+
+    Attributes:
+        common: of the figure itself, which errs alike wherever it is charged.
+        alone: of each occurrence.
+    """
+
+    common: float
+    alone: float
+
+
+class Lengths(Struct, frozen=True):
+    """Host times of a replay: each sample as measured, or statistics of similar samples.
+
+    Attributes:
+        samples: of the statistics; ``None`` takes every sample as measured.
+        rule: which samples count.
+        scale: factor for a host of another speed, on all but data loading and waits.
+        other: whether the samples are of another trace than the replayed one.
+    """
+
+    samples: Samples | None = None
+    rule: Rule = keep_all
+    scale: float = 1.0
+    other: bool = False
+    _alike: dict[tuple[tuple[str, str, str], str], Alike] = field(default_factory=dict)
+    _usual: dict[str, float] = field(default_factory=dict)
+
+    def of(self, sample: Sample) -> float:
+        """Return the microseconds to charge for a sample of host time."""
+        if self.samples is None or is_loading(sample):
+            return sample.time
+        found = self.alike(sample)
+        if found.level == "measured":
+            return sample.time
+        return found.mean if sample.kind == "wait" else self.scale * found.mean
+
+    def alike(self, sample: Sample) -> Alike:
+        """Return similar samples: of the same shapes, else the same name, else the same kind."""
+        key = (sample.key, sample.shape)
+        if key not in self._alike:
+            self._alike[key] = self._find(sample)
+        return self._alike[key]
+
+    def spread(self, sample: Sample) -> Spread:
+        """Return how far the time of a sample may be from what is charged for it.
+
+        Of few samples the deviation is taken to be what is usual for the kind. The mean of ``n``
+        samples errs by the ``n``-th part of their variance; a mean over operations says of one of
+        them no more than how much those differ.
+        """
+        found = self.alike(sample)
+        usual = self._usual_spread(sample.kind)
+        if found.level == "measured":
+            return Spread(0.0, 0.0)
+        own = _relative(found.times, usual)
+        if found.level in KNOWN:
+            return Spread(own / len(found.times) ** 0.5, own)
+        return Spread(own, usual)
+
+    def _find(self, sample: Sample) -> Alike:
+        groups = self.samples.by_key if self.samples is not None else {}
+        mine = groups.get(sample.key, [])
+        kind = {key: group for key, group in groups.items() if key[0] == sample.kind}
+        choices: dict[str, list[Sample]] = {
+            "shapes": [s for s in mine if s.shape == sample.shape],
+            "name": mine,
+            "place": [s for key, g in kind.items() if key[2] == sample.place for s in g],
+            "kind": [s for group in kind.values() for s in group],
+        }
+        for level, chosen in choices.items():
+            if chosen:
+                times = np.sort([s.time for s in chosen])
+                return Alike(times, level, float(self.rule(times).mean()))
+        return Alike(np.empty(0), "measured")
+
+    def _usual_spread(self, kind: str) -> float:
+        """Return the median relative deviation of the operations' times of a kind."""
+        if kind not in self._usual:
+            times: dict[tuple[tuple[str, str, str], str], list[float]] = defaultdict(list)
+            for key, group in self.samples.by_key.items() if self.samples is not None else ():
+                for sample in group if key[0] == kind else ():
+                    times[key, sample.shape].append(sample.time)
+            known = [_relative(np.array(t), 0.0) for t in times.values() if len(t) >= FEWEST]
+            self._usual[kind] = float(np.median(known)) if known else 0.0
+        return self._usual[kind]
+
+
+def is_loading(sample: Sample) -> bool:
+    """Return whether a sample is the data loader's, or the gap behind it."""
+    return "loader" in (sample.kind, sample.place.removeprefix("behind "))
+
+
+def _relative(times: Floats, few: float) -> float:
+    """Return the relative standard deviation of times, ``few`` where they are too few."""
+    mean = float(times.mean()) if len(times) else 0.0
+    if len(times) < FEWEST or mean <= 0.0:
+        return few
+    return float(times.std(ddof=1)) / mean
+
+
+def launch_ratio(of: Samples, other: Samples) -> float:
+    """Return the ratio of launch times of two hosts: a probe of their speed.
+
+    Only launches of kernels are compared (T4), by runtime function, weighted by how often both
+    made them.
+    """
+    pairs = []
+    for key, mine in of.by_key.items():
+        theirs = other.by_key.get(key)
+        if key[0] == "T4" and key[2] == "kernel" and theirs:
+            means = [float(np.mean([s.time for s in group])) for group in (mine, theirs)]
+            pairs.append((means[0] / means[1], min(len(mine), len(theirs))))
+    total = sum(count for _, count in pairs)
+    return sum(ratio * count for ratio, count in pairs) / total if total else 1.0
+
+
+def sources(samples: Samples, lengths: Lengths) -> dict[str, float]:
+    """Return the share of the measured host time by where its replay takes it from (``LEVELS``).
+
+    Data loading is left out: it is always as measured.
+    """
+    times = dict.fromkeys(LEVELS, 0.0)
+    for sample in (s for group in samples.by_key.values() for s in group if not is_loading(s)):
+        times[lengths.alike(sample).level] += max(0.0, sample.time)
+    total = sum(times.values()) or 1.0
+    return {level: time / total for level, time in times.items()}
