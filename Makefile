@@ -9,7 +9,8 @@ READY := $(VENV)/.ready
 INSTALL := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
-# What make quick leaves out: sweeps over random inputs or over every op, and captures of whole networks.
+# What make quick leaves out beside tests marked long: sweeps over random inputs or over every op, and
+# captures of whole networks.
 LONG := axes differential examples execute predict/test_op_time.py ir/test_writes.py contributing \
   capture/kineto/reading/test_fuzz.py capture/onnx/test_node_tests.py \
   costmodels/evaluate/test_cnn_v100.py schedule/test_paths_traced.py
@@ -20,7 +21,7 @@ demo: $(DEMO)
 	$(BIN)/python examples/demo.py
 
 quick: $(READY)
-	$(PYTEST) -m 'not slow and not data' $(LONG:%=--ignore=tests/%)
+	$(PYTEST) -m 'not slow and not data and not long' --durations=5 $(LONG:%=--ignore=tests/%)
 
 test: $(READY)
 	$(PYTEST) -m 'not slow'

@@ -26,6 +26,7 @@ def outcome(folder: Path, text: str, *options: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -49,6 +50,7 @@ def test_a_whole_file_needs_an_excuse_too(tmp_path: Path) -> None:
     assert "only absent reference data" in text
 
 
+@pytest.mark.long
 def test_an_update_of_golden_files_is_a_success(tmp_path: Path) -> None:
     path = tmp_path / "golden.txt"
     path.write_text("old")

@@ -22,13 +22,6 @@ PIPED_WIDTH = 160
 DIGITS = 18
 """Maximum digits of a size: it fits into 64 bits."""
 
-TargetArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE.py:NAME",
-        help="A function of (batch, device) that returns a step without arguments.",
-    ),
-]
 ProgramArgument = Annotated[
     str,
     typer.Argument(

@@ -37,6 +37,7 @@ def write(path: Path, old: str = "", new: str = "") -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_rewrite_that_is_right_is_the_same(run: Callable, step: Path, tmp_path: Path) -> None:
     after = tmp_path / "b.ir"
     assert run("opt", "--pass", "fuse-epilogue", step, "-o", after, "-q").code == 0

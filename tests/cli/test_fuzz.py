@@ -12,6 +12,7 @@ from tests.cli.fuzz.seeds import FORMATS, MODEL
 TRIES = 500
 
 
+@pytest.mark.long
 def test_no_case_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     counts, failed = fuzz(TRIES)

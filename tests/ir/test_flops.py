@@ -58,6 +58,7 @@ def test_a_step_has_the_flop_that_torch_counts(make: Callable[[str], Callable[[]
     assert ours == theirs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dlrm:default", "dlrm:mlperf", "resnet50:small", "mlp:train"])
 def test_examples_have_the_flop_that_torch_counts(name: str) -> None:
     from importlib import import_module

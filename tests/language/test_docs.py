@@ -55,6 +55,7 @@ def outcome(script: str, graph: Graph) -> tuple[Graph, str]:
     return check(done.graph), str(done.report)
 
 
+@pytest.mark.long
 def test_every_example_gives_what_the_page_shows(page: Callable[[Path, str], None]) -> None:
     page(PAGE, shown(PAGE.read_text(encoding="utf-8")))
 

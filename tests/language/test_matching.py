@@ -280,6 +280,7 @@ def test_a_pricer_tells_the_time_of_ops() -> None:
     assert found.total == 2
 
 
+@pytest.mark.long
 def test_a_loose_pattern_is_refused_not_tried_for_ever() -> None:
     graph = model(
         "input %x : f32[4] in $x\n"

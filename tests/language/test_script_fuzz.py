@@ -18,6 +18,7 @@ from tests.language.numeric import Machine
 TRIES = 500
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_scripts_and_models(kind: str) -> None:
     outcomes = {KINDS[kind](seed) for seed in range(TRIES)}

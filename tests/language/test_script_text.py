@@ -168,6 +168,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(EXPRESSIONS)
 def test_expressions_print_as_they_parse(value: Expression) -> None:

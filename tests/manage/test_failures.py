@@ -73,6 +73,7 @@ def test_only_defects_are_written_where_no_file_was_asked_for(tmp_path: Path) ->
     assert watcher.written
 
 
+@pytest.mark.long
 def test_bisect_finds_the_first_stage_that_breaks_a_predicate() -> None:
     found = bisect(mlp(), stages(PIPELINE), large)
     assert found.stage is not None

@@ -39,6 +39,7 @@ def test_what_computes_is_told_by_schemas(name: str, kind: str) -> None:
     assert _kind(name) == kind
 
 
+@pytest.mark.long
 def test_a_cpu_trace_makes_a_table(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     record(f"{tmp_path}/program.py:small", tmp_path / "out", batch=8, steps=3, runs=1)

@@ -42,6 +42,7 @@ class Fused(Eager):
         return x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
+@pytest.mark.long
 def test_both_products_and_the_softmax_become_one_op_forward_and_backward() -> None:
     before = graph_of(eager_step(4, "meta"))
     after = rewrite(before, "fuse-attention").graph
@@ -53,6 +54,7 @@ def test_both_products_and_the_softmax_become_one_op_forward_and_backward() -> N
     assert result.same, str(result)
 
 
+@pytest.mark.long
 def test_it_is_the_program_with_the_op() -> None:
     before, meant = (
         graph_of(Step(nn.Sequential(kind(8, 2, False), nn.Flatten()).to("meta"), data, sgd))

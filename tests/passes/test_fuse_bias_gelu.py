@@ -50,6 +50,7 @@ def kernels(graph: Graph) -> Counter[str]:
     return Counter(op.name for op in graph.leaves())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["none", "tanh"])
 @pytest.mark.parametrize("batch", [(4, 8), (4, 3, 8)])
 @pytest.mark.parametrize("layer", [nn.Linear, Addmm])

@@ -15,6 +15,7 @@ A100 = PredictOptions(device="a100-sxm4-40gb")
 MIB = 2.0**20
 
 
+@pytest.mark.long
 def test_the_plan_is_the_fastest_and_its_ranks_do_what_the_step_does() -> None:
     tried = plans_of(dlrm(), 2, 64 * MIB, A100, seconds=1)
     names = [name for one in tried for name in one.name.split(", ")]

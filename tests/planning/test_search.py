@@ -24,6 +24,7 @@ def found(problem: Problem, **given: float) -> float:
     return layout.cost()
 
 
+@pytest.mark.long
 def test_small_tasks_are_solved_nearly_exactly() -> None:
     gaps = []
     for seed in range(50):
@@ -34,6 +35,7 @@ def test_small_tasks_are_solved_nearly_exactly() -> None:
     assert max(gaps) < 0.10
 
 
+@pytest.mark.long
 def test_no_baseline_is_better_on_a_hundred_tasks() -> None:
     for seed in range(100):
         problem = task(seed, (4, 8)[seed % 2], (10, 60))
@@ -43,6 +45,7 @@ def test_no_baseline_is_better_on_a_hundred_tasks() -> None:
         assert best <= min(others.values())
 
 
+@pytest.mark.long
 def test_two_hundred_tables_on_sixteen_ranks_take_less_than_a_minute() -> None:
     start = time.process_time()
     found(task(7, 16, (200, 200)), seconds=10)

@@ -29,6 +29,7 @@ def test_a_target_prices_ops_and_steps() -> None:
     assert 0 < figures["gpu.active"] <= figures["step.time"]
 
 
+@pytest.mark.long
 def test_scripts_reach_devices_through_it() -> None:
     script = 'sweep b in [4, 8] { target "v100" resize B = b } report step.time best by step.time'
     assert "best" in str(run(load_script(script), mlp(), targets=target).report)

@@ -67,6 +67,7 @@ def test_another_stream_is_a_move() -> None:
     assert (change.kind, change.detail) == ("moved", "main/default -> main/copy")
 
 
+@pytest.mark.long
 def test_other_types_are_told_with_their_present_sizes() -> None:
     resized = run_steps(model(THREE), [Step("text", "resize B = 64")]).graph
     assert {change.detail for change in structural_diff(model(THREE), resized)} == {

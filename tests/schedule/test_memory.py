@@ -125,6 +125,7 @@ def tracked(torch: Any, step: Callable[[], None]) -> int:
     return peak
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [16, 512])
 @pytest.mark.parametrize("model", [mlp, convolutions])
 def test_the_peak_is_what_torch_tracks_on_the_cpu(

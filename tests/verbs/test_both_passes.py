@@ -88,6 +88,7 @@ def graph_of(step: Callable[[], Any]) -> Graph:
     return capture(step, device="meta").graph
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss", [plain, accumulated, clipped, frozen])
 def test_a_gelu_in_place_of_a_relu_is_the_program_with_a_gelu(loss: Any) -> None:
     before = graph_of(step_of(torch.relu, loss))
@@ -112,6 +113,7 @@ def test_sizes_still_follow_the_batch() -> None:
     ).same
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [conv_step, transformer_step, attention_step])
 def test_what_is_bound_is_what_torch_links(make: Callable[[int, str], Any]) -> None:
     captured = capture(make(4, "meta"), device="meta")

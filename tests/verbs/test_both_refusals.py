@@ -144,6 +144,7 @@ def products(count: int) -> Graph:
                  "%d = aten.neg(%g) : f32[8] in $d phase backward\nreturn %d, %z\n")  # fmt: skip
 
 
+@pytest.mark.long
 def test_so_many_inputs_that_not_all_ways_can_be_tried_are_told() -> None:
     start = time.process_time()
     graph = products(40)

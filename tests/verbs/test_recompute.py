@@ -51,6 +51,7 @@ def blocks(kind: type[nn.Sequential]) -> Graph:
     return graph_of(Step(kind(*layers).to("meta"), data, sgd))
 
 
+@pytest.mark.long
 def test_it_is_torchs_own_checkpointing() -> None:
     before, meant = blocks(nn.Sequential), blocks(Checkpointed)
     after = rewrite(before, "checkpoint").graph
@@ -89,6 +90,7 @@ class Turned(nn.Module):
         return (x.t().contiguous().t() * x.tanh()).view_as(x)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(12))
 def test_results_stay_the_same_to_the_bit(seed: int) -> None:
     before = graph_of(Step(mixed(seed).to("meta"), (torch.rand(4, 8), torch.arange(4)), sgd))

@@ -37,9 +37,6 @@ LOOKED = 3
 NO_UPDATE = "no optimizer made an update in {} backward passes"
 AT_BACKWARD = "--step-at backward ends steps with backward passes, for programs that do without"
 
-STEP_AT = ("update", "batch", "backward")
-"""Where steps of a program may end."""
-
 
 class EnoughError(BaseException):
     """Stops a program of whose steps no more are needed; no ``except Exception`` takes it."""

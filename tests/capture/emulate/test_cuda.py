@@ -72,6 +72,7 @@ STYLES = {
 }
 
 
+@pytest.mark.long
 def test_every_way_to_name_a_card_gives_the_same_model(tmp_path: Path) -> None:
     texts = {print_graph(taken(tmp_path, style(*pair)).graph) for pair in STYLES.values()}
     assert len(texts) == 1

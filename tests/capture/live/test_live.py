@@ -101,6 +101,7 @@ def test_index_backward_has_its_accelerator_form(dlrm: Capture) -> None:
     assert scope.body[-1].written == {scope.body[0].results[0].name}  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_origins_do_not_differ_from_run_to_run() -> None:
     target = f"{EXAMPLES}/dlrm.py:ddp{SMALL}"
     texts = {print_graph(capture_file(target, batch=32).graph) for _ in range(2)}

@@ -79,6 +79,7 @@ def test_a_script_is_captured_like_its_loop_with_marks(tmp_path: Path) -> None:
     assert calls(capture.result) == calls(alone)
 
 
+@pytest.mark.long
 def test_gradients_of_several_batches_are_one_step(tmp_path: Path) -> None:
     text = f"""{SETUP}
 for number, (x, y) in enumerate(loader):
@@ -244,6 +245,7 @@ def test_functions_of_batch_and_device_are_told_apart(
     assert is_program(f"{path}:f(size=1)") is program
 
 
+@pytest.mark.long
 def test_what_a_program_prints_is_not_the_model(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"print('begins')\n{LOOP}\n    print(loss)")
     command = [sys.executable, "-m", "irgraph", "capture", str(tmp_path / "train.py")]

@@ -20,6 +20,7 @@ REWRITES = (
 )
 
 
+@pytest.mark.long
 def test_steps_and_gains_are_predicted_and_measured() -> None:
     found = evaluate_cpu(STEPS, REWRITES, runs=5, scale=0.01)
     assert [row.name for row in found.steps] == ["trained", "run"]

@@ -79,6 +79,7 @@ def test_what_limits_the_figures_is_said(comparison: Comparison) -> None:
     assert comparison.settings["ops no model knows"] == "none"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "file"), MODELS.items())
 def test_shipped_models_are_what_the_example_captures(name: str, file: str) -> None:
     import torch

@@ -157,6 +157,7 @@ def test_the_baseline_asks_for_its_package(
         boosted_scores(load_shipped("softmax"), rows, device)
 
 
+@pytest.mark.long
 def test_boosting_is_scored_on_held_out_rows(rows: Measurements, device: Hardware) -> None:
     weights = replace(load_shipped("softmax"), launches={("softmax", "T4"): Launch(20.0, 10.0)})
     scores = boosted_scores(weights, rows, device)

@@ -103,6 +103,7 @@ def test_steps_are_compared_by_group_and_what_cannot_be_is_said(
     assert "0 of 1 inside the 90 % interval" in notes
 
 
+@pytest.mark.long
 def test_gains_are_times_before_over_times_after(
     folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_run_resumes(tmp_path: Path) -> None:
     assert len(read_rows(path)[1]) == 4
 
 
+@pytest.mark.long
 def test_a_killed_run_loses_no_finished_case(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     words = ["measure", "elementwise", "--device", "cpu", "--count", "200", "-o", str(path)]

@@ -12,6 +12,7 @@ from costmodels.pricing.price import price
 MODELS = "encoder", "decoder", "images", "noise", "series", "experts", "bags", "graph"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_every_op_of_a_common_model_is_known(name: str) -> None:
     from irgraph.capture.live import capture_file
