@@ -171,6 +171,10 @@ class Laboratory:
         self.times: dict[str, float] = json.loads((record / "times.json").read_text("utf-8"))
         self.coverage = CoverageData(str(record / "coverage"))
         self.static = not (record / "coverage").exists()
+        if self.static:
+            for test, seconds in list(self.times.items()):
+                file = test.partition("::")[0]
+                self.times[file] = self.times.get(file, 0.0) + seconds
         self.coverage.read()
         ignored = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(ROOT, copy, dirs_exist_ok=True, ignore=ignored)
@@ -185,7 +189,7 @@ class Laboratory:
                 import_module(name)
 
     def tests_of(self, mutant: Mutant, seconds: float) -> list[str]:
-        """Return the tests to run for a mutant, the fastest first."""
+        """Return the tests to run for a mutant, or whole files of them, the fastest first."""
         if self.static:
             near = self._near(Path(mutant.path))
             chosen = sorted(near, key=lambda name: (near[name], self.times[name]))
@@ -198,14 +202,14 @@ class Laboratory:
         return [name for name, end in zip(chosen, ends, strict=True) if end <= seconds]
 
     def _near(self, path: Path) -> dict[str, int]:
-        """Return the tests of a file, by how much they have to do with it: 0 the most."""
+        """Return files of tests by how much they have to do with a file: 0 the most."""
         module = ".".join(path.with_suffix("").parts)
         mirror = Path("tests", *path.parent.parts[path.parts[0] == "irgraph" :])
         mirror = next(f for f in (mirror, *mirror.parents) if (self.copy / f).is_dir())
         body = ast.parse((self.copy / path).read_bytes()).body
         defined = {name for node in body if len(name := getattr(node, "name", "").strip("_")) > 5}
         found: dict[str, int] = {}
-        for file in {test.partition("::")[0] for test in self.times}:
+        for file in (name for name in self.times if "::" not in name):
             text = (self.copy / file).read_text("utf-8")
             if f"{module} " in text or f"_{path.stem}_" in f"{Path(file).stem}_":
                 found[file] = 0
@@ -213,8 +217,7 @@ class Laboratory:
                 found[file] = 1
             elif any(name in text for name in defined):
                 found[file] = 2
-        files = ((test, test.partition("::")[0]) for test in self.times)
-        return {test: found[file] for test, file in files if file in found}
+        return found
 
     def _run_by(self, contexts: dict[int, list[str]], lines: Iterable[int]) -> set[str]:
         names = {name.partition("|")[0] for line in lines for name in contexts.get(line, ())}
@@ -268,7 +271,7 @@ def _child(names: list[str], limit: int, result: Any) -> None:
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
     outcome = Outcome()
-    options = ["-x", "-p", "no:cacheprovider", "-p", "no:cov"]
+    options = ["-x", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:cov"]
     options += ["--hypothesis-profile=mutant", "--hypothesis-seed=0"]
     code = pytest.main([*options, *names], plugins=[outcome])
     result.send((outcome.failed or [f"exit status {int(code)}"])[0] if code else None)
