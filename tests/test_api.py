@@ -225,7 +225,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_errors_of_a_command_name_its_options() -> None:
     from irgraph.cli.pipeline import STEPS
-    from irgraph.manage.run import Step, stages
+    from irgraph.manage.stage import Step, stages
 
     for name, text in (("pass_", "a,"), ("text", "fuze")):
         kind, option = STEPS[name]

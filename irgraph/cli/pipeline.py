@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from irgraph.ir.graph import Graph
-    from irgraph.manage.run import Stage, Step
+    from irgraph.manage.stage import Stage, Step
 
 ORDER = "irgraph.order"
 BARE = "--print-after"
@@ -53,7 +53,7 @@ def steps_of(
     scripts: Sequence[str] | None,
 ) -> list[Step]:
     """Return the steps of a command line in the order in which they were given."""
-    from irgraph.manage.run import Step
+    from irgraph.manage.stage import Step
 
     given = {
         "pass_": iter(passes or ()),
@@ -77,7 +77,7 @@ def begun(
 ) -> tuple[Graph, list[Stage]]:
     """Return the model of a command line, resized, with its ranks, and its pipeline's stages."""
     from irgraph.cli.common import read_model, with_dim_options, with_rank_options
-    from irgraph.manage.run import stages
+    from irgraph.manage.stage import stages
 
     pipeline = stages(steps_of(ctx, *steps))
     return with_rank_options(with_dim_options(read_model(model), dim), *ranks), pipeline

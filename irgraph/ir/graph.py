@@ -141,7 +141,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     def top_level(self) -> Iterator[Op]:
         """Yield the outermost ops that are not annotations: those that pay host overheads."""
         for op in self.ops:
-            yield from _outermost(op)
+            yield from outermost(op)
 
     @cached_property
     def by_name(self) -> Mapping[str, Tensor]:
@@ -226,9 +226,10 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     __hash__ = None  # type: ignore[assignment]
 
 
-def _outermost(op: Op) -> Iterator[Op]:
+def outermost(op: Op) -> Iterator[Op]:
+    """Yield the operations of a label that pay overheads, or the operation itself."""
     if not op.is_annotation:
         yield op
         return
     for child in op.body:
-        yield from _outermost(child)
+        yield from outermost(child)

@@ -13,17 +13,11 @@ from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
 from irgraph.language.check import check_script
 from irgraph.language.expressions.evaluate import Target
-from irgraph.manage.stage import Applied, Outcome, Stage, Step, read_step, stages
+from irgraph.manage.stage import Applied, Outcome, Stage
 from irgraph.manage.watch import Watcher
 
 if TYPE_CHECKING:
     from irgraph.predict.options import PredictOptions
-
-__all__ = [
-    "Applied", "Outcome", "Stage", "Step", "Watcher", "check_stages", "describe_passes",
-    "find_pass", "read_step",
-    "run_stages", "run_steps", "shadowed_passes", "stages",
-]  # fmt: skip
 
 
 def find_target(device: str, options: PredictOptions | None = None) -> Target:
@@ -36,36 +30,6 @@ def find_target(device: str, options: PredictOptions | None = None) -> Target:
     return target(options, device=device)
 
 
-def run_steps(
-    graph: Graph,
-    steps: Sequence[Step],
-    *,
-    pass_path: Sequence[str] = (),
-    pricer: Pricer | None = None,
-    targets: Callable[[str], Target] = find_target,
-    watchers: Sequence[Watcher] = (),
-    verified: bool = True,
-) -> Outcome:
-    """Apply steps in order and return the new graph with reports.
-
-    All steps are read before the first is applied, so that an error in a later one costs nothing.
-    Each pass of a pipeline, and each script, is a stage of its own: ``watchers`` see it before
-    and after, and may skip it. ``pricer`` answers ``op.time`` until a script names a ``target``,
-    which ``targets`` finds. With ``verified`` each result is checked against the rules of the IR.
-
-    Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for an illegal change.
-    """
-    return run_stages(
-        graph,
-        stages(steps),
-        pass_path=pass_path,
-        pricer=pricer,
-        targets=targets,
-        watchers=watchers,
-        verified=verified,
-    )
-
-
 def run_stages(
     graph: Graph,
     pipeline: Sequence[Stage],
@@ -76,7 +40,14 @@ def run_stages(
     watchers: Sequence[Watcher] = (),
     verified: bool = True,
 ) -> Outcome:
-    """Apply stages in order, as ``run_steps`` does."""
+    """Apply stages in order and return the new graph with reports.
+
+    ``watchers`` see each before and after, and may skip it. ``pricer`` answers ``op.time`` until a
+    script names a ``target``, which ``targets`` finds. With ``verified`` each result is checked
+    against the rules of the IR.
+
+    Raises ``IrgraphError``: exit code 4 for a script that is wrong, 1 for an illegal change.
+    """
     check_stages(graph, pipeline, pass_path)
     applied: list[Applied] = []
     skipped: list[Stage] = []

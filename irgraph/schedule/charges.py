@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from irgraph.ir.cost import Host, Kernel, Overheads, Priced
+from irgraph.ir.graph import outermost
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import EXCHANGING
 from irgraph.schedule.accounting import Accounting
@@ -85,7 +86,7 @@ class Charges:
 
     def _label(self, op: Op, known: bool) -> Iterator[Charge]:
         """Charge the ops inside a label; a label in the table also costs entry and exit."""
-        launching = [o for child in op.body for o in _calls(child) if self.priced.of(o)]
+        launching = [o for child in op.body for o in outermost(child) if self.priced.of(o)]
         own = self.host.overheads(op, 1) if known and launching else None
         if own is not None:
             entry = own.t2 - self._costs(launching[0]).t2
@@ -206,12 +207,3 @@ def _on_device(op: Op) -> bool:
 def _doubled(costs: Overheads) -> Overheads:
     free = dict.fromkeys(costs.t4, 0.0)
     return replace(costs, t2=2 * costs.t2, t3=2 * costs.t3, t4=free)
-
-
-def _calls(op: Op) -> Iterator[Op]:
-    """Yield the operations of a label that pay overheads, or the operation itself."""
-    if not op.is_annotation:
-        yield op
-        return
-    for child in op.body:
-        yield from _calls(child)

@@ -26,9 +26,6 @@ CAUSES = {
 }
 """Causes of intervals (T1-T5: section III-C of the paper)."""
 
-IDLE_CAUSES = frozenset({"latency", "gap"})
-"""Causes of intervals on a stream that are not device work."""
-
 
 class Interval(NamedTuple):
     """An interval of one resource, in microseconds from the start of the step.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
 
 if TYPE_CHECKING:
-    from irgraph.text.printer import print_graph, print_head, print_op
+    from irgraph.text.printer import print_graph, print_op
     from irgraph.text.read import parse
 
 __all__ = [
@@ -23,14 +23,12 @@ __all__ = [
     "near",
     "parse",
     "print_graph",
-    "print_head",
     "print_op",
 ]
 
 _LATE = {
     "parse": "irgraph.text.read",
     "print_graph": "irgraph.text.printer",
-    "print_head": "irgraph.text.printer",
     "print_op": "irgraph.text.printer",
 }
 

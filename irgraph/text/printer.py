@@ -44,11 +44,6 @@ def print_op(op: Op, device: str = "gpu0") -> str:
     return "\n".join(writer.lines)
 
 
-def print_head(op: Op, device: str = "gpu0") -> str:
-    """Return the first line of an op's text, for messages."""
-    return print_op(op, device).partition("\n")[0].removesuffix(" {")
-
-
 def _header(graph: Graph) -> str:
     plain = graph.returned is None and all(d.value is None for d in graph.tensors)
     settings = [f"format = {1 if plain else FORMAT}"]

@@ -15,7 +15,7 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
-from irgraph.manage.run import Outcome
+from irgraph.manage.stage import Outcome
 from irgraph.text import IrgraphError
 from tests.execute.models import Step
 

@@ -14,7 +14,8 @@ from irgraph.manage.bisect import bisect
 from irgraph.manage.predicates import above, computes_other
 from irgraph.manage.reduce import fails_alike, reduce, stays_broken
 from irgraph.manage.reproducer import Reproducer, model_text, recorded_script
-from irgraph.manage.run import Step, run_steps, stages
+from irgraph.manage.run import run_stages
+from irgraph.manage.stage import Step, stages
 from irgraph.text import parse
 from tests.language.models import mlp
 
@@ -35,23 +36,23 @@ def test_a_reproducer_is_a_model_and_fails_again_by_itself(tmp_path: Path) -> No
     steps = [Step("pass", "fuse-epilogue"), Step("text", "expect 9 aten.t")]
     watcher = Reproducer(path)
     with pytest.raises(IrgraphError):
-        run_steps(mlp(), steps, watchers=[watcher])
+        run_stages(mlp(), stages(steps), watchers=[watcher])
     assert watcher.written
     text = path.read_text()
     assert "irgraph.addmm_relu" in model_text(text)
     assert "# irgraph reproducer: stage 2, expect 9 aten.t" in text
     assert parse(text) == parse(model_text(text))
     with pytest.raises(IrgraphError, match="expected 9"):
-        run_steps(parse(model_text(text)), [Step("text", recorded_script(text))])
+        run_stages(parse(model_text(text)), stages([Step("text", recorded_script(text))]))
 
 
 def test_a_reproducer_holds_the_passes_that_it_applies(tmp_path: Path) -> None:
     (tmp_path / "mine.irg").write_text('pass mine(n: int = 1) "M." { expect 9 aten.t }')
     path = tmp_path / "again.ir"
     with pytest.raises(IrgraphError):
-        run_steps(
+        run_stages(
             mlp(),
-            [Step("pass", "mine(n=2)")],
+            stages([Step("pass", "mine(n=2)")]),
             pass_path=[str(tmp_path)],
             watchers=[Reproducer(path, [str(tmp_path)])],
         )
@@ -109,7 +110,7 @@ def test_another_result_is_a_predicate() -> None:
     graph = mlp()
     broken = computes_other(graph)
     assert broken(graph) == ""
-    assert broken(run_steps(graph, [Step("pass", "fuse-epilogue")]).graph) == ""
+    assert broken(run_stages(graph, stages([Step("pass", "fuse-epilogue")])).graph) == ""
     last = graph.ops[-2]
     wrong = replace(last, name="aten.sigmoid_")
     assert broken(replace(graph, ops=(*graph.ops[:-2], wrong, graph.ops[-1])))

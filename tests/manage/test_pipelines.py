@@ -8,8 +8,8 @@ import pytest
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
-from irgraph.manage.run import Step, describe_passes, run_steps, shadowed_passes, stages
-from irgraph.manage.stage import Applied, Stage
+from irgraph.manage.run import describe_passes, run_stages, shadowed_passes
+from irgraph.manage.stage import Applied, Stage, Step, stages
 from irgraph.manage.watch import PrintAfter, PrintDiff, Statistics, StopAfter, Timing, Watcher
 from tests.language.models import mlp, training
 
@@ -41,7 +41,7 @@ def test_each_pass_of_a_pipeline_and_each_script_is_a_stage() -> None:
 
 def test_watchers_see_each_stage_and_how_it_ended() -> None:
     seen = Seen()
-    run_steps(mlp(), BOTH, watchers=[seen])
+    run_stages(mlp(), stages(BOTH), watchers=[seen])
     assert seen.told == [
         "before fuse-epilogue", "after fuse-epilogue changed",
         "before clean-copies", "after clean-copies",
@@ -52,19 +52,19 @@ def test_watchers_see_each_stage_and_how_it_ended() -> None:
 def test_a_stage_that_fails_is_told_and_the_error_goes_on() -> None:
     seen = Seen()
     with pytest.raises(IrgraphError, match="expected 9"):
-        run_steps(mlp(), [Step("text", "expect 9 aten.t")], watchers=[seen])
+        run_stages(mlp(), stages([Step("text", "expect 9 aten.t")]), watchers=[seen])
     assert seen.told[-1] == "failed expect 9 aten.t"
 
 
 def test_all_steps_are_checked_before_the_first_runs() -> None:
     seen = Seen()
     with pytest.raises(IrgraphError):
-        run_steps(mlp(), [*BOTH, Step("pass", "no-such-pass")], watchers=[seen])
+        run_stages(mlp(), stages([*BOTH, Step("pass", "no-such-pass")]), watchers=[seen])
     assert seen.told == []
 
 
 def test_stop_after_leaves_out_the_rest_and_says_so() -> None:
-    outcome = run_steps(mlp(), BOTH, watchers=[StopAfter(1)])
+    outcome = run_stages(mlp(), stages(BOTH), watchers=[StopAfter(1)])
     assert [done.label for done in outcome.applied] == ["fuse-epilogue"]
     assert [stage.number for stage in outcome.skipped] == [2, 3]
 
@@ -80,7 +80,7 @@ def test_stop_after_leaves_out_the_rest_and_says_so() -> None:
 )
 def test_print_after_prints_what_is_asked_for(which: str, stages_shown: list[str]) -> None:
     lines: list[str] = []
-    run_steps(mlp(), BOTH, watchers=[PrintAfter(which, lines.append)])
+    run_stages(mlp(), stages(BOTH), watchers=[PrintAfter(which, lines.append)])
     assert [line.splitlines()[0] for line in lines] == [f"# after {s}" for s in stages_shown]
     assert all('model "m"' in line for line in lines)
 
@@ -89,14 +89,14 @@ def test_print_after_failed_prints_what_the_stage_was_given() -> None:
     lines: list[str] = []
     steps = [Step("pass", "fuse-epilogue"), Step("text", "expect 9 aten.t")]
     with pytest.raises(IrgraphError):
-        run_steps(mlp(), steps, watchers=[PrintAfter("failed", lines.append)])
+        run_stages(mlp(), stages(steps), watchers=[PrintAfter("failed", lines.append)])
     assert lines[0].startswith("# before stage 2, expect 9 aten.t, which failed\n")
     assert "irgraph.addmm_relu" in lines[0]
 
 
 def test_print_diff_shows_what_each_stage_changed() -> None:
     lines: list[str] = []
-    run_steps(mlp(), BOTH[:1], watchers=[PrintDiff(lines.append)])
+    run_stages(mlp(), stages(BOTH[:1]), watchers=[PrintDiff(lines.append)])
     assert "+    2 irgraph.addmm_relu" in lines[0]
     assert "-    2 aten.linear" in lines[0]
     assert lines[1] == "stage 2, clean-copies:\n  no difference"
@@ -104,7 +104,7 @@ def test_print_diff_shows_what_each_stage_changed() -> None:
 
 def test_timing_has_a_row_for_each_stage_and_their_sum() -> None:
     timing = Timing()
-    run_steps(mlp(), BOTH, watchers=[timing])
+    run_stages(mlp(), stages(BOTH), watchers=[timing])
     assert [row["stage"] for row in timing.rows()] == [
         "fuse-epilogue", "clean-copies", "expect 2 aten.t", "all",
     ]  # fmt: skip
@@ -113,8 +113,8 @@ def test_timing_has_a_row_for_each_stage_and_their_sum() -> None:
 
 def test_statistics_tell_what_was_tried_matched_and_missed() -> None:
     statistics = Statistics()
-    run_steps(mlp(), [Step("text", "remove %y = aten.relu(aten.mm(_, _)) using %y for %y")],
-              watchers=[statistics])  # fmt: skip
+    steps = [Step("text", "remove %y = aten.relu(aten.mm(_, _)) using %y for %y")]
+    run_stages(mlp(), stages(steps), watchers=[statistics])
     (row,) = statistics.rows()
     assert (row["tried"], row["matched"], row["went"]) == ("1", "0", "0")
     assert row["nearest miss"].startswith("aten.relu (%y1)")
@@ -122,7 +122,7 @@ def test_statistics_tell_what_was_tried_matched_and_missed() -> None:
 
 def test_unverified_results_are_let_through() -> None:
     script = "remove %g = aten.sum(%x)"
-    assert run_steps(mlp(), [Step("text", script)], verified=False).graph is not None
+    assert run_stages(mlp(), stages([Step("text", script)]), verified=False).graph is not None
 
 
 def test_a_pass_that_hides_another_is_told(tmp_path: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_pass_that_hides_another_is_told(tmp_path: Path) -> None:
 
 def test_one_pass_of_a_pipeline_sees_what_the_one_before_it_made() -> None:
     steps = [Step("pass", "fuse-embedding"), Step("text", "expect 1 irgraph.batched_embedding")]
-    assert len(run_steps(training(3), steps).applied) == 2
+    assert len(run_stages(training(3), stages(steps)).applied) == 2

@@ -21,7 +21,7 @@ from irgraph.language import load_script, run
 from irgraph.language.expressions.evaluate import EvaluationError, Scope, evaluate
 from irgraph.language.expressions.nodes import ListOf, Name, Splat, Variable
 from irgraph.manage.bisect import bisect
-from irgraph.manage.run import Step, stages
+from irgraph.manage.stage import Step, stages
 from irgraph.text import IrgraphError, parse
 from irgraph.text.builder import Builder, BuildError
 from irgraph.verbs import Axis, RefusedError, resize

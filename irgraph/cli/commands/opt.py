@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.language.expressions.evaluate import Target
     from irgraph.manage.checked import Checked
-    from irgraph.manage.run import Outcome, Stage, Step
+    from irgraph.manage.stage import Outcome, Stage, Step
     from irgraph.manage.watch import Tabular, Watcher
 
 PANEL = "transform"
@@ -99,7 +99,7 @@ def opt(
     A reproducer that an earlier failure left is run again by its own script.
     """
     from irgraph.manage.checked import Checked
-    from irgraph.manage.run import stages
+    from irgraph.manage.stage import stages
     from irgraph.text import print_graph
 
     steps = steps_of(ctx, pass_, text, script)
@@ -268,7 +268,7 @@ def _read(path: str, *, verified: bool) -> tuple[Graph, list[Step]]:
     from irgraph import api
     from irgraph.files import read_text
     from irgraph.manage.reproducer import model_text, recorded_script
-    from irgraph.manage.run import Step
+    from irgraph.manage.stage import Step
 
     text = read_text(path)
     graph = api.read_graph_text(model_text(text), path)
