@@ -17,6 +17,7 @@ COLUMN: Final = "column-wise"
 ROW: Final = "row-wise"
 TABLE_ROW: Final = "table-row-wise"
 DATA: Final = "data-parallel"
+SPLIT: Final = "split"
 Scheme: TypeAlias = Literal[
     "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel"
 ]
@@ -57,11 +58,14 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         ranks: how many processes train the model together.
         tables: by the table's label in the model, or its tensor's name where it has none.
         format: version of the text form.
+        optimizer: ``split`` lets each rank update its rows of what all ranks have, and keep the
+            optimizer's state of these alone (ZeRO-1); else every rank updates all.
     """
 
     ranks: int
     tables: Mapping[str, Placed]
     format: Literal[1] = 1
+    optimizer: Literal["", "split"] = ""
 
     def __str__(self) -> str:
         """Return the text form, JSON with a table a line."""
@@ -70,7 +74,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
             for name, placed in self.tables.items()
         )
         head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
-        return f"{head}{lines}\n  }}\n}}\n"
+        tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
+        return f"{head}{lines}\n  }}{tail}\n}}\n"
 
     def over(self, name: str) -> tuple[int, ...]:
         """Return the ranks that hold parts of a table, in the order of the parts."""
@@ -252,4 +257,4 @@ def named_as(plan: Plan, names: Collection[str]) -> Plan:
     """Return a plan of TorchRec's whose tables bear a model's own names, where one fits."""
     known = {".".join(filter(None, torchrec_name(name))): name for name in names}
     tables = {known.get(name, name): placed for name, placed in plan.tables.items()}
-    return Plan(plan.ranks, tables)
+    return Plan(plan.ranks, tables, optimizer=plan.optimizer)

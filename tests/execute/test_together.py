@@ -17,10 +17,13 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.verify import verify
 from irgraph.plans.plan import Placed, Plan, uniform
+from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
+from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
 from irgraph.verbs.sharding.tables import table_sizes
 
@@ -79,6 +82,86 @@ def test_all_schemes_together_with_the_optimizers_state(optimizer: str) -> None:
     models = shared(dlrm(optimizer), mixed(4))
     result = compare_ranks(dlrm(optimizer), models)
     assert result.same, str(result)
+
+
+def split(plan: Plan) -> Plan:
+    """Return a plan in which ranks share the optimizer's state."""
+    return replace(plan, optimizer="split")
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "momentum"])
+def test_ranks_that_share_the_optimizers_state_leave_what_the_step_leaves(
+    optimizer: str, ranks: int
+) -> None:
+    plan = split(uniform("data-parallel", ranks, table_sizes(dlrm(optimizer))))
+    models = shared(dlrm(optimizer), plan)
+    result = compare_ranks(dlrm(optimizer), models, draws=1)
+    assert result.same, str(result)
+    assert {one.kind for one in result.compared} >= {"param", "state", "gradient"}
+    names = [op.base for op in models[0].leaves() if is_collective(op)]
+    assert names.count("all_gather_into_tensor") == 1
+    assert ("reduce_scatter_tensor" in names) == (optimizer != "adam")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "momentum"])
+def test_state_is_shared_beside_spread_tables(optimizer: str) -> None:
+    models = shared(dlrm(optimizer), split(mixed(4)))
+    result = compare_ranks(dlrm(optimizer), models)
+    assert result.same, str(result)
+
+
+def test_a_rank_keeps_its_rows_of_the_state() -> None:
+    graph, plan = dlrm("adam"), uniform("data-parallel", 4, table_sizes(dlrm("adam")))
+    whole, part = (shard(graph, one, 2).graph for one in (plan, split(plan)))
+    sizes = {d.tensor.name: d.tensor.numel for d in whole.tensors if d.role == "state"}
+    kept = {d.tensor.name: d.tensor.numel for d in part.tensors if d.role == "state"}
+    shares = [kept[name] / size for name, size in sizes.items() if size > 40]
+    assert sizes.keys() == kept.keys()
+    assert shares.count(0.25) >= 10
+    params = {d.tensor.name: d.tensor.shape for d in whole.tensors if d.role == "param"}
+    assert params == {d.tensor.name: d.tensor.shape for d in part.tensors if d.role == "param"}
+    assert predict(part, "v100").memory.peak < predict(whole, "v100").memory.peak
+
+
+@pytest.mark.parametrize("name", ["all_gather_into_tensor", "reduce_scatter_tensor"])
+def test_rows_that_are_not_exchanged_show(name: str) -> None:
+    plan = split(uniform("data-parallel", 2, table_sizes(dlrm())))
+    models = []
+    for model in shared(dlrm(), plan):
+        edit = Edit(model)
+        for op in model.leaves():
+            if op.base == name:
+                edit.remove(op)
+                zeros = Op("aten.zeros", (), (op.outputs[0],), {"size": op.outputs[0].shape})
+                edit.put(zeros, before=op)
+        models.append(edit.commit())
+    result = compare_ranks(dlrm(), models, draws=1)
+    assert {one.kind for one in result.different} >= {"param"}
+
+
+def test_an_optimizer_that_reads_across_rows_is_not_split() -> None:
+    class Scaled(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:
+            for p in self.param_groups[0]["params"]:
+                table = p.dim() == 2 and p.shape[1] == SMALL.width
+                p.data.sub_(p.grad if table else p.grad * p.data.norm())
+
+    def program(batch: int) -> Step:
+        step = Step(SMALL, batch, "meta")
+        step.optimizer = Scaled(step.model.parameters(), lr=0.1)
+        return step
+
+    def at(batch: int) -> Capture:
+        return capture(program(batch), device="meta", dims={"B": batch})
+
+    graph = with_symbolic_batch(at(64), 64, at, other_sizes(64)).graph
+    plan = split(uniform("row-wise", 2, table_sizes(graph)))
+    with pytest.raises(RefusedError, match="updates no parameter whose rows 2 ranks can share"):
+        shard(graph, plan, 0)
+    bare = replace(graph, ops=tuple(op for op in graph.ops if "Optimizer.step" not in op.name))
+    with pytest.raises(RefusedError, match="has 0 steps of one"):
+        shard(bare, plan, 0)
 
 
 def test_each_rank_may_be_rewritten_on() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.plans.plan import (
@@ -29,6 +30,8 @@ PLAN = Plan(4, {
 
 def test_a_plan_reads_as_it_prints() -> None:
     assert read_plan(str(PLAN)) == PLAN
+    shared = replace(PLAN, optimizer="split")
+    assert read_plan(str(shared)) == shared != PLAN
     check_plan(PLAN, SIZES)
 
 

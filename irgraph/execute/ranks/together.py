@@ -107,7 +107,7 @@ def _meet(machines: Sequence[Machine], ops: Sequence[Op | None], met: Sequence[O
 
 def _part(value: Torch, layout: Layout | None, rank: int, ranks: int) -> Torch:
     """Return what a rank starts from of a tensor."""
-    if layout is None:
+    if layout is None or layout.kind == "mean":
         return value
     if layout.kind == "split":
         return value.chunk(ranks, layout.rows[0])[rank]

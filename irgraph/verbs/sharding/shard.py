@@ -15,11 +15,12 @@ from irgraph.ir.ranks import RANK, is_collective, with_ranks
 from irgraph.ir.resize import kept_sizes, with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.layout import BATCH, PARTS, Layout, layout_text
-from irgraph.plans.plan import DATA, Part, Plan, check_plan
+from irgraph.plans.plan import DATA, SPLIT, Part, Plan, check_plan
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.exchange import Exchange
 from irgraph.verbs.sharding.gradients import Gradients
+from irgraph.verbs.sharding.optimizer import layouts_beside, split_optimizer
 from irgraph.verbs.sharding.passage import Bucket, Passage
 from irgraph.verbs.sharding.spread import batch_axis
 from irgraph.verbs.sharding.tables import Table, table_sizes, tables_of, without
@@ -112,7 +113,7 @@ class _Rank:
         self.forward, self.backward = Writer(graph, device), Writer(graph, device)
         self.backward.taken = self.forward.taken
         self.parts: dict[str, Part | None] = {}
-        self.made = 0
+        self.made = self.split = 0
 
     def sharded(self) -> Sharded:
         """Return the rank's model."""
@@ -120,16 +121,25 @@ class _Rank:
             self._exchange()
         for bucket in self.passage.buckets:
             self._reduce(bucket)
-        graph = self._smaller(self.edit.commit())
-        settings = _settings(graph, self.rank, self.dim, self._layouts())
+        graph, layouts = self._smaller(self.edit.commit()), self._layouts()
+        if self.plan.optimizer == SPLIT:
+            apart = frozenset(name for table in self.tables for name in table.held)
+            graph, made, self.split = split_optimizer(graph, self.rank, self.plan.ranks, apart)
+            layouts = layouts_beside(layouts, made)
+        settings = _settings(graph, self.rank, self.dim, layouts)
         graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
         summed = sum(len(bucket.tensors) for bucket in self.passage.buckets)
         return Sharded(graph, self.made, summed, self._why(summed))
 
     def _why(self, summed: int) -> str:
+        updated = (
+            f"; rows of {self.split} parameters are updated apart, then gathered"
+            if self.plan.optimizer
+            else ""
+        )
         return (
             f"every tensor is its part of the whole step's along {self.dim}, or the same; {summed} "
-            f"summed over ranks before {'they are' if summed != 1 else 'it is'} read whole"
+            f"summed over ranks before {'they are' if summed != 1 else 'it is'} read whole{updated}"
         )
 
     def _exchange(self) -> None:

@@ -88,11 +88,11 @@ class Writer:
         )  # fmt: skip
         return self.wait(made)
 
-    def reduce_scatter(self, given: Tensor, ranks: int, rows: int) -> Tensor:
-        """Add up a matrix over all ranks; return this rank's block of rows."""
+    def reduce_scatter(self, given: Tensor, ranks: int, rows: int, how: str = "sum") -> Tensor:
+        """Add up (``avg``: average) a matrix over all ranks; return this rank's block of rows."""
         made = self.fresh("reduce_scatter", given.dtype, [rows, *given.shape[1:]])
         self.call("_c10d_functional.reduce_scatter_tensor", [given], made,
-                  reduce_op="sum", group_size=ranks, group_name=GROUP)  # fmt: skip
+                  reduce_op=how, group_size=ranks, group_name=GROUP)  # fmt: skip
         return self.wait(made)
 
     def all_gather(self, given: Tensor, ranks: int) -> Tensor:

@@ -1,0 +1,288 @@
+"""ZeRO-1: each rank updates its rows of every parameter, and keeps the state of these alone.
+
+What an optimizer does to a parameter, its gradient and its state is followed within its step: where
+all of it treats rows apart, the rank does it to its block of rows. Gradients that nothing else
+reads once they are summed are reduced and scattered, others are cut; parameters are gathered at
+the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from irgraph.ir.calls import is_pointwise
+from irgraph.ir.edit import Edit, map_tensors, without_times
+from irgraph.ir.effects import written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor, row_major
+from irgraph.plans.layout import Layout
+from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.sharding.tables import KEEPING, OVER_ROWS, rows_of
+from irgraph.verbs.sharding.writer import Writer
+
+STEP = "Optimizer.step"
+"""How the scope of an optimizer's step begins, as torch names it."""
+
+REDUCED = "_c10d_functional.all_reduce"
+
+
+@dataclass
+class Family:
+    """A parameter and what its update pairs it with, all of one form.
+
+    Attributes:
+        parameter: its tensor.
+        names: of all tensors.
+        refused: why its rows cannot be updated apart, ``""`` where they can.
+    """
+
+    parameter: Tensor
+    names: set[str] = field(default_factory=set)
+    refused: str = ""
+
+
+def split_optimizer(
+    graph: Graph, rank: int, ranks: int, apart: frozenset[str]
+) -> tuple[Graph, list[Layout], int]:
+    """Return a rank's model that updates its rows of parameters, and what changes of its tensors.
+
+    Args:
+        graph: what a rank runs, gradients summed over ranks before the optimizer.
+        rank: which it is.
+        ranks: how many there are.
+        apart: tensors that other ranks do not have, which stay as they are.
+
+    The third is how many parameters are updated so; one whose rows the ranks do not divide, and one
+    whose update reads across rows, is updated whole by every rank.
+
+    Raises:
+        RefusedError: there is not one step of an optimizer, or none of its parameters can be split.
+    """
+    scopes = [op for op in graph.ops if op.name.startswith(STEP)]
+    if len(scopes) != 1:
+        count = len(scopes)
+        raise RefusedError(f"the optimizer is to be split, and the model has {count} steps of one")
+    found = _Following(graph, scopes[0], ranks, apart).found()
+    if not found:
+        raise refused(scopes[0], f"updates no parameter whose rows {ranks} ranks can share")
+    cut = _Cutting(graph, scopes[0], rank, ranks, found)
+    return cut.graph(), cut.layouts, len(found)
+
+
+class _Following:
+    """Finds what belongs to each parameter in an optimizer's step."""
+
+    def __init__(self, graph: Graph, scope: Op, ranks: int, apart: frozenset[str]) -> None:
+        self.leaves = [leaf for leaf in scope.leaves() if not is_label(leaf)]
+        written = {t.name for leaf in self.leaves for t in written_by(leaf)}
+        self.families = [
+            Family(d.tensor, {d.tensor.name})
+            for d in graph.tensors
+            if d.role == "param" and d.tensor.name in written and d.tensor.name not in apart
+            if d.tensor.shape and d.tensor.shape[0] % ranks == 0 and d.tensor.contiguous
+        ]
+
+    def found(self) -> list[Family]:
+        """Return the parameters whose rows can be updated apart."""
+        self.own = {family.parameter.name: family for family in self.families}
+        known = -1
+        while known != len(self.own):
+            known = len(self.own)
+            for leaf in self.leaves:
+                self._follow(leaf)
+        return [family for family in self.families if not family.refused]
+
+    def _follow(self, leaf: Op) -> None:
+        base = leaf.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
+        lists = leaf.base.startswith(("_foreach_", "_fused_"))
+        apart = base not in OVER_ROWS and (lists or is_pointwise(leaf.name) or base in KEEPING)
+        for row in rows_of(leaf):
+            owners = {id(self.own[t.name]): self.own[t.name] for t in row if t.name in self.own}
+            for family in owners.values():
+                if not apart or len(owners) > 1 or not self._takes(family, leaf, row):
+                    family.refused = leaf.name
+
+    def _takes(self, family: Family, leaf: Op, row: Sequence[Tensor]) -> bool:
+        """Return whether a call's other tensors have the family's form, or are single numbers."""
+        written = {tensor.name for tensor in written_by(leaf)}
+        for tensor in row:
+            alike = tensor.shape == family.parameter.shape and tensor.contiguous
+            if alike and tensor.numel > 1:
+                family.names.add(tensor.name)
+                self.own[tensor.name] = family
+            elif tensor.numel != 1 or tensor.name in written:
+                return False
+        return True
+
+
+class _Cutting:
+    """Writes the step of one rank's rows."""
+
+    def __init__(
+        self, graph: Graph, scope: Op, rank: int, ranks: int, families: Sequence[Family]
+    ) -> None:
+        self.before, self.scope, self.rank, self.ranks = graph, scope, rank, ranks
+        self.inside = {id(leaf) for leaf in scope.leaves()}
+        self.edit = Edit(graph)
+        self.start, self.end = Writer(graph, graph.device), Writer(graph, graph.device)
+        self.end.taken = self.start.taken
+        self.names: dict[str, Tensor] = {}
+        self.states: dict[str, Tensor] = {}
+        self.layouts: list[Layout] = []
+        self.written = {t.name for leaf in scope.leaves() for t in written_by(leaf)}
+        self.scattered: dict[int, list[Tensor]] = {}
+        self.gathered: list[tuple[Tensor, Tensor]] = []
+        for family in families:
+            for name in sorted(family.names):
+                self._cut(graph.by_name[name])
+
+    def _cut(self, tensor: Tensor) -> None:
+        """Decide what stands for a tensor in the optimizer's step."""
+        shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
+        touched = [leaf for _, leaf in self.before.touching[tensor.buffer]]
+        outside = [leaf for leaf in touched if id(leaf) not in self.inside]
+        if not outside:
+            self.names[tensor.name] = small = replace(tensor, shape=shape, strides=None)
+            if tensor.buffer in self.before.lasting:
+                self.states[tensor.name] = small
+                self.layouts.append(Layout(tensor.name, "split", (0, 1)))
+            return
+        made = any(tensor in leaf.outputs and tensor.name not in leaf.written
+                   for leaf in touched if id(leaf) in self.inside)  # fmt: skip
+        offset = tensor.offset + self.rank * shape[0] * row_major(tensor.shape)[0] * tensor.itemsize
+        if made:
+            self.names[tensor.name] = replace(tensor, shape=shape, strides=None, offset=offset)
+            return
+        reduction = self._reduction(tensor, outside)
+        if reduction is not None and not self._renamed(tensor):
+            self.scattered.setdefault(id(reduction), []).append(tensor)
+            return
+        first = self.rank * shape[0]
+        self.names[tensor.name] = cut = self.start.cut(tensor, 0, first, shape[0])
+        if tensor.name in self.written:
+            self.gathered.append((tensor, cut))
+
+    def _renamed(self, tensor: Tensor) -> bool:
+        """Return whether the optimizer's step knows a tensor's memory by other names, too."""
+        names = {t.name for leaf in self.scope.leaves() for t in (*leaf.inputs, *leaf.outputs)
+                 if t.buffer == tensor.buffer}  # fmt: skip
+        return names != {tensor.name} or tensor.name in self.written
+
+    def _reduction(self, tensor: Tensor, outside: Sequence[Op]) -> Op | None:
+        """Return the sum over ranks after which the optimizer alone reads a gradient, if any."""
+        places = self.before.places
+        sums = [leaf for leaf in outside if leaf.name.startswith(REDUCED) and tensor in leaf.inputs]
+        if len(sums) != 1 or sums[0].attributes.get("reduce_op") != "avg" or not sums[0].written:
+            return None
+        later = [
+            leaf
+            for leaf in outside
+            if places.get(id(leaf), len(places)) > places[id(sums[0])] and not _waits(leaf)
+        ]
+        return None if later else sums[0]
+
+    def graph(self) -> Graph:
+        """Return the rank's model."""
+        for leaf in list(self.before.leaves()):
+            if id(leaf) in self.scattered:
+                self._scatter(leaf, self.scattered[id(leaf)])
+        self._gather()
+        for op in self.start.ops:
+            self.edit.put(self._like(op), before=self.scope)
+        for op in self.end.ops:
+            self.edit.put(self._like(op), after=self.scope)
+        for leaf in self.scope.leaves():
+            if any(t.name in self.names for t in (*leaf.inputs, *leaf.outputs)):
+                self.edit.put(self._small(leaf), before=leaf)
+                self.edit.remove(leaf)
+        made = self.edit.commit()
+        declared = tuple(
+            replace(d, tensor=self.states.get(d.tensor.name, d.tensor)) for d in made.tensors
+        )
+        return replace(made, tensors=declared)
+
+    def _like(self, op: Op) -> Op:
+        return replace(op, phase="optimizer", thread=self.scope.thread, origin="shard")
+
+    def _small(self, leaf: Op) -> Op:
+        """Return a call on a rank's rows, of the sizes that it names, too."""
+        shapes = {t.shape: self.names[t.name].shape for t in (*leaf.inputs, *leaf.outputs)
+                  if t.name in self.names}  # fmt: skip
+        given: dict[str, Value] = {
+            name: shapes.get(value, value) if isinstance(value, tuple) else value  # type: ignore[arg-type]
+            for name, value in leaf.attributes.items()
+        }
+        made = map_tensors(leaf, lambda t: self.names.get(t.name, t))
+        mapped = {name: made.attributes[name] if given[name] is value else given[name]
+                  for name, value in leaf.attributes.items()}  # fmt: skip
+        return replace(made, attributes=mapped, notes=without_times(made.notes))
+
+    def _scatter(self, reduction: Op, tensors: Sequence[Tensor]) -> None:
+        """Let a sum of gradients over ranks leave each rank its rows of them."""
+        names = {tensor.name for tensor in tensors}
+        left = tuple(tensor for tensor in reduction.inputs if tensor.name not in names)
+        write = Writer(self.before, self.before.device)
+        write.taken = self.start.taken
+        if left:
+            write.all_reduce(left, "avg")
+        for same in _by_type(tensors):
+            joined = write.cat([self._block(write, tensor) for tensor in same], 1)
+            mine = write.reduce_scatter(joined, self.ranks, 1, "avg")
+            before = 0
+            for tensor in same:
+                size = tensor.numel // self.ranks
+                cut, before = write.cut(mine, 1, before, size), before + size
+                shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
+                self.names[tensor.name] = write.view(cut, *shape)
+                buffers = {tensor.buffer}
+                self.layouts += [Layout(name, "mean") for name in leaving(self.before)
+                                 if self.before.by_name[name].buffer in buffers]  # fmt: skip
+        for op in write.ops:
+            like = replace(op, thread=reduction.thread, stream=reduction.stream,
+                           phase=reduction.phase, origin="shard")  # fmt: skip
+            self.edit.put(like, before=reduction)
+        self.edit.remove(reduction)
+        for leaf in self.before.leaves():
+            if _waits(leaf) and {t.name for t in leaf.inputs} & {t.name for t in reduction.inputs}:
+                self.edit.remove(leaf)
+
+    def _block(self, write: Writer, tensor: Tensor) -> Tensor:
+        """Return a tensor's elements as [ranks, elements of a rank]."""
+        return write.view(tensor, self.ranks, tensor.numel // self.ranks)
+
+    def _gather(self) -> None:
+        """Give every rank the rows that the others updated."""
+        pairs = {tensor.name: (tensor, cut) for tensor, cut in self.gathered}
+        for same in _by_type([tensor for tensor, _ in self.gathered]):
+            parts = [self.end.flat(pairs[tensor.name][1]) for tensor in same]
+            every = self.end.all_gather(self.end.cat(parts, 0), self.ranks)
+            total = sum(int(part.numel) for part in parts)
+            matrix, before = self.end.view(every, self.ranks, total), 0
+            for tensor in same:
+                size = tensor.numel // self.ranks
+                cut, before = self.end.cut(matrix, 1, before, size), before + size
+                into = self._block(self.end, tensor)
+                written = frozenset([into.name])
+                self.end.ops.append(Op("aten.copy_", (into, cut), (), {}, written))
+
+
+def _by_type(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    groups: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor)
+    return list(groups.values())
+
+
+def _waits(leaf: Op) -> bool:
+    return leaf.base == "wait_tensor"
+
+
+def layouts_beside(known: Sequence[Layout], made: Sequence[Layout]) -> list[Layout]:
+    """Return what a rank's tensors are, the new ones in the place of those known before."""
+    names: Mapping[str, Layout] = {layout.name: layout for layout in made}
+    return [*(layout for layout in known if layout.name not in names), *names.values()]
