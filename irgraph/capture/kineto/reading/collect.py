@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import repeat
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
+from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.decoders import (
     ARROW,
     INSTANT,
@@ -51,36 +53,14 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 """Arguments by category; all others have ``_OF_OTHERS``."""
 
-_Reader: TypeAlias = Callable[[Iterable[Any]], list[Any]]
-_READ: dict[str, _Reader] = {
-    "external": lambda args: [a.external for a in args],
-    "external_old": lambda args: [a.external_old for a in args],
-    "record": lambda args: [a.record for a in args],
-    "sequence": lambda args: [a.sequence for a in args],
-    "forward": lambda args: [a.forward for a in args],
-    "correlation": lambda args: [a.correlation for a in args],
-    "stream": lambda args: [a.stream for a in args],
-    "device": lambda args: [a.device for a in args],
-    "nbytes": lambda args: [a.nbytes for a in args],
-    "wait_record": lambda args: [a.wait_record for a in args],
-    "wait_stream": lambda args: [a.wait_stream for a in args],
-}
-"""How arguments are read from many events: spelled out, as that takes half the time."""
-
 MEMORY = "[memory]"
 """Name of events that tell of a change of memory."""
 
-_OF_MEMORY: tuple[_Reader, ...] = (
-    lambda args: [a.device_type for a in args],
-    lambda args: [a.device for a in args],
-    lambda args: [a.nbytes for a in args],
-    lambda args: [a.allocated for a in args],
-    lambda args: [a.reserved for a in args],
-)
+_OF_MEMORY = ("device_type", "device", "nbytes", "allocated", "reserved")
 """The figures of a change of memory, in the order of ``MemoryChange``."""
 
 _LIMIT = 1 << 62
-_MANY = 128
+_MANY = 256
 """Events of one category that are turned into columns at once."""
 
 
@@ -130,8 +110,7 @@ class Collector:
         ):
             table([first])
         self.waiting: dict[str, list[Any]] = defaultdict(list)
-        self.parts: list[dict[str, Array]] = []
-        self.scales: list[int] = []
+        self.columns = Columns()
         self.decimals = self.whole = 0
         self.nanoseconds = False
         self.memory: list[tuple[Array, Array, int, list[Array]]] = []
@@ -142,22 +121,22 @@ class Collector:
     def add(self, events: Events) -> None:
         """Take a piece's events: complete ones into columns, names and flows apart."""
         if events and isinstance(events[0], AnyEvent):
-            self._number(events)
+            self._number([e.args for e in events])
             self._others(e for e in events if e.ph != "X")
             events = [e for e in events if e.ph == "X"]
         by_category: dict[str, list[Any]] = defaultdict(list)
         for event in events:
             by_category[event.cat].append(event)
         # most arrows repeat what correlations say
-        self._others(e for e in by_category.pop(ARROW, ()) if e.of != "ac2g")
+        self._others([e for e in by_category.pop(ARROW, ()) if e.of != "ac2g"])
         self._others(by_category.pop(METADATA, ()))
         instants = by_category.pop(INSTANT, [])
-        self._number(instants)
+        self._number([e.args for e in instants])
         self._instants(instants)
         self._others(by_category.pop(REST, ()))
         for category, some in by_category.items():
-            self._number(some)
             if category.lower() in self.skip:
+                self._number([e.args for e in some])
                 self.health.add("K33", len(some), ", ".join(sorted(self.skip)))
                 continue
             waiting = self.waiting[category]
@@ -167,11 +146,12 @@ class Collector:
             if len(self.waiting[category]) >= _MANY:
                 self._flush(category)
 
-    def _number(self, events: Iterable[Any]) -> None:
+    def _number(self, args: Sequence[Any]) -> None:
         """Keep the numbers that the profiler gave to records of the host, read or left out."""
-        numbers = [n for event in events if 0 <= (n := event.args.index) < _LIMIT]
-        if numbers:
-            self.indices.append(np.array(numbers, "i8"))
+        numbers = [a.index for a in args]
+        if numbers.count(-1) < len(numbers):
+            found = [n for n in numbers if 0 <= n < _LIMIT]
+            self.indices += [np.array(found, "i8")] if found else []
 
     def finish(self) -> None:
         """Take what still waits for more of its category."""
@@ -194,18 +174,14 @@ class Collector:
         if self.window is not None:
             inside = _inside(part, self.window, scale, keys is _OF_OTHERS)
             part = {key: values[inside] for key, values in part.items()}
-        count = len(part["name"])
-        if count:
-            part["category"] = np.full(count, self.categories.table[category], "i4")
-            self.parts.append(part)
-            self.scales.append(scale)
+        self.columns.put(part, self.categories.table[category], scale)
 
     def _columns(self, events: Sequence[Any], keys: tuple[str, ...]) -> dict[str, Array]:
         """Return the columns that some events of one sort have."""
         args = [e.args for e in events]
         found: dict[str, Array] = {}
-        found["start"] = self._times([e.ts for e in events])
-        found["duration"] = self._times([e.dur for e in events])
+        found["start"] = self._times(events, "ts")
+        found["duration"] = self._times(events, "dur")
         found["name"] = self.names([e.name for e in events])
         for key in keys:
             found[key] = _narrow(_integers(args, key), COLUMNS[key])
@@ -213,6 +189,8 @@ class Collector:
             older = _integers(args, "external_old")
             found["external"] = np.where(found["external"] >= 0, found["external"], older)
         found["thread"] = self._threads(events)
+        if keys is not _OF_CALLS:
+            self._number(args)
         if keys is _OF_OPERATORS:
             found.update(self._texts(args))
         elif keys is _OF_OTHERS and any(a.collective for a in args):
@@ -221,11 +199,13 @@ class Collector:
 
     def _threads(self, events: Sequence[Any]) -> Array:
         """Return the numbers of threads; most pieces come from one process."""
-        processes = {e.pid for e in events}
-        if len(processes) > 1:
-            return self.threads([(e.pid, e.tid) for e in events])
-        number = _OfProcess(processes.pop(), self.threads.table)
-        return np.fromiter([number[e.tid] for e in events], "i4", len(events))
+        processes, threads = [e.pid for e in events], [e.tid for e in events]
+        if processes.count(processes[0]) < len(processes):
+            return self.threads(list(zip(processes, threads, strict=True)))
+        if threads.count(threads[0]) == len(threads):
+            return np.full(len(threads), self.threads.table[processes[0], threads[0]], "i4")
+        number = _OfProcess(processes[0], self.threads.table)
+        return np.fromiter(map(number.__getitem__, threads), "i4", len(threads))
 
     def _texts(self, args: Sequence[Any]) -> dict[str, Array]:
         """Return shapes and modules of operators, where there are any."""
@@ -250,14 +230,15 @@ class Collector:
         shapes[rows] = self.shapes([(bytes(dims[i]), bytes(args[i].types)) for i in rows])
         return shapes
 
-    def _times(self, values: Sequence[Any]) -> Array:
+    def _times(self, events: Sequence[Any], key: str) -> Array:
         """Return whole times as they are, others in thousandths."""
-        if isinstance(values[0], int):
-            self.whole += len(values)
-            times = np.fromiter(values, "i8", len(values))
-            if times.max() > _LIMIT or times.min() < -_LIMIT:
+        if isinstance(events[0].ts, int):
+            self.whole += len(events)
+            times = _each(events, key)
+            if times.dtype == np.int64 and max(times.max(), -times.min()) > _LIMIT:
                 raise OverflowError
             return times
+        values = [getattr(e, key) for e in events]
         text = b",".join(values)
         self.decimals += text.count(b".")
         self.whole += text.count(b",") + 1 - text.count(b".")
@@ -298,7 +279,7 @@ class Collector:
         times = [e.ts for e in some]
         try:
             start = np.fromiter(times, "i8", len(some)) if whole else thousandths(times)
-            figures = [np.fromiter(read(args), "i8", len(some)) for read in _OF_MEMORY]
+            figures = [_each(args, key).astype("i8") for key in _OF_MEMORY]
         except (OverflowError, ValueError):
             self.health.add("K09", len(some), "changes of memory with impossible figures")
             return
@@ -334,9 +315,17 @@ def _place(event: Known) -> tuple[int | str, int | str]:
 def _integers(args: Sequence[Any], key: str) -> Array:
     """Return one argument of each event as integers; old traces name streams in words."""
     try:
-        return np.fromiter(_READ[key](args), "i8", len(args))
+        return _each(args, key)
     except (TypeError, ValueError):
-        return np.fromiter(map(_integer, _READ[key](args)), "i8", len(args))
+        return np.fromiter(map(_integer, map(attrgetter(key), args)), "i8", len(args))
+
+
+def _each(records: Sequence[Any], key: str) -> Array:
+    """Return a whole number of each record, in an array as narrow as they allow."""
+    try:
+        return np.fromiter(map(attrgetter(key), records), "i4", len(records))
+    except OverflowError:
+        return np.fromiter(map(attrgetter(key), records), "i8", len(records))
 
 
 def _integer(value: object) -> int:
@@ -347,7 +336,7 @@ def _integer(value: object) -> int:
 
 
 def _narrow(values: Array, to: str) -> Array:
-    if to == "i8":
+    if np.can_cast(values.dtype, to):
         return values
     limits = np.iinfo(to)
     return np.where((values < limits.min) | (values > limits.max), -1, values).astype(to)

@@ -14,8 +14,8 @@ from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.files import Growth, inflated
 
-BLOCK = 1 << 20
-"""Bytes read at once; a few times this is all the text that is held."""
+BLOCK = 1 << 17
+"""Bytes read at once: their events stay in a processor's cache until they are in columns."""
 
 
 def blocks(

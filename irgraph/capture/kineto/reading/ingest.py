@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ import numpy as np
 from irgraph.capture.common.source import Source
 from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
+from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.missing import say_missing_records
 from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Window, choose_window
 from irgraph.capture.kineto.reading.trace import (
-    ABSENT,
     COLUMNS,
     Array,
     Kind,
@@ -66,7 +66,7 @@ def read_kineto(
             if progress is not None:
                 progress(pieces.events)
         collector.finish()
-    if not collector.parts:
+    if not collector.columns.rows:
         raise fail(
             "the trace holds no complete event",
             Place(str(path)),
@@ -102,15 +102,17 @@ def _no_collections() -> Iterator[None]:
 
 
 def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> KinetoTrace:
-    columns = {}
-    base = _base(collector)
-    nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(collector, base, health)
-    columns["start"] = _scaled(collector, "start", base, nanoseconds)
-    columns["duration"] = _scaled(collector, "duration", 0, nanoseconds)
-    sizes = [len(part["name"]) for part in collector.parts]
-    for key in ("category", *COLUMNS):
+    found = collector.columns
+    start, duration = (found.take(key).astype("i8", copy=False) for key in ("start", "duration"))
+    base = _base(found, start)
+    nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(collector, base, duration, health)
+    columns = {
+        "start": _scaled(found, start, base, nanoseconds),
+        "duration": _scaled(found, duration, 0, nanoseconds),
+    }
+    for key in COLUMNS:
         if key not in columns and key != "kind":
-            columns[key] = _joined(collector, key, sizes)
+            columns[key] = found.take(key)
     collector.flows = [
         (number, begins, thread, (at - base) * (1 if nanoseconds else 1000))
         for number, begins, thread, at in collector.flows
@@ -136,24 +138,6 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
     return trace
 
 
-def _joined(collector: Collector, key: str, sizes: Sequence[int]) -> Array:
-    """Return a column of all parts, no wider than it must be; absent ones take no memory."""
-    absent = np.array(ABSENT.get(key, -1), COLUMNS.get(key, "i4"))
-    parts = [part.pop(key, None) for part in collector.parts]
-    if all(part is None for part in parts):
-        return np.broadcast_to(absent, sum(sizes))
-    known = [part for part in parts if part is not None]
-    narrow = all(part.min() >= -(1 << 31) and part.max() < 1 << 31 for part in known)
-    kind = np.dtype("i4") if narrow and absent.dtype == np.int64 else absent.dtype
-    found = np.full(sum(sizes), absent, kind)
-    at = 0
-    for part, size in zip(parts, sizes, strict=True):
-        if part is not None:
-            found[at : at + size] = part
-        at += size
-    return found
-
-
 def _is_text(data: bytes) -> bool:
     try:
         data.decode()
@@ -162,23 +146,16 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _base(collector: Collector) -> int:
+def _base(columns: Columns, start: Array) -> int:
     """Return a start time from which all others are counted: the first of the trace."""
-    medians = [
-        int(np.median(part["start"])) // scale
-        for part, scale in zip(collector.parts, collector.scales, strict=True)
-    ]
-    middle = sorted(medians)[len(medians) // 2]
-    starts = (
-        part["start"] // scale
-        for part, scale in zip(collector.parts, collector.scales, strict=True)
-    )
+    parts = [start[rows] // scale for rows, scale in columns.scaled()]
+    starts = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    middle = int(np.median(starts))
     window = _DAY * (1000 if middle > _MICROSECONDS_SINCE_1970 else 1)
-    lowest = [int(s[s >= middle - window].min(initial=middle)) for s in starts]
-    return min(lowest)
+    return int(starts.min(initial=middle, where=starts >= middle - window))
 
 
-def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> bool:
+def _unit_is_nanoseconds(collector: Collector, base: int, durations: Array, health: Health) -> bool:
     """Decide the unit by magnitude, else by the shortest events; say so where it is unusual."""
     if base > _MICROSECONDS_SINCE_1970:
         health.add("K07", detail="nanoseconds since 1970, by magnitude")
@@ -189,7 +166,6 @@ def _unit_is_nanoseconds(collector: Collector, base: int, health: Health) -> boo
         health.add("K08", detail="microseconds with decimals")
     if collector.decimals >= collector.whole:
         return False
-    durations = np.concatenate([part["duration"] for part in collector.parts])
     positive = durations[durations > 0]
     if base < 10**15 and len(positive) > 50 and np.quantile(positive, 0.02) >= 200:
         health.add("K07", detail="nanoseconds, as no event is shorter than 200")
@@ -210,23 +186,24 @@ def _memory(collector: Collector, base: int, nanoseconds: bool) -> Array:
     return found[:, np.argsort(found[1], kind="stable")]
 
 
-def _scaled(collector: Collector, key: str, base: int, nanoseconds: bool) -> Array:
-    """Return a column of times in nanoseconds from ``base``."""
-    found = []
-    for part, scale in zip(collector.parts, collector.scales, strict=True):
-        values = part.pop(key)
-        unit = 1 if nanoseconds else 1000
-        limit = (1 << 62) // 1000
-        offset = np.clip(values - base * scale, -limit, limit)
-        found.append(offset * unit // scale)
-    return np.concatenate(found)
+def _scaled(columns: Columns, values: Array, base: int, nanoseconds: bool) -> Array:
+    """Return times in nanoseconds from ``base``, changed in place."""
+    limit = (1 << 62) // 1000
+    for rows, scale in columns.scaled():
+        times = values[rows]
+        times -= base * scale
+        np.clip(times, -limit, limit, out=times)
+        times *= 1 if nanoseconds else 1000
+        if scale > 1:
+            times //= scale
+    return values
 
 
 def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> Array:
     """Return kinds by category; unknown categories go by the ids their events have."""
     categories = list(collector.categories.table)
     table = np.array([CATEGORIES.get(c.lower(), 255) for c in categories], "u1")
-    kinds = table[columns.pop("category")]
+    kinds = table[collector.columns.categories()]
     old = [c for c in categories if c != c.lower() and c.lower() in CATEGORIES and c != "Trace"]
     health.add("K18", len(old), ", ".join(sorted(old)))
     unknown = kinds == 255

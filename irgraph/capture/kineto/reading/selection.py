@@ -32,7 +32,10 @@ _SHORTEST = 150
 
 _COMPLETE = re.compile(rb'"ph"\s*:\s*"X"')
 _SAMPLE = 8
-"""Blocks from which the size of an event is estimated."""
+"""Stretches of text from which the size of an event is estimated."""
+
+_STRETCH = 1 << 20
+"""Bytes of each."""
 
 
 class Marks(Struct, frozen=True):
@@ -180,18 +183,18 @@ def _samples(path: Path) -> Iterator[bytes]:
     size = path.stat().st_size
     with path.open("rb") as file:
         packed = file.read(2) in (b"\x1f\x8b", b"PK")
-        for number in range(0 if packed or size < _SAMPLE * BLOCK else _SAMPLE):
+        for number in range(0 if packed or size < _SAMPLE * _STRETCH else _SAMPLE):
             file.seek(size * number // _SAMPLE)
-            yield file.read(BLOCK)
-    if packed or size < _SAMPLE * BLOCK:
-        yield from islice(blocks(path, Health(str(path))), _SAMPLE)
+            yield file.read(_STRETCH)
+    if packed or size < _SAMPLE * _STRETCH:
+        yield from islice(blocks(path, Health(str(path))), _SAMPLE * _STRETCH // BLOCK)
 
 
 def _text_size(path: Path) -> float:
     """Return about how many bytes of text a file holds, unpacked."""
     size = path.stat().st_size
     with path.open("rb") as file:
-        start = file.read(BLOCK)
+        start = file.read(_STRETCH)
     if start.startswith(b"\x1f\x8b"):
         try:
             text = zlib.decompressobj(31).decompress(start)
