@@ -38,7 +38,7 @@ tests.
 OTHER_MODELS = {"add-dropout", "relu-to-gelu"}
 """Those that change most models."""
 
-ANYWHERE = "clean-copies remove-dead overlap-allreduce"
+ANYWHERE = "clean-copies cuda-graph remove-dead overlap-allreduce"
 """Passes that change every training step."""
 
 NARROW = {"language-model"}

@@ -22,9 +22,7 @@ from irgraph.predict.prediction import predict
 FUSED = "fuse-embedding"
 BAGS = f"fused bags (pass {FUSED}): TorchRec's collections of embedding bags, V100"
 AUTOCAST = "mixed precision and NHWC (autocast, captured; no pass does both): NVIDIA's classifiers"
-GRAPHS = (
-    "CUDA graph (all calls as one cuda.graph_launch; no pass makes it): NVIDIA's DLRM, inference"
-)
+GRAPHS = "CUDA graph (pass cuda-graph: all calls in one launch): NVIDIA's DLRM, inference"
 
 LARGE = 10_000_000
 CRITEO = (

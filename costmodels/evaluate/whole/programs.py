@@ -12,12 +12,10 @@ from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec.structs import replace
-
 from irgraph.capture.live import capture
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.language import load_pass, run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -176,8 +174,8 @@ def dlrm_inference(batch: int, *, half: bool) -> Graph:
 
 
 def launched_at_once(graph: Graph) -> Graph:
-    """Return a step without copies from the host as one launch of a CUDA graph."""
-    return replace(graph, ops=(Op("cuda.graph_launch", body=graph.ops),))
+    """Return a step as launches of CUDA graphs: as one, without copies from the host."""
+    return run(load_pass("cuda-graph"), graph).graph
 
 
 def tried(make: Callable[[], Made]) -> Made | str:

@@ -1,0 +1,340 @@
+"""``capture``: ops that follow one another become a CUDA graph, which the host launches at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.edit import free_name, map_tensors, map_value, names_of
+from irgraph.ir.effects import effects, written_by
+from irgraph.ir.graph import Declared, Graph, remembered
+from irgraph.ir.leaving import READS
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.launch_order import declared
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.streams import RECORD, WAIT, works
+
+LAUNCH = "cuda.graph_launch"
+LEAST = 2
+"""Ops that launch something, of which a graph is made."""
+
+SIZED = (
+    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "unique",
+    "repeat_interleave", "bincount", "_coalesce", "argwhere",
+)  # fmt: skip
+"""Ops whose results' sizes the host reads from the device."""
+
+MASKED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+"""Ops that look up where a mask is true, if they are given one."""
+
+HOST = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *READS)
+COUNTED = ("irgraph.fused_adam",)
+"""Ops with numbers that differ from step to step."""
+
+
+class Capturing(Struct, frozen=True):
+    """What became graphs.
+
+    Attributes:
+        graph: the new graph.
+        launches: the launches in it.
+        copied: tensors that are copied to memory of a graph's own before it.
+        left: the ops that are in none of the graphs although they were asked for, with why.
+    """
+
+    graph: Graph
+    launches: tuple[Op, ...]
+    copied: int
+    left: tuple[tuple[Op, RefusedError], ...]
+
+
+def capture(graph: Graph, ops: Collection[Op] | None = None) -> Capturing:
+    """Let ops, or all of the step, be launched in as few CUDA graphs as may be.
+
+    A graph's ops follow one another, and what it reads lies where it lay before: what ops outside
+    of graphs make is copied to memory of the graph's own first. Left out is what the host takes
+    part in, and what would write memory that ops outside allocated.
+    """
+    work = _Capturing(graph, None if ops is None else {id(op) for op in ops})
+    work.run()
+    return work.commit()
+
+
+@dataclass
+class _Capturing:
+    """The search for graphs, and then their making."""
+
+    graph: Graph
+    asked: Collection[int] | None
+
+    def __post_init__(self) -> None:
+        self.declared = declared(self.graph)
+        self.left: dict[int, tuple[Op, RefusedError]] = {}
+        self.regions: list[list[Op]] = []
+
+    def run(self) -> None:
+        """Find runs of ops; where one cannot be launched after all, look again without it."""
+        self._after_reads()
+        for _ in range(len(self.graph.ops) + 1):
+            self.regions = list(self._runs(self.graph.ops))
+            worse = self._foreign()
+            if not worse:
+                return
+            self.left.update(worse)
+
+    def _runs(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
+        """Yield runs of neighbours that can be launched at once; labels are opened where needed."""
+        run: list[Op] = []
+        for op in ops:
+            if self._fits(op):
+                run.append(op)
+                continue
+            yield from self._whole(run)
+            run = []
+            if op.is_annotation:
+                yield from self._runs(op.body)
+        yield from self._whole(run)
+
+    def _whole(self, run: list[Op]) -> Iterator[list[Op]]:
+        launching = sum(works(leaf) for op in run for leaf in op.leaves())
+        if launching >= LEAST and any(map(self._wanted, run)):
+            yield run
+
+    def _wanted(self, op: Op) -> bool:
+        asked = self.asked
+        return asked is None or any(id(inner) in asked for inner in op.walk())
+
+    def _fits(self, op: Op) -> bool:
+        if not self._wanted(op) and any(map(works, op.leaves())):
+            return False
+        if any(inner.name == LAUNCH for inner in op.walk()):
+            return False
+        for leaf in op.leaves():
+            if id(leaf) not in self.left:
+                why = self._why_not(leaf)
+                if why:
+                    self.left[id(leaf)] = (leaf, RefusedError(why, [(leaf, "")]))
+        return not any(id(leaf) in self.left for leaf in op.leaves())
+
+    def _why_not(self, leaf: Op) -> str:
+        """Return why an op cannot be part of any graph."""
+        tensors = (*leaf.inputs, *leaf.outputs)
+        if leaf.name in (RECORD, WAIT) or (leaf.is_scope and not tensors):
+            return ""
+        if leaf.name in HOST:
+            return "the host reads it" if leaf.name in READS else "the host waits for it"
+        if leaf.name in COUNTED:
+            return "its numbers differ from step to step, and a graph would repeat them"
+        if effects(leaf, self.declared).barrier:
+            return "nothing says what it does"
+        sized = leaf.base in SIZED or (leaf.base in MASKED and _has_mask(leaf))
+        if sized and any(t.device != "cpu" for t in leaf.inputs):
+            return "the host reads the sizes of its results from the device"
+        if any(t.device == "cpu" and t.buffer not in self._numbers for t in tensors):
+            copies = any(t.device != "cpu" for t in leaf.outputs)
+            return "it copies from the host's memory" if copies else "the host takes part in it"
+        return ""
+
+    @property
+    def _numbers(self) -> Collection[str]:
+        return _literals(self.graph)
+
+    def _after_reads(self) -> None:
+        """Leave out what comes, in its phase, after the host read something: numbers follow it."""
+        read: dict[str, Op] = {}
+        for leaf in self.graph.leaves():
+            if leaf.phase in read and works(leaf) and leaf.name not in HOST:
+                at = [(leaf, ""), (read[leaf.phase], "the host reads here")]
+                why = RefusedError("its numbers may follow from what the host read before it", at)
+                self.left[id(leaf)] = (leaf, why)
+            elif leaf.name in READS:
+                read[leaf.phase] = leaf
+
+    def _foreign(self) -> dict[int, tuple[Op, RefusedError]]:
+        """Return ops of regions that need events, or write memory, from outside of theirs."""
+        found: dict[int, tuple[Op, RefusedError]] = {}
+        own = self._own()
+        kept = self.graph.lasting.keys() | own
+        users = _event_users(self.graph)
+        leaves = (leaf for region in self.regions for op in region for leaf in op.leaves())
+        named = {t.name for leaf in leaves for t in leaf.outputs}
+        for region in self.regions:
+            inside = {id(leaf) for op in region for leaf in op.leaves()}
+            for leaf in (leaf for op in region for leaf in op.leaves()):
+                why = ""
+                if any(t.buffer not in kept for t in written_by(leaf)):
+                    why = "it writes memory that an op outside of the graph allocated"
+                elif leaf.name in (RECORD, WAIT) and not users[_event(leaf)] <= inside:
+                    why = "an op outside of the graph takes part in its event"
+                elif any(self._lost(t, named) for t in _given(leaf, own, self.graph)):
+                    why = "it reads a view, or memory written twice, of ops outside of the graph"
+                if why:
+                    found[id(leaf)] = (leaf, RefusedError(why, [(leaf, "")]))
+        return found
+
+    def _lost(self, tensor: Tensor, named: Collection[str]) -> bool:
+        """Return whether a copy would not do for a tensor that ops outside made."""
+        base = _bases(self.graph)[tensor.buffer]
+        users = self.graph.touching.get(tensor.buffer, ())
+        written = any(t.buffer == tensor.buffer for _, leaf in users for t in written_by(leaf))
+        return written or (tensor.name not in named and tensor.name != base.name)
+
+    def _own(self) -> Collection[str]:
+        """Return the buffers that graphs allocate, those that are there already included."""
+        there = [op.body for op in self.graph.walk() if op.name == LAUNCH]
+        return {t.buffer for region in (*self.regions, *there) for t in _made(region)}
+
+    def commit(self) -> Capturing:
+        """Make the launches, and before them copies of what ops outside made."""
+        own, places = self._own(), self.graph.places
+        taken = names_of(self.graph)
+        names: dict[str, Tensor] = {}
+        states: list[Declared] = []
+        made: dict[int, list[Op]] = {}
+        launches: list[Op] = []
+        for region in self.regions:
+            leaves = [leaf for op in region for leaf in op.leaves()]
+            copies: list[Op] = []
+            for tensor in (t for leaf in leaves for t in _given(leaf, own, self.graph)):
+                if tensor.name in names:
+                    continue
+                base = _bases(self.graph)[tensor.buffer]
+                free = free_name(f"{base.name}_held", taken)
+                taken.add(free)
+                mine = replace(base, name=free, buffer=free, offset=0)
+                states.append(Declared("state", mine))
+                copies.append(_copy(mine, base, leaves[0]))
+                names |= _held(self.graph, base, mine, places[id(leaves[0])])
+            launches.append(_launch(region, names))
+            made[id(region[0])] = [*copies, launches[-1]]
+        inside = {id(op) for region in self.regions for op in region}
+        ops = tuple(_placed(self.graph.ops, made, inside, names))
+        returned = map_value(self.graph.returned, lambda t: names.get(t.name, t))
+        tensors = (*self.graph.tensors, *states)
+        after = replace(self.graph, ops=ops, tensors=tensors, returned=returned)
+        left = sorted(
+            (one for one in self.left.values() if self._asked_of(one[0])),
+            key=lambda one: places[id(one[0])],
+        )
+        return Capturing(after, tuple(launches), len(states), tuple(left))
+
+    def _asked_of(self, leaf: Op) -> bool:
+        return self._wanted(_around(self.graph).get(id(leaf), leaf))
+
+
+@remembered
+def _literals(graph: Graph) -> Collection[str]:
+    """Return the buffers of numbers that the program wrote down."""
+    return {d.tensor.buffer for d in graph.tensors if d.value is not None}
+
+
+@remembered
+def _around(graph: Graph) -> dict[int, Op]:
+    return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
+
+
+@remembered
+def _event_users(graph: Graph) -> dict[str, set[int]]:
+    """Return by event the ids of what records it, and of what waits for it."""
+    found: dict[str, set[int]] = {}
+    for leaf in graph.leaves():
+        if leaf.name.startswith("sync.") and (leaf.inputs or leaf.outputs):
+            found.setdefault(_event(leaf), set()).add(id(leaf))
+    return found
+
+
+def _event(leaf: Op) -> str:
+    return next(iter((*leaf.outputs, *leaf.inputs))).name
+
+
+def _has_mask(leaf: Op) -> bool:
+    return any(t.dtype == "bool" for t in leaf.inputs[1:])
+
+
+def _made(region: Sequence[Op]) -> Iterator[Tensor]:
+    """Yield what a region's ops write, in memory that no other op made before."""
+    for leaf in (leaf for op in region for leaf in op.leaves()):
+        yield from (t for t in leaf.outputs if t.buffer not in {s.buffer for s in leaf.inputs})
+
+
+def _given(leaf: Op, own: Collection[str], graph: Graph) -> list[Tensor]:
+    """Return what an op reads that ops outside of all graphs made."""
+    return [
+        t
+        for t in leaf.inputs
+        if t.device != "cpu" and t.buffer not in own and t.buffer not in graph.lasting
+    ]
+
+
+@remembered
+def _bases(graph: Graph) -> Mapping[str, Tensor]:
+    """Return by buffer the tensor that was there first."""
+    found: dict[str, Tensor] = {}
+    for leaf in graph.leaves():
+        for tensor in leaf.outputs:
+            found.setdefault(tensor.buffer, tensor)
+    return found
+
+
+def _held(graph: Graph, base: Tensor, mine: Tensor, place: int) -> dict[str, Tensor]:
+    """Return what a copy, and views of it that are made after a place, are instead, by name."""
+    views = {
+        t.name: replace(t, buffer=mine.buffer, offset=t.offset - base.offset)
+        for at, leaf in graph.touching.get(base.buffer, ())
+        for t in leaf.outputs
+        if at >= place and t.buffer == base.buffer
+    }
+    return {**views, base.name: mine}
+
+
+def _copy(held: Tensor, given: Tensor, like: Op) -> Op:
+    operands: tuple[Value, ...] = (held, given)
+    leaf = next(like.leaves())
+    return Op(
+        "aten.copy_", operands, written=frozenset([held.name]), thread="main",
+        stream=leaf.stream, phase=leaf.phase, origin="capture",
+    )  # fmt: skip
+
+
+def _launch(region: Sequence[Op], names: Mapping[str, Tensor]) -> Op:
+    """Return the launch of a region, from the main thread."""
+    body = tuple(_with(op, names) for op in region)
+    phases = {leaf.phase for op in region for leaf in op.leaves()}
+    working = [leaf for op in region for leaf in op.leaves() if works(leaf)]
+    return Op(
+        LAUNCH, body=body, stream=working[0].stream, origin=f"capture: {len(working)} ops",
+        phase=phases.pop() if len(phases) == 1 else "forward",
+    )  # fmt: skip
+
+
+def _with(op: Op, names: Mapping[str, Tensor]) -> Op:
+    if not any(t.name in names for leaf in op.walk() for t in (*leaf.inputs, *leaf.outputs)):
+        return op
+    return map_tensors(op, lambda t: names.get(t.name, t))
+
+
+def _placed(
+    ops: Sequence[Op],
+    made: Mapping[int, list[Op]],
+    inside: Collection[int],
+    names: Mapping[str, Tensor],
+) -> Iterator[Op]:
+    """Yield ops with regions as launches; ops behind a copy use that."""
+    held: dict[str, Tensor] = {}
+    for op in ops:
+        for new in made.get(id(op), ()):
+            if new.name != LAUNCH:
+                (mine, given) = new.inputs
+                held.update({given.name: mine})
+                held.update({n: t for n, t in names.items() if t.buffer == mine.buffer})
+            yield new
+        if id(op) in inside:
+            continue
+        if op.is_annotation and op.body:
+            yield replace(op, body=tuple(_placed(op.body, made, inside, names)))
+        else:
+            yield _with(op, held)
