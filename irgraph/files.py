@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-RATIO, FREE = 200, 64 << 20
-"""Text shrinks to a tenth or a thirtieth: what grows more than 200 times, and beyond 64 MiB, was
-made to fill the memory."""
+RATIO, FREE = 100, 64 << 20
+"""Text shrinks to a tenth or a thirtieth (of 88 packed traces and tables none to less than a 35th):
+what grows more than 100 times, and beyond 64 MiB, was made to fill the memory."""
 
 MOST = 1 << 30
 """Bytes that one file may unpack to where it is held as a whole."""

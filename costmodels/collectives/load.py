@@ -175,6 +175,10 @@ def _measured(collective: str, fabric: Fabric) -> list[Record]:
     return []
 
 
+SLOWEST, FASTEST = 1e-3, 1e6
+"""GB/s of links: no figure of a file is beyond these."""
+
+
 def _from_file(name: str) -> Fabric:
     try:
         return _read(name, Path(name).stat().st_mtime_ns)
@@ -187,11 +191,13 @@ def _read(name: str, changed: int) -> Fabric:
     """Return what a file describes, as it was when it last changed."""
     try:
         fabric = msgspec.json.decode(Path(name).read_bytes(), type=Fabric)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         hint = "its fields are in docs/costs.md"
         raise fail(f"fabric {name}: {error}", hint=hint, exit_code=2) from None
-    if not (math.isfinite(fabric.link_gbs) and fabric.link_gbs > 0.0 <= fabric.nic_gbs):
-        raise fail(f"fabric {name}: link_gbs must be above 0, nic_gbs not below", exit_code=2)
+    links = fabric.link_gbs, fabric.nic_gbs or SLOWEST
+    if not all(SLOWEST <= speed <= FASTEST for speed in links):
+        message = f"link_gbs, and nic_gbs if not 0, lie between {SLOWEST:g} and {FASTEST:,.0f}"
+        raise fail(f"fabric {name}: {message}", exit_code=2)
     if fabric.like and fabric.like not in platforms():
         raise fail(f"fabric {name}: like: no platform is called {fabric.like!r}", exit_code=2)
     return msgspec.structs.replace(fabric, name=f"{fabric.name} ({name})")

@@ -22,10 +22,9 @@ from msgspec.structs import asdict
 from costmodels.benchmarks.bench import Bench, Case
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.families import learned_families, sweeps
+from costmodels.measure.rows import FORMAT, read_rows
 from costmodels.measure.timer import RUNS, measure_call
 from irgraph.diagnostics import Place, fail, near
-
-FORMAT = 2
 
 
 @dataclass(slots=True)
@@ -121,26 +120,6 @@ def sheet_name(head: Mapping[str, Any]) -> str:
     if str(head["device"]).startswith("cuda"):
         return str(head["name"]).replace(" ", "-")
     return f"cpu-{head['name']}-{head['threads']}"
-
-
-def read_rows(path: str | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the head and the rows of a file of measurements; a half-written last line is left out.
-
-    Raises:
-        IrgraphError: the file is no file of measurements.
-    """
-    rows: list[dict[str, Any]] = []
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, 1):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            if number == len(lines):
-                break
-            raise fail("not a line of measurements", Place(str(path), "", number)) from None
-    if not rows or rows[0].get("format") != FORMAT:
-        raise fail(f"not a file of measurements of format {FORMAT}", Place(str(path)))
-    return rows[0], rows[1:]
 
 
 def resume(path: Path, head: Mapping[str, Any]) -> set[str]:

@@ -48,7 +48,8 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
 
     Raises ``IrgraphError`` where a file is none, or was measured on another device.
     """
-    from costmodels.measure.run import read_rows, sheet_name
+    from costmodels.measure.rows import read_rows
+    from costmodels.measure.run import sheet_name
 
     found: dict[str, tuple[float, float]] = {}
     for path in paths:
@@ -57,14 +58,16 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
         if device != sheet.name:
             message = f"measured on {device}, not on {sheet.name}"
             raise fail(message, Place(str(path)), exit_code=2)
-        timed = (row for row in rows if row["family"] == CALLS and "error" not in row)
+        timed = [row for row in rows if row["family"] == CALLS and "error" not in row]
+        if timed and "python_us" not in head:
+            raise fail("its head lacks the time of the way to a call", Place(str(path)))
         found |= {row["key"]: _time(row, head["python_us"]) for row in timed}
     return found
 
 
 def _time(row: Mapping[str, float], python: float) -> tuple[float, float]:
     """Return a call's time, of a GPU that of its kernels, of a CPU without the way to it."""
-    if row["kernel_us"] is None:
+    if row.get("kernel_us") is None:
         return max(row["op_us"] - python, 0.0), row["spread_us"]
     return row["kernel_us"], row["kernel_spread_us"]
 

@@ -25,7 +25,8 @@ from costmodels.learned.correction import OwnModel, features, op_key, ratio
 from costmodels.learned.files import Layers
 from costmodels.learned.predictors import SOFTWARE, predictors
 from costmodels.lookups.indices import Indices, parse_distribution
-from costmodels.measure.run import read_rows, torch_for
+from costmodels.measure.rows import read_rows
+from costmodels.measure.run import torch_for
 from costmodels.pricing.price import price
 from costmodels.training.network import network, plain_layers
 from irgraph.diagnostics import Place, fail
@@ -83,10 +84,15 @@ def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
     """Price the op of one row."""
     from irgraph.capture.live import capture
 
-    case = Case(*(row[name] for name in ("family", "op", "dtype", "sizes", "indices")))
     torch = torch_for("cpu")
-    make = sweeps()[case.family].ops[case.op]
-    graph = capture(make(Bench(torch, "meta", case)), name="case").graph
+    try:
+        case = Case(*(row[name] for name in ("family", "op", "dtype", "sizes", "indices")))
+        graph = capture(
+            sweeps()[case.family].ops[case.op](Bench(torch, "meta", case)), name="case"
+        ).graph
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        message = f"no case of a sweep: {row['key']!r} ({type(error).__name__})"
+        raise fail(message, exit_code=2) from None
     law = parse_distribution(case.indices or "uniform")
     indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
     priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
@@ -94,7 +100,7 @@ def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
     if len({(op_key(op), *(t.shape for t in op.inputs)) for op in ops}) != 1:
         return None
     machine = Machine(sheet, software_profile(SOFTWARE), learned=learned, indices=indices)
-    time = row["kernel_us"] or row["op_us"]  # a file of a CPU has no kernels
+    time = row.get("kernel_us") or row["op_us"]  # a file of a CPU has no kernels
     each = float(time) / len(ops)
     return Sample(row["key"], ops[0], priced.kernels[id(ops[0])], machine, each)
 

@@ -9,13 +9,12 @@ from math import prod
 from operator import index
 from typing import Any, TypeAlias
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.host import ancestors
-from irgraph.capture.kineto.reading.trace import Collective
+from irgraph.capture.kineto.reading.trace import Collective, operands
 from irgraph.ir.dtypes import FROM_CPP, ITEMSIZE
 from irgraph.replay.replay import Replayer
 
@@ -265,11 +264,10 @@ def _range(one: Replayer, row: int) -> tuple[str, int | None]:
 def _operand_bytes(dims: bytes, types: bytes) -> int | None:
     """Return the bytes of all tensors of a call, ``None`` where they are not recorded."""
     try:
-        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
         sizes = [
             prod(map(index, shape)) * ITEMSIZE[FROM_CPP[kind]]
-            for shape, kind in zip(shapes, kinds, strict=True)
+            for shape, kind in zip(*(operands(dims, types) or ((), ())), strict=True)
         ]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return None
     return sum(sizes) if sizes and min(sizes) >= 0 else None

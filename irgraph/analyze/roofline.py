@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from irgraph.capture.kineto.events.host import operand_shapes
 from irgraph.capture.kineto.events.tree import EVALUATE, Tree, nearest
-from irgraph.capture.kineto.reading.trace import Kind
+from irgraph.capture.kineto.reading.trace import Kind, operands
 from irgraph.ir.calls import broadcast
 from irgraph.ir.counts.flops import flops, is_product
 from irgraph.ir.counts.traffic import goes_by_element, traffic
@@ -131,13 +130,8 @@ def _gradients(tree: Tree) -> Grads:
 
 def _operands(dims: bytes, types: bytes) -> Iterator[Value]:
     """Yield a call's arguments in their places, ``None`` for what is no tensor of a known type."""
-    try:
-        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return
-    if not isinstance(shapes, list) or not isinstance(kinds, list):
-        return
-    for place, (shape, kind) in enumerate(zip(shapes, map(str, kinds), strict=False)):
+    pairs = zip(*(operands(dims, types) or ((), ())), strict=False)
+    for place, (shape, kind) in enumerate(pairs):
         sizes: list[Any] = shape if isinstance(shape, list) else [None]
         if kind in FROM_CPP and all(type(size) is int and size >= 0 for size in sizes):
             yield Tensor(str(place), FROM_CPP[kind], tuple(sizes), "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 160
 """Width of tables outside a terminal, in characters."""
+
+_PLAIN_CELL = re.compile(r"[-+]?[\d.,]*(?:e[-+]?\d+)?[ %\w]{0,4}")
+"""A number with its sign and unit, or a dash."""
 
 DIGITS = 18
 """Maximum digits of a size: it fits into 64 bits."""
@@ -197,7 +201,8 @@ def write_json(value: Any) -> None:  # noqa: ANN401  (whatever JSON can hold)
 def write_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str) -> None:
     """Write each table of records as ``NAME.csv``: names of columns first, nothing for ``None``.
 
-    A table without rows makes an empty file: its columns are not known.
+    A table without rows makes an empty file: its columns are not known. A text that spreadsheets
+    would take for a formula has an apostrophe before it.
     """
     import csv
     import io
@@ -215,8 +220,14 @@ def write_csv(tables: Mapping[str, Sequence[Mapping[str, Any]]], folder: str) ->
         writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
         if rows:
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
         write_atomic(Path(folder) / f"{name}.csv", text.getvalue())
+
+
+def _cell(value: Any) -> Any:  # noqa: ANN401  (whatever a record holds)
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    return value if _PLAIN_CELL.fullmatch(value) else f"'{value}"
 
 
 def console(*, error: bool = False) -> Console:

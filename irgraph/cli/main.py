@@ -79,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return 130
+    except MemoryError:
+        sys.stderr.write("irgraph: the memory does not suffice for this input\n")
+        return 4
     except Exception as error:
         return _defect(error)
     return code if isinstance(code, int) else 0

@@ -22,6 +22,9 @@ Scheme: TypeAlias = Literal[
     "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel"
 ]
 
+MOST_RANKS = 100_000
+"""More than any machine has; what a plan says of all ranks is made for each."""
+
 TORCHREC = "table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel"
 """The same as TorchRec's ``ShardingType`` spells them."""
 
@@ -104,8 +107,9 @@ def _edges(size: int, count: int) -> list[int]:
 def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
     """Return the plan that spreads all tables alike; whole ones go to one rank after the other.
 
-    Raises ``IrgraphError`` (exit code 2) where no scheme is called so.
+    Raises ``IrgraphError`` (exit code 2) where no scheme is called so, or for no number of ranks.
     """
+    _check_ranks(ranks)
     if scheme not in get_args(Scheme):
         message = f"plan: no scheme is called {scheme!r}{near(scheme, get_args(Scheme))}"
         raise fail(message, hint=f"schemes: {', '.join(get_args(Scheme))}", exit_code=2)
@@ -136,8 +140,7 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
 
 def check_plan(plan: Plan, sizes: Sizes) -> None:
     """Refuse a plan that does not fit tables of these rows and columns (exit code 2)."""
-    if plan.ranks < 1:
-        raise fail(f"plan: a model runs on at least 1 rank, not {plan.ranks}", exit_code=2)
+    _check_ranks(plan.ranks)
     for name in plan.tables:
         if name not in sizes:
             message = f"plan: the model has no embedding table {name!r}{near(name, sizes)}"
@@ -150,6 +153,12 @@ def check_plan(plan: Plan, sizes: Sizes) -> None:
         problem = _problem(plan, placed, *sizes[name])
         if problem:
             raise fail(f"plan: table {name!r}: {problem}", exit_code=2)
+
+
+def _check_ranks(ranks: int) -> None:
+    if not 1 <= ranks <= MOST_RANKS:
+        message = f"plan: a model runs on 1 to {MOST_RANKS:,} ranks, not {ranks}"
+        raise fail(message, exit_code=2)
 
 
 def _problem(plan: Plan, placed: Placed, rows: int, columns: int) -> str:

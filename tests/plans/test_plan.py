@@ -88,3 +88,29 @@ def test_blocks_of_rows_are_equal_but_the_last() -> None:
 def test_what_does_not_fit_a_table_is_refused(placed: Placed, said: str) -> None:
     with pytest.raises(IrgraphError, match=said):
         check_plan(Plan(4, {"t": placed}), {"t": (4, 8)})
+
+
+@pytest.mark.parametrize("ranks", [-5, 0, 100_001, 10**9, 10**18, 2**63])
+@pytest.mark.parametrize("scheme", ["row-wise", "data-parallel"])
+def test_a_number_of_ranks_that_no_machine_has_is_refused(ranks: int, scheme: str) -> None:
+    plan = f'{{"format": 1, "ranks": {ranks}, "tables": {{"tags": {{"scheme": "{scheme}"}}}}}}'
+    with pytest.raises(IrgraphError, match=r"runs on 1 to 100,000 ranks|not a plan"):
+        check_plan(read_plan(plan), {"tags": (64, 4)})
+    with pytest.raises(IrgraphError, match="runs on 1 to 100,000 ranks"):
+        uniform("table-wise", ranks, SIZES)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "[]", "null", "1", '"x"', "{}", '{"": []}', '{"": {"t": null}}', "[" * 100_000,
+        '{"": {"t": {"sharding_type": ["a"]}}}', '{"": {"t": {"sharding_type": {"a": 1}}}}',
+        '{"": {"t": {"sharding_type": "table_wise", "ranks": "ab"}}}',
+        '{"": {"t": {"sharding_type": "table_wise", "ranks": [1e30]}}}',
+        '{"format": 1, "ranks": 2.5, "tables": {}}', '{"format": 9, "ranks": 2, "tables": {}}',
+        '{"format": 1, "ranks": 2, "tables": []}', '{"format": 1, "ranks": 2, "tables": {"t": 1}}',
+    ],
+)  # fmt: skip
+def test_what_is_no_plan_is_refused(given: str) -> None:
+    with pytest.raises(IrgraphError, match="not a plan"):
+        read_plan(given, "p.json")

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.cli.fuzz.seeds import FORMATS
 
@@ -27,8 +28,9 @@ PYTHONS = ("python3.11", "python3.12", "python3.13")
 EXTRAS = ("ONNX", "exported program")
 """Formats that are read, or whose sound files are made, with torch."""
 
-_OWN = re.compile(r"python3\.\d+/site-packages|\b\d\.\d (?=│ aten)| {2,}|[━─]+")
-"""What is an environment's own: where it lies, and times of this run with the widths they need."""
+_PLACE = re.compile(r"python3\.\d+/site-packages")
+_TIMES = re.compile(r"\d+\.\d(?= │)| +|[━─]+")
+"""Milliseconds, the only decimals that end a cell of ``--stats``, and what their width changes."""
 
 DRIVER = """
 import contextlib, io, json, sys
@@ -72,7 +74,7 @@ def built(python: str) -> list[Path]:
     return sorted((PLACE / "dist").iterdir())
 
 
-def answers(python: str, package: Path, oldest: bool) -> tuple[str, list[object]]:
+def answers(python: str, package: Path, oldest: bool) -> tuple[str, list[Any]]:
     """Install a package in an empty environment; return its versions and what its commands say."""
     place = PLACE / "environment"
     run(python, "-m", "venv", "--clear", place)
@@ -87,14 +89,22 @@ def answers(python: str, package: Path, oldest: bool) -> tuple[str, list[object]
         if kind not in EXTRAS:
             one_format.write(files / one_format.file)
     said = run(inner, "-I", "-c", DRIVER, text=json.dumps(commands()), cwd=files)
-    # the folder of packages names the interpreter, and `--stats` shows milliseconds
-    return " ".join(versions), json.loads(_OWN.sub("", said))
+    return " ".join(versions), list(map(comparable, json.loads(said)))
+
+
+def comparable(answer: list[Any]) -> list[Any]:
+    """Return what a command said without what is this environment's own, or this run's.
+
+    The folder of packages names the interpreter, and ``--stats`` shows milliseconds.
+    """
+    own = _TIMES if "--stats" in answer[0] else _PLACE
+    return [own.sub("", part) if isinstance(part, str) else part for part in answer]
 
 
 def main(pythons: Sequence[str]) -> str:
     """Compare all ways and return what differs, nothing if all agree."""
     PLACE.mkdir(parents=True, exist_ok=True)
-    first: list[object] = []
+    first: list[Any] = []
     differing: list[str] = []
     for package, python, oldest in itertools.product(built(pythons[0]), pythons, (True, False)):
         versions, found = answers(python, package, oldest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ KNOWN_SCHEMAS = ("1.0.0", "1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
 class _Side(msgspec.Struct):
     """Inputs or outputs of a node since version 1.0.3."""
 
-    values: list[Any] = []
-    shapes: list[Any] = []
-    types: list[str] = []
-    strides: list[Any] = []
+    values: Sequence[Any] = ()
+    shapes: Sequence[Any] = ()
+    types: Sequence[str] = ()
+    strides: Sequence[Any] = ()
 
 
 class _Attribute(msgspec.Struct):
@@ -37,19 +37,22 @@ class _Attribute(msgspec.Struct):
 
 
 class _Node(msgspec.Struct):
-    """A node of any version: flat fields up to 1.0.2, attributes since."""
+    """A node of any version: flat fields up to 1.0.2, attributes since.
+
+    Its absent lists are one and the same tuple: lists of their own would take half a kilobyte.
+    """
 
     id: int
     name: str
-    inputs: _Side | list[Any] = []
-    outputs: _Side | list[Any] = []
-    attrs: list[_Attribute] = []
+    inputs: _Side | Sequence[Any] = ()
+    outputs: _Side | Sequence[Any] = ()
+    attrs: Sequence[_Attribute] = ()
     parent: int | None = None
     ctrl_deps: int | None = None
-    input_shapes: list[Any] = []
-    input_types: list[str] = []
-    output_shapes: list[Any] = []
-    output_types: list[str] = []
+    input_shapes: Sequence[Any] = ()
+    input_types: Sequence[str] = ()
+    output_shapes: Sequence[Any] = ()
+    output_types: Sequence[str] = ()
     fw_parent: int = 0
     seq_id: int = -1
     scope: int = 0
@@ -257,7 +260,10 @@ def _checked(raw: _Node, repairs: Counter[str]) -> Node:
 
 
 def _side(
-    side: _Side | list[Json], shapes: list[Json], types: list[str], repairs: Counter[str]
+    side: _Side | Sequence[Json],
+    shapes: Sequence[Json],
+    types: Sequence[str],
+    repairs: Counter[str],
 ) -> list[Recorded]:
     if isinstance(side, _Side):
         return values(side.values, side.shapes, side.types, side.strides, repairs)

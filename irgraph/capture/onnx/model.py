@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -324,10 +325,11 @@ def _module(name: str, scopes: Mapping[str, str]) -> str:
     noted = scopes.get("pkg.torch.onnx.name_scopes", "")
     if noted:
         try:
-            paths = ast.literal_eval(noted)
+            with warnings.catch_warnings(action="ignore"):  # which would show what it holds
+                paths = ast.literal_eval(noted)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             paths = ()
-        known = isinstance(paths, (list, tuple)) and len(paths) > 1
-        return str(paths[-2]) if known else ""
+        known = isinstance(paths, (list, tuple)) and len(paths) > 1 and isinstance(paths[-2], str)
+        return paths[-2].encode("utf-8", "replace").decode() if known else ""
     parts = name.split("/")
     return ".".join(parts[1:-1]) if name.startswith("/") else ""

@@ -1,9 +1,9 @@
 """Runs commands in this process on damaged input and judges what they do.
 
 A case fails where a command ends in an internal error or a traceback, exits with a code that is
-none of its own, takes more than ``SECONDS`` or ``BYTES``, writes JSON that is none or raw control
-characters, or says nothing of a file that lost its end, or a trace that lost records or whole steps
-in valid JSON, and gives other figures.
+none of its own, takes more than ``SECONDS`` of the processor or ``BYTES``, writes JSON that is none
+or raw control characters, or says nothing of a file that lost its end, or a trace that lost records
+or whole steps in valid JSON, and gives other figures.
 """
 
 from __future__ import annotations
@@ -162,13 +162,13 @@ def _within(seconds: int) -> Iterator[None]:
     def stop(_: int, __: FrameType | None) -> None:
         raise _SlowError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def judged(one: Case, sound: dict[tuple[str, ...], str]) -> tuple[str, str]:

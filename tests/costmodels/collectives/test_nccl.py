@@ -103,3 +103,19 @@ def test_a_file_that_is_not_there_is_refused_at_once() -> None:
 def test_every_platform_that_ships_has_links() -> None:
     for name in platforms():
         assert find_curve("all_reduce", 6, name).time(2**20) > 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "[" * 100_000, "\ud800", "[]", "null", '{"name": 1}',
+        '{"name": "x", "architecture": "ampere", "link_gbs": 1e308}',
+        '{"name": "x", "architecture": "ampere", "link_gbs": 0}',
+        '{"name": "x", "architecture": "ampere", "link_gbs": 1, "nic_gbs": -1}',
+    ],
+)  # fmt: skip
+def test_a_file_of_impossible_links_is_refused(tmp_path: Path, given: str) -> None:
+    path = tmp_path / "links.json"
+    path.write_bytes(given.encode("utf-8", "surrogatepass"))
+    with pytest.raises(IrgraphError, match="fabric .*links.json"):
+        fabric_of(str(path))

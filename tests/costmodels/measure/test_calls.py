@@ -9,7 +9,8 @@ import pytest
 
 from costmodels.measure.calibrate import calibrate, to_json
 from costmodels.measure.calls import measure_calls
-from costmodels.measure.run import read_rows, torch_for
+from costmodels.measure.rows import read_rows
+from costmodels.measure.run import torch_for
 from costmodels.pricing.calls import call_key
 from irgraph import predict
 from irgraph.cli.main import main

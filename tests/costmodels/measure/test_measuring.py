@@ -15,7 +15,8 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.devices.library import load_device
 from costmodels.families import sweeps
 from costmodels.measure import run as runner
-from costmodels.measure.run import measure, read_rows
+from costmodels.measure.rows import read_rows
+from costmodels.measure.run import measure
 from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
 
@@ -114,15 +115,44 @@ def test_a_file_of_another_seed_is_not_continued(tmp_path: Path) -> None:
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text('{"format":2}\nnonsense\n{}\n')
+    path.write_text(f"{HEAD}\nnonsense\n{{}}\n")
     with pytest.raises(IrgraphError, match=r"m.jsonl:2:1: error: not a line of measurements"):
         read_rows(path)
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "", "1", "[" * 100_000, '{"format": "2"}', "9" * 5000]
+)
+def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text("{}\n")
+    path.write_text(f"{text}\n")
     with pytest.raises(IrgraphError, match="not a file of measurements of format 2"):
+        read_rows(path)
+
+
+HEAD = '{"format": 2, "device": "cpu", "name": "x", "threads": 1, "python_us": 0.1}'
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "{}", "[]", "null", '{"family": "calls"}', '{"family": 1, "key": "k"}',
+        '{"family": "calls", "key": "k", "op_us": -1}', '{"family": "calls", "key": "k"}',
+        '{"family": "calls", "key": "k", "op_us": 1, "spread_us": 1, "kernel_us": 1}',
+        '{"family": "calls", "key": "k", "op_us": 1e30}',
+        '{"family": "calls", "key": "k", "op_us": "1"}',
+        '{"family": "calls", "key": "k", "spread_us": null}',
+        '{"family": "gemm", "key": "k", "sizes": {"m": 1e30}}',
+        '{"family": "gemm", "key": "k", "sizes": ["m"]}',
+    ],
+)  # fmt: skip
+def test_a_figure_that_cannot_be_is_named(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(f"{HEAD}\n{row}\n{row}\n")
+    with pytest.raises(IrgraphError, match=r"m.jsonl:2:1: error: not a line of measurements"):
+        read_rows(path)
+    path.write_text(HEAD.replace("0.1", "-1e40") + "\n")
+    with pytest.raises(IrgraphError, match="not the head of measurements"):
         read_rows(path)
 
 

@@ -8,14 +8,13 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.syncs import recorded_syncs
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import Integers, Kind
+from irgraph.capture.kineto.reading.trace import Integers, Kind, operands
 from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"
@@ -157,14 +156,11 @@ def _items(
 @cache
 def operand_shapes(dims: bytes, types: bytes) -> str:
     """Return operand shapes as host tables spell them: ``f32[2048,512] f32[512,512]``."""
-    try:
-        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    known = operands(dims, types)
+    if known is None:
         return dims.decode("utf-8", "replace")
-    if not isinstance(shapes, list) or not isinstance(kinds, list):
-        return ""
     found = []
-    for shape, kind in zip(shapes, map(str, kinds), strict=False):
+    for shape, kind in zip(*known, strict=False):
         if kind in FROM_CPP and isinstance(shape, list):
             found.append(f"{FROM_CPP[kind]}[{','.join(map(str, shape))}]")
         elif kind == "TensorList" and isinstance(shape, list):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from irgraph.capture.common.assemble import Assembler
@@ -32,7 +31,7 @@ from irgraph.capture.kineto.lower.measured import (
     with_card,
 )
 from irgraph.capture.kineto.reading.ingest import read_kineto
-from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace
+from irgraph.capture.kineto.reading.trace import Integers, Kind, KinetoTrace, operands
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.dtypes import FROM_CPP
@@ -267,13 +266,8 @@ class _Lowering:
 
 def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
     dims, types = trace.shapes[int(trace.columns["shape"][row])]
-    try:
-        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return
-    if isinstance(shapes, list) and isinstance(kinds, list):
-        pairs = zip(shapes, map(str, kinds), strict=False)
-        yield from ((s, k) for s, k in pairs if isinstance(s, list))
+    pairs = zip(*(operands(dims, types) or ((), ())), strict=False)
+    yield from ((s, k) for s, k in pairs if isinstance(s, list))
 
 
 def _recorded(tree: Tree, rows: dict[int, int], step: Step) -> tuple[Recorded, int]:

@@ -15,6 +15,8 @@ Known: TypeAlias = Any
 
 NOTHING = msgspec.Raw()
 
+NEVER = msgspec.Raw(b"-1")
+"""The time of an event that tells none."""
 
 PHASES = "XBEbnesftMCiIPNODSTFpRcv(){}"
 """Types of events that the trace event format has."""
@@ -89,7 +91,7 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event whose times are kept as text, to be read digit by digit."""
 
     ph: ClassVar[str] = "X"
-    ts: Raw = Raw(b"-1")
+    ts: Raw = NEVER
     cat: str = ""
     name: str = ""
     pid: int | str | None = -1
@@ -101,7 +103,7 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
 class AnyEvent(msgspec.Struct, gc=False):
     """An event of any type, for texts that have to be read event by event."""
 
-    ts: Raw = Raw(b"-1")
+    ts: Raw = NEVER
     ph: str = "X"
     cat: str = ""
     name: str = ""

@@ -244,7 +244,7 @@ def _same_thread(trace: KinetoTrace) -> None:
 def _object(text: bytes) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

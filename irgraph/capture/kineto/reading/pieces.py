@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,12 +22,21 @@ Events: TypeAlias = Sequence[Any]
 _KINETO = b"\n  },\n  {"
 _KEYS = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:'
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=" + _KEYS + rb")")
-_STARTS = re.compile(rb"(?:^\[?|[,\[\n])\s*(?=" + _KEYS + rb")")
+_START = re.compile(rb"(?:\A|(?<=[,\[\s]))" + _KEYS)
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _END = re.compile(rb"\}\s*\](?=\s*(?:,|\}|$))")
 _ESCAPES = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TRIES = 8
 _HEADER_LIMIT = 64 << 20
+_STRETCH = 16 << 20
+"""Bytes of text without a border of events that are kept for more to come: no event is as long."""
+
+_OVERLAP = 1 << 16
+"""Bytes of what was searched that are searched once more with what follows them."""
+
+_MOST_LOST = 100_000
+"""Parts of a text without an event from which on, if it has fewer events, it is no trace."""
 
 
 @dataclass(slots=True)
@@ -47,6 +57,9 @@ class Pieces:
     offset: int = 0
     events: int = 0
     _fractions: bool = False
+    _rest: bytes = b""
+    _searched: int = 0
+    _lost: int = 0
 
     def read(self, blocks: Iterator[bytes]) -> Iterator[Events]:
         """Yield the events of a text, in order; damage is counted in ``health``.
@@ -61,17 +74,16 @@ class Pieces:
             data = self._rest
         yield from self._last(data)
 
-    _rest: bytes = b""
-
     def _begin(self, blocks: Iterator[bytes]) -> bytes:
         """Return the text after the opening bracket of the list of events."""
         data = next(blocks)
         if data.lstrip()[:1] == b"[":
             self.header = b"{}"
             return data.lstrip()[1:]
-        while (found := _LIST.search(data)) is None:
-            more = next(blocks, b"")
-            if not more or len(data) > _HEADER_LIMIT:
+        searched = 0
+        while (found := _LIST.search(data, max(0, searched - _OVERLAP))) is None:
+            more, searched = next(blocks, b""), len(data)
+            if not more or searched > _HEADER_LIMIT:
                 raise self._no_events(data)
             data += more
         self.header = data[: found.start()].rstrip().rstrip(b",") + b"}"
@@ -88,28 +100,30 @@ class Pieces:
 
     def _whole(self, data: bytes) -> Iterator[Events]:
         """Yield the events up to the last border in the text; keep the rest."""
-        cuts = _cuts(data)
+        cuts = _cuts(data, max(0, self._searched - _OVERLAP))
+        if not cuts and len(data) <= _STRETCH:
+            self._rest, self._searched = data, len(data)
+            return
+        self._searched = 0
         for cut in cuts:
             events = self._decode(memoryview(data)[:cut])
             if events is not None:
                 yield self._taken(events, cut)
                 self._rest = _after_comma(data, cut)
                 return
-        self._rest = data
-        if cuts:
-            yield self._mended(data[: cuts[0]])
-            self._rest = _after_comma(data, cuts[0])
-        elif len(data) > _HEADER_LIMIT:
-            self.health.add("K04", detail="a stretch without a single event, skipped")
-            self._rest = b""
+        yield self._mended(data[: cuts[0]] if cuts else data)
+        self._rest = _after_comma(data, cuts[0]) if cuts else b""
 
     def _last(self, data: bytes) -> Iterator[Events]:
         """Yield the events of the last text, which also ends the list."""
         if data.lstrip()[:1] == b"]":
             self.trailer = data.lstrip()[1:]
             return
-        ends = [m.start() + 1 for m in _END.finditer(data)]
-        for end in [*ends[-1:], *ends[:_TRIES], *ends[-_TRIES:]]:
+        found = (m.start() + 1 for m in _END.finditer(data))
+        first = list(islice(found, _TRIES))
+        ends = deque(first, _TRIES)
+        ends.extend(found)
+        for end in [*islice(reversed(ends), 1), *first, *ends]:
             events = self._decode(data[:end])
             if events is not None:
                 self.trailer = data[end:].lstrip()[1:]
@@ -130,9 +144,7 @@ class Pieces:
         """Return the events of a comma-separated text, ``None`` where it is no JSON."""
         try:
             return self._typed(b"".join((b"[", text, b"]")))
-        except UnicodeDecodeError:
-            return None
-        except msgspec.DecodeError:
+        except _UNREADABLE:
             return None
 
     def _typed(self, text: bytes) -> Events:
@@ -154,9 +166,14 @@ class Pieces:
         events: list[records.AnyEvent] = []
         for raw in raws:
             try:
-                events.append(records.one.decode(raw))
-            except msgspec.DecodeError:
+                event = records.one.decode(raw)
+            except _UNREADABLE:
                 self._loosely(json.loads, bytes(raw), events, "K09")
+                continue
+            if event.name or event.ts != records.NEVER:
+                events.append(event)
+            else:
+                self._lose("K09")
         return events
 
     def _loosely(
@@ -169,22 +186,32 @@ class Pieces:
         try:
             value = load(text)
         except (ValueError, RecursionError):
-            self.health.add("K04")
+            self._lose("K04")
             return
-        if not isinstance(value, dict):
-            self.health.add(code)
+        event = records.loose(value) if isinstance(value, dict) else None
+        if event is None:
+            self._lose(code)
             return
-        event = records.loose(value)
-        if event is not None:
-            events.append(event)
+        events.append(event)
         # records without a time of their own are common among metadata
-        if event is None or code == "K04" or event.ph == "X":
+        if code == "K04" or event.ph == "X":
             self.health.add(code)
+
+    def _lose(self, code: str) -> None:
+        """Count a part of the text that holds no event.
+
+        Raises ``IrgraphError`` where there are too many of them.
+        """
+        self.health.add(code)
+        self._lost += 1
+        if self._lost > max(_MOST_LOST, self.events):
+            message = f"damaged throughout: {self._lost:,} parts of it hold no event"
+            raise fail(message, Place(self.health.source), hint="record it again")
 
     def _mended(self, text: bytes, *, cut_off: bool = False) -> Events:
         """Decode a damaged text event by event, mending bytes where that is all it takes."""
         events: list[records.AnyEvent] = []
-        starts = [m.end() for m in _STARTS.finditer(text)]
+        starts = list(_starts(text))
         if not starts or text[: starts[0]].strip(b" \r\n\t,["):
             self.health.add("K04", detail="text that belongs to no event")
         for begin, end in pairwise([*starts, len(text)]):
@@ -192,24 +219,35 @@ class Pieces:
             try:
                 events.append(records.one.decode(part))
                 continue
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except _UNREADABLE:
                 if end == len(text) and cut_off and not part.endswith(b"}"):
                     continue
             self._loosely(_mend, part, events, "K04")
         return self._taken(events, len(text))
 
 
-def _cuts(data: bytes) -> list[int]:
-    """Return positions after events where a text may be cut, likeliest first."""
-    at = data.rfind(_KINETO)
+def _cuts(data: bytes, start: int) -> list[int]:
+    """Return positions after events where a text may be cut behind ``start``, likeliest first."""
+    at = data.rfind(_KINETO, start)
     if at >= 0:
         return [at + 4]
-    for window in (1 << 16, len(data)):
-        start = max(0, len(data) - window)
-        found = [m.start() + 1 for m in _BETWEEN.finditer(data, start)]
+    for begin in (max(start, len(data) - _OVERLAP), start):
+        found = deque((m.start() + 1 for m in _BETWEEN.finditer(data, begin)), _TRIES)
         if found:
-            return found[: -_TRIES - 1 : -1]
+            return list(reversed(found))
     return []
+
+
+def _starts(text: bytes) -> Iterator[int]:
+    """Yield where events begin: at an opening brace behind a border, by the key that follows."""
+    end = 0
+    for found in _START.finditer(text):
+        between = text[end : found.start()]
+        before = between.rstrip()
+        first = not end and not before
+        if first or before.endswith((b",", b"[")) or b"\n" in between[len(before) :]:
+            yield found.start()
+        end = found.end()
 
 
 def _after_comma(data: bytes, cut: int) -> bytes:

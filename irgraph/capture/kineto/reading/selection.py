@@ -19,6 +19,7 @@ from irgraph.capture.kineto.reading.decoders import Raw
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.pieces import Pieces
 from irgraph.diagnostics import Place, fail
+from irgraph.files import FREE
 
 with contextlib.suppress(ImportError):
     import resource
@@ -196,11 +197,12 @@ def _text_size(path: Path) -> float:
     with path.open("rb") as file:
         start = file.read(_STRETCH)
     if start.startswith(b"\x1f\x8b"):
+        engine = zlib.decompressobj(31)
         try:
-            text = zlib.decompressobj(31).decompress(start)
+            text = engine.decompress(start, FREE)
         except zlib.error:
             return size
-        return size * len(text) / len(start)
+        return size * len(text) / (len(start) - len(engine.unconsumed_tail))
     if zipfile.is_zipfile(path):
         try:
             with zipfile.ZipFile(path) as archive:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -49,6 +50,17 @@ Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shap
 
 ABSENT = {"shape": 0, "module": 0, "collective": 0}
 """What stands for absent in columns of positions; the first text of those lists is empty."""
+
+
+def operands(dims: bytes, types: bytes) -> tuple[list[Any], list[str]] | None:
+    """Return the shapes and types of a call's arguments, ``None`` where they make no sense."""
+    try:
+        shapes, kinds = msgspec.json.decode(dims or b"[]"), msgspec.json.decode(types or b"[]")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return None
+    return shapes, [kind if isinstance(kind, str) else "" for kind in kinds]
 
 
 class Collective(NamedTuple):
