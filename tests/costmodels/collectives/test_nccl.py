@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from costmodels.collectives.load import find_curve, platforms
+from costmodels.collectives.load import fabric_of, find_curve, platforms
 from costmodels.collectives.nccl import KNOWN, LAUNCH, Fabric, Ring, tuned
 from costmodels.collectives.peers import peers_of
 from irgraph.diagnostics import IrgraphError
@@ -80,7 +80,7 @@ def test_a_file_may_lean_on_what_was_measured_within_a_machine(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"link_gbs": 0}, "link_gbs must be above 0"),
+        ({"link_gbs": 0}, "link_gbs, and nic_gbs if not 0, lie between"),
         ({"architecture": "turing"}, "Invalid enum value 'turing'"),
         ({"speed": 1}, "unknown field `speed`"),
         ({"like": "h10"}, "no platform is called 'h10'"),
@@ -117,5 +117,5 @@ def test_every_platform_that_ships_has_links() -> None:
 def test_a_file_of_impossible_links_is_refused(tmp_path: Path, given: str) -> None:
     path = tmp_path / "links.json"
     path.write_bytes(given.encode("utf-8", "surrogatepass"))
-    with pytest.raises(IrgraphError, match="fabric .*links.json"):
+    with pytest.raises(IrgraphError, match=r"fabric .*links.json"):
         fabric_of(str(path))
