@@ -48,6 +48,8 @@ OTHER = {
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
+NEAREST = 12
+"""Files of tests that run for a mutant at most where no recording says which lines they run."""
 FUNCTIONS = (ast.FunctionDef, ast.Lambda)
 
 
@@ -192,14 +194,15 @@ class Laboratory:
         """Return the tests to run for a mutant, or whole files of them, the fastest first."""
         if self.static:
             near = self._near(Path(mutant.path))
-            chosen = sorted(near, key=lambda name: (near[name], self.times[name]))
+            chosen = sorted(near, key=lambda name: (near[name], self.times[name]))[:NEAREST]
         else:
             contexts = self.coverage.contexts_by_lineno(str(ROOT / mutant.path))
             known = self._run_by(contexts, mutant.lines) or self._run_by(contexts, mutant.around)
             names = known or self._run_by(contexts, contexts) | self._naming(mutant.name)
             chosen = sorted(names, key=lambda name: self.times[name])
         ends = [sum(self.times[name] for name in chosen[: i + 1]) for i in range(len(chosen))]
-        return [name for name, end in zip(chosen, ends, strict=True) if end <= seconds]
+        fitting = [name for name, end in zip(chosen, ends, strict=True) if end <= seconds]
+        return fitting or chosen[:1]
 
     def _near(self, path: Path) -> dict[str, int]:
         """Return files of tests by how much they have to do with a file: 0 the most."""
