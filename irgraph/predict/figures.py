@@ -9,7 +9,7 @@ from typing import Any
 from irgraph.backend import DeviceFacts
 from irgraph.ir.cost import PROVENANCES, Kernel, Priced
 from irgraph.schedule.memory import Memory, workspace
-from irgraph.schedule.sensitivity import Sensitivity, sensitivity, sensitivity_of_groups
+from irgraph.schedule.sensitivity import Sensitivity, sensitivity
 from irgraph.schedule.timeline import Timeline
 
 FASTER = 2.0
@@ -34,12 +34,13 @@ def what_ifs(timeline: Timeline, factor: float = FASTER) -> dict[str, Any]:
         return {"kind": found.kind, "name": found.name, **known, **many, **times}
 
     rows: dict[tuple[str, float], list[Sensitivity]] = {}
-    for found in sensitivity(timeline, factor=factor, top=TRIED):
+    ops, groups = sensitivity(timeline, factor=factor, top=TRIED)
+    for found in ops:
         rows.setdefault((found.name, round(found.saved, 1)), []).append(found)
     return {
         "factor": factor,
         "ops": [row(same[0], len(same)) for same in list(rows.values())[:SHOWN]],
-        "groups": [row(s) for s in sensitivity_of_groups(timeline, factor=factor)],
+        "groups": [row(s) for s in groups],
     }
 
 

@@ -25,7 +25,7 @@ LABELS = {
 """Causes that a what-if may speed up, and their names in reports."""
 
 AT_ONCE = 64
-"""Maximum what-ifs of one pass over the tasks."""
+"""Operations that are tried at once."""
 
 CELLS = 4_000_000
 """Maximum of tasks times what-ifs in one pass: bounds its memory (8 bytes each)."""
@@ -53,62 +53,58 @@ class Sensitivity(Struct, frozen=True):
     origin: str = ""
 
 
-def sensitivity(timeline: Timeline, *, factor: float = 2.0, top: int = 10) -> list[Sensitivity]:
-    """Return the operations that would shorten the step most if ``factor`` times faster.
+def sensitivity(
+    timeline: Timeline, *, factor: float = 2.0, top: int = 10
+) -> tuple[list[Sensitivity], list[Sensitivity]]:
+    """Return what would shorten the step if ``factor`` times faster: operations, and groups.
 
     All times of an operation, on host and device, are divided; infinity removes them. Only
     operations on the critical path can shorten the step, and none by more than its time there:
-    they are tried longest first, until none of the rest could be among the ``top``.
+    they are tried longest first, until none of the rest could be among the ``top``. Groups are
+    families of kernels, T1 to T5, launch latency, gaps and returns from waits. Both come most saved
+    first.
     """
     columns = timeline.columns
-    on_path = _time_on_path(columns)
+    tasks, lengths = columns.tasks, columns.end - columns.start
+    chain = longest_chain(tasks, columns.end)
+    groups = _groups(columns)
+    masks = [mask for _, _, mask in groups]
+    on_path = np.zeros(len(columns.ops))
+    of_ops = chain[tasks.op[chain] >= 0]
+    np.add.at(on_path, tasks.op[of_ops], lengths[of_ops])
     candidates = np.argsort(-on_path, kind="stable")[: int((on_path > 0).sum())]
     found: list[Sensitivity] = []
-    for at in range(0, len(candidates), AT_ONCE):
-        batch = candidates[at : at + AT_ONCE]
+    steps: list[float] = []
+    for at in range(0, max(len(candidates), 1), AT_ONCE):
+        batch = candidates[at : at + AT_ONCE].tolist()
         best = sorted((s.saved for s in found), reverse=True)[:top]
         if len(best) == top and on_path[batch[0]] * (1 - 1 / factor) <= best[-1]:
             break
-        steps = _steps(columns, [columns.tasks.op == op for op in batch], factor)
-        pairs = zip(batch.tolist(), steps, strict=True)
-        found += [_of_op(columns, op, t, timeline, on_path) for op, t in pairs]
-    return sorted(found, key=lambda s: -s.saved)[:top]
+        # the groups come along with the first operations: a pass costs little more for them
+        both = [*(masks if not at else ()), *(tasks.op == op for op in batch)]
+        times = _steps(columns, both, factor)
+        steps = steps or times[: len(masks)]
+        pairs = zip(batch, times[len(both) - len(batch) :], strict=True)
+        found += [_of_op(columns, op, time, timeline, on_path) for op, time in pairs]
+    of_groups = [
+        Sensitivity(kind, name, t, timeline.step_time - t, float(lengths[chain][m[chain]].sum()))
+        for (kind, name, m), t in zip(groups, steps, strict=True)
+    ]
+    return sorted(found, key=lambda s: -s.saved)[:top], sorted(of_groups, key=lambda s: -s.saved)
 
 
-def sensitivity_of_groups(timeline: Timeline, *, factor: float = 2.0) -> list[Sensitivity]:
-    """Return the step time with a whole family, or a cause, ``factor`` times faster.
-
-    Families of kernels, T1 to T5, launch latency, gaps and returns from waits, most saved first.
-    """
-    columns = timeline.columns
+def _groups(columns: Intervals) -> list[tuple[str, str, NDArray[np.bool_]]]:
+    """Return kind, name and tasks of each cause and each family."""
     tasks = columns.tasks
     families: dict[str, list[int]] = {}
     for number, kernel in enumerate(columns.kernels):
         families.setdefault(kernel.family, []).append(number)
     work = tasks.having("kernel")
     groups = [("cause", name, tasks.having(name)) for name in LABELS if name in tasks.causes]
-    groups += [
+    return groups + [
         ("family", name, work & np.isin(tasks.kernel, numbers))
         for name, numbers in families.items()
     ]
-    steps = _steps(columns, [mask for _, _, mask in groups], factor)
-    step = timeline.step_time
-    chain = longest_chain(tasks, columns.end)
-    lengths = columns.end - columns.start
-    found = [
-        Sensitivity(kind, name, time, step - time, float(lengths[chain][mask[chain]].sum()))
-        for (kind, name, mask), time in zip(groups, steps, strict=True)
-    ]
-    return sorted(found, key=lambda s: -s.saved)
-
-
-def _time_on_path(columns: Intervals) -> Floats:
-    chain = longest_chain(columns.tasks, columns.end)
-    chain = chain[columns.tasks.op[chain] >= 0]
-    lengths = (columns.end - columns.start)[chain]
-    times = np.zeros(len(columns.ops))
-    np.add.at(times, columns.tasks.op[chain], lengths)
-    return times
 
 
 def _of_op(
@@ -130,7 +126,7 @@ def _steps(columns: Intervals, masks: Sequence[NDArray[np.bool_]], factor: float
             for m in masks
         ]
     found: list[float] = []
-    width = max(1, min(AT_ONCE, CELLS // max(len(tasks), 1)))
+    width = max(1, CELLS // max(len(tasks), 1))
     for at in range(0, len(masks), width):
         found += _steps_at_once(tasks, masks[at : at + width], factor)
     return found

@@ -20,7 +20,7 @@ from irgraph.predict.variants import predict_variants
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.memory import peak_memory
 from irgraph.schedule.sampling import sample_steps
-from irgraph.schedule.sensitivity import sensitivity, sensitivity_of_groups
+from irgraph.schedule.sensitivity import sensitivity
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.tasks import TaskBuilder, run
 from irgraph.schedule.timeline import Intervals, Resource, Timeline
@@ -91,8 +91,7 @@ def main() -> None:
     for text in ("resize B = 1024", "remove many %y = aten.abs(%x) using %x for %y"):
         script = load_script(text)
         timed(f"what-if: {text}", lambda script=script: _what_if(graph, script))
-    timed("ten most sensitive operations", lambda: sensitivity(timeline))
-    timed("sensitivity of families and causes", lambda: sensitivity_of_groups(timeline))
+    timed("sensitivity of operations, families and causes", lambda: sensitivity(timeline))
     timed("400 samples", lambda: sample_steps(timeline, host))
     sizes = [{"B": 64 * n} for n in range(1, 64)]
     devices = list_devices()

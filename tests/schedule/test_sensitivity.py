@@ -13,7 +13,7 @@ from irgraph.ir.cost import Host, Overheads, Priced
 from irgraph.ir.op import Op
 from irgraph.schedule.accounting import BLOCKING, PAPER
 from irgraph.schedule.algorithm1 import algorithm1
-from irgraph.schedule.sensitivity import sensitivity, sensitivity_of_groups
+from irgraph.schedule.sensitivity import sensitivity
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.timeline import Timeline
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
@@ -23,7 +23,7 @@ def test_sensitivity_is_the_step_with_one_operation_faster() -> None:
     large, small = Op("aten.linear", module="bot.0", origin="et#4"), Op("aten.relu")
     step = priced((large, [kernel(400.0)]), (small, [kernel(100.0)]))
     timeline = algorithm1(step, FlatHost(), accounting=PAPER)
-    most, next_most = sensitivity(timeline)
+    (most, next_most), _ = sensitivity(timeline)
     assert (most.name, next_most.name) == ("aten.linear", "aten.relu")
     assert (most.module, most.origin) == ("bot.0", "et#4")
     assert timeline.step_time == 8.0 + 400.0 + 1.0 + 100.0
@@ -33,14 +33,13 @@ def test_sensitivity_is_the_step_with_one_operation_faster() -> None:
 
 
 def test_an_empty_timeline_has_nothing_to_save() -> None:
-    assert sensitivity(Timeline((), ())) == []
-    assert sensitivity_of_groups(Timeline((), ())) == []
+    assert sensitivity(Timeline((), ())) == ([], [])
 
 
 def test_a_family_and_a_cause_may_vanish() -> None:
     step = priced((Op("aten.linear"), [kernel(400.0)]), (Op("aten.sum"), [kernel(50.0, "reduce")]))
     timeline = simulate(step, FlatHost(), accounting=PAPER)
-    found = {s.name: s.saved for s in sensitivity_of_groups(timeline, factor=math.inf)}
+    found = {s.name: s.saved for s in sensitivity(timeline, factor=math.inf)[1]}
     # without the gemm the host is behind: it needs 16 and 8 us until the reduction may start
     assert timeline.step_time == 459.0
     assert found["gemm"] == 459.0 - (16.0 + 8.0 + 50.0)
@@ -54,14 +53,14 @@ def test_ten_operations_that_save_most_are_the_ten_of_all(
     drawn: tuple[Priced, FlatHost],
 ) -> None:
     timeline = simulate(drawn[0], drawn[1], accounting=BLOCKING)
-    every = sensitivity(timeline, top=1000)
-    assert [s.saved for s in sensitivity(timeline, top=2)] == [s.saved for s in every[:2]]
+    every, _ = sensitivity(timeline, top=1000)
+    assert [s.saved for s in sensitivity(timeline, top=2)[0]] == [s.saved for s in every[:2]]
 
 
 @given(steps(), st.sampled_from(["T1", "T5"]))
 def test_a_faster_cause_is_a_faster_host(drawn: tuple[Priced, FlatHost], cause: str) -> None:
     timeline = simulate(drawn[0], drawn[1], accounting=BLOCKING)
-    found = {s.name: s.step_time for s in sensitivity_of_groups(timeline)}
+    found = {s.name: s.step_time for s in sensitivity(timeline)[1]}
     costs = drawn[1].costs
     faster = replace(costs, **{cause.lower(): getattr(costs, cause.lower()) / 2})
     again = simulate(drawn[0], _host(faster), accounting=BLOCKING).step_time
@@ -74,5 +73,5 @@ def _host(costs: Overheads) -> Host:
 
 def test_ten_operations_are_told_where_nothing_else_is_asked_for() -> None:
     timeline = simulate(priced(*((Op(f"a.a{k}"), [kernel(100.0)]) for k in range(14))), FlatHost())
-    assert len(sensitivity(timeline)) == 10
-    assert len(sensitivity(timeline, top=12)) == 12
+    assert len(sensitivity(timeline)[0]) == 10
+    assert len(sensitivity(timeline, top=12)[0]) == 12
