@@ -123,18 +123,17 @@ def read_trees(
     part: Selection | None = None,
 ) -> list[Tree]:
     """Return the event trees of traces; report their health on standard error."""
-    from irgraph.capture.kineto import read_kineto
-    from irgraph.capture.kineto.events.tree import build_tree
+    from irgraph.capture.kineto.events import ranks
     from irgraph.capture.kineto.reading.health import CODES
     from irgraph.capture.kineto.reading.selection import EVERYTHING
     from irgraph.capture.recording.folder import kineto_trace
 
-    trees = []
-    for path in map(kineto_trace, paths):
-        part = part or EVERYTHING
+    trees, part = [], part or EVERYTHING
+    files = [kineto_trace(path) for path in paths]
+    for path in files:
         _say_size(path, part)
-        trace = read_kineto(path, strict=strict, progress=_progress(), selection=part)
-        tree = build_tree(trace, part.marks)
+    found = ranks.read_trees(files, part, strict=strict, progress=_progress())
+    for path, tree in zip(files, found, strict=True):
         report = tree.trace.health
         if strict:
             report.demand_clean()

@@ -165,7 +165,7 @@ def memory_text(count: float) -> str:
 def _too_large(path: str | Path | Source, selection: Selection) -> bool:
     if selection.memory is None or str(path) == "-" or not Path(path).is_file():
         return False
-    if _text_size(Path(path)) / _SHORTEST * BYTES_AN_EVENT < selection.memory:
+    if text_size(Path(path)) / _SHORTEST * BYTES_AN_EVENT < selection.memory:
         return False
     return estimated_events(path) * BYTES_AN_EVENT > selection.memory
 
@@ -176,7 +176,7 @@ def estimated_events(path: str | Path | Source) -> int:
     for sample in _samples(Path(path)):
         counted += len(_COMPLETE.findall(sample))
         text += len(sample)
-    return int(counted * max(1.0, _text_size(Path(path)) / text)) if text else 0
+    return int(counted * max(1.0, text_size(Path(path)) / text)) if text else 0
 
 
 def _samples(path: Path) -> Iterator[bytes]:
@@ -191,7 +191,7 @@ def _samples(path: Path) -> Iterator[bytes]:
         yield from islice(blocks(path, Health(str(path))), _SAMPLE * _STRETCH // BLOCK)
 
 
-def _text_size(path: Path) -> float:
+def text_size(path: Path) -> float:
     """Return about how many bytes of text a file holds, unpacked."""
     size = path.stat().st_size
     with path.open("rb") as file:

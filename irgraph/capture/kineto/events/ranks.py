@@ -1,0 +1,110 @@
+"""Event trees of several files, read by as many processes as there are cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from irgraph.capture.kineto.events.tree import Tree, build_tree
+from irgraph.capture.kineto.reading.ingest import read_kineto
+from irgraph.capture.kineto.reading.selection import (
+    BYTES_AN_EVENT,
+    EVERYTHING,
+    Selection,
+    estimated_events,
+    text_size,
+)
+from irgraph.diagnostics import Place, fail
+
+WORTH = 200e6
+"""Bytes of text from which on processes save more time than they take to start."""
+
+
+def read_trees(
+    paths: Sequence[str],
+    selection: Selection = EVERYTHING,
+    *,
+    strict: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Tree]:
+    """Yield the event trees of traces in the order of their files, whoever reads them.
+
+    Files that are large enough, and fit into the memory together, are read by one process each, as
+    many at once as there are cores. These import the caller's main module again: it must not start
+    its work when imported.
+
+    Args:
+        paths: the files; ``-`` is standard input.
+        selection: what to read of each, and what marks steps.
+        strict: refuse traces that need a repair.
+        progress: called now and then with the events read so far, where no process is started.
+
+    Raises:
+        IrgraphError: a trace cannot be used, or needs repairs and ``strict`` is set (exit code 4).
+    """
+    processes = min(len(paths), _cores())
+    if processes < 2 or not _worth(paths, selection):
+        for path in paths:
+            yield _read(path, selection, strict, progress)
+        return
+    read = partial(_packed, selection=selection, strict=strict)
+    context = get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, _quiet)
+    try:
+        yield from map(_unpacked, pool.map(read, paths))
+    except BrokenProcessPool:
+        message = f"a process that read {len(paths)} traces ended, as when memory runs out"
+        raise fail(message, Place(paths[0]), hint="name fewer traces at once") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _worth(paths: Sequence[str], selection: Selection) -> bool:
+    """Return whether files are large enough for processes, and small enough to be read at once."""
+    files = [Path(path) for path in paths]
+    if not all(file.is_file() for file in files) or sum(map(text_size, files)) < WORTH:
+        return False
+    needed = BYTES_AN_EVENT * sum(map(estimated_events, files))
+    return selection.memory is None or needed < selection.memory
+
+
+def _quiet() -> None:
+    """Let an interrupt end a process without a word: the one that started it speaks."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _read(
+    path: str, selection: Selection, strict: bool, progress: Callable[[int], None] | None
+) -> Tree:
+    trace = read_kineto(path, strict=strict, selection=selection, progress=progress)
+    return build_tree(trace, selection.marks)
+
+
+def _packed(path: str, selection: Selection, strict: bool) -> Tree:
+    """Return a tree whose absent columns have one element: sent away they would take memory."""
+    tree = _read(path, selection, strict, None)
+    columns = tree.trace.columns
+    columns.update({key: v[:1] for key, v in columns.items() if v.strides == (0,)})
+    return tree
+
+
+def _unpacked(tree: Tree) -> Tree:
+    columns, count = tree.trace.columns, len(tree.parent)
+    columns.update(
+        {key: np.broadcast_to(v[0], count) for key, v in columns.items() if len(v) == 1 < count}
+    )
+    return tree
