@@ -80,6 +80,32 @@ class HostFile(
     made_by: str = ""
     architecture: str = ""
 
+    def records(self) -> list[dict[str, str | float | None]]:
+        """Return every figure as a row, times in microseconds, ``None`` where it is unknown.
+
+        ``kind`` is T1 to T5 or whole; ``operation`` is that of T2, T3, T5 and whole, of T4 the kind
+        of launch; ``shapes`` are those of the operands, ``""`` for all together.
+        """
+        rows = [_record("T1", "", "", self.t1)]
+        rows += [_record("T4", kind, "", stat) for kind, stat in self.t4.items()]
+        for name, entry in self.ops.items():
+            for shapes, one in (("", entry), *entry.shapes.items()):
+                stats = {"T2": one.t2, "T3": one.t3, "T5": one.t5, "whole": one.whole}
+                rows += [_record(k, name, shapes, stat) for k, stat in stats.items() if stat]
+        return rows
+
+
+def _record(kind: str, operation: str, shapes: str, stat: Stat) -> dict[str, str | float | None]:
+    return {
+        "kind": kind,
+        "operation": operation,
+        "shapes": shapes,
+        "mean_us": stat.mean,
+        "std_us": stat.std if stat.count else None,
+        "count": stat.count or None,
+        **{f"{name}_us": stat.quantiles.get(name) for name in ("p50", "p95")},
+    }
+
 
 def pooled(stats: Sequence[Stat], source: str = "") -> Stat:
     """Return the statistics of all samples together; unknown counts weigh as one sample each."""

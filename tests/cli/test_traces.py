@@ -220,6 +220,27 @@ def test_every_table_is_csv_too(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "c" / "replay.csv").read_text().startswith("rank,step,measured_us")
 
 
+def test_overheads_are_csv_too(run: Run, tmp_path: Path) -> None:
+    """Every figure of the table that ``--json`` prints, those by shapes included."""
+    path = write(tmp_path)
+    assert (
+        run("overheads", path, "--csv", tmp_path / "a", "--compare", "rtx2080ti-mlp-profiled").out
+        == ""
+    )
+    with (tmp_path / "a" / "overheads.csv").open() as file:
+        rows = {(r["kind"], r["operation"], r["shapes"]): r for r in csv.DictReader(file)}
+    table = json.loads(run("overheads", path, "--json").out)
+    assert float(rows["T1", "", ""]["mean_us"]) == table["T1"]["mean"]
+    linear = table["ops"]["aten.linear"]
+    (shapes,) = linear["shapes"]
+    assert float(rows["T2", "aten.linear", ""]["mean_us"]) == linear["T2"]["mean"]
+    by_shapes = rows["T2", "aten.linear", shapes]
+    assert float(by_shapes["mean_us"]) == linear["shapes"][shapes]["T2"]["mean"]
+    assert int(by_shapes["count"]) == linear["shapes"][shapes]["T2"]["count"]
+    assert float(rows["T4", "kernel", ""]["other_mean_us"]) > 0
+    assert rows["T2", "aten.linear", shapes]["other_mean_us"] == ""
+
+
 def test_csv_into_a_file_is_refused(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path)
     result = run("analyze", path, "--csv", path)

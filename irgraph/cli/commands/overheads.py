@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from irgraph.cli.common import JsonOption, OutputOption, PlotOption, say, write_json, write_result
+from irgraph.cli.common import (
+    CsvOption,
+    JsonOption,
+    OutputOption,
+    PlotOption,
+    say,
+    write_csv,
+    write_json,
+    write_result,
+)
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -61,6 +71,7 @@ def overheads(
     strict: StrictOption = False,
     health: HealthOption = False,
     json: JsonOption = False,
+    csv: CsvOption = None,
 ) -> None:
     """Extract the host overheads T1-T5 of traces; join them, save them, compare them."""
     import msgspec
@@ -77,9 +88,11 @@ def overheads(
     if output is not None:
         text = msgspec.json.format(msgspec.json.encode(file), indent=1).decode() + "\n"
         write_result(text, output)
+    if csv is not None:
+        write_csv({"overheads": _records(file, other)}, csv)
     if json:
         write_json(msgspec.to_builtins(file))
-    elif output != "-":
+    elif output != "-" and csv is None:
         _show(file, other, longest)
     raise typer.Exit(code)
 
@@ -164,6 +177,15 @@ def is_table(path: str) -> bool:
     except OSError:
         return False
     return b'"format"' in start and b'"T1"' in start
+
+
+def _records(file: HostFile, other: HostFile | None) -> list[dict[str, Any]]:
+    """Return all figures of a table, beside the means of another where there is one."""
+    if other is None:
+        return file.records()
+    key = itemgetter("kind", "operation", "shapes")
+    beside = {key(row): row["mean_us"] for row in other.records()}
+    return [{**row, "other_mean_us": beside.get(key(row))} for row in file.records()]
 
 
 def _show(file: HostFile, other: HostFile | None, longest: int) -> None:
