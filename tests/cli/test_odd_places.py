@@ -139,3 +139,14 @@ def test_numbers_of_thousands_of_digits_are_refused(
 ) -> None:
     assert main([word.replace("MODEL", str(model)) for word in arguments]) in (2, 4)
     assert "internal error" not in capsys.readouterr().err
+
+
+def test_memory_that_does_not_suffice_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], model: Path
+) -> None:
+    def none(_: object) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr("irgraph.files.read_bytes", none)
+    assert main(["show", str(model)]) == 4
+    assert capsys.readouterr().err == "irgraph: the memory does not suffice for this input\n"

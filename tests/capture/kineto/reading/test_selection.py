@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.reading.selection import (
     BYTES_AN_EVENT,
     Selection,
+    _text_size,
     estimated_events,
     memory_text,
 )
@@ -114,3 +117,24 @@ def test_memory_is_a_size() -> None:
 )
 def test_memory_is_never_rounded_to_zero(count: float, text: str) -> None:
     assert memory_text(count) == text
+
+
+def test_a_size_is_estimated_without_unpacking_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(bytes(64 << 20)))
+    tracemalloc.start()
+    try:
+        monkeypatch.setattr("irgraph.capture.kineto.reading.selection.FREE", 1 << 20)
+        assert 32 << 20 < _text_size(path) < 128 << 20
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_trace_that_unpacks_to_more_than_is_allowed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + bytes(65 << 20)))
+    with pytest.raises(IrgraphError, match="packed bytes hold more than 67,108,864 bytes"):
+        read_kineto(path)
