@@ -3,7 +3,8 @@
 ``irgraph capture examples/distributed.py:ddp --batch 32 --ranks 8`` captures a small residual
 network whose gradients are reduced in buckets; ``fsdp`` a language model whose parameters are
 sharded and gathered layer by layer (``--ranks 2x8 --rank 3``); ``tensor_parallel`` transformer
-layers that ranks share, each with its part of the heads, of the perceptron and of the words.
+layers that ranks share, each with its part of the heads, of the perceptron and of the words;
+``zero`` the network of ``ddp`` whose ranks each update some parameters and send them to the others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -60,6 +62,14 @@ def ddp(batch: int, device: str, bucket: int = 25, size: int = 64) -> Training:
     card = place(device)
     model = DistributedDataParallel(ResNet((1, 1, 1, 1)).to(card), bucket_cap_mb=bucket)
     return Training(model, torch.rand(batch, 3, size, size), card)
+
+
+def zero(batch: int, device: str, bucket: int = 25, size: int = 64) -> Training:
+    """Return the step of ``ddp`` whose ranks each update some parameters and keep their state."""
+    step = ddp(batch, device, bucket, size)
+    kind = torch.optim.AdamW
+    step.optimizer = ZeroRedundancyOptimizer(step.model.parameters(), kind, lr=1e-3)
+    return step
 
 
 def fsdp(

@@ -30,6 +30,7 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "distributed.py"
 PROCESS = Process(8, 5)
 PROGRAMS = {
     "ddp": {"bucket": 8},
+    "zero": {"bucket": 8},
     "fsdp": {"layers": 2, "width": 64, "length": 32},
     "tensor_parallel": {"layers": 2, "width": 64, "length": 32},
 }
@@ -92,7 +93,7 @@ reduce_bucket.__annotations__.clear()  # torch would read texts as other types
 def counted(name: str, options: dict[str, int]) -> Counter[tuple[str, int]]:
     with alone():
         step = runpy.run_path(str(FILE))[name](8, "cpu", **options)
-        if name == "ddp":  # torch's own hook fails on what the group gives
+        if name in ("ddp", "zero"):  # torch's own hook fails on what the group gives
             step.model.register_comm_hook(None, reduce_bucket)
         for _ in range(2):  # in its second one DDP makes new buckets, of which it tells all ranks
             step()
@@ -122,6 +123,22 @@ def test_collectives_are_those_that_torch_counts(name: str) -> None:
     assert found == counted(name, PROGRAMS[name])
     reductions = [k for k in predict(graph, "h100").kernels() if k.family == "collective"]
     assert len(reductions) == sum(found.values())
+
+
+def test_each_parameter_is_updated_by_one_rank() -> None:
+    """As ZeRO-1 does: a rank updates its parameters, and every rank sends its own to the others."""
+    updated: Counter[str] = Counter()
+    for rank in range(2):
+        found = capture_file(f"{FILE}:zero(bucket=8)", batch=2, symbolic=False, ranks=2, rank=rank)
+        graph = found.graph
+        params = {d.tensor.buffer: d.label for d in graph.tensors if d.role == "param"}
+        leaves = [op for op in graph.leaves() if op.phase == "optimizer"]
+        names = [op.name for op in leaves if op.base == "broadcast_"]
+        assert len(names) == len(params)
+        for buffer, label in params.items():
+            touching = [op for op in leaves if buffer in {t.buffer for t in op.inputs}]
+            updated[label] += any(op.base.startswith("_foreach") for op in touching)
+    assert set(updated.values()) == {1}
 
 
 def test_parameters_are_gathered_beside_what_is_computed() -> None:

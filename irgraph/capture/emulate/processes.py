@@ -25,6 +25,9 @@ STARTED = (
 NO_GROUP = "ranks are asked for, but the program starts no process group"
 START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp"
+PAIRS = "batch_isend_irecv", "recv_object_list"
+"""What pipeline schedules exchange shapes and activations by, with one other rank at a time."""
+PIPELINE = "what single ranks send each other, as stages of a pipeline do, is not captured"
 READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
@@ -52,6 +55,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         (distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
         (distributed, "_sync_module_states", lambda *_, **__: None),
         (distributed, "_to_kwargs", _moved),
+        *((owner, name, _of_pairs) for owner in (dist, distributed_c10d) for name in PAIRS),
         *_sharding(),
     )
     token = talking.set(comm)
@@ -66,6 +70,10 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         yield
         if process is not None and not comm.started:
             raise fail(NO_GROUP, hint=START_ONE)
+
+
+def _of_pairs(*_: Torch, **__: Torch) -> None:
+    raise fail(PIPELINE, hint="capture a stage's part alone, as a program of one rank")
 
 
 def _sharding() -> Iterator[tuple[Torch, str, Torch]]:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from irgraph.capture.common.result import Capture
-from irgraph.capture.live import capture_file
+from irgraph.capture.live import capture, capture_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
@@ -187,3 +188,17 @@ def test_another_card_of_the_machine_is_refused(tmp_path: Path) -> None:
     program = ASKING.replace('int(os.environ["LOCAL_RANK"])', "0")
     with pytest.raises(IrgraphError, match="one device"):
         taken(tmp_path, "train", program, ranks=8, rank=1)
+
+
+def test_pipelines_are_refused() -> None:
+    """Their stages ask other ranks for shapes and activations, which nobody has."""
+    from torch import nn
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    def step() -> None:
+        dist.init_process_group("nccl")
+        stage = PipelineStage(nn.Linear(4, 4).to("meta"), 1, 2, torch.device("meta"))
+        ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss).step(target=torch.zeros(4, 4))
+
+    with pytest.raises(IrgraphError, match="as stages of a pipeline do, is not captured"):
+        capture(step, ranks=2, rank=1)
