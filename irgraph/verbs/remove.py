@@ -21,10 +21,17 @@ from irgraph.verbs.refusal import RefusedError
 
 
 class Removal(Struct, frozen=True):
-    """Ops to take out together, and pairs of tensors: who used the first uses the second."""
+    """Ops to take out together.
+
+    Attributes:
+        ops: those that go.
+        swaps: pairs of tensors: who used the first uses the second.
+        zeroed: gradients of parameters that zeros take the place of, each with its parameter.
+    """
 
     ops: tuple[Op, ...]
     swaps: tuple[tuple[Tensor, Tensor], ...] = ()
+    zeroed: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
 def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
@@ -39,6 +46,11 @@ def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
             edit.remove(op)
         for old, new in removal.swaps:
             _rename(edit, old, new)
+        for gradient, parameter in removal.zeroed:
+            _, maker = _makers(graph)[gradient.name][-1]
+            zeros = replace(maker, name="aten.zeros_like", operands=(parameter,), attributes={})
+            zeros = replace(zeros, results=(gradient,), written=frozenset(), notes={})
+            edit.put(zeros, before=maker)
     return edit.commit()
 
 

@@ -24,8 +24,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 ELSEWHERE = {
     "add-dropout",
+    "add-norm",
     "bucket-allreduce",
     "drop-dropout",
+    "drop-norm",
     "fuse-qkv",
     "relu-to-gelu",
     "resize-batch",
@@ -35,7 +37,7 @@ ELSEWHERE = {
 tests.
 """
 
-OTHER_MODELS = {"add-dropout", "relu-to-gelu"}
+OTHER_MODELS = {"add-dropout", "add-norm", "drop-norm", "relu-to-gelu"}
 """Those that change most models."""
 
 ANYWHERE = "clean-copies cuda-graph remove-dead overlap-allreduce"

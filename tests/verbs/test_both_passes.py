@@ -300,9 +300,62 @@ def test_a_dropout_behind_an_activation_is_the_program_with_the_dropout(activati
     assert compare(parse(named), meant).exact
 
 
-def test_a_norm_with_weights_stays() -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3))
-    graph = graph_of(step_of(torch.relu, model=model))
-    script = "remove %y = aten.layer_norm(%x, ...) using %x for %y and backward"
+class Bypassed(nn.Module):
+    """Hands on what it is given; its weights get gradients of zeros."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        for name, parameter in norm.named_parameters():
+            self.register_parameter(name, parameter)
+
+    def forward(self, x: Any) -> Any:
+        """Return what is given."""
+        return x + sum(0 * parameter.sum() for parameter in self.parameters())
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.LayerNorm(8, 1e-5, False)]
+)
+def test_a_norm_goes_and_its_weights_get_zeros(norm: nn.Module) -> None:
+    _bypassed(norm)
+
+
+def test_a_norm_by_root_mean_squares_goes_too() -> None:
+    _bypassed(nn.RMSNorm(8))
+
+
+def _bypassed(norm: nn.Module) -> None:
+    before, meant = (
+        graph_of(step_of(torch.relu, model=nn.Sequential(nn.Linear(8, 8), one, nn.Linear(8, 3))))
+        for one in (norm, Bypassed(norm))
+    )
+    after = rewrite(before, "drop-norm").graph
+    assert verify(after) == []
+    assert not any("norm" in op.name for op in after.walk())
+    compared = [one for one in compare(after, meant).compared if one.kind != "gradient"]
+    assert len(compared) >= 5
+    assert all(one.same for one in compared)  # gradients have other names in the other program
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU(approximate="tanh")])
+def test_the_pass_that_adds_norms_makes_the_program_with_them(activation: nn.Module) -> None:
+    last = nn.LayerNorm(8, elementwise_affine=False)
+    before, meant = (
+        graph_of(step_of(torch.relu, model=nn.Sequential(nn.Linear(8, 8), activation, one)))
+        for one in (nn.Identity(), last)
+    )
+    assert compare(rewrite(before, "add-norm").graph, meant).same
+
+
+def test_what_is_not_a_parameter_keeps_its_gradient() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: Any) -> Any:
+            return nn.functional.layer_norm(self.one(x), [8], self.two(x[0]))
+
+    graph = graph_of(step_of(torch.relu, model=nn.Sequential(Scaled(), nn.Linear(8, 3))))
     with pytest.raises(IrgraphError, match="has a gradient of its own"):
-        run(load_script(script), graph)
+        run(load_script("remove %y = aten.layer_norm(%x, ...) using %x for %y and backward"), graph)

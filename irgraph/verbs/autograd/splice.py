@@ -16,7 +16,7 @@ from irgraph.verbs.autograd.finding import Backward
 from irgraph.verbs.autograd.legal import check_swap, check_unwritten
 from irgraph.verbs.autograd.nodes import Swap
 from irgraph.verbs.autograd.place import LayoutError, Names, Placing, shared_module
-from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by
+from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by, same_type
 from irgraph.verbs.gains import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal
@@ -201,16 +201,26 @@ def _span(graph: Graph, ops: Sequence[Op]) -> range:
 def with_backward(graph: Graph, removal: Removal) -> Removal:
     """Return the removal of forward ops with that of their backward, which hands its gradient on.
 
-    Raises ``RefusedError`` where the backward is not found as a whole, or makes other gradients.
+    Parameters that they used get a gradient of zeros. Raises ``RefusedError`` where the backward is
+    not found as a whole, or makes other gradients.
     """
     if len(removal.swaps) != 1:
         raise RefusedError("with its backward, one result must stand for another: using %x for %y")
     old, new = removal.swaps[0]
     found = backward_of(graph, removal.ops)
     gradients = {found.region.inputs[i].name: t for i, t in found.gradients.items()}
-    others = gradients.keys() - {new.name}
+    zeroed = [(t, found.region.inputs[i]) for i, t in found.gradients.items()]
+    zeroed = [(t, given) for t, given in zeroed if given.name != new.name]
+    others = [given.name for t, given in zeroed if not _may_be_zeros(graph, t, given)]
     if others or new.name not in gradients or [t.name for t in found.region.outputs] != [old.name]:
         lost = min(others, default=new.name)
         raise RefusedError(f"%{lost} has a gradient of its own, or none is made for it")
     handed = (gradients[new.name], found.cotangents[0])
-    return Removal((*removal.ops, *found.leaves), (*removal.swaps, handed))
+    ops = (*removal.ops, *found.leaves)
+    return Removal(ops, (*removal.swaps, handed), tuple(zeroed))
+
+
+def _may_be_zeros(graph: Graph, gradient: Tensor, given: Tensor) -> bool:
+    """Return whether zeros may stand for a gradient: that of a parameter, in memory of its own."""
+    declared = any(d.role == "param" and d.tensor.name == given.name for d in graph.tensors)
+    return declared and same_type(gradient, given) and gradient.offset == 0
