@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError)
+
 
 @cache
 def load(name: str, start: str = "start") -> Lark:
@@ -58,7 +60,7 @@ def _read(file: Path) -> Lark | None:
         tables |= {"states": states, "tokens": _numbered(tables["tokens"])}
         load: Callable[..., Lark] = Lark._load_from_dict  # as parsers that Lark generates do
         return load(data, _numbered(memo))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError):
+    except (OSError, *_DAMAGED):
         return None
 
 

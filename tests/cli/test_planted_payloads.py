@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+import grammars
 from tests.anonymise.test_planted_secrets import planted
 from tests.cli.fuzz.harness import run, workplace
 from tests.cli.fuzz.seeds import FORMATS, MODEL, SCRIPT
@@ -132,3 +133,20 @@ def test_no_text_of_a_model_or_script_is_run(place: Path, text: str) -> None:
                     ("predict", "model.ir", "--indices", text)):  # fmt: skip
         with nothing_runs(place, command):
             assert run(command).code in range(5)
+
+
+@pytest.mark.parametrize(
+    "planted_tables",
+    [pickle.dumps(Payload()), b"[" * 100_000, b"[]", b"{}", json.dumps([CODE, CODE]).encode(), b""],
+)
+def test_kept_parser_tables_run_nothing(
+    place: Path, tmp_path: Path, planted_tables: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    load = grammars.load.__wrapped__
+    load("model")
+    (kept,) = (tmp_path / "irgraph").glob("*.json")
+    kept.write_bytes(planted_tables)
+    with nothing_runs(place, planted_tables[:40]):
+        assert load("model").parse(MODEL)
+    assert json.loads(kept.read_bytes()), "the tables were not built anew"
