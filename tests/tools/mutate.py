@@ -214,7 +214,7 @@ class Laboratory:
         found: dict[str, int] = {}
         for file in (name for name in self.times if "::" not in name):
             text = (self.copy / file).read_text("utf-8")
-            if f"{module} " in text or f"_{path.stem}_" in f"{Path(file).stem}_":
+            if f"{module} " in text or f"_{path.stem}" in Path(file).stem:
                 found[file] = 0
             elif Path(file).is_relative_to(mirror):
                 found[file] = 1

@@ -73,22 +73,14 @@ UNCOUNTED = frozenset((
 
 
 def _product(first: str, second: str) -> Callable[[Arguments, Op], int]:
-    def count(named: Arguments, op: Op) -> int:
-        a, b = (named[first], named[second]) if named else _last_two(op)
-        return 2 * prod(a.shape) * int(b.shape[-1])
+    def count(named: Arguments, _: Op) -> int:
+        return 2 * prod(named[first].shape) * int(named[second].shape[-1])
 
     return count
 
 
-def _last_two(op: Op) -> tuple[Tensor, Tensor]:
-    """Return the matrices of one of our own ops, which torch has no schema of."""
-    matrices = [t for t in op.inputs if len(t.shape) >= 2]
-    return matrices[-2], matrices[-1]
-
-
-def _linear(named: Arguments, op: Op) -> int:
-    x, weight = (named["input"], named["weight"]) if named else _last_two(op)
-    return 2 * prod(x.shape) * int(weight.shape[0])
+def _linear(named: Arguments, _: Op) -> int:
+    return 2 * prod(named["input"].shape) * int(named["weight"].shape[0])
 
 
 def _matmul(named: Arguments, op: Op) -> int:
