@@ -74,13 +74,13 @@ UNCOUNTED = frozenset((
 
 def _product(first: str, second: str) -> Callable[[Arguments, Op], int]:
     def count(named: Arguments, _: Op) -> int:
-        return 2 * prod(named[first].shape) * int(named[second].shape[-1])
+        return 2 * int(prod(named[first].shape)) * int(named[second].shape[-1])
 
     return count
 
 
 def _linear(named: Arguments, _: Op) -> int:
-    return 2 * prod(named["input"].shape) * int(named["weight"].shape[0])
+    return 2 * int(prod(named["input"].shape)) * int(named["weight"].shape[0])
 
 
 def _matmul(named: Arguments, op: Op) -> int:
