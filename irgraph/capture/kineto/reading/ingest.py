@@ -36,6 +36,9 @@ _MICROSECONDS_SINCE_1970 = 10**17
 _DAY = 24 * 3600 * 10**6
 """In microseconds: what lies further back than this belongs to no trace."""
 
+_YEAR = 365 * _DAY
+"""From the time that a file counts from: torch takes one of the last months."""
+
 
 def read_kineto(
     path: str | Path | Source,
@@ -105,7 +108,9 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
     found = collector.columns
     start, duration = (found.take(key).astype("i8", copy=False) for key in ("start", "duration"))
     base = _base(found, start)
-    nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(collector, base, duration, health)
+    nanoseconds = collector.nanoseconds = _unit_is_nanoseconds(
+        collector, base, duration, header, health
+    )
     columns = {
         "start": _scaled(found, start, base, nanoseconds),
         "duration": _scaled(found, duration, 0, nanoseconds),
@@ -155,7 +160,9 @@ def _base(columns: Columns, start: Array) -> int:
     return int(starts.min(initial=middle, where=starts >= middle - window))
 
 
-def _unit_is_nanoseconds(collector: Collector, base: int, durations: Array, health: Health) -> bool:
+def _unit_is_nanoseconds(
+    collector: Collector, base: int, durations: Array, header: dict[str, Any], health: Health
+) -> bool:
     """Decide the unit by magnitude, else by the shortest events; say so where it is unusual."""
     if base > _MICROSECONDS_SINCE_1970:
         health.add("K07", detail="nanoseconds since 1970, by magnitude")
@@ -166,7 +173,12 @@ def _unit_is_nanoseconds(collector: Collector, base: int, durations: Array, heal
         health.add("K08", detail="microseconds with decimals")
     if collector.decimals >= collector.whole:
         return False
-    positive = durations[durations > 0]
+    origin = header.get("baseTimeNanoseconds")
+    if isinstance(origin, int) and origin > 0 and min(base, abs(base - origin // 1000)) > _YEAR:
+        health.add("K07", detail="nanoseconds: others would lie years after baseTimeNanoseconds")
+        return True
+    parts = [durations[rows] // scale for rows, scale in collector.columns.scaled()]
+    positive = np.concatenate([part[part > 0] for part in parts])
     if base < 10**15 and len(positive) > 50 and np.quantile(positive, 0.02) >= 200:
         health.add("K07", detail="nanoseconds, as no event is shorter than 200")
         return True

@@ -246,6 +246,28 @@ def test_relative_nanoseconds_are_told_by_the_shortest_event(tmp_path: Path) -> 
     assert "nanoseconds" in trace.health.details["K07"]
 
 
+@pytest.mark.parametrize("factor", [1, 1000])
+def test_the_time_that_a_file_counts_from_tells_the_unit(tmp_path: Path, factor: int) -> None:
+    """52 days after it in microseconds are 143 years in nanoseconds; calls may take under 200."""
+
+    def change(found: list[Event]) -> list[Event]:
+        later = [{**e, "ts": e["ts"] - builder.START + 4_530_161_339_224} for e in found]
+        return scaled(later, factor)
+
+    path = write(tmp_path, change, baseTimeNanoseconds=1_790_857_026 * 10**9)
+    trace = read_kineto(path)
+    assert step_times(trace) == STEPS
+    assert ("nanoseconds" in trace.health.details.get("K07", "")) == (factor == 1000)
+
+
+def test_single_fractions_do_not_make_whole_microseconds_nanoseconds(tmp_path: Path) -> None:
+    """Times of a part with decimals are kept in thousandths, others as they are."""
+    found = [{**e, "ts": e["ts"] - builder.START + 10} for e in events() * 2]
+    trace = damaged(tmp_path, text(found).replace('"dur": 50,', '"dur": 50.5,', 1))
+    assert "K07" not in trace.health.counts
+    assert step_times(trace) == STEPS
+
+
 def test_fractions_are_exact(tmp_path: Path) -> None:
     data = re.sub(r'"(ts|dur)": (\d+)', r'"\1": \2.123', text(events()))
     trace = damaged(tmp_path, data)
