@@ -1,6 +1,6 @@
-"""Figures of HolisticTraceAnalysis 0.5.0 on DLRM's eight ranks, and why ours are what they are.
+"""Figures of HolisticTraceAnalysis 0.5.0 and by TraceLens's definitions on DLRM's eight ranks.
 
-Its figures stand here as it printed them (``docs/from-hta.md``); the rest is arithmetic.
+Those of the first stand here as it printed them (``docs/from-hta.md``); the rest is arithmetic.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from irgraph.analyze import Analysis, analyze, launches
+from irgraph.analyze.roofline import works_of
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from tests.analyze import raw
@@ -70,3 +71,32 @@ def test_rank_2_is_no_straggler(found: Analysis) -> None:
     """HTA names 2 and 7, the ranks with the least time in collectives."""
     last = {row["rank"]: row["last"] for row in found.stragglers}
     assert (last[2], last[7], last[5], last[4]) == (0, 5, 2, 1)
+
+
+def test_figures_by_the_definitions_of_tracelens(
+    trees: list[Tree], found: Analysis, data_dir: Path
+) -> None:
+    """Computation has fills, communication ``nccl`` in its name, and time ends with the work."""
+    events = raw.read(paths(data_dir)[0])
+    copies = [e for e in events if e["cat"] == "gpu_memcpy"]
+    work = [e for e in events if e["cat"] in ("kernel", "gpu_memset")]
+    talks = [e for e in work if "nccl" in e["name"]]
+    rest = [e for e in work if "nccl" not in e["name"]]
+    ends = raw.on_device([*work, *copies])
+    span = min(start for start, _ in ends), max(end for _, end in ends)
+    compute, communication, both, copied, busy = (
+        raw.busy(raw.on_device(some), span)
+        for some in (rest, talks, work, copies, [*work, *copies])
+    )
+    assert (compute, communication, both - compute, copied) == (1034, 5798, 5537, 19)
+    total = float(span[1] - span[0])
+    assert (busy - both, busy, total - busy, total) == (19, 6590, 6419, 13009)
+    step = found.steps[0]
+    ours = (step.compute, step.communication, step.exposed, step.copies, step.active)
+    assert ours == pytest.approx((compute, communication, both - compute, copied, busy))
+    product = next(
+        work
+        for work in works_of(trees[:1])[0]
+        if work.op == "aten::addmm" and "f32[16,512] f32[512,512]" in work.shape
+    )
+    assert product.flop == 2 * 16 * 512 * 512 == 8_396_800 - 16 * 512

@@ -38,6 +38,9 @@ PANEL = "traces"
 FAMILIAR = 0.5
 """Share of the host time whose operations another trace must have for a replay with its times."""
 
+EXPLAINED = 0.03
+"""Error of a step with its own host times above which its structure is not known."""
+
 ENDS = ("from ms", "to ms")
 """Columns of the 90 % interval."""
 
@@ -107,7 +110,8 @@ def replay(
     trees += [other.tree] if other is not None else []
     _show(found, own, _Notes(origins, trees), csv, json)
     _check_limit(found, limit)
-    raise typer.Exit(3 if any(origin.strange for origin in origins) else repaired(trees))
+    doubtful = _unexplained(own) or any(origin.strange for origin in origins)
+    raise typer.Exit(3 if doubtful else repaired(trees))
 
 
 def _write(recorded: RecordedStep, simulated: Replayed, path: str) -> None:
@@ -249,17 +253,30 @@ def _show(
         other = {"host_times": origins, "steps_within_interval": within} if origins else {}
         write_json(
             {"steps": rows, **figures, "steps_in_mean": len(usual), **other}
-            | {"repairs": notes.reasons}
+            | {"unexplained": _unexplained(own), "repairs": notes.reasons}
         )
         return
     if csv is not None:
         return
     below = [line for origin in notes.origins for line in origin.lines()]
-    if below:
+    if notes.origins:
         below.append(f"measured within the 90 % interval: {within} of {len(usual)} steps")
     cells = [_cells(*pair) for pair in zip(found, own, strict=True)]
-    print_rows("replay", cells, [*below, *notes.reasons])
+    print_rows("replay", cells, [*below, *_unexplained(own), *notes.reasons])
     _say_errors(found, usual)
+
+
+def _unexplained(own: list[Replayed]) -> list[str]:
+    """Return what to say of steps that do not follow from their own host times."""
+    usual = [r for r in own if not r.left_out]
+    bad = [r for r in usual if abs(r.error) > EXPLAINED]
+    if not bad:
+        return []
+    worst = max(bad, key=lambda r: abs(r.error))
+    return [
+        f"{len(bad)} of {len(usual)} steps do not follow from their own host times (up to "
+        f"{worst.error:+.1%}): what waits for what is not known from this trace"
+    ]
 
 
 def _say_errors(found: list[Replayed], usual: list[Replayed]) -> None:

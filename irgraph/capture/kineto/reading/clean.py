@@ -54,7 +54,7 @@ def _times(trace: KinetoTrace) -> None:
     start, duration = trace.columns["start"], trace.columns["duration"]
     negative = duration < 0
     if negative.any():
-        trace.health.add("K09", int(negative.sum()), "negative durations")
+        trace.health.add("K09", int(negative.sum()), "durations missing or negative")
         duration[negative] = 0
     kernels = trace.columns["kind"] == Kind.KERNEL
     _fill_in(trace, kernels & negative)

@@ -37,7 +37,7 @@ CATEGORIES = {
     "gpu_memcpy": Kind.MEMCPY, "memcpy": Kind.MEMCPY, "gpu_memset": Kind.MEMSET,
     "memset": Kind.MEMSET, "cuda_sync": Kind.SYNC, "gpu_user_annotation": Kind.GPU_ANNOTATION,
     "python_function": Kind.PYTHON, "overhead": Kind.OVERHEAD, "trace": Kind.OTHER,
-    "cpu_instant_event": Kind.OTHER, "cuda_profiler_range": Kind.OTHER, "": Kind.OTHER,
+    "cpu_instant_event": Kind.OTHER, "cuda_profiler_range": Kind.OTHER,
 }  # fmt: skip
 """Kinds by category, spelled in small letters."""
 

@@ -83,7 +83,7 @@ class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     name: str = ""
     pid: int | str | None = -1
     tid: int | str | None = -1
-    dur: int = 0
+    dur: int = -1
     args: Args = NO_ARGS
 
 
@@ -96,7 +96,7 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     name: str = ""
     pid: int | str | None = -1
     tid: int | str | None = -1
-    dur: Raw = Raw(b"0")
+    dur: Raw = Raw(b"-1")
     args: Args = NO_ARGS
 
 
@@ -109,7 +109,7 @@ class AnyEvent(msgspec.Struct, gc=False):
     name: str = ""
     pid: int | str | None = -1
     tid: int | str | None = -1
-    dur: Raw = Raw(b"0")
+    dur: Raw = Raw(b"-1")
     id: int | str | None = -1
     args: Args = NO_ARGS
 
@@ -154,7 +154,7 @@ _INTEGERS = {
 
 def loose(fields: dict[str, Any]) -> AnyEvent | None:
     """Return an event from a decoded object of any types, ``None`` where it has no time."""
-    ts, dur = _number(fields.get("ts")), _number(fields.get("dur", 0))
+    ts, dur = _number(fields.get("ts")), _number(fields.get("dur", -1))
     if ts is None or dur is None:
         return None
     raw = fields.get("args")
