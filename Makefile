@@ -15,7 +15,7 @@ LONG := axes differential examples execute predict/test_op_time.py ir/test_write
   capture/kineto/reading/test_fuzz.py capture/onnx/test_node_tests.py \
   costmodels/evaluate/test_cnn_v100.py schedule/test_paths_traced.py
 
-.PHONY: demo quick test test-slow test-oldest test-installs coverage check format bench fuzz mutants zoo constraints clean
+.PHONY: demo quick test test-slow test-oldest test-installs coverage check format bench bench-plans fuzz mutants zoo constraints clean
 
 demo: $(DEMO)
 	$(BIN)/python examples/demo.py
@@ -44,6 +44,9 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_text.py
 	$(BIN)/python tests/benchmarks/bench_commands.py
+
+bench-plans: $(READY)
+	nice -n 15 $(BIN)/python tests/benchmarks/bench_plans.py --tasks 100 --out plans.jsonl
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.capture.kineto.reading.fuzz 10000
