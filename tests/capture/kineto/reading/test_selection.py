@@ -13,9 +13,9 @@ from irgraph.capture.kineto.events.tree import build_tree
 from irgraph.capture.kineto.reading.selection import (
     BYTES_AN_EVENT,
     Selection,
-    _text_size,
     estimated_events,
     memory_text,
+    text_size,
 )
 from irgraph.cli.traces import selection
 from irgraph.diagnostics import IrgraphError
@@ -127,7 +127,7 @@ def test_a_size_is_estimated_without_unpacking_it_all(
     tracemalloc.start()
     try:
         monkeypatch.setattr("irgraph.capture.kineto.reading.selection.FREE", 1 << 20)
-        assert 32 << 20 < _text_size(path) < 128 << 20
+        assert 32 << 20 < text_size(path) < 128 << 20
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
