@@ -38,7 +38,9 @@ def _tensors(value: Torch, depth: int, seen: set[int], *, alone: bool = False) -
     import torch
 
     if isinstance(value, torch.Tensor):
-        yield value
+        jagged = value.is_nested and hasattr(value, "__tensor_flatten__")
+        names = value.__tensor_flatten__()[0] if jagged else ()
+        yield from (getattr(value, name) for name in names) if jagged else (value,)
         return
     if id(value) in seen or isinstance(value, (type, ModuleType, str, int, float)):
         return

@@ -58,6 +58,12 @@ def test_what_jagged_tensors_give_is_executed(tmp_path: Path) -> None:
     assert compare(graph, graph).same
 
 
+def test_a_step_may_return_and_hold_jagged_tensors(tmp_path: Path) -> None:
+    graph = taken(tmp_path, "step.held = jagged()\nreturn model(jagged())").graph
+    (made,) = (op.outputs[0] for op in graph.leaves() if op.base == "addmm")
+    assert made.buffer in {tensor.buffer for tensor in graph.returned or ()}
+
+
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
