@@ -48,6 +48,23 @@ SAME: Sequence[tuple[str, str]] = (
 )  # fmt: skip
 """Patterns and templates that compute the same, if nothing else uses what they overwrite."""
 
+BOTH: Sequence[tuple[str, str]] = (
+    ("%y = aten.neg(%x)", "%y = aten.mul(%x, other = -1)"),
+    ("%y = aten.add(%a, %b)", "%y = aten.add(%b, %a)"),
+    ("%y = aten.add(%a, %b)", "{ %n = aten.neg(%b)  %y = aten.sub(%a, %n) }"),
+    ("%y = aten.mul(%a, %b)", "%y = aten.mul(%b, %a)"),
+    ("%y = aten.mul(%a, %b)", "{ %n = aten.neg(%b)  %m = aten.neg(%n)  %y = aten.mul(%a, %m) }"),
+    ("%y = aten.sub(%a, %b)", "{ %n = aten.neg(%b)  %y = aten.add(%a, %n) }"),
+    ("%y = aten.relu(%x)", "{ %n = aten.relu(%x)  %y = aten.relu(%n) }"),
+    ("%y = aten.relu(%x)", "{ %c = aten.clone(%x)  %y = aten.relu(%c) }"),
+    ("%y = aten.sigmoid(%x)", "{ %c = aten.clone(%x)  %y = aten.sigmoid(%c) }"),
+    ("%y = aten.tanh(%x)", "{ %n = aten.neg(%x)  %m = aten.tanh(%n)  %y = aten.neg(%m) }"),
+    ("%y = aten.linear(%x, %w, %b)", "{ %t = aten.t(%w)  %y = aten.addmm(%b, %x, %t) }"),
+    ("{ %h = aten.linear(%x, %w, %b)  %y = aten.relu(%h) }",
+     "{ %h = aten.linear(%x, %w, %b)  %n = aten.relu(%h)  %y = aten.relu(%n) }"),
+)  # fmt: skip
+"""Patterns and templates that compute the same, and whose gradients are the same."""
+
 IDENTITIES = (
     "%y = aten.{clone,detach,alias,contiguous,to,_to_copy}(%x, ...)",
     "%y = aten.{view,reshape,expand,slice,_unsafe_view,unsqueeze}(%x, ...) "
@@ -131,6 +148,16 @@ def replace(w: Writer) -> str:
     fitting = [pair for pair in SAME if any(f"{name}(" in pair[0] for name in names)]
     pattern, template = w.rng.choice(fitting or SAME)
     return f"replace {w.many()}{pattern}{w.where()} with {template}"
+
+
+def both(w: Writer) -> str:
+    """Replace or remove ops with their backward."""
+    if w.rng.random() < 0.2:
+        return f"remove {w.many()}{w.rng.choice(IDENTITIES)} using %x for %y and backward"
+    names = {leaf.name for leaf in w.graph.walk()}
+    fitting = [pair for pair in BOTH if any(f"{name}(" in pair[0] for name in names)]
+    pattern, template = w.rng.choice(fitting or BOTH)
+    return f"replace {w.many()}{pattern} with {template} and backward"
 
 
 def again(w: Writer) -> str:
@@ -217,7 +244,7 @@ def found(w: Writer) -> str:
 
 KINDS: Sequence[tuple[Callable[[Writer], str], int]] = (
     (reorder, 4), (parallelize, 2), (remove, 5), (replace, 6), (again, 5), (insert, 4), (cast, 3),
-    (fuse, 4), (apply, 4), (again_and_again, 1), (found, 1),
+    (fuse, 4), (apply, 4), (both, 4), (again_and_again, 1), (found, 1),
 )  # fmt: skip
 
 
