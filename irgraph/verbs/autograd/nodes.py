@@ -13,7 +13,7 @@ from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.finding import outermost
-from irgraph.verbs.autograd.region import inputs_of, made_by
+from irgraph.verbs.autograd.region import made_by
 from irgraph.verbs.fuse import collect, put_in_place
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError, describe
@@ -56,7 +56,10 @@ def around(graph: Graph, leaves: Sequence[Op]) -> Extent:
 
 def _alone(graph: Graph, units: Sequence[Op]) -> Graph:
     """Return neighbours of a graph as a graph of their own."""
-    given = tuple(Declared("input", tensor) for tensor in inputs_of(units))
+    inner = [op for unit in units for op in unit.walk()]
+    made = {tensor.name for op in inner for tensor in op.outputs}
+    taken = {t.name: t for op in inner for t in op.inputs if t.name not in made}
+    given = tuple(Declared("input", tensor) for tensor in taken.values())
     return replace(graph, ops=tuple(units), tensors=(*graph.tensors, *given), returned=None)
 
 
