@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.hosts.build import BY_OP_2022, FIGURE_7, FIGURE_8, SNAPSHOTS, hipc
+from costmodels.hosts.build import BY_OP_2022, FIGURE_7, FIGURE_8, LIBRARY, SNAPSHOTS, hipc
 from irgraph.overheads import HostTable, load_host
 from irgraph.overheads.format import OpEntry, Stat
 from irgraph.overheads.names import today
@@ -30,8 +30,12 @@ def own_overheads(folder: Path, model: str, batch: str) -> HostTable:
     Made like the shared one; what was published only over several workloads stays shared.
     """
     snapshots = _read(folder, SNAPSHOTS)
-    own = [_of(_read(folder, name), model, batch) for name in (BY_OP_2022, FIGURE_7, FIGURE_8)]
-    return host_table(hipc(snapshots, *own))
+    names = BY_OP_2022, FIGURE_7, FIGURE_8
+    by_op, figure_7, figure_8 = (_of(_read(folder, name), model, batch) for name in names)
+    shared = load_host(SHARED).file
+    ops = {name: entry for name, entry in shared.ops.items() if name.startswith(LIBRARY)}
+    libraries = msgspec.structs.replace(shared, ops=ops)
+    return host_table(hipc(snapshots, by_op, figure_7, figure_8, libraries))
 
 
 def own_overheads_2022(folder: Path, model: str, batch: str) -> HostTable:

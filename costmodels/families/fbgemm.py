@@ -35,7 +35,7 @@ LOOKUP_START = 3.5
 
 PREPARED = {
     "permute_2D_sparse_data": 6, "permute_1D_sparse_data": 6, "permute_sparse_data": 6,
-    "asynchronous_complete_cumsum": 2, "asynchronous_inclusive_cumsum": 2,
+    "asynchronous_complete_cumsum": 3, "asynchronous_inclusive_cumsum": 2,
     "asynchronous_exclusive_cumsum": 2, "bounds_check_indices": 1,
     "block_bucketize_sparse_features": 6, "expand_into_jagged_permute": 1,
     "jagged_to_padded_dense": 1, "segment_sum_csr": 1,

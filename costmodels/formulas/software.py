@@ -23,18 +23,27 @@ class Software(Struct, frozen=True):
             split, 32 and 64 did not).
         loss_fills: the backward of a loss first fills its result with zeros, and the mean of a
             loss is copied to its place (traces of 2021).
+        counts_on_host: the dense gradient of an embedding table copies to the host, and waits for,
+            how many distinct rows and how many partial sums there are (torch up to 1.11; the
+            first in all builds with CUDA 11, whose thrust waits: pytorch/pytorch#70943, #164637).
     """
 
     name: str
     bias_in_gemm: bool
     split_k_freely: bool
     loss_fills: bool
+    counts_on_host: bool
 
 
 PROFILES = (
-    Software("torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False),
-    Software("torch-1.10-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=True),
-)
+    Software(
+        "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False
+    ),
+    Software(
+        "torch-1.10-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=True,
+        counts_on_host=True,
+    ),
+)  # fmt: skip
 """Known releases, the newest first."""
 
 

@@ -22,6 +22,7 @@ SUMS = "rows of gradients, partial sums and distinct rows, moved once (Embedding
 FEATURE = (
     "gradients and rows through the few multiprocessors that have a block (torch, Embedding.cu)"
 )
+COUNTS = "a number of 8 bytes (torch 1.11, EmbeddingBackwardKernel.cu and thrust's unique_by_key)"
 ATOMIC = "a sector read and written for each element, in place (torch, EmbeddingBag.cu, max)"
 
 
@@ -30,7 +31,8 @@ def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tupl
 
     Zeros of the whole table; the indices copied, numbered and sorted; where equal ones begin and
     how many sums they need (six kernels); the partial sums; and these summed into their rows.
-    ``weighted`` says that each index has a weight of its own.
+    ``weighted`` says that each index has a weight of its own. Where the software counts rows and
+    sums on the host, that waits for three counts.
     """
     name = f"{one.lookups}x{one.width}"
     partial = one.distinct + (one.lookups - one.distinct) / PARTIAL
@@ -40,12 +42,24 @@ def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tupl
         zeros(one, machine),
         *tiny_kernels(2, one.lookups, machine),
         sort_kernel(one.lookups, max(one.rows - 1, 1).bit_length(), machine),
-        *tiny_kernels(6, one.lookups, machine),
+        *tiny_kernels(2, one.lookups, machine),
+        *_counts(1, machine),
+        *tiny_kernels(3, one.lookups, machine),
+        *_counts(2, machine),
+        *tiny_kernels(1, one.lookups, machine),
         work("embedding", f"partial sums {name}", streaming(machine, read + sums),
              FEW, SUMS),
         work("embedding", f"sums to rows {name}",
              update_time(machine, sums, one.distinct * one.row / 2), FEW, SUMS),
     )  # fmt: skip
+
+
+def _counts(count: int, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the copies of so many numbers that the host waits for before it can go on."""
+    if not machine.software.counts_on_host:
+        return ()
+    copy = work("copy", "count to host", SMALL, CLOSE, COUNTS, launch="memcpy", blocking=True)
+    return (copy,) * count
 
 
 def zeros(one: Table, machine: Machine) -> Kernel:

@@ -138,7 +138,8 @@ def splits(product: Product, grid: int, machine: Machine) -> tuple[int, ...]:
     if product.batch > 1 or product.depth < 256:
         return (1,)
     if machine.software.split_k_freely:
-        return tuple(s for s in (1, 2, 3, 4, 8, 16) if s <= 4 or grid * 4 <= sms)
+        deep = tuple(s for s in (32, 64, 128) if grid * s <= sms)
+        return tuple(s for s in (1, 2, 3, 4, 8, 16) if s <= 4 or grid * 4 <= sms) + deep
     if product.depth < max(product.rows, product.columns):
         return (1,)
     if grid >= sms:

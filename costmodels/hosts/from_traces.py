@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.hosts.build import write
+from costmodels.hosts.build import LIBRARY, write
 from irgraph.backend import architecture_of
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
 from irgraph.capture.kineto.reading.selection import Marks
-from irgraph.overheads.extract import NO_COST, extract
-from irgraph.overheads.format import HostFile
+from irgraph.overheads.extract import NO_COST, PAPER_COST, ProfilerCost, extract
+from irgraph.overheads.format import HostFile, pooled
 from irgraph.replay.replay import replayer
 
 TABLES = (
@@ -51,17 +51,32 @@ def published_tree(path: Path) -> Tree:
 def tables(folder: Path) -> Iterable[HostFile]:
     """Yield every table, from the published traces in ``folder``."""
     for name, place, source, licence, description in TABLES:
-        paths = sorted((folder / "traces" / place).glob("kineto*.json.gz"))
-        trees = [published_tree(path) for path in paths]
-        samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
-        card = architecture_of(trees[0].trace.device_name)
-        table = extract(samples, name, cost=NO_COST, source=source, architecture=card)
         yield msgspec.structs.replace(
-            table,
+            _extracted(folder / "traces" / place, name, source, NO_COST),
             licence=licence,
             description=f"{description}; as profiled",
             made_by="python -m costmodels.hosts.from_traces",
         )
+
+
+def library_calls(folder: Path) -> HostFile:
+    """Return the overheads of FBGEMM's ops in TorchRec's traces, less the profiler's cost.
+
+    That cost is the paper's, as in the default table. ``within`` is the mean T5 of these ops, each
+    of which is one call that makes several launches.
+    """
+    name, place, source, *_ = TABLES[0]
+    table = _extracted(folder / "traces" / place, name, source, PAPER_COST)
+    ops = {op: entry for op, entry in table.ops.items() if op.startswith(LIBRARY)}
+    within = pooled([entry.t5 for entry in ops.values() if entry.t5], "FBGEMM's ops, TorchRec")
+    return msgspec.structs.replace(table, ops=ops, within=within)
+
+
+def _extracted(folder: Path, name: str, source: str, cost: ProfilerCost) -> HostFile:
+    trees = [published_tree(path) for path in sorted(folder.glob("kineto*.json.gz"))]
+    samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
+    card = architecture_of(trees[0].trace.device_name)
+    return extract(samples, name, cost=cost, source=source, architecture=card)
 
 
 if __name__ == "__main__":

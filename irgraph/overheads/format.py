@@ -62,6 +62,7 @@ class HostFile(
 ):
     """A host's table: ``t4`` by kind of launch (``kernel``, ``memcpy``, ``memset``).
 
+    ``within`` is the time between two launches of one call that calls nothing else.
     ``architecture`` is that of the device which the host drove when measured (``volta``): devices
     of another generation come with other hosts.
 
@@ -74,6 +75,7 @@ class HostFile(
     t1: Stat
     t4: dict[str, Stat]
     ops: dict[str, OpEntry] = {}
+    within: Stat | None = None
     description: str = ""
     source: str = ""
     licence: str = ""

@@ -19,14 +19,17 @@ from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 
 LEVELS = ("op+shape", "op", "category", "global", "default table")
 """Levels of a look-up, best first: the same operation on the same shapes; the same operation; the
-mean over operations of its category; the mean over all; another table, for a type of overhead that
-this one lacks."""
+mean over operations of its category (or, of T5, over calls that call nothing else, as this one);
+the mean over all; another table, for a type of overhead that this one lacks."""
 
 DEFAULT = "v100"
 """The table for types of overhead that another table lacks."""
 
 FASTER = re.compile(r"(.+)@(\d+(?:\.\d+)?)x")
 """A host table with the speed of the host beside that of the measured one."""
+
+CALLING = ("aten", "autograd", "prim", "torch", "c10d", "irgraph")
+"""Libraries whose composite ops call others; the others' bodies say what they compute."""
 
 TYPES = {"t2": "T2", "t3": "T3", "t5": "T5", "whole": "times of calls without launches"}
 """Times of operations, and their names in reports."""
@@ -49,7 +52,7 @@ class HostTable:
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
     speed: float = 1.0
-    _known: dict[tuple[str, int, str], Overheads] = field(
+    _known: dict[tuple[str, int, str, bool], Overheads] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -78,7 +81,8 @@ class HostTable:
         """
         entry = self._entry(op)
         shapes = shape_key(op) if entry is not None and entry.shapes else ""
-        key = (plain_name(op.name), min(launches, 2), shapes)
+        within = self._within(op) is not None
+        key = (plain_name(op.name), min(launches, 2), shapes, within)
         if key not in self._known:
             self._known[key] = self._overheads(op, launches)
         return self._known[key]
@@ -122,7 +126,8 @@ class HostTable:
             (
                 shaped,
                 getattr(entry, kind),
-                self.means.get((category(op.name), kind)),
+                (self._within(op) if kind == "t5" else None)
+                or self.means.get((category(op.name), kind)),
                 self.means.get(("", kind)),
             ),
             LEVELS[:-1],
@@ -130,6 +135,13 @@ class HostTable:
         )
         found = next(((stat, level) for stat, level in candidates if stat), None)
         return found or (load_host(DEFAULT)._find(op, kind)[0], LEVELS[-1])
+
+    def _within(self, op: Op) -> Stat | None:
+        """Return T5 where all launches are of one call, whose library makes them without others."""
+        while len(op.body) == 1:
+            op = op.body[0]
+        library = op.name.partition(".")[0]
+        return self.file.within if not op.body or library not in CALLING else None
 
 
 def category(name: str) -> str:
@@ -256,6 +268,8 @@ def _possible(stat: Stat) -> bool:
 def _impossible(file: HostFile) -> Iterator[str]:
     if not _possible(file.t1):
         yield "T1"
+    if file.within is not None and not _possible(file.within):
+        yield "within"
     yield from (f"T4 of {kind}" for kind, stat in file.t4.items() if not _possible(stat))
     for name, entry in file.ops.items():
         for kind in ("t2", "t3", "t5", "whole"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.op import Op
@@ -56,6 +57,16 @@ def test_times_for_its_shapes_come_first_and_the_worst_level_is_told() -> None:
     only = OpEntry(t2=Stat(1.0), t3=Stat(2.0))
     file = HostFile(1, "s", Stat(0.0), {}, {"aten.linear": OpEntry(shapes={"f32[4,8]": only})})
     assert host_table(file).overheads(linear(4, 8), 1).level == "op+shape"
+
+
+def test_launches_of_one_call_follow_each_other_faster() -> None:
+    host = host_table(replace(FILE, within=Stat(4.0)))
+    one, many = Op("aten.a", body=(Op("aten.b"),)), Op("aten.a", body=(Op("aten.b"),) * 2)
+    assert host.overheads(one, 3).t5 == 4.0
+    assert host.overheads(many, 3).t5 == 20.0  # the mean of its category
+    assert host.overheads(Op("fbgemm.c", body=(Op("aten.b"),) * 2), 3).t5 == 4.0
+    assert host.overheads(linear(2, 2), 3).t5 == 20.0
+    assert HOST.overheads(one, 3).t5 == 20.0
 
 
 def test_an_unlisted_op_has_the_mean_of_its_category() -> None:

@@ -14,6 +14,7 @@ from costmodels.evaluate.comparison import Comparison, Point, Row, Series
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once, tried
 from costmodels.evaluate.whole.steps import MIXED, csv_rows, nvidia
+from costmodels.formulas.software import PROFILES
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import DType
 from irgraph.language import load_pass, run
@@ -35,6 +36,9 @@ EQUAL = (10, 100)
 """Counts of equal tables whose gain is compared, as the median over their sizes; of 1,000 tables
 there is a measurement too, but capturing them takes minutes."""
 
+CUDA_11 = "torch-1.10-cuda-11.3"
+"""Software of TorchRec's figures, of June 2022."""
+
 BATCHES = ("64", "1024", "4096", "16384")
 CARDS = {"1x A100 80GB": "a100-sxm4-80gb", "1x V100 32GB": "v100-sxm2-32gb"}
 
@@ -53,8 +57,8 @@ NOT_PREDICTED = (
 )
 NOTES = (
     "No pair was used to choose or fit anything. Host overheads are those of the default table.",
-    "fused bags: TorchRec's Python between operators (jagged tensors by name) is not in the "
-    "program; gradients are added to before, given up after.",
+    "fused bags: gradients are added to before, given up after. FBGEMM's check of indices and its "
+    "module's Python are not in the program.",
     "CUDA graphs: NVIDIA's program launches fused MLPs and its own kernel for pairwise products, "
     "the captured one plain PyTorch: it has more launches to save.",
 )
@@ -70,6 +74,7 @@ class Pair(Struct, frozen=True):
     before: Callable[[], Graph]
     after: Callable[[], Graph]
     samples: float = 1.0
+    software: str = PROFILES[0].name
 
 
 def evaluate_gains() -> Comparison:
@@ -92,7 +97,10 @@ def evaluate_gains() -> Comparison:
 
 
 def _gain(pair: Pair) -> float:
-    before, after = (predict(make(), pair.card).step_time for make in (pair.before, pair.after))
+    before, after = (
+        predict(make(), pair.card, software=pair.software).step_time
+        for make in (pair.before, pair.after)
+    )
     return before / after * pair.samples
 
 
@@ -112,11 +120,12 @@ def _bags(folder: Path) -> Iterator[Pair]:
 
 def _fused(name: str, sizes: tuple[int, ...], width: int, gain: float) -> Pair:
     before = partial(bags, sizes, width, kept=True)
-    return Pair(BAGS, name, "v100-sxm2-16gb", gain, before, partial(_bags_fused, sizes, width))
+    after = partial(_bags_fused, sizes, width)
+    return Pair(BAGS, name, "v100-sxm2-16gb", gain, before, after, software=CUDA_11)
 
 
 def _bags_fused(sizes: tuple[int, ...], width: int) -> Graph:
-    return run(load_pass(FUSED), bags(sizes, width, kept=False)).graph
+    return run(load_pass(FUSED), bags(sizes, width, kept=False, joined=True)).graph
 
 
 def _graphs(folder: Path) -> Iterator[Pair]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from irgraph.capture.live import capture
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 CLASSES = 1000
+CUMSUM = "asynchronous_complete_cumsum"
+
 DOT = 27
 """Vectors whose pairwise products DLRM takes: 26 tables and the bottom MLP."""
 
@@ -106,12 +108,17 @@ def _captured(step: Callable[[], Any], model: nn.Module, name: str) -> Graph:
     return capture(step, name=name).graph
 
 
-def bags(rows: Sequence[int], width: int, *, kept: bool, batch: int = 64, ids: int = 32) -> Graph:
+def bags(
+    rows: Sequence[int], width: int, *, kept: bool, batch: int = 64, ids: int = 32,
+    joined: bool = False,
+) -> Graph:  # fmt: skip
     """Return TorchRec's training step of separate embedding bags, summed up, with SGD.
 
     ``rows`` of each table; ``ids`` indices a bag, copied from the host with the bags' lengths in
-    one tensor each; offsets of all tables are one sum along them, where TorchRec sums up each
-    table's. ``kept`` says whether gradients are zeroed in place, and so added to, or given up.
+    one tensor each, taken apart and their offsets summed up table by table, as its jagged tensors
+    by name do. ``kept`` says whether gradients are zeroed in place, and so added to, or given up;
+    ``joined``, whether indices and lengths are put together again and cast to and fro, as its
+    fused collection and FBGEMM's module do.
     """
     import torch
 
@@ -120,45 +127,67 @@ def bags(rows: Sequence[int], width: int, *, kept: bool, batch: int = 64, ids: i
         for n in rows
     )
     optimizer = torch.optim.SGD(tables.parameters(), 0.02, foreach=False)
-    indices = torch.zeros(len(rows), batch * ids, dtype=torch.long)
-    lengths = torch.zeros(len(rows), batch + 1, dtype=torch.int32)
+    values = torch.zeros(len(rows) * batch * ids, dtype=torch.long)
+    lengths = torch.zeros(len(rows) * batch, dtype=torch.int32)
+    offsets = _offsets()
 
     def step() -> None:
-        values, ends = indices.to("meta"), lengths.to("meta").cumsum(1)
-        found = [t(values[k], ends[k]) for k, t in enumerate(tables)]
-        loss = torch.cat(torch.cat(found, 1).split(width, 1), 1).sum()
+        of_tables = values.to("meta").split(batch * ids)
+        sizes = lengths.to("meta").view(-1, batch).unbind()
+        ends = [offsets(size) for size in sizes]
+        if joined:
+            torch.cat(of_tables).int().long()
+            offsets(torch.cat(sizes)).int().long()
+        found = [t(*bag) for t, *bag in zip(tables, of_tables, ends, strict=True)]
+        pooled = torch.cat(found, 1)
         optimizer.zero_grad(set_to_none=not kept)
-        loss.backward()
+        torch.cat(pooled.split(width, 1), 1).sum().backward()
         optimizer.step()
 
     return _captured(step, tables, "bags")
+
+
+def _offsets() -> Callable[[Any], Any]:
+    """Return FBGEMM's sum along lengths, with a zero before it, where FBGEMM is missing, too."""
+    import torch
+
+    if not hasattr(torch.ops.fbgemm, CUMSUM):
+        library = torch.library.Library("fbgemm", "FRAGMENT")
+        library.define(f"{CUMSUM}(Tensor t_in) -> Tensor")
+        library.impl(CUMSUM, lambda t: t.new_empty(t.numel() + 1), "Meta")
+        _DEFINED.append(library)
+    return getattr(torch.ops.fbgemm, CUMSUM)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=8)
 def dlrm_inference(batch: int, *, half: bool) -> Graph:
     """Return NVIDIA's DLRM at inference: one table for all features, inputs on the device.
 
-    Its fused MLPs and its kernel for pairwise products are plain PyTorch here.
+    As in its program, Python calls one op for each MLP (apex) and one for the pairwise products (a
+    kernel of NVIDIA's); what these compute, plain PyTorch, is their body.
     """
     import torch
     from torch import nn
 
-    def layers(*sizes: int) -> list[nn.Module]:
-        return [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
+    def layers(*sizes: int) -> nn.Sequential:
+        pairs = pairwise(sizes)
+        return nn.Sequential(*(layer for a, b in pairs for layer in (nn.Linear(a, b), nn.ReLU())))
+
+    class Dot(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any, vectors: Any, pairs: Any) -> Any:  # noqa: ANN401
+            products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+            return torch.cat([x, products.index_select(1, pairs), x.new_zeros(len(x), 1)], 1)
 
     class Model(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.bottom = nn.Sequential(*layers(13, 512, 256, 128))
-            self.table = nn.Embedding(10_000_000, 128)
-            self.top = nn.Sequential(*layers(480, 1024, 1024, 512, 256, 1)[:-1])
+            self.bottom, self.top = layers(13, 512, 256, 128), layers(480, 1024, 1024, 512, 256)
+            self.table, self.dot, self.out = nn.Embedding(10_000_000, 128), Dot(), nn.Linear(256, 1)
 
         def forward(self, dense: Any, rows: Any, pairs: Any) -> Any:  # noqa: ANN401
             x = self.bottom(dense)
             vectors = torch.cat([x.unsqueeze(1), self.table(rows)], 1)
-            products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-            padding = x.new_zeros(len(x), 1)
-            return self.top(torch.cat([x, products.index_select(1, pairs), padding], 1))
+            return self.out(self.top(self.dot(x, vectors, pairs)))
 
     dtype = torch.float16 if half else torch.float32
     model = Model().to("meta", dtype).eval()
@@ -170,7 +199,16 @@ def dlrm_inference(batch: int, *, half: bool) -> Graph:
         with torch.no_grad():
             return model(dense, rows, pairs)
 
-    return _captured(step, model, "dlrm")
+    return _called_at_once(_captured(step, model, "dlrm"), {"bottom", "dot", "top"})
+
+
+def _called_at_once(graph: Graph, modules: set[str]) -> Graph:
+    """Return a graph where one call of another library does what each of these modules does."""
+    ops: list[Op] = []
+    for name, found in groupby(graph.ops, lambda op: op.module.partition(".")[0]):
+        parts = tuple(found)
+        ops += [Op(f"nvidia.{name}", body=parts)] if name in modules else parts
+    return replace(graph, ops=tuple(ops))
 
 
 def launched_at_once(graph: Graph) -> Graph:

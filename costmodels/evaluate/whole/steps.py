@@ -80,6 +80,7 @@ def evaluate_steps() -> Comparison:
         points[group].append(Point(case.name, case.measured, found.step_time / 1e3))
         low, high = (end / 1e3 for end in found.interval)
         widths[group].append((low <= case.measured <= high, (high - low) / 2 / case.measured))
+    lacking |= dict.fromkeys(contradicted(folder))
     notes = (*NOTES, *map(_held, widths.items()), *(f"left out: {text}" for text in lacking))
     series = [Series(name, found) for name, found in sorted(points.items())]
     return Comparison("steps", series, {}, notes)
@@ -133,6 +134,27 @@ def _lowest(rows: Iterable[Row], count: int) -> list[Row]:
     return [models[name] for name in order[:count]]
 
 
+FEWEST = 1.1
+"""How many times as fast as eight times one card eight are, where one was not what is said."""
+
+
+@cache
+def contradicted(folder: Path) -> tuple[str, ...]:
+    """Return the classifiers whose one card is contradicted by eight, which cannot be faster.
+
+    Each text begins with the variant, the card and the precision of the row.
+    """
+    rates: defaultdict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for row in csv_rows(folder / "nvidia_examples.csv"):
+        if (row["phase"], row["quantity"]) == ("train", "throughput") and row["variant"]:
+            rates[row["variant"], row["gpu"], row["precision"]][row["gpus"]] = float(row["value"])
+    return tuple(
+        f"{', '.join(key)}: eight cards are printed as {found['8'] / found['1']:.1f} times as fast"
+        for key, found in rates.items()
+        if {"1", "8"} <= set(found) and found["8"] > FEWEST * 8 * found["1"]
+    )
+
+
 @cache
 def nvidia(folder: Path) -> tuple[Case, ...]:
     """Return the steps of NVIDIA's image classifiers on one card; throughput is images a second."""
@@ -145,6 +167,9 @@ def nvidia(folder: Path) -> tuple[Case, ...]:
         name = row["variant"] or row["model"].removeprefix("ConvNets/").removesuffix("v1.5")
         config = configs.get((name, SYSTEMS.get(row["gpu"], ""), row["precision"]))
         one = row["phase"], row["gpus"], row["quantity"]
+        odd = f"{name}, {row['gpu']}, {row['precision']}: "
+        if any(text.startswith(odd) for text in contradicted(folder)):
+            continue
         if config is not None and name in NVIDIA and one == ("train", "1", "throughput"):
             found.append(_nvidia(row, config, name))
     return tuple(found)

@@ -103,6 +103,27 @@ def test_steps_are_compared_by_group_and_what_cannot_be_is_said(
     assert "0 of 1 inside the 90 % interval" in notes
 
 
+def test_one_card_that_eight_contradict_is_left_out(folder: Callable[..., None]) -> None:
+    rows = ["x,efficientnet-b4,train,V100-32GB,1,FP32,throughput,36"]
+    sure = ["x,efficientnet-b0,train,V100-32GB,1,FP32,throughput,600"]
+    folder(
+        nvidia_examples=[
+            *rows, *sure,
+            "x,efficientnet-b4,train,V100-32GB,8,FP32,throughput,641",
+            "x,efficientnet-b0,train,V100-32GB,8,FP32,throughput,4800",
+        ],
+        nvidia_convnets_config=[
+            "efficientnet-b4,DGX1V-32G,FP32,32,nchw,4096,380",
+            "efficientnet-b0,DGX1V-32G,FP32,32,nchw,4096,224",
+        ],
+    )  # fmt: skip
+    place = steps.measurements() / "steps"
+    assert [case.name for case in steps.nvidia(place)] == ["efficientnet-b0, V100-32GB, B = 32"]
+    (said,) = steps.contradicted(place)
+    assert said.startswith("efficientnet-b4, V100-32GB, FP32: ")
+    assert "17.8 times" in said
+
+
 @pytest.mark.long
 def test_gains_are_times_before_over_times_after(
     folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch
@@ -124,8 +145,8 @@ def test_gains_are_times_before_over_times_after(
     assert mixed["predicted_x"] == pytest.approx(256 / 112)  # one program stands for both
     assert points["10 equal tables"]["measured_x"] == 3.0
     assert points["10 equal tables"]["predicted_x"] > 2
-    assert points["V100 32GB, FP32, B = 64"]["predicted_x"] > 2
-    assert points["A100 80GB, TF32, B = 64"]["predicted_x"] > 2
+    assert points["V100 32GB, FP32, B = 64"]["predicted_x"] > 1.5
+    assert points["A100 80GB, TF32, B = 64"]["predicted_x"] > 1.5
     assert any(note.startswith("not predicted: channels_last") for note in found["notes"])
 
 
@@ -134,7 +155,24 @@ def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
     once = launched_at_once(eager)
     before, after = (predict(graph, "v100") for graph in (eager, once))
     assert after.timeline.active_time == pytest.approx(before.timeline.active_time, rel=0.05)
-    assert after.step_time < before.step_time / 2
+    assert after.step_time < before.step_time / 1.5
+
+
+def test_nvidia_s_dlrm_calls_one_op_for_each_mlp_and_for_the_products() -> None:
+    ops = dlrm_inference(64, half=False).ops
+    assert [op.name for op in ops if op.name.startswith("nvidia.")] == [
+        "nvidia.bottom", "nvidia.dot", "nvidia.top",
+    ]  # fmt: skip
+    linear = [inner.name for op in ops for inner in op.body].count("aten.linear")
+    assert linear == 3 + 4
+
+
+def test_bags_are_taken_apart_as_torchrec_does() -> None:
+    names = [op.name for op in bags((100, 100, 100), 16, kept=True).ops]
+    assert names.count(f"fbgemm.{programs.CUMSUM}") == 3
+    joined = [op.name for op in bags((100, 100, 100), 16, kept=False, joined=True).ops]
+    assert joined.count(f"fbgemm.{programs.CUMSUM}") == 4
+    assert joined.count("aten.cat") == names.count("aten.cat") + 2
 
 
 def test_bags_are_fused_with_their_update_where_gradients_are_given_up() -> None:

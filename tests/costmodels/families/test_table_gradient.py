@@ -32,6 +32,13 @@ def test_popular_rows_need_fewer_partial_sums_and_writes() -> None:
     assert skewed["fill"] == even["fill"]
 
 
+def test_software_of_cuda_11_waits_for_three_counts() -> None:
+    old = machine(software="torch-1.10-cuda-11.3")
+    waits = [k.launch for k in dense_gradient(ONE, old) if k.blocking]
+    assert waits == ["memcpy"] * 3
+    assert not any(k.blocking for k in dense_gradient(ONE, machine()))
+
+
 def test_half_precision_sums_stay_in_single_precision() -> None:
     half = Table(1_000_000, 64, 2048, 204_800, size=2)
     by_name = {k.name: k.time for k in dense_gradient(half, machine())}

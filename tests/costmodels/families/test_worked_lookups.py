@@ -267,7 +267,7 @@ SCAN = 2
         ("permute_sparse_data", 1 + 2 * SCAN + 1),
         # lengths of each bucket, running sums of old and new, then indices dealt out
         ("block_bucketize_sparse_features", 1 + 2 * SCAN + 1),
-        ("asynchronous_complete_cumsum", SCAN), ("asynchronous_inclusive_cumsum", SCAN),
+        ("asynchronous_complete_cumsum", SCAN + 1), ("asynchronous_inclusive_cumsum", SCAN),
         ("asynchronous_exclusive_cumsum", SCAN), ("bounds_check_indices", 1),
         ("expand_into_jagged_permute", 1), ("jagged_to_padded_dense", 1), ("segment_sum_csr", 1),
     ],
