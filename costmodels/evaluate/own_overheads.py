@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.hosts.build import BY_OP_2022, FIGURE_7, FIGURE_8, LIBRARY, SNAPSHOTS, hipc
+from costmodels.hosts.build import BY_OP_2022, FIGURE_7, FIGURE_8, SNAPSHOTS, hipc
+from costmodels.hosts.from_traces import LIBRARY
 from irgraph.overheads import HostTable, load_host
 from irgraph.overheads.format import OpEntry, Stat
 from irgraph.overheads.names import today

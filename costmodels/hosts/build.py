@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from costmodels.hosts.from_traces import library_calls
+from costmodels.hosts.writing import write
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 from irgraph.overheads.names import LAUNCHES, today
 
@@ -38,9 +40,6 @@ BATCHES = ("512", "1024", "2048", "4096")
 
 ARCHITECTURE = "volta"
 """Of the V100 that all these hosts drove."""
-
-LIBRARY = "fbgemm."
-"""Ops whose overheads come from TorchRec's traces."""
 
 DATES = ("2021-05-04", "2021-05-14")
 
@@ -252,8 +251,6 @@ def _stat(row: Mapping[str, str], mean: str, source: str) -> Stat:
 
 def tables(folder: Path) -> Iterable[HostFile]:
     """Yield every table that ships, from the published measurements in ``folder``."""
-    from costmodels.hosts.from_traces import library_calls
-
     snapshots, by_op, figure_7, figure_8 = (
         _read(folder / "paper" / name) for name in (SNAPSHOTS, BY_OP_2022, FIGURE_7, FIGURE_8)
     )
@@ -266,17 +263,6 @@ def tables(folder: Path) -> Iterable[HostFile]:
 def _read(path: Path) -> Rows:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def encode(file: HostFile) -> bytes:
-    """Return a table as JSON, indented, figures to the last digit."""
-    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
-
-
-def write(files: Iterable[HostFile]) -> None:
-    """Write tables to the folder of those that ship."""
-    for file in files:
-        (Path(__file__).parent / f"{file.name}.json").write_bytes(encode(file))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from costmodels.hosts.build import LIBRARY, write
+from costmodels.hosts.writing import write
 from irgraph.backend import architecture_of
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import Tree, build_tree
@@ -41,6 +41,10 @@ MARKS = {
     "resnet18_RTX2080Ti": "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
 }
 """By folder, what begins each step of traces that were recorded without the profiler's marks."""
+
+
+LIBRARY = "fbgemm."
+"""Ops whose overheads the default table takes from TorchRec's traces."""
 
 
 def published_tree(path: Path) -> Tree:

@@ -11,7 +11,7 @@ import pytest
 
 from costmodels.devices.library import list_devices, load_device
 from costmodels.families import rules
-from costmodels.hosts.build import encode
+from costmodels.hosts.writing import encode
 from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
 from irgraph.overheads import list_hosts, load_host

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.hosts.build import DATES, driver_times, encode, snapshot, tables
+from costmodels.hosts.build import DATES, driver_times, snapshot, tables
+from costmodels.hosts.writing import encode
 from irgraph.overheads.format import Stat
 from irgraph.overheads.names import today
 
