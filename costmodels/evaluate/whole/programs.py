@@ -12,9 +12,12 @@ from importlib import import_module
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from irgraph.capture.live import capture
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
 from irgraph.language import load_pass, run
 
 if TYPE_CHECKING:
