@@ -69,6 +69,7 @@ def place() -> Iterator[Path]:
             yield folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [f"{kind}.json" for kind in JSON] + [f"{kind}.ir" for kind in TEXT]
 )

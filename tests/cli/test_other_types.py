@@ -51,6 +51,7 @@ def test_every_format_is_tried() -> None:
     assert spelled <= set(COMMANDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_a_value_of_another_type_is_no_internal_error(place: Path, kind: str) -> None:
     sound = json.loads((place / FORMATS[kind].file).read_text())
