@@ -163,11 +163,11 @@ def test_what_was_measured_is_trained_on_and_used(capsys: pytest.CaptureFixture[
 def test_training_finds_how_a_device_differs_from_the_formula() -> None:
     """Times follow a law that no formula here has; the largest of a bag takes twice as long."""
     with Path("m.jsonl").open("w") as file:
-        file.write('{"format":2,"device":"cpu"}\n')
+        file.write('{"format":2,"device":"cpu","name":"c"}\n')
         for case in sweeps()["embedding"].plan("embedding", 80):
             moved = case.sizes["batch"] * case.sizes["lookups"] * case.sizes["dim"]
             time = (1.0 + moved / 500) * (2 if case.op.endswith("max") else 1)
-            timing = {"key": case.key, "op_us": time, "kernel_us": None}
+            timing = {"key": case.key, "op_us": time, "spread_us": 0.1, "kernel_us": None}
             file.write(json.dumps({**asdict(case), **timing}) + "\n")
     assert main(TRAIN.split()) == 0
     made = load_own("own.safetensors").made
@@ -181,7 +181,7 @@ def test_training_on_a_file_needs_the_devices_sheet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "m.jsonl"
-    path.write_text('{"format":2}\n')
+    path.write_text('{"format":2,"device":"cuda","name":"card"}\n')
     assert main(["train", "embedding", "--data", str(path)]) == 2
     assert "the sheet of the measured device is not given" in capsys.readouterr().err
     assert main(["train", "embedding", "--data", str(path), "--device", "v100"]) == 2
@@ -194,10 +194,10 @@ def test_equal_ops_of_a_call_share_its_time(tmp_path: Path) -> None:
     _sheet(tmp_path / "my.json")
     sizes = {"rows": 50, "dim": 8, "batch": 16, "lookups": 2, "tables": 3}
     case = Case("embedding", "embedding_bag_mean", "f32", sizes, "zipf:1.3")
-    row = {**asdict(case), "key": case.key, "op_us": 30.0, "kernel_us": None}
+    row = {**asdict(case), "key": case.key, "op_us": 30.0, "spread_us": 0.1, "kernel_us": None}
     failed = {**row, "op_us": None, "error": "needs more memory"}
     path = tmp_path / "m.jsonl"
-    lines = ({"format": 2, "device": "cpu"}, row, failed)
+    lines = ({"format": 2, "device": "cpu", "name": "c"}, row, failed)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (found,) = samples(path, "embedding", load_device(tmp_path / "my.json"))
     assert found.time == 10.0
@@ -208,10 +208,10 @@ def test_equal_ops_of_a_call_share_its_time(tmp_path: Path) -> None:
 def test_on_a_gpu_only_kernel_times_count(tmp_path: Path) -> None:
     _sheet(tmp_path / "my.json")
     case = Case("softmax", "softmax", "f32", {"rows": 8, "cols": 8})
-    row = {**asdict(case), "key": case.key, "op_us": 30.0}
-    rows = ({**row, "kernel_us": 4.0}, {**row, "kernel_us": None})
+    row = {**asdict(case), "key": case.key, "op_us": 30.0, "spread_us": 0.1, "kernel_us": None}
+    rows = ({**row, "kernel_us": 4.0, "kernel_spread_us": 0.1}, row)
     path = tmp_path / "m.jsonl"
-    lines = ({"format": 2, "device": "cuda"}, *rows)
+    lines = ({"format": 2, "device": "cuda", "name": "c"}, *rows)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = samples(path, "softmax", load_device(tmp_path / "my.json"))
     assert [sample.time for sample in found] == [4.0]
