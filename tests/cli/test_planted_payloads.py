@@ -135,6 +135,7 @@ def test_no_text_of_a_model_or_script_is_run(place: Path, text: str) -> None:
             assert run(command).code in range(5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "planted_tables",
     [pickle.dumps(Payload()), b"[" * 100_000, b"[]", b"{}", json.dumps([CODE, CODE]).encode(), b""],

@@ -101,6 +101,7 @@ def test_a_gelu_in_place_of_a_relu_is_the_program_with_a_gelu(loss: Any) -> None
     assert not compare(before, done.graph).same
 
 
+@pytest.mark.long
 def test_sizes_still_follow_the_batch() -> None:
     before = capture(
         Small(torch.relu), (torch.rand(4, 8),), loss=lambda y: y.sum(), optimizer=torch.optim.Adam

@@ -96,6 +96,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gathering, "settled", settled)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(24))
 def test_what_is_gathered_is_what_one_by_one_makes(
     seed: int, monkeypatch: pytest.MonkeyPatch

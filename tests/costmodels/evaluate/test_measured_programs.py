@@ -150,6 +150,7 @@ def test_gains_are_times_before_over_times_after(
     assert any(note.startswith("not predicted: channels_last") for note in found["notes"])
 
 
+@pytest.mark.long
 def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
     eager = dlrm_inference(64, half=False)
     once = launched_at_once(eager)

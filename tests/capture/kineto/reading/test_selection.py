@@ -133,6 +133,7 @@ def test_a_size_is_estimated_without_unpacking_it_all(
         tracemalloc.stop()
 
 
+@pytest.mark.long
 def test_a_trace_that_unpacks_to_more_than_is_allowed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + bytes(65 << 20)))
