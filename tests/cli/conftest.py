@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,17 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """Return a folder with a file of each format, in which commands of the fuzzing run."""
+    from tests.cli.fuzz.harness import workplace
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(Path(__file__).parents[2])
+        with workplace() as folder:
+            yield folder
 
 
 @pytest.fixture

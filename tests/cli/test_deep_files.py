@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.fuzz.harness import Case, judged, workplace
+from tests.cli.fuzz.harness import Case, judged
 from tests.cli.fuzz.seeds import FORMATS
 
 N = 100_000
@@ -59,14 +58,6 @@ JSON_COMMANDS = {
     for command in (*one.commands, *OTHERS)
     if command[0] not in ("reduce", "bisect")  # these begin as `opt` does
 }
-
-
-@pytest.fixture(scope="module")
-def place() -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(Path(__file__).parents[2])
-        with workplace() as folder:
-            yield folder
 
 
 @pytest.mark.long

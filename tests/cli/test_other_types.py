@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.anonymise.test_planted_secrets import planted
-from tests.cli.fuzz.harness import Case, judged, run, workplace
+from tests.cli.fuzz.harness import Case, judged, run
 from tests.cli.fuzz.seeds import FORMATS
 from tests.diagnostics.test_visible import EVIL, RAW
 
@@ -26,14 +26,6 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
 }  # fmt: skip
 OTHERS = ([1], {"a": 1}, 7, -1e30, "x", "\ud800", None, True)
 SPOKEN = ("X", "ph", "M", "s", "f", "cpu_op", "kernel", "cuda_runtime", "1.1.1", "gpu_memcpy")
-
-
-@pytest.fixture(scope="module")
-def place() -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(Path(__file__).parents[2])
-        with workplace() as folder:
-            yield folder
 
 
 def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
