@@ -76,12 +76,15 @@ class _Scan:
             self._write(here, tensor)
         for tensor in op.outputs:
             self.names[tensor.name] = here
+        # Names that a scope makes inside, for ops after it: a saved tensor of a call is one. The
+        # scope's own results come first and are not overwritten.
         for inner in op.walk() if op.body else ():
             for tensor in inner.outputs:
                 self.names.setdefault(tensor.name, here)
 
     def _order(self, here: int, effect: Effects) -> None:
         if effect.barrier:
+            # Ops before the last barrier are held by that one.
             earlier = range(max(self.barrier, 0), here)
             self.found.extend(Dependence(i, here, "barrier") for i in earlier)
             self.barrier = here
@@ -120,6 +123,7 @@ class _Scan:
             for i, other in accesses:
                 if i != here and overlap(tensor, other):
                     self.found.append(Dependence(i, here, kind, tensor))
+        # Only a tensor without gaps covers its whole extent.
         if tensor.contiguous:
             # what this write covers can no longer matter to later ops, except through it
             start, end = tensor.extent

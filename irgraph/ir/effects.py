@@ -60,6 +60,9 @@ def _leaf_effects(op: Op, declared: frozenset[str]) -> Effects:
         return Effects(inputs, outputs, barrier=True)
     if is_view(op):
         return Effects()
+    # A result in an operand's buffer is a view where the schema allows one (``reshape`` may also
+    # copy): it writes nothing. Where no alias is possible the result is new memory, which the
+    # program's allocator may have placed in the buffer of a dead operand.
     held = {t.buffer for t in inputs}
     shares = may_alias(op.name)
     fresh = tuple(t for t in outputs if t.buffer not in held or not shares)
@@ -109,6 +112,8 @@ def written_by(op: Op) -> tuple[Tensor, ...]:
     given = {a.name: value for schema in schemas_of(op.name) for a, value in bind(schema, op)}
     written = dict.fromkeys(op.written, True)
     for flag, names in CONDITIONAL[op.name]:
+        # A flag that is not given is torch's default: batch norms train, a gradient scale is
+        # absent. The empty name is no flag, and always counts.
         does = given.get(flag, flag != "grad_scale") not in (False, None)
         held = tensors_in(given[name] for name in names if name in given)
         written.update((tensor.name, does) for tensor in held)

@@ -89,6 +89,8 @@ class Charges:
         launching = [o for child in op.body for o in outermost(child) if self.priced.of(o)]
         own = self.host.overheads(op, 1) if known and launching else None
         if own is not None:
+            # A label's T2 was measured from its own start to the first launch inside, which
+            # includes that of the op that launches: the difference is the label's.
             entry = own.t2 - self._costs(launching[0]).t2
             yield from _time("T2", max(0.0, entry), op)
         for child in op.body:
@@ -99,6 +101,8 @@ class Charges:
 
     def _call(self, op: Op) -> Iterator[Charge]:
         """Lines 5 to 20 of Algorithm 1; what a collective's call does with events is paid there."""
+        # The host's table has the whole call of a collective, with the events that it records and
+        # waits for: only their effect on the streams is left to charge.
         if op.name in SYNCS and op.origin in self._exchanging:
             yield self._wait(op, op)
             return
@@ -108,6 +112,8 @@ class Charges:
         graph = op.name == GRAPH_LAUNCH
         costs = self.host.overheads(op, 1 if graph else len(kinds))
         self.levels[costs.level] += 1
+        # The program of 2021 charges a label that is priced as a whole for entry and exit twice,
+        # and for no launches of its own.
         if op.is_annotation:
             costs = _doubled(costs)
         yield from _time("T1", costs.t1, op)
@@ -139,6 +145,7 @@ class Charges:
                 yield self._wait(op, node)
                 continue
             t4 = self._t4(kind, costs.t4)
+            # T5 is the time between two launches of one call: there is none before the first.
             if t4 is not None:
                 if paid:
                     yield from _time("T5", costs.t5, op)

@@ -48,6 +48,8 @@ def sample_steps(
     columns = timeline.columns
     if not len(columns):
         return np.zeros(draws)
+    # Draws go in chunks so that the ends of all tasks fit in memory together; chunks have seeds of
+    # their own, so that a longer step draws from other seeds than a shorter one does.
     width = max(1, CELLS // len(columns))
     model = _Model(columns, host, jitter)
     parts = []
@@ -144,6 +146,7 @@ class _Factors:
                 self.common[group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
             factors[alike == group] = self.common[group]
         factors *= sigma
+        # A log-normal factor with mean one: exp(N(-s^2 / 2, s^2)).
         factors -= sigma**2 / 2
         np.exp(factors, out=factors)
         factors *= self.shared
@@ -162,6 +165,8 @@ def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
     for number, op in enumerate(columns.ops):
         costs = host.overheads(op, launches[number])
         std[number] = [max(0.0, costs.std.get(cause, 0.0)) for cause in tasks.causes]
+        # By a hash of the name and not by its place in this step, so that the same op errs alike in
+        # two steps that are compared.
         if not costs.level.startswith("op"):
             group[number] = zlib.crc32(op.name.encode())
     relative = std[tasks.op, tasks.cause]

@@ -39,6 +39,9 @@ class _Pool:
         self.version = 0
 
     def advance(self, now: float) -> None:
+        # The clock counts the work that each running task has had: with k of them it advances by 1
+        # / k of the time, so that a task's end on it is fixed when it starts and the heap never
+        # changes order.
         if self.running:
             self.clock += (now - self.seen) / len(self.running)
         else:
@@ -76,6 +79,8 @@ class _Events:
             now, task, pool, version = heapq.heappop(self.events)
             if task >= 0:
                 self._ended(task, now)
+            # What was planned before another task joined or left is out of date: a newer event
+            # stands in the heap.
             elif self.pools[pool].version == version:
                 self._pool_ended(pool, now)
         return np.array(self.start), np.array(self.end)

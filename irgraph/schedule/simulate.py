@@ -72,6 +72,9 @@ class _Step:
         self.inside: tuple[int, ...] = ()
         self.forked: set[int] = set()
         self.thread = self.turn = self._resource("host", "main")
+        # Resources have their numbers in order of first use: those of the main thread and the
+        # default stream are always the first two, so that timelines of variants can be laid side by
+        # side.
         self._resource(self.graph.device, "default")
 
     def run(self, charge: Charge) -> None:
@@ -110,8 +113,12 @@ class _Step:
         """Add a task of the charge's thread, after the thread that hands over to it."""
         thread = self._resource("host", charge.op.thread)
         before = self.thread
+        # ``backward()`` blocks the thread that calls it: the two threads take turns, as if they
+        # were one.
         if charge.op.thread in TAKING_TURNS:
             before, self.turn = self.turn, thread
+        # A thread that has begun goes on by itself; its first task starts where the thread that
+        # started it stands.
         elif self.build.last(thread) >= 0:
             before = thread
         self.thread = thread
@@ -136,15 +143,22 @@ class _Step:
         full: tuple[int, ...] = ()
         number = -1
         if kernel is not None:
+            # A stream's queue holds so many launches (1,024 on CUDA): the next launch blocks until
+            # the oldest of them has left the queue.
             full = (queue.popleft(),) if len(queue) >= self.rules.queue_depth else ()
             number = len(self.kernels)
             self.kernels.append(kernel)
+        # A launch call returns some time after the device could start: the device waits for the
+        # first part alone, the thread for both.
         share = self.rules.launch_share
         launched = self._host(charge, "T4", charge.length * share, full, number)
         if kernel is not None:
             queue.append(self._start(charge, stream, (launched,), number))
         else:
             last = self.build.last(stream)
+            # A graph's kernels start after its launch and after what its stream did before, on
+            # whatever streams they were captured; among themselves they keep the order of their own
+            # streams.
             self.inside = (launched, last) if last >= 0 else (launched,)
             self.forked = set()
         if share < 1.0:

@@ -167,6 +167,7 @@ def last_ends(
     ends: list[Floats] = []
     start = np.zeros(sets)
     for length, waits, over in zip(lengths, tasks.waited, tasks.over, strict=True):
+        # ``start`` is never written to: ``np.maximum`` and ``+`` below return new arrays.
         latest = ends[waits[0]] if waits else start
         for other in waits[1:]:
             latest = np.maximum(latest, ends[other])
@@ -209,12 +210,14 @@ def spare(tasks: Tasks, ends: Floats, length: Floats | None = None) -> Floats:
     own = (tasks.length if length is None else length).tolist()
     latest = [step] * len(tasks)
     waited = tasks.waited
+    # Backward pass of the critical path method: the latest end that delays nothing.
     for position in reversed(range(len(own))):
         start = latest[position] - own[position]
         for other in waited[position]:
             if start < latest[other]:
                 latest[other] = start
     found = np.array(latest) - ends
+    # Sums taken forward and backward differ by rounding: what is critical has a float of exactly 0.
     found[found <= 1e-9 * step] = 0.0
     return found
 

@@ -51,6 +51,9 @@ def buckets(graph: Graph, ops: Iterable[Op], limit: int) -> list[Bucket]:
     open_: dict[tuple[object, ...], _Filling] = {}
     for op in sorted(ops, key=lambda op: places[id(op)]):
         kind = _kind(op)
+        # One bucket of each kind is open at a time: ranks must make their sums in the same order,
+        # so a sum that does not fit closes the bucket for good, even if a smaller one would fit
+        # later.
         filling = open_.get(kind)
         if filling is None or not filling.add(op, limit):
             filling = open_[kind] = _Filling(graph, op, elsewhere)
@@ -83,6 +86,8 @@ def bucket(graph: Graph, found: Sequence[Bucket], *, by: str = "bucket") -> tupl
         for op in spare.heads:
             edit.put(_of_call(op, last, new), before=op)
             edit.remove(op)
+        # The sums that are no longer recorded one by one end together: who waited for one waits for
+        # all.
         for event in spare.names:
             edit.rename(event, spare.names[event])
     return edit.commit(), made
@@ -129,6 +134,8 @@ def _spare_events(graph: Graph, one: Bucket) -> _Spare:
     spare = [*_heads(graph, one, [head for head in heads if head is not None])]
     last = heads[-1]
     record = _records(graph).get(last.inputs[0].name) if last is not None else None
+    # A record that others wait for as well stays where it is: moving it down would make them wait
+    # longer.
     alone = record is not None and len(_waits(graph).get(record.outputs[0].name, ())) == 1
     kept = tuple(op for op in (last, record if alone else None) if op is not None)
     tails = [beside(op, 1, RECORD) for op in one.members]
@@ -138,6 +145,8 @@ def _spare_events(graph: Graph, one: Bucket) -> _Spare:
     (event,) = end.outputs
     names = {tail.outputs[0]: event for tail in others}
     waits = [op for t in (event, *names) for op in _waits(graph).get(t.name, ())]
+    # The first wait of each stream is kept. Those that move behind the bucket come first in this
+    # order, as the others stand before its sum and would wait for an event not yet recorded.
     waits.sort(key=lambda op: (op not in one.later, places[id(op)]))
     waiting = [op.stream for op in waits]
     spare += [op for i, op in enumerate(waits) if op.stream in waiting[:i]]
@@ -247,6 +256,8 @@ class _Filling:
     def add(self, op: Op, limit: int) -> bool:
         """Take one more sum in, if there is room and everything in between can make way."""
         (tensor,) = _tensors(op)
+        # ``_passes`` puts ops off as it goes; all of that is undone if it ends at one that cannot
+        # move.
         kept = [*self.later], {**self.summed}, {**self.read}, {*self.names}
         room = self.nbytes + tensor.nbytes <= limit
         if not room or not self._passes(op) or _meets([tensor], self.summed, self.read):
@@ -262,6 +273,7 @@ class _Filling:
         for leaf in _leaves(self.graph)[places[id(self.members[-1])] + 1 : places[id(op)]]:
             if self._stays(leaf):
                 continue
+            # An op inside of a module's label or an autograd node would leave it by being put off.
             nested = len(paths[id(leaf)]) > 1 and not _is_event(leaf)
             held = id(leaf) in self.elsewhere or effects(leaf, self.declared).barrier
             if leaf.name in BLOCKING or nested or held:

@@ -79,6 +79,9 @@ class _Capturing:
     def run(self) -> None:
         """Find runs of ops; where one cannot be launched after all, look again without it."""
         self._after_reads()
+        # Taking an op out parts a region in two, and what was inside of one graph is then outside
+        # of the other: look again until nothing changes. Each round takes at least one op out, so
+        # it ends.
         for _ in range(len(self.graph.ops) + 1):
             self.regions = list(self._runs(self.graph.ops))
             worse = self._foreign()
@@ -88,6 +91,8 @@ class _Capturing:
 
     def _runs(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
         """Yield runs of neighbours that can be launched at once; labels are opened where needed."""
+        # A label (a profiler range, a module) that fits goes into the graph whole; one that does
+        # not is opened, since its ops may fit. An autograd node or a call is never opened.
         run: list[Op] = []
         for op in ops:
             if self._fits(op):
@@ -134,6 +139,8 @@ class _Capturing:
         sized = leaf.base in SIZED or (leaf.base in MASKED and _has_mask(leaf))
         if sized and any(t.device != "cpu" for t in leaf.inputs):
             return "the host reads the sizes of its results from the device"
+        # Numbers that the program wrote down are the same in every replay; other host memory is not
+        # part of a CUDA graph, whose copies would read it when it is replayed.
         if any(t.device == "cpu" and t.buffer not in self._numbers for t in tensors):
             copies = any(t.device != "cpu" for t in leaf.outputs)
             return "it copies from the host's memory" if copies else "the host takes part in it"
@@ -147,6 +154,9 @@ class _Capturing:
         """Leave out what comes, in its phase, after the host read something: numbers follow it."""
         read: dict[str, Op] = {}
         for leaf in self.graph.leaves():
+            # A number that the host read may have become a Python value of any later call, which a
+            # graph would repeat for ever. The trace does not show which, so all later calls of the
+            # phase stay out.
             if leaf.phase in read and works(leaf) and leaf.name not in HOST:
                 at = [(leaf, ""), (read[leaf.phase], "the host reads here")]
                 why = RefusedError("its numbers may follow from what the host read before it", at)
@@ -205,6 +215,8 @@ class _Capturing:
                 base = _bases(self.graph)[tensor.buffer]
                 free = free_name(f"{base.name}_held", taken)
                 taken.add(free)
+                # A graph reads fixed addresses. What ops outside make anew each step is copied to a
+                # tensor that lasts, as ``torch.cuda.make_graphed_callables`` copies its arguments.
                 mine = replace(base, name=free, buffer=free, offset=0)
                 states.append(Declared("state", mine))
                 copies.append(_copy(mine, base, leaves[0]))

@@ -102,6 +102,7 @@ def _check_leaf(graph: Graph, leaf: Op, to: str) -> None:
 
 def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
     """Return the types of an op's results if its operands were of a type; nothing if refused."""
+    # torch is asked once for each kind of call: a model of 50,000 ops has some tens of them.
     sizes = [str(size) for t in leaf.inputs for size in t.shape]
     known, key = _asked(graph), f"{to} {kind_of(leaf)} {sizes}"
     if key not in known:
@@ -196,6 +197,8 @@ class _Work:
         alike = made.device == source.device and made.strides == source.strides
         if not alike or not {source.dtype, made.dtype} <= set(FLOATS):
             return
+        # Only a cast that widened can be undone without loss: the narrow source is what the wide
+        # tensor would be cast back to. One that narrowed has rounded already.
         if source.dtype == self.to and made.itemsize > source.itemsize:
             self.ready[made.name] = (made, source)
             self.loose.append(leaf)
@@ -257,6 +260,8 @@ class _Work:
         if base is None:
             return self._narrow(tensor, offset=0)
         new = names.get(base.name, base)
+        # Offsets count bytes: a view lies as many elements into the narrow tensor as into the wide
+        # one.
         step = (tensor.offset - base.offset) * new.itemsize // base.itemsize
         return replace(self._narrow(tensor, offset=new.offset + step), buffer=new.buffer)
 
@@ -275,6 +280,7 @@ class _Work:
 
         A view of what exists in the old type too is taken again; any other result is cast back.
         """
+        # A composite's inner results are the unit's own, unless the backward saved them by name.
         wide = [t for t in leaf.outputs if names.get(t.name, t) != t and t.name in outside]
         own = {t.name for inner in unit.leaves() for t in inner.outputs} - set(outside)
         old = all(t.name not in own for t in leaf.inputs)
@@ -318,6 +324,8 @@ class _Work:
             op = waiting.pop()
             names = [t.name for t in op.outputs]
             unread = not any(left[name] for name in names)
+            # A result that nobody read before the cast either (an unused output of the program) was
+            # not made needless by it, and stays.
             if id(op) in gone or not unread or any(n in old and not self.uses[n] for n in names):
                 continue
             gone[id(op)] = op

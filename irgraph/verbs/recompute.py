@@ -62,6 +62,8 @@ class Recomputing:
     def add(self, segment: Sequence[Op], own: Callable[[Op], bool]) -> tuple[tuple[Op, ...], int]:
         """Collect a segment; return the copies, and the bytes that are no longer held for it."""
         plan = _Plan(self.graph, segment, own)
+        # An earlier segment's copies read memory that this one would no longer hold: they are made
+        # first, so that this segment sees them as readers.
         if not self.read.isdisjoint(plan.owned):
             self.commit()
             plan = _Plan(self.graph, segment, own)
@@ -71,6 +73,8 @@ class Recomputing:
             raise NothingError(reason, [(op, "") for op in segment[:1]])
         ops = plan.ops(wanted)
         readers = [leaf for buffer in wanted for leaf in plan.readers(buffer)]
+        # As late as may be: what is held from the copies to the backward's last read is all that
+        # stays.
         first = min(readers, key=lambda leaf: self.graph.places[id(leaf)])
         _check_unwritten(self.graph, ops, plan.copied, self.graph.places[id(first)])
         copying = _Copying(self.taken, plan.copied, {t.name for op in ops for t in _made([op])})
@@ -126,6 +130,7 @@ class _Plan:
         made = {t.name for t in _made(self.segment)}
         self.names = made
         taken = {t.buffer for op in self.segment for t in op.inputs if t.name not in made}
+        # Memory that comes from outside, or that is looked at after the step, is there anyway.
         kept = {t.buffer for t in self.graph.returned or ()} | self.graph.lasting.keys() | taken
         self.owned = [b for b in dict.fromkeys(t.buffer for t in _made(self.segment))
                       if b not in kept]  # fmt: skip
@@ -138,6 +143,8 @@ class _Plan:
     def readers(self, buffer: str) -> list[Op]:
         """Return the leaves of the backward pass that read a buffer, if all are the segment's."""
         late = [leaf for leaf in self.outside(buffer) if leaf.phase == "backward"]
+        # Views of the buffer that the backward makes itself follow the copy; a view that forward
+        # ops outside of the segment made would still show the old memory.
         makes = self.names | {t.name for leaf in late for t in leaf.outputs}
         mine = all(self.own(leaf) and all(t.name in makes for t in leaf.inputs
                    if t.buffer == buffer) for leaf in late)  # fmt: skip
@@ -190,6 +197,7 @@ class _Plan:
             self.copied.add(buffer)
             for op in self._makers(buffer):
                 chosen[id(op)] = op
+                # An op with several results makes all of them again, wanted or not.
                 queue += [buffer for buffer in self._filled(op) if buffer in self.owned]
                 queue += [t.buffer for t in self._inner(op) if not self._held(t.buffer)]
         places = {id(op): self.graph.places[id(next(op.leaves()))] for op in chosen.values()}
@@ -284,6 +292,8 @@ def _rewired(op: Op, changes: Mapping[int, Sequence[_Copying]]) -> Op:
     body = tuple(_rewired(child, changes) for child in op.body)
     if all(a is b for a, b in zip(body, op.body, strict=True)):
         return op
+    # A node names what its leaves take as its own inputs: those follow the leaves that were
+    # changed, and stay where another leaf in it still takes the old tensor.
     inside: Mapping[str, Tensor] = {t.name: t for child in body for t in child.inputs}
     gone = {t.name: changes[id(o)] for o in op.leaves() if id(o) in changes for t in o.inputs}
     changed = map_tensors(

@@ -48,6 +48,8 @@ def remove(graph: Graph, removals: Sequence[Removal]) -> Graph:
             _rename(edit, old, new)
         for gradient, parameter in removal.zeroed:
             _, maker = _makers(graph)[gradient.name][-1]
+            # The optimizer still reads the gradient. Without the op, the loss does not depend on
+            # the parameter, so that its true gradient is zero.
             zeros = replace(maker, name="aten.zeros_like", operands=(parameter,), attributes={})
             zeros = replace(zeros, results=(gradient,), written=frozenset(), notes={})
             edit.put(zeros, before=maker)
@@ -59,6 +61,7 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
     edit.rename(old, new)
     if old.buffer == new.buffer:
         return
+    # A view keeps its distance from the tensor that it is a view of.
     shift = new.offset - old.offset
     for tensor in edit.graph.by_buffer.get(old.buffer, ()):
         if tensor.name != old.name:
@@ -85,6 +88,8 @@ class Left:
     def after(self, place: int, buffer: str) -> Iterator[Op]:
         """Yield the leaves behind a place that touch a buffer, and those that could do anything."""
         near = self._near.setdefault(buffer, [*self.graph.touching.get(buffer, ())])
+        # Only the end is cut, which is where chains of dead ops go; those in the middle are passed
+        # over below. A list that shrinks so makes removing a chain linear in its length.
         while near and id(near[-1][1]) in self.gone:
             near.pop()
         for standing in (near, barriers(self.graph)):
@@ -114,6 +119,8 @@ def check_removal(graph: Graph, removal: Removal, left: Left | None = None) -> N
         if (old.buffer, old.offset) == (new.buffer, new.offset):
             continue
         taken = {t.buffer for op in removal.ops for t in op.inputs if t.name not in made}
+        # The removed op's result is a view of, or was written into, memory that it was given:
+        # others may know that memory by another name, and would not see the substitute.
         if old.buffer in taken:
             reason = f"%{old.name} shares bytes with other tensors; %{new.name} does not"
             raise RefusedError(reason, at)
@@ -207,6 +214,8 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
         return
     gone = {id(inner) for op in removal.ops for inner in op.walk()}
     near = _near(graph, old, new)
+    # The last op that makes it: an op inside of another one (a call within an autograd node) makes
+    # the same tensor twice.
     start = max(i for i, leaf in near if old in leaf.outputs)
     later = [leaf for i, leaf in near if i > start and id(leaf) not in gone]
     uses = [i for i, leaf in enumerate(later) if _touches(leaf, old.buffer)]
@@ -216,6 +225,7 @@ def _check_writes(graph: Graph, removal: Removal, old: Tensor, new: Tensor) -> N
     _check_returned(graph, old, new)
     opaque = _opaque_leaves(graph)
     for i, leaf in enumerate(later[: uses[-1] + 1] if uses else ()):
+        # An op that nobody knows may write all that it takes.
         for tensor in leaf.inputs if id(leaf) in opaque else written_by(leaf):
             at = [(leaf, f"{leaf.name} writes %{tensor.name}")]
             if overlap(tensor, new):

@@ -84,6 +84,9 @@ class Finding:
         self.own, self.theirs = outermost(self.graph), outermost(self.derived.graph)
         self.near: dict[tuple[object, ...], list[Op]] = {}
         self.taken: set[int] = set()
+        # Not in order: each round pairs whichever derived leaf has one candidate only, which fixes
+        # tensors that tell the candidates of others apart. A guess is never taken back, so none is
+        # made.
         left = [leaf for op in self.derived.backward for leaf in op.leaves() if leaf.outputs]
         while left:
             step = self._next(left)
@@ -150,8 +153,11 @@ class Finding:
         if not known:
             return None
         lists = [self._using(tensor) for tensor in known]
+        # Its op must use all known tensors: looking where the fewest ops do is enough.
         shortest = min(lists, key=len)
         found = [op for op in shortest if id(op) not in self.taken and self._fits(leaf, op)]
+        # Equal calls on equal tensors happen where a value is used twice (x + x). The autograd
+        # node's name, then the module, tell them apart without changing what is computed.
         for alike in (self._same_node, self._same_module) if len(found) > 1 else ():
             inside = [op for op in found if alike(leaf, op)]
             if len(inside) == 1:
@@ -221,6 +227,8 @@ class Finding:
         """Return the outermost ops that hold what was found, and nodes that only hand it on."""
         kept = {t.name for t in map(self._known, self.derived.gradients) if t is not None}
         made = {t.name: t for op in self.pairs.values() for t in op.outputs if t.name not in kept}
+        # Nodes without a call (an AddBackward0 that passes its gradient on) have nothing to pair,
+        # yet belong to what goes. They are known by their name and by the bytes that they pass.
         handing = [(op.name, self._bytes(op)) for op in self.derived.backward if not op.body]
         buffers = {t.buffer for t in made.values()}
         buffers.update(t.buffer for op in self.derived.backward if not op.body

@@ -103,6 +103,8 @@ class Gathering:
         except RefusedError:
             if self._is_clear():
                 raise
+            # It may be refused only because what was gathered is not made yet: make that, and ask
+            # again.
             made = None
         if made is None:
             self.commit()
@@ -117,6 +119,9 @@ class Gathering:
         graph = self.graph
         before: list[Op] = []
         after: list[Op] = []
+        # Autograd lays a gradient out like its tensor. Where the new ops lay a result out
+        # otherwise, the call beside it is drawn in and made anew, which may change a layout further
+        # out in turn.
         for count in range(MOST_NEIGHBOURS):
             old = sorted([*members, *before, *after], key=lambda op: graph.paths[id(op)])
             self._looked.add(extent(graph, old))
@@ -140,6 +145,8 @@ class Gathering:
         graph, edit = self.graph, Edit(self.graph)
         first = collect(edit, [made.members], made.forward, by=by, assuming=assuming)
         front, back = extent(graph, made.members), around(graph, made.leaves)
+        # One edit cannot change the same place twice: where the forward and its backward lie
+        # together, the forward is made first, and alone.
         apart = not Places(front).meet(back)
         alone = not apart or self._is_opaque(made)
         self._looked.add(back)
@@ -167,6 +174,8 @@ class Gathering:
         """Note what a replacement touches, and which names it takes and sets free."""
         graph = self.graph
         old, new = _all((*made.members, *made.leaves)), _all((*made.forward, *made.nodes))
+        # A swapped tensor takes the name and buffer of another one, so that all of its users count
+        # as touched, although no op of theirs is replaced.
         swapped = {tensor.buffer for tensor, _ in made.swaps}
         moved = (leaf for buffer in swapped for _, leaf in graph.touching[buffer])
         for place in (*places, *(extent(graph, [o]) for o in moved if o is not graph.end)):
@@ -215,6 +224,8 @@ class _Noting(Mapping[str, V]):
 
 def _noting(graph: Graph, asked: set[str]) -> Graph:
     """Return the same graph, which notes the buffers whose users are asked for."""
+    # What the graph remembers of itself is shared, so that asking it twice costs nothing; only
+    # ``touching`` is wrapped, since every question about a buffer goes through it.
     noting = changed(graph)
     noting.__dict__.update(graph.__dict__)
     noting.__dict__["touching"] = _Noting(graph.touching, asked)

@@ -32,6 +32,10 @@ def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> t
         for op in leaves:
             edit.remove(op)
         return ()
+    # Autograd adds gradients inside of the node that made the second one, so that a node may hold
+    # calls that must stay. It is parted in two, the part is exchanged within the neighbours alone
+    # (a whole graph each time would be quadratic in the matches), and the rest joins the node
+    # before it.
     mine = {id(leaf) for leaf in leaves}
     held = _holding(edit.graph, leaves)
     rest = {id(leaf) for op in held for leaf in _others(op, mine)}

@@ -53,6 +53,7 @@ class Region(Struct, frozen=True):
 
         tensors: list[Declared] = []
         for declared in self.graph.tensors:
+            # Two inputs in one buffer (the chunks of a QKV product) have a gradient each.
             alone = replace(declared.tensor, buffer=f"in{len(tensors)}", offset=0)
             tensors.append(replace(declared, tensor=plain(alone), label=""))
             buffers.setdefault(declared.tensor.buffer, known[declared.tensor.name].buffer)
@@ -118,6 +119,7 @@ def equal(a: Value, b: Value) -> bool:
         return same_type(a, b)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(equal, a, b))
+    # In Python True == 1; as an argument of an operator they differ.
     return type(a) is type(b) and a == b if isinstance(a, bool) or isinstance(b, bool) else a == b
 
 

@@ -90,6 +90,9 @@ class _Following:
     def found(self) -> list[Family]:
         """Return the parameters whose rows can be updated apart."""
         self.own = {family.parameter.name: family for family in self.families}
+        # A state may be written before the call that pairs it with its parameter (Adam's step
+        # counts, its ``_foreach_mul_`` of the moments), so the calls are gone through until no
+        # tensor is new.
         known = -1
         while known != len(self.own):
             known = len(self.own)
@@ -101,6 +104,7 @@ class _Following:
         base = leaf.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
         lists = leaf.base.startswith(("_foreach_", "_fused_"))
         apart = base not in OVER_ROWS and (lists or is_pointwise(leaf.name) or base in KEEPING)
+        # A call on lists is judged place by place: the n-th of each list belong together.
         for row in rows_of(leaf):
             owners = {id(self.own[t.name]): self.own[t.name] for t in row if t.name in self.own}
             for family in owners.values():
@@ -146,6 +150,7 @@ class _Cutting:
         shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
         touched = [leaf for _, leaf in self.before.touching[tensor.buffer]]
         outside = [leaf for leaf in touched if id(leaf) not in self.inside]
+        # Nothing but the optimizer touches it: only the rank's rows need to exist.
         if not outside:
             self.names[tensor.name] = small = replace(tensor, shape=shape, strides=None)
             if tensor.buffer in self.before.lasting:
@@ -154,6 +159,8 @@ class _Cutting:
             return
         made = any(tensor in leaf.outputs and tensor.name not in leaf.written
                    for leaf in touched if id(leaf) in self.inside)  # fmt: skip
+        # The optimizer's step makes a view of memory from outside: the rank's view begins at its
+        # rows.
         offset = tensor.offset + self.rank * shape[0] * row_major(tensor.shape)[0] * tensor.itemsize
         if made:
             self.names[tensor.name] = replace(tensor, shape=shape, strides=None, offset=offset)
@@ -177,6 +184,8 @@ class _Cutting:
         """Return the sum over ranks after which the optimizer alone reads a gradient, if any."""
         places = self.before.places
         sums = [leaf for leaf in outside if leaf.name.startswith(REDUCED) and tensor in leaf.inputs]
+        # Written: an in-place sum, so that the gradient holds it. A sum that returns a new tensor
+        # leaves the gradient as it was, and a sum that does not average would need another scale.
         if len(sums) != 1 or sums[0].attributes.get("reduce_op") != "avg" or not sums[0].written:
             return None
         later = [
@@ -231,6 +240,8 @@ class _Cutting:
         if left:
             write.all_reduce(left, "avg")
         for same in _by_type(tensors):
+            # reduce_scatter gives rank r the r-th block of its input: as [ranks, elements], the
+            # parameters' blocks stand side by side, and one call serves all of a type.
             joined = write.cat([self._block(write, tensor) for tensor in same], 1)
             mine = write.reduce_scatter(joined, self.ranks, 1, "avg")
             before = 0
