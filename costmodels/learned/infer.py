@@ -62,6 +62,8 @@ def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
 def _from_raw(weights: Weights) -> Layers:
     """Return layers for unscaled inputs: the scaling is folded into the first one."""
     matrix, bias = weights.layers[0]
+    # W (x - mean) / scale + b = (W / scale) x + (b - (W / scale) mean): a pass over the inputs
+    # less.
     scaled = matrix / weights.scale
     shifted = np.asarray(bias - scaled @ weights.mean, np.float32)
     return ((scaled, shifted), *weights.layers[1:])
@@ -70,6 +72,9 @@ def _from_raw(weights: Weights) -> Layers:
 def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) -> Estimates:
     inputs, op = weights.family.inputs(sizes, device), sizes["op"].astype(np.intp)
     matrix = inputs.matrix()
+    # The network never sees an input outside of its training range, where a ReLU net extrapolates
+    # freely. What lies beyond scales with the roofline bound (``inputs.base``), and widens the
+    # interval by the distance in octaves.
     seen = np.clip(matrix, weights.low[:, None], weights.high[:, None])
     matrix -= seen
     named = -len(inputs.known)
@@ -79,6 +84,8 @@ def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) 
     beyond = np.minimum(beyond, FARTHEST)
     unseen = ~np.broadcast_to(np.any(device.known, axis=0), beyond.shape)
     if unseen.any():
+        # A card that training has not seen shows its mean in the inputs that name it: the network
+        # then knows it by its datasheet alone.
         hidden = slice(-inputs.hidden, None)
         seen[hidden, unseen] = weights.mean[hidden, None]
     ratio, scale, floor = combine(forward(layers, seen))
@@ -113,4 +120,6 @@ def combine(outputs: Floats) -> tuple[Floats, Floats, Floats]:
     """
     mean = outputs.mean(0)
     own = np.exp(np.clip(mean[1] - np.float32(LOG_SCALE), -7, 1))
+    # Deep ensembles (Lakshminarayanan et al., 2017): the noise that each member sees, and how far
+    # members disagree, are independent.
     return mean[0], np.hypot(own, outputs[:, 0].std(0)), mean[2]

@@ -63,6 +63,7 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
 
 
 def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:
+    # One row at a time here; sweeps go through ``estimate`` with many.
     columns = {name: np.asarray([value], np.float32) for name, value in query.sizes.items()}
     columns["op"] = np.asarray([weights.family.ops.index(query.op)], np.float32)
     found = estimate(weights, columns, device)

@@ -67,6 +67,7 @@ def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
 
 def _time(row: Mapping[str, float], python: float) -> tuple[float, float]:
     """Return a call's time, of a GPU that of its kernels, of a CPU without the way to it."""
+    # On a CPU the call is timed from Python: what a call of no work takes is not the operator's.
     if row.get("kernel_us") is None:
         return max(row["op_us"] - python, 0.0), row["spread_us"]
     return row["kernel_us"], row["kernel_spread_us"]

@@ -59,6 +59,8 @@ def _split(op: Op, time: Quantity, modelled: tuple[Kernel, ...]) -> tuple[Kernel
     noted = op.notes.get("kernels")
     count = noted if isinstance(noted, int) else len(modelled) or 1
     total = sum(kernel.time for kernel in modelled)
+    # The models know of other launches than were counted: only which of them are copies is kept,
+    # and the time is shared equally.
     if len(modelled) != count or not total:
         longest = max(modelled, key=lambda k: k.time, default=Kernel(op.name, "measured", 0.0))
         copies = [k for k in modelled if k.launch != "kernel"][:count]
