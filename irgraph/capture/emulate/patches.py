@@ -47,6 +47,7 @@ def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn
         stack.enter_context(as_process(process))
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())
+        stack.enter_context(_uncompiled(stand_in.notes))
         if device == "meta":
             stack.enter_context(autocast_on_meta())
             stack.enter_context(fused_on_meta(stand_in.notes))
@@ -99,6 +100,21 @@ def _fused_dropout() -> Iterator[None]:
         yield
     finally:
         library._destroy()
+
+
+@contextlib.contextmanager
+def _uncompiled(notes: dict[str, None]) -> Iterator[None]:
+    """Let what ``torch.compile`` wrapped run as without it; what is wrapped meanwhile is noted."""
+    import torch
+
+    wrap = torch.compile
+
+    def compiled(model: Torch = None, **options: Torch) -> Torch:
+        notes["torch.compile in the program: fused kernels; captured as without it"] = None
+        return wrap(model, **options)
+
+    with torch.compiler.set_stance("force_eager"), mock.patch.object(torch, "compile", compiled):
+        yield
 
 
 @contextlib.contextmanager

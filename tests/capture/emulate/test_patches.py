@@ -370,6 +370,41 @@ def test_compiled_parts_are_told() -> None:
     assert [d.label for d in captured.graph.tensors if d.role == "param"] == ["weight", "bias"]
 
 
+COMPILED = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU())
+early = torch.compile(net)
+
+def given(batch, device):
+    moved = early.to(device)
+    x = torch.ones(batch, 8, device=device)
+    return lambda: moved(x).sum().backward()
+
+def inside(batch, device):
+    x = torch.ones(batch, 8, device=device)
+    return lambda: torch.compile(net.to(device))(x).sum().backward()
+
+@torch.compile
+def loss(y):
+    return y.square().mean()
+
+def whole(batch, device):
+    x = torch.ones(batch, 8, device=device)
+    return torch.compile(lambda: loss(net.to(device)(x)).backward())
+"""
+
+
+@pytest.mark.parametrize("name", ["given", "inside", "whole"])
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_compiled_programs_are_captured_as_without_it(
+    tmp_path: Path, name: str, device: str
+) -> None:
+    (tmp_path / "compiled.py").write_text(COMPILED)
+    captured = capture_file(f"{tmp_path}/compiled.py:{name}", batch=4, device=device)
+    assert {"aten.linear", "aten.gelu", "autograd.GeluBackward0"} <= names(captured)
+    assert any("torch.compile" in line for line in (*captured.notes, *captured.differing))
+
+
 def test_dropout_runs_its_one_kernel_in_training() -> None:
     x = torch.empty(8, device="meta", requires_grad=True)
     captured = taken(lambda: F.dropout(x, 0.1).sum().backward())
