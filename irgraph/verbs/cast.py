@@ -242,10 +242,17 @@ class _Work:
             return self.ready.pairs[tensor.name][1]
         made = self._narrow(tensor, offset=0)
         if not is_dense(tensor):
-            made = replace(made, strides=None)
+            made = replace(made, strides=self._copied(tensor, made, unit))
         self.ready[tensor.name] = (tensor, made)
         self.edit.put(self._cast(tensor, made, self.to, unit), before=unit)
         return made
+
+    def _copied(self, tensor: Tensor, made: Tensor, unit: Op) -> tuple[int, ...] | None:
+        """Return how torch lays out the copy of a tensor with gaps: in its order of axes."""
+        cast = _cast(tensor, made, self.to, unit)
+        (found,) = infer(cast, self.graph.schemas, self.graph.dims, self.graph.device)
+        assert isinstance(found, Tensor)
+        return found.strides
 
     def _cast(self, old: Tensor, new: Tensor, to: str, unit: Op) -> Op:
         made = _cast(old, new, to, unit)

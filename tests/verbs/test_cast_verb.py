@@ -155,6 +155,23 @@ def test_ops_that_cannot_be_cast_say_why(text: str, message: str) -> None:
     assert caught.value.reason.startswith(message)
 
 
+def test_a_view_with_gaps_is_copied_in_its_order_of_axes() -> None:
+    found = done(
+        """
+        input %x : f32[5, 6] in $x
+        %t = aten.transpose(%x, dim0 = 0, dim1 = 1) : f32[6, 5; 1, 6] in $x
+        %s = aten.slice(%t, dim = 0, start = 0, end = 2) : f32[2, 5; 1, 6] in $x
+        %a = aten.relu(%s) : f32[2, 5; 1, 2] in $a
+        """,
+        "relu",
+        to="f16",
+    )
+    assert lines(found)[2:4] == [
+        "%s_f16 = aten._to_copy(%s, dtype = f16) : f16[2, 5; 1, 2] in $x_f16",
+        "%a_f16 = aten.relu(%s_f16) : f16[2, 5; 1, 2] in $a_f16",
+    ]
+
+
 def test_tensors_with_gaps_are_not_dense() -> None:
     assert is_dense(Tensor("x", "f32", (2, 3), "x", (1, 2)))
     assert not is_dense(Tensor("x", "f32", (2, 3), "x", (4, 1)))
