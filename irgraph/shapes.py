@@ -16,6 +16,7 @@ from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
 from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
+from irgraph.ir.torch_schemas.convolutions import as_cudnn
 from irgraph.ir.torch_schemas.differentiable import register
 
 STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
@@ -154,7 +155,7 @@ class _Call(Struct, frozen=True):
             places.append(named.pop(argument.name))
         try:
             with torch.no_grad():
-                return called(*places, **named)
+                return as_cudnn(schema.name.replace(".", "::"), places, called(*places, **named))
         except Exception as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             refused = type(error) in (RuntimeError, ValueError, IndexError)

@@ -41,6 +41,15 @@ window, fitted to the 30 latencies of Ding et al. 2024 (UniRepLKNet, Table 1: 3 
 f32 on an RTX 2080 Ti) within 23 %, 7 % on average. The weight's gradient has a block a tap that
 goes over all images: backward takes 65 ms where forward takes 14 (RTX 3090, torch issue 75747)."""
 
+TURNED = "cuDNN's transposes to channels last and back, each tensor moved once at DRAM bandwidth"
+WEIGHT_TURN = 5.0
+"""What turning a byte of a weight costs, in bytes of an image. In a public Kineto trace (A100,
+ResNet-50, batch 32, TF32) images are turned at 1.2 to 1.34 TB/s, weights of 512 x 512 x 3 x 3 at
+0.26."""
+OFTEN = 0.5
+"""Share of forward convolutions whose result is turned back, and of weight gradients: in that trace
+36 of 72, and 51 of 93. Other kernels write what they read in channels last as it is wanted."""
+
 CUDNN = (1, 3, 5)
 """Sides of windows for which torch asks cuDNN, in f16 and from 32 channels on."""
 
@@ -69,12 +78,37 @@ def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: 
     return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
 
 
+def _turns(
+    data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine
+) -> tuple[Kernel, ...]:
+    """Return the transposes around a convolution of images whose channels are not last.
+
+    Kernels on matrix units read channels last. A window of one element without stride is a plain
+    product; fewer than four channels, and depthwise convolutions, have kernels of other kinds.
+    """
+    dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
+    plain = set(weight.shape[2:]) == {1} and data.shape[2:] == result.shape[2:]
+    if data.rank != 4 or plain or int(weight.shape[1]) < 4 or _channels_last(data):
+        return ()
+    if machine.paper or not machine.sheet.peak(dtype)[1]:
+        return ()
+    images = {"conv": (data, OFTEN, result), "conv weight gradient": (data, 1.0, result)}
+    first, share, second = images.get(name, (result, 1.0, data))
+    weights = WEIGHT_TURN * (OFTEN if name == "conv weight gradient" else 1.0)
+    moved = traffic(first) + share * traffic(second) + weights * traffic(weight)
+    text = f"turn {shape_text(data)} to channels last"
+    return (work("conv", text, machine.stream(2.0 * moved) + SMALL, BORROWED, TURNED),)
+
+
+def _channels_last(data: Tensor) -> bool:
+    return data.strides is not None and data.strides[1] == 1 and math.prod(data.shape[2:]) > 1
+
+
 def _by_threads(data: Tensor, weight: Tensor) -> bool:
     """Return whether torch's own kernels run a depthwise convolution: channels are not last."""
-    last = data.strides is not None and data.strides[1] == 1 and math.prod(data.shape[2:]) > 1
     square = len(set(weight.shape[2:])) == 1 and int(weight.shape[-1]) in CUDNN
     cudnn = data.dtype == "f16" and square and data.rank == 4 and int(data.shape[1]) >= 32
-    return data.rank < 5 and not last and not cudnn
+    return data.rank < 5 and not _channels_last(data) and not cudnn
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -83,14 +117,15 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     data, weight, result = *tensors[:2], op.outputs[0]
     if _transposed(op):
-        kernel = _implicit(result, weight, data, "transposed conv", machine)
+        ends, name = (result, weight, data), "transposed conv"
     else:
-        learned = _learned(op, data, weight, machine)
-        kernel = learned or _implicit(data, weight, result, "conv", machine)
+        ends, name = (data, weight, result), "conv"
+    learned = None if _transposed(op) else _learned(op, data, weight, machine)
+    kernels = (learned or _implicit(*ends, name, machine), *_turns(*ends, name, machine))
     if len(tensors) < 3:
-        return (kernel,)
+        return kernels
     bias = streaming(machine, 2 * traffic(result))
-    return kernel, work("elementwise", "add channel bias", bias, NEAR, ROOFLINE)
+    return *kernels, work("elementwise", "add channel bias", bias, NEAR, ROOFLINE)
 
 
 def _transposed(op: Op) -> bool:
@@ -138,9 +173,13 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     kernels = []
     for made in op.outputs or (data, weight):
         if made.shape == data.shape:
-            kernels.append(_implicit(*ends, "conv data gradient", machine))
+            name = "conv data gradient"
         elif made.shape == weight.shape:
-            kernels.append(_implicit(*ends, "conv weight gradient", machine))
+            name = "conv weight gradient"
+        else:
+            name = ""
+        if name:
+            kernels += [_implicit(*ends, name, machine), *_turns(*ends, name, machine)]
         else:
             time = streaming(machine, traffic(gradient))
             kernels.append(work("reduce", "channel bias sum", time, FEW, ROOFLINE))

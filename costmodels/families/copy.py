@@ -50,14 +50,16 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
 
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     """Return a copy on the device: a plain one, a cast, or one that changes the order."""
-    if source.numel == result.numel and not source.contiguous:
+    alike = source.dense and source.strides == result.strides
+    if source.numel == result.numel and not source.contiguous and not alike:
         return transposed_copy(source, result, machine)
     name = f"copy {shape_text(result)}"
     nbytes = traffic(source) + traffic(result)
-    if source.dtype == result.dtype and source.numel == result.numel and result.contiguous:
+    plain = alike or result.contiguous
+    if source.dtype == result.dtype and source.numel == result.numel and plain:
         time = machine.stream(nbytes, DEVICE_SHARE) + (0 if machine.paper else SMALL)
         return work("copy", name, time, CLOSE, ROOFLINE, launch="memcpy")
-    time = streaming(machine, nbytes, elements=result.numel if not result.contiguous else 0)
+    time = streaming(machine, nbytes, elements=0 if plain else result.numel)
     return work("copy", name, time, CLOSE, ROOFLINE)
 
 

@@ -107,7 +107,8 @@ def _bias_gelu(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | None:
     """Return what the model of transformer layers says of a sum of two tensors, or of gelu."""
     base, count = op.base.rstrip("_"), target.numel
-    if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or needs_offsets(op.inputs, count):
+    strided = needs_offsets((*op.inputs, *op.outputs), count)
+    if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or strided:
         return None
     cols = int(target.shape[-1]) if target.rank else 1
     rows = count // max(cols, 1)
@@ -117,7 +118,7 @@ def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | 
 
 def _measured_as(op: Op) -> str:
     """Return an op's name, with the suffix ``u`` where its other operand is a scalar."""
-    alone = len(op.inputs) == 1 and len(op.operands) > 1 and op.inputs[0].contiguous
+    alone = len(op.inputs) == 1 and len(op.operands) > 1 and op.inputs[0].dense
     return f"{op.base.rstrip('_')}u" if alone else op.base
 
 
@@ -130,12 +131,20 @@ def elementwise_time(op: Op, count: int, machine: Machine) -> float:
     read = {t.name: t for t in op.inputs}
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
     moved = traffic(*read.values(), *written)
-    return streaming(machine, moved, elements=count if needs_offsets(read.values(), count) else 0)
+    strided = needs_offsets((*read.values(), *op.outputs), count)
+    return streaming(machine, moved, elements=count if strided else 0)
 
 
 def needs_offsets(operands: Iterable[Tensor], count: int) -> bool:
-    """Return whether a kernel must compute offsets: for broadcast or strided operands."""
-    return any(t.numel > 1 and (t.numel != count or not t.contiguous) for t in operands)
+    """Return whether a kernel must compute offsets: for broadcast or strided operands.
+
+    Not where all are dense in one order of axes, such as ``channels_last``: it goes over them as
+    over vectors (torch's TensorIterator).
+    """
+    many = [t for t in operands if t.numel > 1]
+    if any(t.numel != count or not t.dense for t in many):
+        return True
+    return len({None if t.contiguous else t.strides for t in many}) > 1
 
 
 def _broadcasts(source: Tensor, target: Tensor) -> bool:

@@ -79,6 +79,14 @@ class Tensor(Struct, frozen=True):
         return self.strides is None or self.strides == row_major(self.shape)
 
     @property
+    def dense(self) -> bool:
+        """Whether the elements fill their bytes, in whatever order of axes."""
+        if self.strides is None:
+            return True
+        axes = sorted(zip(self.strides, self.shape, strict=True), reverse=True)
+        return tuple(step for step, _ in axes) == row_major(tuple(size for _, size in axes))
+
+    @property
     def extent(self) -> tuple[int, int]:
         """First byte and one past the last byte of the buffer that the elements may touch."""
         if self.strides is None:

@@ -13,7 +13,7 @@ from irgraph.ir.edit import Edit, free_name, map_tensors
 from irgraph.ir.effects import effects, is_view, written_by
 from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
-from irgraph.ir.tensor import DType, Tensor, overlap, row_major
+from irgraph.ir.tensor import DType, Tensor, overlap
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.asked import kind_of
 from irgraph.verbs.insert import outermost_call
@@ -77,7 +77,7 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
     if is_in_tf32(graph, unit, to):
         return
     for leaf in unit.leaves():
-        if is_view(leaf) and not all(map(is_dense, leaf.inputs)):
+        if is_view(leaf) and not all(t.dense for t in leaf.inputs):
             raise RefusedError("it takes a view of a tensor with gaps", [(leaf, "")])
         written = written_by(leaf)
         if written:
@@ -241,7 +241,7 @@ class _Work:
             self.met += 1
             return self.ready.pairs[tensor.name][1]
         made = self._narrow(tensor, offset=0)
-        if not is_dense(tensor):
+        if not tensor.dense:
             made = replace(made, strides=self._copied(tensor, made, unit))
         self.ready[tensor.name] = (tensor, made)
         self.edit.put(self._cast(tensor, made, self.to, unit), before=unit)
@@ -352,14 +352,6 @@ def _uses(graph: Graph) -> Counter[str]:
 
 def _only_views(unit: Op) -> bool:
     return all(map(is_view, unit.leaves()))
-
-
-def is_dense(tensor: Tensor) -> bool:
-    """Return whether the elements fill their bytes, in whatever order of axes."""
-    if tensor.strides is None:
-        return True
-    axes = sorted(zip(tensor.strides, tensor.shape, strict=True), reverse=True)
-    return tuple(step for step, _ in axes) == row_major(tuple(size for _, size in axes))
 
 
 def _cast(old: Tensor, new: Tensor, to: str, unit: Op) -> Op:

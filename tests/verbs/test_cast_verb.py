@@ -12,7 +12,6 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import verify
 from irgraph.text import print_op
 from irgraph.verbs import Casting, RefusedError, cast, check_cast
-from irgraph.verbs.cast import is_dense
 from tests.language.models import mlp, model
 from tests.verbs.test_fuse_verb import graph_of
 
@@ -173,8 +172,8 @@ def test_a_view_with_gaps_is_copied_in_its_order_of_axes() -> None:
 
 
 def test_tensors_with_gaps_are_not_dense() -> None:
-    assert is_dense(Tensor("x", "f32", (2, 3), "x", (1, 2)))
-    assert not is_dense(Tensor("x", "f32", (2, 3), "x", (4, 1)))
+    assert Tensor("x", "f32", (2, 3), "x", (1, 2)).dense
+    assert not Tensor("x", "f32", (2, 3), "x", (4, 1)).dense
 
 
 VIEWED = """

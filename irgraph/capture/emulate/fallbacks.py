@@ -8,6 +8,7 @@ from typing import Any
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.known import Known
+from irgraph.ir.torch_schemas.convolutions import as_cudnn
 
 KERNELS = (
     "Meta", "SparseMeta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional",
@@ -75,7 +76,8 @@ def _needs_values(func: Torch) -> bool:
 def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
     """Call an operator, but where its meta kernel does less than others.
 
-    It clones sparse tensors without their elements, and refuses grouped products in f32.
+    It clones sparse tensors without their elements, refuses grouped products in f32, and returns
+    all convolutions contiguous.
     """
     import torch
 
@@ -83,7 +85,7 @@ def _made(func: Torch, args: Torch, kwargs: Torch) -> Torch:
         return _sparse_clone(args[0])
     products = func is torch.ops.aten._grouped_mm.default and on_device(args, "meta")
     if not products or args[0].dtype == torch.bfloat16:
-        return func(*args, **kwargs)
+        return as_cudnn(func._schema.name, args, func(*args, **kwargs))
     shorter = [value.to(torch.bfloat16) for value in args[:2]]
     return func(*shorter, *args[2:], **kwargs).to(args[0].dtype)
 

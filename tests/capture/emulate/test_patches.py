@@ -405,6 +405,37 @@ def test_compiled_programs_are_captured_as_without_it(
     assert any("torch.compile" in line for line in (*captured.notes, *captured.differing))
 
 
+def _images(device: str, dtype: torch.dtype, given: bool, weights: bool) -> Callable[[], object]:
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 8, 3, groups=8), torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 4, 1),
+        torch.nn.ConvTranspose2d(4, 8, 3),
+    ).to(device, dtype)  # fmt: skip
+    layers = layers.to(memory_format=torch.channels_last) if weights else layers
+    x = torch.ones(2, 3, 16, 16, device=device, dtype=dtype)
+    x = x.to(memory_format=torch.channels_last) if given else x
+    return lambda: layers(x).square().mean().backward()
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("given", [False, True])
+def test_convolutions_keep_channels_last_as_where_they_run(given: bool, weights: bool) -> None:
+    def made(device: str) -> list[tuple[str, object, object]]:
+        graph = capture(_images(device, torch.float32, given, weights), device=device).graph
+        leaves = [op for op in graph.leaves() if op.name.startswith("aten.conv")]
+        tensors = [(op.name, t) for op in leaves for t in op.outputs if t.rank == 4]
+        return [(name, t.shape, t.strides) for name, t in tensors]
+
+    assert made("meta") == made("cpu")
+    assert any(strides for *_, strides in made("meta")) == (given or weights)
+
+
+def test_convolutions_in_f64_are_contiguous() -> None:
+    graph = taken(_images("meta", torch.float64, given=True, weights=True)).graph
+    found = [op for op in graph.walk() if op.name == "aten.convolution"]
+    assert all(op.outputs[0].contiguous for op in found)
+
+
 def test_dropout_runs_its_one_kernel_in_training() -> None:
     x = torch.empty(8, device="meta", requires_grad=True)
     captured = taken(lambda: F.dropout(x, 0.1).sum().backward())

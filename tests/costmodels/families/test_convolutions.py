@@ -122,7 +122,55 @@ def test_convolutions_of_f32_run_in_tf32_where_torch_does() -> None:
     half = replace(op, operands=tuple(replace(t, dtype="f16") for t in op.inputs))
     for one, dtype in ((op, "tf32"), (half, "f16")):
         sizes = Product(1, 32 * 56 * 56, 256, 2304, dtype, "nn")
-        assert total(kernels(one, on)) == pytest.approx(total(product_kernels(sizes, on)))
+        found = kernels(channels_last(one), on)
+        assert total(found) == pytest.approx(total(product_kernels(sizes, on)))
+
+
+def channels_last(op: Op) -> Op:
+    """Return a convolution of images whose channels are last."""
+
+    def last(t: Tensor) -> Tensor:
+        _, channels, high, wide = map(int, t.shape)
+        return replace(t, strides=(channels * high * wide, 1, wide * channels, channels))
+
+    return replace(op, operands=tuple(map(last, op.inputs)), results=tuple(map(last, op.outputs)))
+
+
+ONE_IMAGE, WEIGHT = 41.0, 72.0
+"""Microseconds of cuDNN's ``nchwToNhwcKernel`` over [32, 64, 56, 56] and over a weight of
+[512, 512, 3, 3] in f32 on an A100: a public Kineto trace of ResNet-50 in TF32, medians."""
+
+TURNS = [
+    (((32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)), 1.5 * ONE_IMAGE, 2 * ONE_IMAGE,
+     2 * ONE_IMAGE),
+    (((32, 512, 7, 7), (512, 512, 3, 3), (32, 512, 7, 7)), WEIGHT + 0.1875 * ONE_IMAGE,
+     WEIGHT + 0.25 * ONE_IMAGE, WEIGHT / 2 + 0.25 * ONE_IMAGE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "forward", "of_data", "of_weight"), TURNS)
+def test_images_and_weights_are_turned_as_fast_as_was_traced(
+    sizes: tuple[tuple[int, ...], ...], forward: float, of_data: float, of_weight: float
+) -> None:
+    on, op = machine("a100"), conv(*sizes)
+    gradients = [
+        replace(op, name="aten.convolution_backward", results=(made,),
+                operands=(op.outputs[0], *op.inputs))
+        for made in op.inputs
+    ]  # fmt: skip
+    for one, traced in zip((op, *gradients), (forward, of_data, of_weight), strict=True):
+        kept = total(kernels(channels_last(one), on))
+        assert total(kernels(one, on)) - kept == pytest.approx(traced, rel=0.2)
+
+
+@pytest.mark.parametrize("change", ["plain cores", "one element", "three channels", "depthwise"])
+def test_some_convolutions_are_not_turned(change: str) -> None:
+    window = 1 if change == "one element" else 3
+    channels = 3 if change == "three channels" else 64
+    inner = 1 if change == "depthwise" else channels
+    op = conv((8, channels, 56, 56), (64, inner, window, window), (8, 64, 56, 56))
+    on = machine("p100" if change == "plain cores" else "a100")
+    assert not [kernel for kernel in kernels(op, on) if "turn" in kernel.name]
 
 
 def test_a_bias_is_added_by_a_kernel_of_its_own() -> None:
@@ -250,3 +298,16 @@ def test_gradients_of_a_transposed_convolution_are_those_of_one() -> None:
     plain = kernels(Op(f"{NAME}_backward", (grad, data, weight), (data, weight)), machine())
     up = Op(f"{NAME}_backward", (data, grad, weight), (grad, weight), {"transposed": True})
     assert total(kernels(up, machine())) == pytest.approx(total(plain))
+
+
+@pytest.mark.parametrize("name", ["relu", "add", "_to_copy", "clone"])
+def test_channels_last_costs_other_kernels_nothing(name: str) -> None:
+    shape = (32, 64, 56, 56)
+    out = tensor("y", *shape, dtype="f16" if name == "_to_copy" else "f32")
+    given = [tensor("a", *shape), tensor("b", *shape)][: 2 if name == "add" else 1]
+    op = Op(f"aten.{name}", tuple(given), (out,))
+    last = channels_last(op)
+    assert total(kernels(last, machine())) == total(kernels(op, machine()))
+    crossed = replace(op, operands=(last.operands[0], *op.operands[1:]))
+    if name in ("_to_copy", "clone"):
+        assert total(kernels(crossed, machine())) > total(kernels(op, machine()))

@@ -1,0 +1,42 @@
+"""How cuDNN lays out what convolutions return, which torch's meta kernels return contiguous."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+Torch: TypeAlias = Any
+"""An object of torch's."""
+
+OPERANDS = {
+    "aten::convolution_backward": slice(1, 3),
+    **dict.fromkeys(
+        (
+            "aten::convolution", "aten::conv2d", "aten::conv3d", "aten::conv_transpose2d",
+            "aten::conv_transpose3d", "aten::_convolution", "aten::cudnn_convolution",
+        ),
+        slice(0, 2),
+    ),
+}  # fmt: skip
+"""Convolutions by torch's names, with the places of input and weight among their arguments."""
+
+
+def as_cudnn(name: str, given: Sequence[Torch], made: Torch) -> Torch:
+    """Return a call's meta results as a CUDA device lays them out.
+
+    Results are in ``channels_last`` where the input or the weight is, unless they are of type f64
+    (ATen's ``cudnn_conv_suggest_memory_format``). Of calls that are no convolutions, as they are.
+    """
+    import torch
+    from torch._prims_common import suggest_memory_format
+
+    if name not in OPERANDS:
+        return made
+    tensors = given[OPERANDS[name]]
+    found = {suggest_memory_format(tensor) for tensor in tensors} - {torch.contiguous_format}
+    if not found or tensors[0].dtype == torch.float64 or tensors[0].device.type != "meta":
+        return made
+    (last,) = found
+    if isinstance(made, torch.Tensor):
+        return made.contiguous(memory_format=last)
+    return tuple(t if t is None or t.dim() < 4 else t.contiguous(memory_format=last) for t in made)
