@@ -12,9 +12,16 @@ from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
 from costmodels.evaluate.measurements import measurements
-from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once, tried
-from costmodels.evaluate.whole.steps import MIXED, csv_rows, nvidia
+from costmodels.evaluate.whole.programs import (
+    bags,
+    classifier,
+    dlrm_inference,
+    launched_at_once,
+    tried,
+)
+from costmodels.evaluate.whole.steps import BOARDS, MIXED, csv_rows, lowest, nvidia
 from costmodels.formulas.software import PROFILES
+from costmodels.learnable.measurements import read_table
 from irgraph.ir.graph import Graph
 from irgraph.ir.tensor import DType
 from irgraph.language import load_pass, run
@@ -23,6 +30,7 @@ from irgraph.predict.prediction import predict
 FUSED = "fuse-embedding"
 BAGS = f"fused bags (pass {FUSED}): TorchRec's collections of embedding bags, V100"
 AUTOCAST = "mixed precision and NHWC (autocast, captured; no pass does both): NVIDIA's classifiers"
+LAYOUTS = "channels_last (captured; no pass does it): timm's models in training, RTX 3090, AMP"
 GRAPHS = "CUDA graph (pass cuda-graph: all calls in one launch): NVIDIA's DLRM, inference"
 
 LARGE = 10_000_000
@@ -39,12 +47,13 @@ there is a measurement too, but capturing them takes minutes."""
 CUDA_11 = "torch-1.10-cuda-11.3"
 """Software of TorchRec's figures, of June 2022."""
 
+LAID_OUT = 12
+"""Models whose gain of ``channels_last`` is compared: those whose names hash lowest."""
+
 BATCHES = ("64", "1024", "4096", "16384")
 CARDS = {"1x A100 80GB": "a100-sxm4-80gb", "1x V100 32GB": "v100-sxm2-32gb"}
 
 NOT_PREDICTED = (
-    "channels_last (timm, 4,938 pairs; median of training 1.11): convolutions cost alike in both "
-    "layouts, so that the prediction is 1 where a library is 0.3 to 1.5",
     "torch.compile, weights in bf16 beside it (timm, nanoGPT, torchtitan, Segment Anything): the "
     "kernels that Inductor makes are not known before it ran",
     "SDPA for eager attention, Triton, int8, sparse (Segment Anything): both sides of each pair "
@@ -59,6 +68,8 @@ NOTES = (
     "No pair was used to choose or fit anything. Host overheads are those of the default table.",
     "fused bags: gradients are added to before, given up after. FBGEMM's check of indices and its "
     "module's Python are not in the program.",
+    "channels_last: grouped convolutions have no good kernel for it in cuDNN 8 (0.3 to 0.5 times "
+    "as fast); nothing predicts that cliff, and their intervals are those of unmeasured kernels.",
     "CUDA graphs: one call for each of NVIDIA's fused MLPs and for its pairwise products; what "
     "they compute is priced as plain PyTorch.",
 )
@@ -85,7 +96,7 @@ def evaluate_gains() -> Comparison:
     folder = measurements() / "steps"
     points: defaultdict[str, list[Point]] = defaultdict(list)
     lacking: dict[str, None] = {}
-    for pair in (*_bags(folder), *_graphs(folder), *_autocast(folder)):
+    for pair in (*_bags(folder), *_graphs(folder), *_autocast(folder), *_layouts(folder)):
         found = tried(partial(_gain, pair))
         if isinstance(found, str):
             lacking[f"{pair.name}: {found}"] = None
@@ -159,6 +170,22 @@ def _autocast(folder: Path) -> Iterator[Pair]:
             change = f"{before.group.rpartition(' ')[2]} to {MIXED}"
             programs = before.program, after.program
             yield Pair(AUTOCAST, f"{name}, {change}", before.card, gain, *programs, samples)
+
+
+def _layouts(folder: Path) -> Iterator[Pair]:
+    settings = {
+        "change": "channels_last", "phase": "train", "gpu": "RTX-3090", "torch": "1.12",
+        "same_batch": "1",
+    }  # fmt: skip
+    rows = read_table(folder / "timm_gains.csv.gz")[0]
+    chosen = [row for row in rows if all(row[key] == value for key, value in settings.items())]
+    for row in lowest(chosen, LAID_OUT):
+        sizes = int(row["batch_before"]), int(row["image"])
+        before, after = (
+            partial(classifier, row["model"], *sizes, channels_last=last) for last in (False, True)
+        )
+        name = f"{row['model']}, B = {sizes[0]}"
+        yield Pair(LAYOUTS, name, BOARDS[row["gpu"]], float(row["gain"]), before, after)
 
 
 def _mixed(group: str) -> bool:

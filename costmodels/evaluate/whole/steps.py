@@ -44,8 +44,8 @@ NOTES = (
     "lowest. The release installed is newer than those timed; models may have changed.",
     "NVIDIA's throughput includes loading data. Gradients are zeroed in place, and SGD with "
     "momentum runs once a step, where EfficientNet has RMSprop and most runs add up gradients.",
-    "Host overheads are those of the default table, of an older host. Convolutions cost alike in "
-    "both layouts. Nothing was fitted to these steps.",
+    "Host overheads are those of the default table, of an older host. Nothing was fitted to these "
+    "steps.",
 )
 
 
@@ -116,7 +116,7 @@ def _timm(folder: Path) -> Iterator[Case]:
     ):
         columns = ("phase", "layout", "precision", "compiled", "gpu", "torch")
         chosen = [row for row in rows if tuple(row[name] for name in columns) == settings]
-        for row in _lowest(chosen, count):
+        for row in lowest(chosen, count):
             training = row["phase"] == "train"
             sizes = int(row["batch"]), int(row["image"])
             program = partial(
@@ -127,7 +127,7 @@ def _timm(folder: Path) -> Iterator[Case]:
             yield Case(group, name, BOARDS[row["gpu"]], float(row["step_ms"]), sizes[0], program)
 
 
-def _lowest(rows: Iterable[Row], count: int) -> list[Row]:
+def lowest(rows: Iterable[Row], count: int) -> list[Row]:
     """Return one row of each of the models whose names hash lowest."""
     models = {row["model"]: row for row in rows}
     order = sorted(models, key=lambda name: sha256(name.encode()).hexdigest())

@@ -22,6 +22,7 @@ TIMM = "model,phase,batch,image,layout,precision,compiled,gpu,torch,cuda,step_ms
 EXAMPLES = "model,variant,phase,gpu,gpus,precision,quantity,value"
 CONFIGS = "model,system,precision,batch_per_gpu,layout,optimizer_batch,image"
 GRAPHS = "case,gpu,precision,batch,ms_graphs_off,ms_graphs_on,gain"
+LAYOUTS = "change,model,phase,image,gpu,torch,batch_before,batch_after,gain,same_batch"
 BAGS = "case,tables,rows,dim,gain"
 
 CLASSIFIER = """model "m" {{ format = 1 }}
@@ -44,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     heads = {
         "timm_steps.csv.gz": f"{TIMM},consistent", "nvidia_examples.csv": EXAMPLES,
         "nvidia_convnets_config.csv": CONFIGS, "nvidia_dlrm_cudagraph_gains.csv": GRAPHS,
-        "torchrec_ebc.csv": BAGS,
+        "torchrec_ebc.csv": BAGS, "timm_gains.csv.gz": LAYOUTS,
     }  # fmt: skip
 
     def write(**tables: list[str]) -> None:
@@ -134,10 +135,17 @@ def test_gains_are_times_before_over_times_after(
             "x,1x V100 32GB,FP32,64,0.5,0.2,2.5",
             "x,1x A100 80GB,TF32,64,0.5,0.2,2.5",
         ],
+        timm_gains=[
+            "channels_last,one,train,224,RTX-3090,1.12,64,64,1.5,1",
+            "channels_last,two,train,224,RTX-3090,1.12,64,32,1.5,0",
+            "torch.compile,three,train,224,RTX-3090,1.12,64,64,1.5,1",
+        ],
         **NVIDIA,
     )
     monkeypatch.setattr(gains, "EQUAL", (10,))
     monkeypatch.setattr(steps, "classifier", lambda *_, **__: made(1))
+    layouts = {False: made(1), True: made(32)}
+    monkeypatch.setattr(gains, "classifier", lambda *_, **asked: layouts[asked["channels_last"]])
     found = evaluate_gains().as_json()
     points = {p["workload"]: p for part in found["quantities"].values() for p in part["points"]}
     mixed = points["resnet50, V100-16GB, FP32 to AMP"]
@@ -147,7 +155,10 @@ def test_gains_are_times_before_over_times_after(
     assert points["10 equal tables"]["predicted_x"] > 2
     assert points["V100 32GB, FP32, B = 64"]["predicted_x"] > 1.5
     assert points["A100 80GB, TF32, B = 64"]["predicted_x"] > 1.5
-    assert any(note.startswith("not predicted: channels_last") for note in found["notes"])
+    before, after = (predict(layouts[last], "rtx-3090").step_time for last in (False, True))
+    assert points["one, B = 64"]["measured_x"] == 1.5
+    assert points["one, B = 64"]["predicted_x"] == pytest.approx(before / after)
+    assert before != after and "two, B = 64" not in points and "three, B = 64" not in points
 
 
 @pytest.mark.long
