@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from costmodels.collectives.load import platforms
 from costmodels.devices.library import list_devices, load_device, sheet_of_card
@@ -11,14 +14,20 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.hosts.library import host_files
 from costmodels.learned.correction import corrector
 from costmodels.learned.predictors import predictors
-from costmodels.lookups.indices import indices_of
+from costmodels.lookups.indices import indices_of, popularity_of
+from costmodels.measure.rows import read_rows
 from costmodels.pricing.calls import read_calls
+from costmodels.pricing.context import fbgemm_lookups, sparse_values
 from costmodels.pricing.measured import is_card as _is_card
+from costmodels.pricing.points import price_calls
+from costmodels.pricing.price import machine_of
 from costmodels.pricing.price import price as price_graph
 from irgraph.backend import Backend
-from irgraph.ir.cost import Priced, PriceOptions
+from irgraph.ir.cost import Popularity, Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
+from irgraph.ir.points.pieces import Piece
+from irgraph.ir.verify import OPERANDS
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -31,7 +40,7 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
     """
     sheet = load_device(device)
     corrected = options.mode == "corrected"
-    tables = [path for path in options.weights if path.endswith(".jsonl")]
+    tables = [path for path in options.weights if path.endswith(".jsonl") or path.startswith("db:")]
     weights = [path for path in options.weights if path not in tables]
     return price_graph(
         graph,
@@ -45,6 +54,29 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
         calls=read_calls(tables, sheet) if corrected and tables else {},
         measured=options.uses_measured and _is_card(sheet, measured_on(graph)),
     )
+
+
+def popularity(graph: Graph, indices: Sequence[str]) -> Mapping[str, Popularity]:
+    """Return how often the rows of each embedding table are looked up, by its name."""
+    return popularity_of(graph, indices)
+
+
+def price_points(
+    graph: Graph, device: str, options: PriceOptions, dims: Mapping[str, NDArray[np.int64]]
+) -> Sequence[Sequence[Piece] | None]:
+    """Return, for each top-level call, its work at many sizes of ``dims``, without measured times.
+
+    ``None`` stands for a call that ``price`` has to price at each point alone.
+    """
+    sheet = load_device(device)
+    if options.weights or sheet.is_host or fbgemm_lookups(graph):
+        return [None for _ in graph.top_level()]
+    learned = predictors(sheet, options.software) if options.mode == "corrected" else {}
+    indices = indices_of(graph, options.indices)
+    machine = machine_of(
+        graph, sheet, options.mode, options.software, options.pinned, learned, indices, None
+    )
+    return price_calls(graph, machine, sparse_values(graph), OPERANDS in graph.settings, dims)
 
 
 def device(name: str) -> DeviceSheet:
@@ -75,6 +107,21 @@ def fabrics() -> Sequence[str]:
 def hosts() -> Mapping[str, Traversable]:
     """Return the host tables that ship or are installed, by name."""
     return host_files()
+
+
+def measurements(path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the head and the rows of a file of measurements."""
+    return read_rows(path)
+
+
+def words() -> frozenset[str]:
+    """Return the names of what ships: measured families, their ops and sizes, and evaluations."""
+    from costmodels.evaluate import EVALUATIONS
+    from costmodels.families import shipped_sweeps
+
+    sweeps = shipped_sweeps()
+    inside = (word for sweep in sweeps.values() for word in (*sweep.ops, *sweep.ranges))
+    return frozenset((*EVALUATIONS, *sweeps, *inside))
 
 
 if TYPE_CHECKING:  # the type checker then holds this module against the interface

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
-    from irgraph.analyze.analysis import StepFigures
+    from irgraph.analyze.figures import StepFigures
     from irgraph.api import (
         analyze_traces,
         device,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from irgraph.capture.live import Capturing, capture, capture_file, capturing
     from irgraph.capture.lower import lower_file as lower
     from irgraph.diagnostics import Diagnostic, IrgraphError, Place
+    from irgraph.exchange.chakra import write_chakra
     from irgraph.execute import Compared, Comparison, Coverage
     from irgraph.execute import compare as check
     from irgraph.ir.cost import Kernel, Priced
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from irgraph.manage.stage import Applied, Outcome, Stage
     from irgraph.manage.watch import Watcher
     from irgraph.overheads import HostTable
+    from irgraph.pages.write import write_report
     from irgraph.predict.difference import Difference, diff
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.options import resized as with_dims
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from irgraph.predict.ranks import predict_ranks
     from irgraph.predict.variants import Variants, predict_variants
     from irgraph.replay.replay import Replayed
+    from irgraph.report.plots import Plot
     from irgraph.report.structure import Change
     from irgraph.schedule.accounting import Accounting
     from irgraph.schedule.critical_path import CriticalPath
@@ -98,6 +101,7 @@ __all__ = [
     "Parameter",
     "Pass",
     "Place",
+    "Plot",
     "PredictOptions",
     "Prediction",
     "Priced",
@@ -145,12 +149,14 @@ __all__ = [
     "space",
     "verified",
     "with_dims",
+    "write_chakra",
+    "write_report",
     "write_timeline",
 ]
 
 _HOMES = {
     "irgraph.analyze": ("Analysis",),
-    "irgraph.analyze.analysis": ("StepFigures",),
+    "irgraph.analyze.figures": ("StepFigures",),
     "irgraph.api": (
         "analyze_traces", "device", "devices", "hosts", "load", "load_pass", "passes",
         "read_graph", "replay_trace", "rewrite", "run_script", "save", "verified",
@@ -160,6 +166,7 @@ _HOMES = {
     "irgraph.capture.lower": ("lower=lower_file",),
     "irgraph.capture.live": ("Capturing", "capture", "capture_file", "capturing"),
     "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "Place"),
+    "irgraph.exchange.chakra": ("write_chakra",),
     "irgraph.execute": ("Compared", "Comparison", "Coverage", "check=compare"),
     "irgraph.ir.cost": ("Kernel", "Priced"),
     "irgraph.ir.graph": ("Declared", "Device", "Graph", "Stream"),
@@ -172,6 +179,7 @@ _HOMES = {
     "irgraph.manage.stage": ("Applied", "Outcome", "Stage"),
     "irgraph.manage.watch": ("Watcher",),
     "irgraph.overheads": ("HostTable",),
+    "irgraph.pages.write": ("write_report",),
     "irgraph.predict.difference": ("Difference", "diff"),
     "irgraph.predict.options": ("PredictOptions", "with_dims=resized"),
     "irgraph.predict.pair": ("predict_pair",),
@@ -179,6 +187,7 @@ _HOMES = {
     "irgraph.predict.ranks": ("predict_ranks",),
     "irgraph.predict.variants": ("Variants", "predict_variants"),
     "irgraph.replay.replay": ("Replayed",),
+    "irgraph.report.plots": ("Plot",),
     "irgraph.report.structure": ("Change",),
     "irgraph.schedule.accounting": ("Accounting",),
     "irgraph.schedule.critical_path": ("CriticalPath",),

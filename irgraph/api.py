@@ -34,9 +34,31 @@ def read_graph(path: str | Path) -> Graph:
 
     Raises ``IrgraphError`` with the place of an error; for a trace it says how to lower it.
     """
+    return read_graph_text(_model_text(path), str(path))
+
+
+def _model_text(path: str | Path) -> str:
+    """Return a model's text; the error for a file of another tool says how to lower it."""
     from irgraph.files import read_text
 
-    return read_graph_text(read_text(path), str(path))
+    try:
+        return read_text(path)
+    except IrgraphError:
+        kind = _kind_of(path)
+        if not kind:
+            raise
+    raise fail(f"this is {kind}, not model.ir", Place(str(path)), hint=f"irgraph lower {path}")
+
+
+def _kind_of(path: str | Path) -> str:
+    """Return what a front end takes a file for, with its article, ``""`` where none does."""
+    from irgraph.capture.common.source import Source
+    from irgraph.capture.lower import front_ends
+
+    if not Path(path).is_file():
+        return ""
+    with Source(path) as source:
+        return next((found.name for found in front_ends() if found.recognises(source)), "")
 
 
 def read_graph_text(text: str, source: str) -> Graph:
@@ -61,9 +83,7 @@ def load(path: str | Path) -> Graph:
 
     Raises ``IrgraphError`` with the place of every finding.
     """
-    from irgraph.files import read_text
-
-    text = read_text(path)
+    text = _model_text(path)
     return verified(read_graph_text(text, str(path)), text)
 
 

@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, Sequence, Set
     from importlib.resources.abc import Traversable
 
-    from irgraph.ir.cost import Priced, PriceOptions
+    from irgraph.ir.cost import Popularity, Priced, PriceOptions
     from irgraph.ir.graph import Graph
 
 DEFAULT = "costmodels"
@@ -73,6 +73,12 @@ class Backend(Protocol):
         Raises ``IrgraphError`` for an unknown name, an unusable file or an impossible setting.
         """
 
+    def popularity(self, graph: Graph, indices: Sequence[str]) -> Mapping[str, Popularity]:
+        """Return how often the rows of each embedding table are looked up, by its name.
+
+        ``indices`` are as in ``PriceOptions``. Raises ``IrgraphError`` where one cannot be read.
+        """
+
     def device(self, name: str) -> DeviceFacts:
         """Return a device; raise ``IrgraphError`` (exit code 2) where there is none."""
 
@@ -90,6 +96,17 @@ class Backend(Protocol):
 
     def hosts(self) -> Mapping[str, Traversable]:
         """Return host tables by name, shipped and installed (``irgraph.overheads.format``)."""
+
+    def measurements(
+        self, path: str
+    ) -> tuple[Mapping[str, object], Sequence[Mapping[str, object]]]:
+        """Return what a file of measured kernels was measured on, and its cases.
+
+        Raises ``IrgraphError`` where it is none.
+        """
+
+    def words(self) -> Set[str]:
+        """Return the public names of measured families, their ops and sizes, and of evaluations."""
 
 
 def backend_name() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 NO_DATA = "IRGRAPH_DATA is not set"
-SKIPS = (NO_DATA, "CUDA device")
-"""What the reason of a skip names: absent measurements, or a GPU that is there or is not."""
+NO_BROWSER = "no Chromium is installed"
+NO_POSTGRES = "PostgreSQL is not installed"
+SKIPS = (NO_DATA, NO_BROWSER, NO_POSTGRES, "CUDA device")
+"""What the reason of a skip names: no measurements, browser or server, or a GPU there or not."""
+
+
+EXCUSES = "only absent reference data, browsers, GPUs and PostgreSQL excuse a test"
 
 
 def no_other_skip(report: Any) -> Any:
@@ -31,7 +36,7 @@ def no_other_skip(report: Any) -> Any:
         reason = report.longrepr[2]
         if not any(known in reason for known in SKIPS):
             report.outcome = "failed"
-            report.longrepr = f"{reason}\nonly absent reference data and GPUs excuse a test"
+            report.longrepr = f"{reason}\n{EXCUSES}"
     return report
 
 
@@ -59,6 +64,14 @@ def data_dir() -> Path:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--update-golden``."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Return a browser, or skip where none is installed."""
+    from tests.browser import started
+
+    yield from started()
 
 
 @pytest.fixture

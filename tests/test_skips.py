@@ -32,16 +32,20 @@ def outcome(folder: Path, text: str, *options: str) -> tuple[int, str]:
     [
         ("pytest.skip('IRGRAPH_DATA is not set')", 0),
         ("pytest.skip('needs a CUDA device')", 0),
+        ("pytest.skip('no Chromium is installed')", 0),
+        ("pytest.skip('PostgreSQL is not installed on this machine')", 0),
         ("pytest.xfail('known')", 0),
         ("pytest.skip('another day')", 1),
         ("pytest.importorskip('no_such_package')", 1),
     ],
-    ids=["data", "gpu", "xfail", "other", "package"],
+    ids=["data", "gpu", "browser", "server", "xfail", "other", "package"],
 )
-def test_only_absent_data_and_gpus_excuse_a_test(tmp_path: Path, line: str, code: int) -> None:
+def test_only_absent_data_browsers_gpus_and_servers_excuse_a_test(
+    tmp_path: Path, line: str, code: int
+) -> None:
     found, text = outcome(tmp_path, f"import pytest\ndef test_it():\n    {line}\n")
     assert found == code, text
-    assert ("only absent reference data" in text) == bool(code)
+    assert ("only absent reference data, browsers, GPUs" in text) == bool(code)
 
 
 def test_a_whole_file_needs_an_excuse_too(tmp_path: Path) -> None:

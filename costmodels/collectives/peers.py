@@ -18,7 +18,16 @@ from costmodels.collectives.curve import Form
 from costmodels.collectives.load import fabric_of, find_curve, lacking, platforms
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, tensors_in
-from irgraph.ir.ranks import FABRIC, check_fabric, group_of, groups_of, layout_of, ranks_of
+from irgraph.ir.ranks import (
+    FABRIC,
+    RANK,
+    check_fabric,
+    group_of,
+    groups_of,
+    layout_of,
+    peer_of,
+    ranks_of,
+)
 
 OPS = {
     "c10d.allreduce_": "all_reduce",
@@ -35,6 +44,8 @@ OPS = {
     "c10d.broadcast_": "broadcast",
     "c10d.reduce_": "reduce",
     "c10d.barrier": "all_reduce",
+    "c10d.send": "all_to_allv",
+    "c10d.recv_": "all_to_allv",
     "_c10d_functional.all_reduce": "all_reduce",
     "_c10d_functional.all_reduce_": "all_reduce",
     "_c10d_functional.all_reduce_coalesced": "all_reduce",
@@ -47,7 +58,8 @@ OPS = {
     "_c10d_functional.broadcast": "broadcast",
     "_c10d_functional.broadcast_": "broadcast",
 }
-"""Collectives by the ops that start them."""
+"""Collectives by the ops that start them; what one rank sends another is half of what both would
+exchange."""
 
 LINKED = {
     "V100SXM2": "v100", "A100SXM4": "a100", "H10080GBHBM3": "h100", "H200": "h200", "B200": "b200",
@@ -67,6 +79,7 @@ class Peers(Struct, frozen=True):
             where the device has none.
         device: name of the device sheet.
         groups: the ranks of the process groups that the model names.
+        rank: which of them the model is, -1 where nothing says so.
     """
 
     ranks: int = 0
@@ -75,6 +88,7 @@ class Peers(Struct, frozen=True):
     fabric: str = ""
     device: str = ""
     groups: Mapping[str, tuple[int, ...]] = {}
+    rank: int = -1
 
     def of(self, op: Op) -> Peers:
         """Return the ranks of one op: those that it names itself go first."""
@@ -94,9 +108,24 @@ class Peers(Struct, frozen=True):
         mine = self.of(op)
         return find_curve(OPS[op.name], mine.ranks, mine.fabric, mine.local)
 
+    def between(self, op: Op, peer: int) -> Peers:
+        """Return the two ranks of an op that sends or receives; they may share a machine.
+
+        Where nothing says which rank the model is, its own place in the group is taken to be the
+        one before.
+        """
+        members = self.groups.get(group_of(op)) or range(self.ranks)
+        other = members[peer] if peer < len(members) else peer
+        own = self.rank if self.rank >= 0 else max(0, other - 1)
+        machine = max(self.local, 1)
+        local = 2 if own // machine == other // machine else 1
+        return replace(self, ranks=2, local=local, source=f"{group_of(op) or 'world'} to one")
+
     def lacks(self, op: Op) -> str:
         """Return why a collective op has no time, ``""`` if it has one."""
-        mine = self.of(op)
+        mine, peer = self.of(op), peer_of(op)
+        if peer is not None and mine.ranks > 1:
+            mine = self.between(op, peer[1])
         if op.name not in OPS:
             return "no curve of such an op was measured"
         if op.name != "c10d.barrier" and {t.device for t in (*op.inputs, *op.outputs)} == {"cpu"}:
@@ -124,7 +153,9 @@ def peers_of(graph: Graph, device: str) -> Peers:
     """
     fabric = _fabric(graph, device)
     layout = layout_of(graph)
-    return Peers(layout.ranks, layout.local, layout.source, fabric, device, groups_of(graph))
+    rank = graph.settings.get(RANK)
+    return Peers(layout.ranks, layout.local, layout.source, fabric, device, groups_of(graph),
+                 int(rank) if isinstance(rank, int) else -1)  # fmt: skip
 
 
 def message_bytes(op: Op) -> int:

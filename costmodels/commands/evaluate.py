@@ -20,8 +20,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="collectives, cpu, dlrm-v100, e2e, gains, kernels, models, modern, steps or "
-            "traced (gains, steps: need torch and timm, cpu: torch; minutes)",
+            help="collectives, cpu, dlrm-v100, e2e, gains, kernels, models, modern, steps, "
+            "tiers or traced (gains, steps: need torch and timm, cpu: torch; minutes)",
         ),
     ],
     plot: PlotOption = None,
@@ -31,10 +31,30 @@ def evaluate(
             help="kernels, modern: gradient boosting beside (needs scikit-learn; minutes)."
         ),
     ] = False,
+    models: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="steps: as many of timm's models, in training and in inference (default: 20, 12).",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="steps: keep captured programs there, and read those kept."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Put predictions beside published measurements, with signed errors."""
-    from costmodels.evaluate import EVALUATIONS, evaluate_kernels, evaluate_modern
+    from costmodels.evaluate import (
+        EVALUATIONS,
+        evaluate_kernels,
+        evaluate_modern,
+        evaluate_steps,
+    )
+    from costmodels.evaluate.whole.kept import folder_for
     from irgraph.diagnostics import fail, near
 
     if what not in EVALUATIONS:
@@ -47,8 +67,14 @@ def evaluate(
     if baseline and what not in boosted:
         message = "--baseline: gradient boosting stands beside kernels and modern only"
         raise fail(message, exit_code=2)
+    if what != "steps" and (models is not None or keep is not None):
+        option = "--keep" if models is None else "--models"
+        raise fail(f"{option}: only the programs of steps are chosen and kept", exit_code=2)
     with working(f"evaluating {what}"):
-        result = boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
+        if what == "steps":
+            result: Evaluation = evaluate_steps(models, folder_for(keep))
+        else:
+            result = boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
     if plot is not None:
         _draw(result, what, plot)
     if json:

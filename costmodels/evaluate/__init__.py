@@ -12,6 +12,7 @@ from costmodels.evaluate.exchange.evaluation import evaluate_collectives
 from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
+from costmodels.evaluate.placing.evaluation import evaluate_tiers
 from costmodels.evaluate.traced import evaluate_traced
 from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.steps import evaluate_steps
@@ -26,6 +27,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "models": evaluate_models,
     "modern": evaluate_modern,
     "steps": evaluate_steps,
+    "tiers": evaluate_tiers,
     "traced": evaluate_traced,
 }
 """What can be evaluated, by the name the command takes."""
@@ -43,5 +45,6 @@ __all__ = [
     "evaluate_models",
     "evaluate_modern",
     "evaluate_steps",
+    "evaluate_tiers",
     "evaluate_traced",
 ]

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from rich.console import RenderableType
 from rich.table import Table
 
-from costmodels.evaluate.errors import Errors, error, summarize
+from costmodels.evaluate.errors import Coverage, Errors, coverage_table, error, summarize
 
 Row: TypeAlias = Mapping[str, str]
 """A published point, by column."""
@@ -142,19 +142,22 @@ class Comparison(Struct, frozen=True):
         series: the quantities.
         settings: what the predictions were made with.
         notes: sentences to print with the figures.
+        intervals: how often what was measured lies in the predicted interval, by group.
     """
 
     name: str
     series: Sequence[Series]
     settings: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    intervals: Sequence[Coverage] = ()
 
     def render(self) -> list[RenderableType]:
         """Return the tables and lines to print."""
         settings = Table(show_header=False, title="made with", title_justify="left")
         for name, value in self.settings.items():
             settings.add_row(name, value)
-        return [*(s.table() for s in self.series), settings, *self.notes]
+        held = [coverage_table(self.intervals)] if self.intervals else []
+        return [*(s.table() for s in self.series), *held, settings, *self.notes]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values: times in ms, errors in percent."""
@@ -163,6 +166,7 @@ class Comparison(Struct, frozen=True):
             "quantities": {s.quantity: _series_json(s) for s in self.series},
             "settings": dict(self.settings),
             "notes": list(self.notes),
+            "intervals": [group.as_json() for group in self.intervals],
         }
 
 

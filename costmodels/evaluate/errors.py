@@ -1,13 +1,15 @@
-"""Signed relative errors and their summaries."""
+"""Signed relative errors, their summaries, and how often intervals hold what was measured."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from rich.table import Table
 
 GMAE_OFFSET = 4e-4
 """Added to each absolute error before its logarithm, as the paper's program does."""
@@ -48,3 +50,61 @@ def summarize(errors: Sequence[float]) -> Errors:
         math.exp(statistics.fmean(logs)),
         max(errors, key=abs),
     )
+
+
+ALL = "all"
+
+
+class Held(Struct, frozen=True):
+    """Whether a measured time lies in its interval, of which half is this share of it."""
+
+    inside: bool
+    half: float
+
+
+class Coverage(Struct, frozen=True):
+    """Of a group: cases, those in their 90 % intervals, and half the width of a median one.
+
+    ``half_width`` is a share of the measured time.
+    """
+
+    group: str
+    cases: int
+    inside: int
+    half_width: float
+
+    @property
+    def share(self) -> float:
+        """Share of the cases that lie in their intervals."""
+        return self.inside / self.cases
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        return asdict(self) | {"share": self.share}
+
+
+def coverage(held: Mapping[str, Sequence[Held]]) -> tuple[Coverage, ...]:
+    """Return the coverage of each group, and of all cases where there are several groups."""
+    groups = {name: found for name, found in sorted(held.items()) if found}
+    if len(groups) > 1:
+        groups[ALL] = [one for found in groups.values() for one in found]
+    return tuple(
+        Coverage(
+            name,
+            len(found),
+            sum(one.inside for one in found),
+            statistics.median(one.half for one in found),
+        )
+        for name, found in groups.items()
+    )
+
+
+def coverage_table(groups: Sequence[Coverage]) -> Table:
+    """Return coverage as a table."""
+    title = "measured times in their 90 % intervals"
+    table = Table("", "cases", "inside", "share", "median half width", title=title)
+    table.title_justify = "left"
+    for one in groups:
+        counts = str(one.cases), str(one.inside)
+        table.add_row(one.group, *counts, f"{one.share:.0%}", f"{one.half_width:.0%}")
+    return table

@@ -48,6 +48,15 @@ def sweeps() -> dict[str, Sweep]:
     return _collected(lambda module: getattr(module, "SWEEPS", {}), "sweep")
 
 
+def shipped_sweeps() -> dict[str, Sweep]:
+    """Return the microbenchmarks of the families that ship, without those of installed packages."""
+    own = [module for module, plugin in _modules() if plugin is None]
+    found: dict[str, Sweep] = {}
+    for module in own:
+        found.update(getattr(module, "SWEEPS", {}))
+    return found
+
+
 @cache
 def learned_families() -> dict[str, LearnedFamily]:
     """Return the families that can be trained, by the name that ``irgraph train`` takes."""

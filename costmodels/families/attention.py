@@ -20,6 +20,7 @@ from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, rea
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most, real, whole
 from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 
@@ -60,10 +61,10 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (_gradient(learned) if backward else learned,)
     held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
     peak = machine.sheet.peak(query.dtype)[0] * SHARE * held
-    flops = 4.0 * query.numel * int(key.shape[-2]) * (BACKWARD if backward else 1.0)
+    flops = 4.0 * query.numel * whole(key.shape[-2]) * (BACKWARD if backward else 1.0)
     flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
     moved = traffic(*tensors, *op.outputs)
-    time = max(flops / peak / 1e3, machine.stream(moved)) + SMALL
+    time = most(flops / peak / 1e3, machine.stream(moved)) + SMALL
     return (work("attention", name, time, BORROWED, FORMULA, outside=True),)
 
 
@@ -73,8 +74,14 @@ def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) ->
     alike = values is not None and values.shape[-1] == query.shape[-1]
     if not op.base.startswith(MEASURED) or query.shape[-2] != key.shape[-2] or not alike:
         return None
-    batch, heads, seq, dim = (int(size) for size in query.shape)
-    sizes = {"batch": batch, "heads": heads, "kv_heads": int(key.shape[1]), "dim": dim, "seq": seq}
+    batch, heads, seq, dim = (whole(size) for size in query.shape)
+    sizes = {
+        "batch": batch,
+        "heads": heads,
+        "kv_heads": whole(key.shape[1]),
+        "dim": dim,
+        "seq": seq,
+    }
     sees = "causal" if op.attributes.get("is_causal") is True else "full"
     return machine.ask("attention", name, dtype=query.dtype, sees=sees, **sizes)
 
@@ -184,7 +191,7 @@ HELD: Mapping[str, tuple[int, ...]] = {"causal": (64, 128), "full": (64, 72, 80)
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a pass; with heads of a size that only another kernel had, it is outside."""
-    sizes = {name: float(asked[name]) for name in SIZES}
+    sizes = {name: real(asked[name]) for name in SIZES}
     op, dim = str(asked["sees"]), int(sizes["dim"])
     if dim not in DIMS:
         return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from costmodels.collectives.load import find_curve
 from costmodels.collectives.peers import OPS, message_bytes
 from costmodels.formulas.machine import Machine, Rule
 from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.ranks import group_of
+from irgraph.ir.ranks import group_of, peer_of
 
 SOURCE = (
     "published measurements of V100, A100, H100, H200, B200, B300 and RTX PRO 6000, interpolated; "
@@ -25,6 +26,8 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     peers = machine.peers.of(op)
     if peers.ranks == 1:
         return ()
+    if peer_of(op) is not None:
+        return _between_two(op, machine)
     curve, size = machine.peers.curve(op), message_bytes(op)
     time = curve.time(size)
     formula = f"{peers}; curve of {peers.fabric} ({curve.source})"
@@ -39,6 +42,26 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
             group=group_of(op),
         ),
     )
+
+
+def _between_two(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return what sends to, or receives from, one rank.
+
+    Two ranks that exchange all they have send each other half of it, both ways at once: the curve
+    at twice the bytes.
+    """
+    way, peer = peer_of(op) or ("", 0)
+    size, two = message_bytes(op), machine.peers.between(op, peer)
+    curve = find_curve("all_to_allv", 2, two.fabric, two.local)
+    time = curve.time(2 * size)
+    formula = f"half of an exchange between two ranks; curve of {two.fabric} ({curve.source})"
+    what = "send to" if way == "to" else "receive from"
+    return (
+        Kernel(
+            f"{what} {peer}, {size} B", COLLECTIVE, time, INTERVAL * curve.error * time,
+            outside=not curve.measured, formula=formula, group=group_of(op), peer=f"{way} {peer}",
+        ),
+    )  # fmt: skip
 
 
 def _nothing(op: Op, machine: Machine) -> tuple[Kernel, ...]:

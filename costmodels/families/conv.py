@@ -8,7 +8,9 @@ import numpy as np
 
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.cudnn import times_tiles, turns
+from costmodels.formulas.depthwise import depthwise
+from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
@@ -20,97 +22,42 @@ from costmodels.learnable.launch import growing
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most, real, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "implicit matrix product on the tiles of products; depthwise by instructions of torch's "
-    "kernels, cuDNN's by flop and bytes; on matrix units cuDNN's transposes to channels last and "
-    "back; transposed as the data gradient; trained for 3 x 3 in two dimensions, f32"
+    "implicit matrix product on the tiles of products, in f32 times what cuDNN's kernels take "
+    "beside them (DeepBench, traced V100 kernels); depthwise by instructions of torch's kernels, "
+    "cuDNN's by flop and bytes, turned to channels last; on matrix units cuDNN's transposes to "
+    "channels last and back; transposed as the data gradient; trained for 3 x 3 in two dimensions, "
+    "f32"
 )
 
-FORMULA = "implicit matrix product (cuDNN), priced as tiles; Winograd kernels can be faster"
+FORMULA = "implicit matrix product (cuDNN), priced as tiles, in f32 as measured beside them"
 GROUPED_LAST = f"{FORMULA}; grouped with channels last: up to three times as long in cuDNN 8"
-DEPTHWISE = "max(flop / quarter of the plain cores' peak, bytes / DRAM bandwidth), each moved once"
-DEPTHWISE_SHARE = 0.25
-"""Share of the peak that cuDNN's depthwise convolutions reach; nothing was measured."""
-
-THREADS = "instructions of a thread an element (torch, DepthwiseConv2d.cu) / integer lanes x clock"
-LANES = 64
-ELEMENT, TAP, WEIGHT_TAP = 150.0, 9.0, 32.8
-"""Instructions of torch's depthwise kernels: of an element of the result and of each tap of its
-window, fitted to the 30 latencies of Ding et al. 2024 (UniRepLKNet, Table 1: 3 x 3 to 31 x 31 in
-f32 on an RTX 2080 Ti) within 23 %, 7 % on average. The weight's gradient has a block a tap that
-goes over all images: backward takes 65 ms where forward takes 14 (RTX 3090, torch issue 75747)."""
-
-TURNED = "cuDNN's transposes to channels last and back, each tensor moved once at DRAM bandwidth"
-WEIGHT_TURN = 5.0
-"""What turning a byte of a weight costs, in bytes of an image. In a public Kineto trace (A100,
-ResNet-50, batch 32, TF32) images are turned at 1.2 to 1.34 TB/s, weights of 512 x 512 x 3 x 3 at
-0.26."""
-OFTEN = 0.5
-"""Share of forward convolutions whose result is turned back, and of weight gradients: in that trace
-36 of 72, and 51 of 93. Other kernels write what they read in channels last as it is wanted."""
-
-CUDNN = (1, 3, 5)
-"""Sides of windows for which torch asks cuDNN, in f16 and from 32 channels on."""
 
 
-def _implicit(data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine) -> Kernel:
+def _implicit(
+    data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine, *, dilated: bool
+) -> Kernel:
     """Return pixels x output channels x (input channels x window), of each group."""
-    channels = int(weight.shape[0])
-    depth = int(math.prod(weight.shape[1:]))
-    groups = max(int(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
+    channels = whole(weight.shape[0])
+    depth = whole(math.prod(weight.shape[1:]))
+    groups = max(whole(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
     pixels = result.numel // max(channels, 1)
     memory = machine.stream(traffic(data) + traffic(weight) + traffic(result))
     name = f"{name} {shape_text(data)} * {shape_text(weight)}"
     if groups > 1 and weight.shape[1] == 1:
-        own = _by_threads(data, weight)
-        peak = machine.sheet.peak("f32")[0] * DEPTHWISE_SHARE
-        compute = 2.0 * result.numel * depth / peak / 1e3
-        if own:
-            made = data.numel if "data" in name else result.numel
-            taps = WEIGHT_TAP * depth if "weight" in name else ELEMENT + TAP * depth
-            compute = machine.cycles(made * taps / (LANES * machine.sheet.sms))
-        formula, time = THREADS if own else DEPTHWISE, max(compute, memory) + SMALL
-        return work("conv", name, time, BORROWED, formula, outside=True)
+        time, formula = depthwise(data, weight, result, name, machine, dilated=dilated)
+        return work("conv", name, time + SMALL, BORROWED, formula, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     product = Product(groups, pixels, max(channels // groups, 1), depth, dtype, "nn")
-    time = max(tiled_time(product, machine)[0], memory) + SMALL
-    formula = GROUPED_LAST if groups > 1 and _channels_last(data) else FORMULA
+    tiles = tiled_time(product, machine)[0]
+    if groups == 1 and not dilated:
+        tiles *= times_tiles(data, weight, result, name, machine)
+    time = most(tiles, memory) + SMALL
+    formula = GROUPED_LAST if groups > 1 and channels_last(data) else FORMULA
     return work("conv", name, time, BORROWED, formula, outside=groups > 1 or weight.rank != 4)
-
-
-def _turns(
-    data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine
-) -> tuple[Kernel, ...]:
-    """Return the transposes around a convolution of images whose channels are not last.
-
-    Kernels on matrix units read channels last. A window of one element without stride is a plain
-    product; fewer than four channels, and depthwise convolutions, have kernels of other kinds.
-    """
-    dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
-    plain = set(weight.shape[2:]) == {1} and data.shape[2:] == result.shape[2:]
-    if data.rank != 4 or plain or int(weight.shape[1]) < 4 or _channels_last(data):
-        return ()
-    if machine.paper or not machine.sheet.peak(dtype)[1]:
-        return ()
-    images = {"conv": (data, OFTEN, result), "conv weight gradient": (data, 1.0, result)}
-    first, share, second = images.get(name, (result, 1.0, data))
-    weights = WEIGHT_TURN * (OFTEN if name == "conv weight gradient" else 1.0)
-    moved = traffic(first) + share * traffic(second) + weights * traffic(weight)
-    text = f"turn {shape_text(data)} to channels last"
-    return (work("conv", text, machine.stream(2.0 * moved) + SMALL, BORROWED, TURNED),)
-
-
-def _channels_last(data: Tensor) -> bool:
-    return data.strides is not None and data.strides[1] == 1 and math.prod(data.shape[2:]) > 1
-
-
-def _by_threads(data: Tensor, weight: Tensor) -> bool:
-    """Return whether torch's own kernels run a depthwise convolution: channels are not last."""
-    square = len(set(weight.shape[2:])) == 1 and int(weight.shape[-1]) in CUDNN
-    cudnn = data.dtype == "f16" and square and data.rank == 4 and int(data.shape[1]) >= 32
-    return data.rank < 5 and not _channels_last(data) and not cudnn
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -123,7 +70,10 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     else:
         ends, name = (data, weight, result), "conv"
     learned = None if _transposed(op) else _learned(op, data, weight, machine)
-    kernels = (learned or _implicit(*ends, name, machine), *_turns(*ends, name, machine))
+    kernels = (
+        learned or _implicit(*ends, name, machine, dilated=_dilated(op)),
+        *turns(*ends, name, machine),
+    )
     if len(tensors) < 3:
         return kernels
     bias = streaming(machine, 2 * traffic(result))
@@ -146,7 +96,7 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
     name = f"conv {shape_text(data)} * {shape_text(weight)}"
     sizes = {"batch": data.shape[0], "in_channels": data.shape[1], "input_size": data.shape[2]}
     sizes |= {"out_channels": weight.shape[0], "kernel_size": 3, "stride": 1, "padding": 1}
-    return machine.ask("conv2d", name, dtype=data.dtype, **{k: int(v) for k, v in sizes.items()})
+    return machine.ask("conv2d", name, dtype=data.dtype, **{k: whole(v) for k, v in sizes.items()})
 
 
 def _dilated(op: Op) -> bool:
@@ -181,7 +131,8 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         else:
             name = ""
         if name:
-            kernels += [_implicit(*ends, name, machine), *_turns(*ends, name, machine)]
+            product = _implicit(*ends, name, machine, dilated=_dilated(op))
+            kernels += [product, *turns(*ends, name, machine)]
         else:
             time = streaming(machine, traffic(gradient))
             kernels.append(work("reduce", "channel bias sum", time, FEW, ROOFLINE))
@@ -285,7 +236,7 @@ LEARNED = LearnedFamily(
     ("conv",),
     SIZES,
     _inputs,
-    lambda asked: Query("conv", {name: float(asked[name]) for name in SIZES}),
+    lambda asked: Query("conv", {name: real(asked[name]) for name in SIZES}),
     Settings(steps=2500, batch=256, decay=0.3, architecture=Architecture(64, 3, 8)),
     growing(lambda data, device: fastest(data.sizes, device), "linear"),
     similar="gemm",

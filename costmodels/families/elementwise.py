@@ -21,6 +21,7 @@ from costmodels.learnable.launch import linear_in
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most, real, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -110,8 +111,8 @@ def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | 
     strided = needs_offsets((*op.inputs, *op.outputs), count)
     if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or strided:
         return None
-    cols = int(target.shape[-1]) if target.rank else 1
-    rows = count // max(cols, 1)
+    cols = whole(target.shape[-1]) if target.rank else 1
+    rows = count // most(cols, 1)
     sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
     return machine.ask_other("transformer", name, "elementwise", sizes)
 
@@ -224,7 +225,7 @@ def _tensors(op: NDArray[np.intp]) -> Floats:
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return an op of one tensor; others may broadcast, which was not measured."""
-    op, sizes = str(asked["op"]).rstrip("_"), {"rows": float(asked["elements"]), "cols": 1.0}
+    op, sizes = str(asked["op"]).rstrip("_"), {"rows": real(asked["elements"]), "cols": 1.0}
     return Query(op, sizes) if op in ALONE else None
 
 

@@ -28,6 +28,7 @@ from costmodels.formulas.table_gradient import (
 )
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most, real, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -46,14 +47,14 @@ MEAN, MAX = 1, 2
 
 def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine) -> Table:
     """Return one table's part of a lookup; ``last``: offsets end with the total."""
-    bags = int(offsets.numel) - (1 if last else 0)
-    rows, width = (int(size) for size in weight.shape)
+    bags = whole(offsets.numel) - (1 if last else 0)
+    rows, width = (whole(size) for size in weight.shape)
     return _table(rows, width, bags, indices, weight.itemsize, machine)
 
 
 def _table(rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine) -> Table:
     law = machine.indices.of(indices, rows)
-    return Table(rows, width, bags, int(indices.numel), size, indices.itemsize, law)
+    return Table(rows, width, bags, whole(indices.numel), size, indices.itemsize, law)
 
 
 def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> Kernel:
@@ -87,7 +88,7 @@ def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward
 
 def _sizes(tables: Sequence[Table]) -> str:
     first = tables[0]
-    each = first.lookups / max(first.bags, 1)
+    each = first.lookups / most(first.bags, 1)
     return f"B{first.bags} T{len(tables)} L{each:g} D{first.width}"
 
 
@@ -98,10 +99,10 @@ def _bag(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     last = op.attributes.get("include_last_offset") is True
     one = table(tensors[0], tensors[1], tensors[2], last, machine)
-    aside = max(traffic(*op.outputs[1:]), one.index_size * one.lookups)
+    aside = most(traffic(*op.outputs[1:]), one.index_size * one.lookups)
     weights = op.attributes.get("per_sample_weights")
     extra = aside + (weights.nbytes if isinstance(weights, Tensor) else 0)
-    return (lookup_kernel([one], machine, extra=float(extra)),)
+    return (lookup_kernel([one], machine, extra=real(extra)),)
 
 
 def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -111,7 +112,7 @@ def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 3 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
-    width, bags = int(gradient.shape[-1]), int(gradient.shape[0])
+    width, bags = whole(gradient.shape[-1]), whole(gradient.shape[0])
     one = _table(count, width, bags, indices, gradient.itemsize, machine)
     weighted = isinstance(op.attributes.get("per_sample_weights"), Tensor)
     if op.attributes.get("sparse") is True or op.base == "_embedding_bag_sparse_backward":
@@ -125,8 +126,8 @@ def _weights_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 3 or tensors[1].rank != 2:
         return None
     gradient, weight, indices = tensors[:3]
-    rows, width = (int(size) for size in weight.shape)
-    one = _table(rows, width, int(gradient.shape[0]), indices, weight.itemsize, machine)
+    rows, width = (whole(size) for size in weight.shape)
+    one = _table(rows, width, whole(gradient.shape[0]), indices, weight.itemsize, machine)
     return (weights_gradient(one, machine),)
 
 
@@ -138,7 +139,7 @@ def _batched(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     last = op.attributes.get("include_last_offset") is True
     parts = [table(*each, last, machine) for each in zip(weights, indices, offsets, strict=True)]
     scales = members(op.attributes.get("per_sample_weights"))
-    return (lookup_kernel(parts, machine, extra=float(traffic(*scales))),)
+    return (lookup_kernel(parts, machine, extra=real(traffic(*scales))),)
 
 
 def _batched_tables(
@@ -146,7 +147,7 @@ def _batched_tables(
 ) -> list[Table]:
     """Return the tables of a batched gradient, one for each of the lists' members."""
     return [
-        _table(count, int(g.shape[-1]), int(g.shape[0]), i, g.itemsize, machine)
+        _table(count, whole(g.shape[-1]), whole(g.shape[0]), i, g.itemsize, machine)
         for g, i, count in zip(gradients, indices, rows, strict=True)
     ]
 
@@ -155,15 +156,15 @@ def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the gradients of a batch: rows if sparse, else zeros of all tables and their update."""
     gradients, indices = (members(v) for v in (*op.operands, (), ())[:2])
     given = op.attributes.get("num_weights")
-    rows = [int(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
+    rows = [whole(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
     if not gradients or not len(gradients) == len(indices) == len(rows):
         return None
     parts = _batched_tables(gradients, indices, rows, machine)
     if op.attributes.get("sparse") is True:
         return (_rows_of_batch(parts, op.attributes.get("mode") == MEAN, machine),)
-    whole = sum(math.prod((p.rows, p.width, p.size)) for p in parts)
+    filled = sum(math.prod((p.rows, p.width, p.size)) for p in parts)
     name = f"fill {len(parts)} tables"
-    zeros = work("fill", name, streaming(machine, whole), CLOSE, ROOFLINE)
+    zeros = work("fill", name, streaming(machine, filled), CLOSE, ROOFLINE)
     return zeros, update_kernel(parts, machine)
 
 
@@ -181,7 +182,7 @@ def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     weights, gradients, indices = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not weights or not len(weights) == len(gradients) == len(indices):
         return None
-    rows = [int(weight.shape[0]) for weight in weights]
+    rows = [whole(weight.shape[0]) for weight in weights]
     return (update_kernel(_batched_tables(gradients, indices, rows, machine), machine),)
 
 
@@ -192,7 +193,7 @@ def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 2 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
-    lookups, width = int(indices.numel), int(gradient.shape[-1])
+    lookups, width = whole(indices.numel), whole(gradient.shape[-1])
     one = _table(count, width, lookups, indices, gradient.itemsize, machine)
     by_frequency = op.attributes.get("scale_grad_by_freq") is True
     few = lookups <= FEATURE_MOST and not by_frequency
@@ -205,8 +206,8 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 2 or tensors[0].rank != 2:
         return None
     weight, indices = tensors[:2]
-    rows, width = (int(size) for size in weight.shape)
-    one = _table(rows, width, int(indices.numel), indices, weight.itemsize, machine)
+    rows, width = (whole(size) for size in weight.shape)
+    one = _table(rows, width, whole(indices.numel), indices, weight.itemsize, machine)
     name = f"embedding {shape_text(indices)} of {shape_text(weight)}"
     sizes: dict[str, float | str] = {
         "rows": indices.numel,

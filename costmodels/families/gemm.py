@@ -23,6 +23,7 @@ from costmodels.learnable.settings import Settings
 from costmodels.learnable.tiling import tiling
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import least, most, real, whole
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.tf32 import PLAIN, factors
 
@@ -48,9 +49,9 @@ def _letter(tensor: Tensor) -> str:
 
 def _product(first: Tensor, second: Tensor) -> Product:
     """Return the product of two tensors of rank 2 or 3."""
-    batch = int(first.shape[0]) if first.rank == 3 else 1
-    rows, depth = (int(size) for size in first.shape[-2:])
-    return Product(batch, rows, int(second.shape[-1]), depth, first.dtype, layout(first, second))
+    batch = whole(first.shape[0]) if first.rank == 3 else 1
+    rows, depth = (whole(size) for size in first.shape[-2:])
+    return Product(batch, rows, whole(second.shape[-1]), depth, first.dtype, layout(first, second))
 
 
 def _two(op: Op, at: int, rank: int) -> tuple[Tensor, Tensor] | None:
@@ -93,8 +94,8 @@ def _linear(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     data, weight, *rest = op.operands
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor) or weight.rank != 2:
         return None
-    columns, depth = (int(size) for size in weight.shape)
-    rows = data.numel // max(depth, 1)
+    columns, depth = (whole(size) for size in weight.shape)
+    rows = data.numel // most(depth, 1)
     product = Product(1, rows, columns, depth, data.dtype, "t" + _letter(data))
     bias = rest[0] if rest and isinstance(rest[0], Tensor) else None
     before = _bias(bias, op, machine) if bias is not None else ()
@@ -112,7 +113,7 @@ def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     matrix = next((t for t in tensors if t.rank == 2), None)
     if matrix is None:
         return None
-    rows, depth = (int(size) for size in matrix.shape)
+    rows, depth = (whole(size) for size in matrix.shape)
     return product_kernels(Product(1, rows, 1, depth, matrix.dtype, "tn"), machine)
 
 
@@ -147,7 +148,7 @@ def _scaled(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     (kernel, *others) = product_kernels(_product(*pair), machine)
     if kernel.by == "learned":
-        rounding = min(machine.stream(ROUNDING * pair[0].numel) + SMALL, kernel.time / 2)
+        rounding = least(machine.stream(ROUNDING * pair[0].numel) + SMALL, kernel.time / 2)
         spread = kernel.spread + rounding / 2
         kernel = replace(kernel, time=kernel.time - rounding, spread=spread)
     return (kernel, *others)
@@ -164,24 +165,24 @@ def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     first, second = pair
     stacked = next((t.shape[0] for t in (*pair, *op.outputs) if t.rank == 3), 1)
-    groups = max(int(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
-    whole = _product(first, second)
-    rows = whole.rows if first.rank == 3 else -(-whole.rows // groups)
-    columns, depth = whole.columns, whole.depth
+    groups = most(whole(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
+    entire = _product(first, second)
+    rows = entire.rows if first.rank == 3 else -(-entire.rows // groups)
+    columns, depth = entire.columns, entire.depth
     if first.rank == second.rank == 2:
-        rows, depth = whole.rows, -(-depth // groups)
+        rows, depth = entire.rows, -(-depth // groups)
     elif second.rank == 2:
         columns = -(-columns // groups)
     together = first.dtype == "bf16" and machine.sheet.architecture in ("hopper", "blackwell")
     product = replace(
-        whole, batch=groups if together else 1, rows=rows, columns=columns, depth=depth
+        entire, batch=groups if together else 1, rows=rows, columns=columns, depth=depth
     )
     return product_kernels(product, machine) * (1 if together else groups)
 
 
 def are_stacked(tensors: Sequence[Tensor]) -> bool:
     """Return whether tensors of one type are at equal distances in one buffer, or the same."""
-    starts = [int(t.offset) for t in tensors]
+    starts = [whole(t.offset) for t in tensors]
     steps = {b - a for a, b in pairwise(starts)}
     return len({t.buffer for t in tensors}) == 1 and len(steps) <= 1
 
@@ -316,8 +317,8 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a product; vectors were not measured. ``layout`` is as in ``Product``."""
-    sizes = {name: float(asked[name]) for name in SIZES}
-    if min(sizes["m"], sizes["n"], sizes["k"]) < 2:
+    sizes = {name: real(asked[name]) for name in SIZES}
+    if least(sizes["m"], sizes["n"], sizes["k"]) < 2:
         return None
     op, measured = ("linear", "tn") if sizes["batch"] == 1 else ("bmm", "nn")
     return Query(op, sizes, 0.0 if asked.get("layout") == measured else OTHER_LAYOUT)

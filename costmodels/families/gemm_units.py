@@ -18,6 +18,7 @@ from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
 from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
 from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learnable.unit_tiles import tiling
+from irgraph.ir.points.many import least, real
 
 SOURCE = "trained on published products in bf16, f16 and fp8 (e4m3) on cards with matrix units"
 
@@ -95,8 +96,8 @@ LAYERS = ("A100-SXM4-80GB", "H100-80GB-HBM3", "A40")
 
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a product, one row or many; ``layout`` is as in ``Product``."""
-    sizes = {name: float(asked[name]) for name in SIZES}
-    if min(sizes["n"], sizes["k"]) < 8:
+    sizes = {name: real(asked[name]) for name in SIZES}
+    if least(sizes["n"], sizes["k"]) < 8:
         return None
     layout = str(asked.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0

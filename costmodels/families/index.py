@@ -20,6 +20,7 @@ from costmodels.formulas.scatter import (
 )
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import least, most
 from irgraph.ir.tensor import Tensor
 
 GATHER_PER_CYCLE, GATHER_START = 0.67, 4.5
@@ -55,7 +56,7 @@ def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]
 
 def _gather_kernel(name: str, result: Tensor, machine: Machine) -> Kernel:
     offsets = machine.cycles(result.numel / (GATHER_PER_CYCLE * machine.sheet.sms))
-    time = max(machine.stream(2 * traffic(result)), GATHER_START + offsets) + SMALL
+    time = most(machine.stream(2 * traffic(result)), GATHER_START + offsets) + SMALL
     return work("index", f"{name} {shape_text(result)}", time, NEAR, GATHER)
 
 
@@ -76,7 +77,7 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     if op.attributes.get("accumulate") is not True:
         return (*copies, _gather_kernel("index put", values, machine))
-    count = max(t.numel for t in found)
+    count = most(*(t.numel for t in found))
     indexed = op.operands[1]
     assert isinstance(indexed, tuple)
     first = next(i for i, t in enumerate(indexed) if isinstance(t, Tensor))
@@ -108,7 +109,7 @@ def backward_time(machine: Machine, count: int, before: int, after: int) -> floa
     blocks = -(-count // INDICES_A_BLOCK) * -(-after // SLICE_A_BLOCK) * before
     waves = blocks / (machine.sheet.sms * RESIDENT_BLOCKS)
     nbytes = 4.0 * count * before * after
-    return max(waves * WAVE, update_time(machine, nbytes, nbytes)) + SMALL
+    return most(waves * WAVE, update_time(machine, nbytes, nbytes)) + SMALL
 
 
 def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -136,8 +137,8 @@ def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 2:
         return None
     target, given = tensors[0], tensors[1:]
-    changed = max(t.numel for t in given) * target.itemsize
-    time = update_time(machine, traffic(*given), min(changed, target.nbytes))
+    changed = most(*(t.numel for t in given)) * target.itemsize
+    time = update_time(machine, traffic(*given), least(changed, target.nbytes))
     name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
     before = () if op.written else (device_copy(target, target, machine),)
     return (*before, work("index", name, time, FEW, UPDATE))

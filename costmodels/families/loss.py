@@ -13,6 +13,7 @@ from costmodels.formulas.intervals import BORROWED, CLOSE, EXACT
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import each, least, most, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -77,9 +78,13 @@ def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if backward or "2d" in op.base:
         return (_elements(op, "", tensors[0], 2, machine),)
     rows = tensors[0].numel
-    threads = min(max(2 ** round(math.log2(max(rows / 16, 1))), 32), 1024)
+    threads = least(most(each(_power_of_two, rows / 16), 32), 1024)
     time = SMALL + math.ceil(rows / threads) * PICK
     return (work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED),)
+
+
+def _power_of_two(value: float) -> int:
+    return int(2 ** round(math.log2(max(value, 1))))
 
 
 def _ctc(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -90,8 +95,8 @@ def _ctc(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     scores = next((t for t in op.inputs if t.rank == 3), None)
     if scores is None:
         return None
-    frames, batch = int(scores.shape[0]), int(scores.shape[1])
-    time = SMALL + frames * PICK * max(batch / machine.sheet.sms, 1.0)
+    frames, batch = whole(scores.shape[0]), whole(scores.shape[1])
+    time = SMALL + frames * PICK * most(batch / machine.sheet.sms, 1.0)
     walk = work("loss", f"{op.base} {frames} frames", time, BORROWED, WALKED)
     if not op.base.endswith("backward"):
         return (walk,)

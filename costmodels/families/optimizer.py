@@ -11,6 +11,7 @@ from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -28,7 +29,7 @@ MOST_BLOCKS, CHUNK = 320, 65536
 def launches(sizes: Sequence[int], lists: int) -> int:
     """Return how many kernels a list update needs for tensors of these numbers of elements."""
     blocks = sum(-(-size // CHUNK) for size in sizes)
-    return max(-(-len(sizes) // MOST_TENSORS[lists]), -(-blocks // MOST_BLOCKS), 1)
+    return most(-(-len(sizes) // MOST_TENSORS[lists]), -(-blocks // MOST_BLOCKS), 1)
 
 
 def _lists(op: Op) -> list[list[Tensor]]:

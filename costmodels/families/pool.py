@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
 from costmodels.formulas.intervals import UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
@@ -12,12 +14,17 @@ from irgraph.ir.op import Op
 
 SOURCE = (
     "roofline (paper, III-B-1b): what is read and what is written moves once; the gradient of a "
-    "maximum by an element rate (traced V100 and RTX 2080 Ti)"
+    "maximum, and what it looks through, by element rates (traced RTX 2080 Ti, V100 and A100)"
 )
 
-MAX_GRADIENT = 0.22
+MAX_GRADIENT, MAX_GRADIENT_LAST = 0.28, 0.46
 """Elements per cycle and multiprocessor of the gradient of a maximum, which looks through the
-windows that each element was in (traced ResNets: 0.2 on RTX 2080 Ti, 0.27 on V100)."""
+windows that each element was in, and of its kernel for channels last. Traced ResNets: 0.25 on RTX
+2080 Ti, 0.33 on V100, 0.28 on A100 in f32; 0.30 and 0.46 on A100 in f16 (public torch profiles)."""
+
+TAPS = 2.0
+"""Elements of windows per cycle and multiprocessor of a maximum, in the same steps: 1.65 on RTX
+2080 Ti, 2.0 on V100, 2.3 on A100 in f32 and in f16, 2.0 with channels last."""
 
 SHAPE_ONLY = ("max_pool", "avg_pool")
 """Gradients that use only the shape of the pooled tensor (torch, DilatedMaxPool2d.cu)."""
@@ -32,10 +39,24 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         del read[1:2]
     moved = traffic(*read, *op.outputs)
     time = streaming(machine, moved)
-    if op.base.startswith("max_pool") and op.base.endswith("backward"):
-        largest = max(t.numel for t in (*op.inputs, *op.outputs))
-        time = max(time, machine.cycles(largest / (MAX_GRADIENT * machine.sheet.sms)))
+    time = max(time, _looking(op, machine))
     return (work("pool", f"{op.base} {shape_text(target)}", time, UNTRACED, ROOFLINE),)
+
+
+def _looking(op: Op, machine: Machine) -> float:
+    """Return microseconds that a maximum, or its gradient, takes to look through windows."""
+    if not op.base.startswith("max_pool") or machine.paper:
+        return 0.0
+    if op.base.endswith("backward"):
+        largest = max((*op.inputs, *op.outputs), key=lambda tensor: tensor.numel)
+        rate = MAX_GRADIENT_LAST if channels_last(largest) else MAX_GRADIENT
+        return machine.cycles(largest.numel / (rate * machine.sheet.sms))
+    if machine.sheet.is_host or not op.outputs:  # a trace alone may not know the results
+        return 0.0
+    window = op.attributes.get("kernel_size", 1)
+    sides = window if isinstance(window, tuple) else (window,) * (2 if "2d" in op.base else 3)
+    taps = math.prod(int(side) for side in sides if isinstance(side, int))
+    return machine.cycles(op.outputs[0].numel * taps / (TAPS * machine.sheet.sms))
 
 
 FORWARD = (

@@ -10,6 +10,7 @@ from costmodels.formulas.intervals import EXACT, FAIR, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most
 from irgraph.ir.tensor import Tensor
 
 BLOCK_START = 5.5
@@ -69,7 +70,7 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if source is None or not op.outputs:
         return None
     whole = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
-    return reduction(whole, max(op.outputs[0].numel, 1), machine)
+    return reduction(whole, most(op.outputs[0].numel, 1), machine)
 
 
 def _pairs(op: Op) -> bool:

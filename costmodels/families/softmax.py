@@ -13,6 +13,7 @@ from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most, whole
 
 SOURCE = "roofline (paper, III-B-1b) over one pass; trained for softmax forward in f32"
 
@@ -24,8 +25,8 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     moved = traffic(*op.inputs, *op.outputs)
     name = f"{op.base} {shape_text(target)}"
-    columns = int(target.shape[-1]) if target.rank else 1
-    rows = target.numel // max(columns, 1)
+    columns = whole(target.shape[-1]) if target.rank else 1
+    rows = target.numel // most(columns, 1)
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)

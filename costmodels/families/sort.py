@@ -12,6 +12,7 @@ from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffi
 from costmodels.formulas.scatter import SORT, SORT_SMALL, SORT_TILE
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -33,7 +34,7 @@ def _slice(op: Op, source: Tensor) -> int:
     dim = op.attributes.get("dim", -1)
     if not source.rank:
         return 1
-    return int(source.shape[dim]) if isinstance(dim, int) else source.numel
+    return whole(source.shape[dim]) if isinstance(dim, int) else source.numel
 
 
 def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ...]:
@@ -45,7 +46,7 @@ def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ..
     name = f"sort {shape_text(source)}"
     places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
     if together <= SORT_TILE:
-        time = max(streaming(machine, 2.0 * pair * source.numel), SORT_SMALL)
+        time = most(streaming(machine, 2.0 * pair * source.numel), SORT_SMALL)
         return places, work("sort", name, time, ROUGH, SORT, outside=True)
     passes = source.itemsize
     time = passes * (machine.stream(3.0 * pair * source.numel) + 2 * SMALL)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from costmodels.formulas.intervals import CLOSE, UNTRACED
 from costmodels.formulas.machine import SMALL, Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
+from irgraph.ir.points.many import most
 from irgraph.ir.tensor import Tensor
 
 ROOFLINE = "max(flop / peak, bytes / DRAM bandwidth) (paper, III-B-1b), plus the launch floor"
@@ -30,7 +33,7 @@ def streaming(machine: Machine, nbytes: float, flops: float = 0.0, elements: flo
     """
     peak = machine.sheet.peak("f32")[0]
     offsets = 0.0 if machine.paper else elements / (BROADCAST_PER_CYCLE * machine.sheet.sms)
-    bound = max(machine.stream(nbytes), flops / peak / 1e3, machine.cycles(offsets))
+    bound = most(machine.stream(nbytes), flops / peak / 1e3, machine.cycles(offsets))
     return bound + launch_floor(machine)
 
 
@@ -38,6 +41,12 @@ def broadcast_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     """Return the copy of a smaller tensor into every part of a larger one."""
     time = streaming(machine, traffic(source) + traffic(result), elements=result.numel)
     return work("elementwise", f"broadcast to {shape_text(result)}", time, CLOSE, ROOFLINE)
+
+
+def channels_last(tensor: Tensor) -> bool:
+    """Return whether the channels of an image, its second axis, lie next to each other."""
+    strides = tensor.strides
+    return strides is not None and strides[1:2] == (1,) and math.prod(tensor.shape[2:]) > 1
 
 
 CROSSING_SHARE = 0.6

@@ -10,7 +10,8 @@ from msgspec import Struct
 from costmodels.formulas.machine import SMALL, Machine
 from costmodels.formulas.scatter import UPDATE_SHARE
 from costmodels.lookups.cache import Reads, lru_misses
-from costmodels.lookups.popularity import UNIFORM, Distribution, rows_of
+from costmodels.lookups.popularity import UNIFORM, Distribution, distinct_rows
+from irgraph.ir.points.many import fsum, least, most, real
 
 SECTOR = 32
 """Bytes that memory moves at once (paper, III-B-1a)."""
@@ -33,6 +34,7 @@ class Table(Struct, frozen=True):
         bags, lookups: output rows, and indices over all of them.
         size, index_size: bytes of an element and of an index.
         indices: how often each row is looked up.
+        stored: bytes of a row in memory where it is not kept as elements of ``size``.
     """
 
     rows: int
@@ -42,18 +44,21 @@ class Table(Struct, frozen=True):
     size: int = 4
     index_size: int = 8
     indices: Distribution = UNIFORM
+    stored: int = 0
 
     @property
     def row(self) -> int:
-        """Bytes of a row in whole sectors."""
-        return sectors(self.size * self.width)
+        """Bytes of the sectors that a row touches; packed ones begin anywhere in a sector."""
+        if not self.stored:
+            return sectors(self.size * self.width)
+        return self.stored - math.gcd(self.stored, SECTOR) + SECTOR
 
     @property
     def distinct(self) -> float:
         """Rows that are expected to be looked up at least once."""
         if not self.rows:
             return 0.0
-        return float(rows_of(self.indices, self.rows).distinct(self.lookups))
+        return distinct_rows(self.indices, self.rows, self.lookups)
 
 
 def sectors(nbytes: float) -> int:
@@ -118,10 +123,10 @@ def misses(tables: Sequence[Table], machine: Machine) -> list[float]:
 
 def tables_in_flight(tables: Sequence[Table], machine: Machine) -> float:
     """Return how many tables are read at once: resident output rows over rows of a table."""
-    lanes = max(min(math.fsum(t.width for t in tables) / len(tables) / 4, 32.0), 1.0)
+    lanes = most(least(fsum(*(t.width for t in tables)) / len(tables) / 4, 32.0), 1.0)
     rows = machine.sheet.sms * RESIDENT_THREADS / lanes
-    bags = max(math.fsum(t.bags for t in tables) / len(tables), 1.0)
-    return float(min(max(rows / bags, 1.0), len(tables)))
+    bags = most(fsum(*(t.bags for t in tables)) / len(tables), 1.0)
+    return real(least(most(rows / bags, 1.0), len(tables)))
 
 
 def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> float:
@@ -136,7 +141,7 @@ def forward_time(tables: Sequence[Table], machine: Machine, extra: float = 0.0) 
         output = sectors(table.size * table.width) * table.bags
         dram += table.lookups * table.index_size + output + missed * table.row
         cached += table.bags * (TABLE_OFFSETS + OFFSETS) + (table.lookups - missed) * table.row
-    return max(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3) + SMALL
+    return most(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3) + SMALL
 
 
 LOOKED_UP = 0.52
@@ -155,8 +160,8 @@ def gather_time(table: Table, machine: Machine) -> float:
     missed = misses([table], machine)[0]
     dram = table.lookups * (table.index_size + table.row) + missed * table.row
     cached = (table.lookups - missed) * table.row
-    moved = max(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3)
-    return max(moved, walk) + SMALL
+    moved = most(machine.stream(dram), cached / machine.sheet.l2_bandwidth / 1e3)
+    return most(moved, walk) + SMALL
 
 
 def update_traffic_time(tables: Sequence[Table], machine: Machine) -> float:

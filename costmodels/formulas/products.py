@@ -6,6 +6,7 @@ from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
+from irgraph.ir.points.many import most
 
 TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
 VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
@@ -43,7 +44,7 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
         time, tile = tiled_time(product, machine)
         formula = TILED
     units = machine.sheet.peak(p.dtype)[1]
-    time = max(time, memory) + SMALL
+    time = most(time, memory) + SMALL
     traced = machine.sheet.architecture in ("volta", "ampere", "pascal")
     outside = units or not traced or p.dtype not in ("f32", "f64")
     error = BORROWED if outside else FAIR

@@ -8,6 +8,7 @@ from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.machine import SMALL, Machine, shape_text, work
 from irgraph.ir.cost import Kernel
+from irgraph.ir.points.many import least, whole
 from irgraph.ir.tensor import Tensor
 
 UPDATE_SHARE = 0.8
@@ -54,6 +55,6 @@ def add_rows(target: Tensor, values: Tensor, machine: Machine) -> tuple[Kernel, 
         "elementwise", f"mul {shape_text(values)}", streaming(machine, 2 * size), CLOSE, ROOFLINE
     )
     name = f"add {count} rows to {shape_text(target)}"
-    rows = min(size, target.nbytes)
+    rows = least(size, target.nbytes)
     update = work("index", name, update_time(machine, size, rows), FEW, UPDATE)
-    return (scale, *tiny_kernels(1, int(count), machine), update)
+    return (scale, *tiny_kernels(1, whole(count), machine), update)

@@ -10,6 +10,7 @@ from costmodels.formulas.scatter import sort_kernel, tiny_kernels, update_time
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM
 from irgraph.ir.cost import Kernel
+from irgraph.ir.points.many import least, most
 
 PARTIAL = 10
 """Rows that one warp sums before the sums are summed (torch, EmbeddingBackwardKernel.cu)."""
@@ -75,9 +76,9 @@ def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     Each block reads all gradients of its columns and reads and writes the rows they belong to, at
     the bandwidth that one multiprocessor can have.
     """
-    blocks = max(-(-one.width // FEATURE_WIDTH), 1)
+    blocks = most(-(-one.width // FEATURE_WIDTH), 1)
     moved = 3 * one.lookups * one.row
-    share = min(blocks / machine.sheet.sms, 1.0)
+    share = least(blocks / machine.sheet.sms, 1.0)
     time = machine.stream(moved, share) + SMALL
     name = f"gradient of {one.lookups} rows x{one.width}"
     return zeros(one, machine), work("embedding", name, time, BORROWED, FEATURE, outside=True)
@@ -86,7 +87,7 @@ def few_rows_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
 def max_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     """Return the dense gradient of bags that took the greatest of each column."""
     elements = one.bags * one.width
-    places = min(2 * SECTOR * elements, 2 * one.rows * one.row)
+    places = least(2 * SECTOR * elements, 2 * one.rows * one.row)
     time = update_time(machine, elements * (one.size + one.index_size), places / 2)
     name = f"max gradient {one.bags}x{one.width}"
     return zeros(one, machine), work("embedding", name, time, FEW, ATOMIC)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.points.many import least, most, where
 
 Menu = tuple[tuple[int, int, float], ...]
 """Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
@@ -123,50 +124,66 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     if 0 in (product.batch, product.rows, product.columns, product.depth):
         return 0.0, "nothing to do"
     best, chosen = math.inf, ""
+    memory = machine.stream(product.traffic, MEMORY_SHARE)
+    area = product.batch * product.rows * product.columns * ITEMSIZE[product.dtype]
+    peak = machine.sheet.peak(product.dtype)[0] / machine.sheet.sms * 1e3
     for x, y, share in menu(product, machine):
         grid = product.batch * -(-product.columns // x) * -(-product.rows // y)
-        for split in splits(product, grid, machine):
-            time = _rounds(product, machine, (x, y, share), grid, split)
-            if time < best:
-                best, chosen = time, f"{x}x{y}" + (f" split {split}" if split > 1 else "")
+        write = machine.stream(area / grid * least(grid, machine.sheet.sms))
+        for split, allowed in splits(product, grid, machine):
+            if allowed is False:
+                continue
+            compute = 2 * x * y * _depth(product, split) / (peak * share)
+            busy = _rounds(product, machine, (x, y), grid * split, compute) + write
+            time = where(allowed, _joined(product, machine, most(busy, memory), split), math.inf)
+            if (time < best) is True:
+                chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
+            best = least(best, time)
     return best, chosen
 
 
-def splits(product: Product, grid: int, machine: Machine) -> tuple[int, ...]:
-    """Return into how many parts the library may split the summed dimension of a grid of tiles."""
+def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bool], ...]:
+    """Return into how many parts the summed dimension may be split, and whether a grid allows it.
+
+    The grid counts tiles. Ones that no grid allows are left out.
+    """
     sms = machine.sheet.sms
     if product.batch > 1 or product.depth < 256:
-        return (1,)
+        return ((1, True),)
     if machine.software.split_k_freely:
-        deep = tuple(s for s in (32, 64, 128) if grid * s <= sms)
-        return tuple(s for s in (1, 2, 3, 4, 8, 16) if s <= 4 or grid * 4 <= sms) + deep
-    if product.depth < max(product.rows, product.columns):
-        return (1,)
+        few = grid * 4 <= sms
+        deep = tuple((s, grid * s <= sms) for s in (32, 64, 128))
+        return (*((s, True if s <= 4 else few) for s in (1, 2, 3, 4, 8, 16)), *deep)
+    if product.depth < most(product.rows, product.columns):
+        return ((1, True),)
     if grid >= sms:
-        return (1, 2, 3, 4)
-    return (1, 2, 4, 8, 16) if grid * 5 <= sms else (1,)
+        return tuple((s, True) for s in (1, 2, 3, 4))
+    few = grid * 5 <= sms
+    return ((1, True), *((s, few) for s in (2, 4, 8, 16)))
 
 
 SPLIT_COST = 5.0
 """Microseconds that a split adds: clearing semaphores, or the second kernel's start (3-4 us)."""
 
 
+def _depth(product: Product, split: int) -> int:
+    """Return the depth of a part, in whole slices of eight."""
+    return -(-product.depth // (8 * split)) * 8
+
+
 def _rounds(
-    product: Product, machine: Machine, tile: tuple[int, int, float], grid: int, split: int
+    product: Product, machine: Machine, tile: tuple[int, int], blocks: int, compute: float
 ) -> float:
-    """Return the rounds of the busiest multiprocessor and the write of the last one."""
-    x, y, share = tile
-    sheet, size = machine.sheet, ITEMSIZE[product.dtype]
-    depth = -(-product.depth // (8 * split)) * 8
-    peak = sheet.peak(product.dtype)[0] / sheet.sms * 1e3
-    compute = 2 * x * y * depth / (peak * share)
-    written = product.batch * product.rows * product.columns * size / grid
-    write = machine.stream(written * min(grid, sheet.sms))
+    """Return microseconds of the rounds of the busiest multiprocessor, each with its start."""
     start = BATCHED_ROUND if product.batch > 1 else ROUND
-    group = ALONE.get((x, y), 1)
-    rounds = -(-grid * split // (sheet.sms * group)) * group
-    time = max(rounds * (compute + start) + write, machine.stream(product.traffic, MEMORY_SHARE))
+    group = ALONE.get(tile, 1)
+    rounds = -(-blocks // (machine.sheet.sms * group)) * group
+    return rounds * (compute + start)
+
+
+def _joined(product: Product, machine: Machine, time: float, split: int) -> float:
+    """Return the time of all parts of a split with that of their sum."""
     if split == 1:
         return time
-    parts = product.rows * product.columns * size * split * 2
-    return time + SPLIT_COST + parts / sheet.l2_bandwidth / 1e3
+    parts = product.rows * product.columns * ITEMSIZE[product.dtype] * split * 2
+    return time + SPLIT_COST + parts / machine.sheet.l2_bandwidth / 1e3

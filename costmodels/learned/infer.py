@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from costmodels.learnable.hardware import Floats, Hardware
 from costmodels.learnable.inputs import Sizes
+from costmodels.learned.exact import ExactLayer, exact_forward, exact_layers
 from costmodels.learned.files import Layers
 from costmodels.learned.weights import Weights
 
@@ -47,7 +50,7 @@ def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
 
     ``sizes`` holds the columns that ``weights.family.sizes`` names, and ``op``.
     """
-    layers = _from_raw(weights)
+    layers = exact_layers(weights.layers)
     rows = len(sizes["op"])
     parts = []
     for start in range(0, max(rows, 1), CHUNK):
@@ -59,17 +62,9 @@ def estimate(weights: Weights, sizes: Sizes, device: Hardware) -> Estimates:
     return Estimates(*(np.concatenate(column) for column in columns))
 
 
-def _from_raw(weights: Weights) -> Layers:
-    """Return layers for unscaled inputs: the scaling is folded into the first one."""
-    matrix, bias = weights.layers[0]
-    # W (x - mean) / scale + b = (W / scale) x + (b - (W / scale) mean): a pass over the inputs
-    # less.
-    scaled = matrix / weights.scale
-    shifted = np.asarray(bias - scaled @ weights.mean, np.float32)
-    return ((scaled, shifted), *weights.layers[1:])
-
-
-def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) -> Estimates:
+def _estimate(
+    weights: Weights, layers: Sequence[ExactLayer], sizes: Sizes, device: Hardware
+) -> Estimates:
     inputs, op = weights.family.inputs(sizes, device), sizes["op"].astype(np.intp)
     matrix = inputs.matrix()
     # The network never sees an input outside of its training range, where a ReLU net extrapolates
@@ -88,7 +83,9 @@ def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) 
         # then knows it by its datasheet alone.
         hidden = slice(-inputs.hidden, None)
         seen[hidden, unseen] = weights.mean[hidden, None]
-    ratio, scale, floor = combine(forward(layers, seen))
+    seen -= weights.mean[:, None]
+    seen /= weights.scale[:, None]
+    ratio, scale, floor = combine(exact_forward(layers, seen))
     stretch = np.asarray(weights.stretches or [weights.stretch] * (op.max() + 1), np.float32)[op]
     width = np.hypot(scale * stretch, unseen * np.float32(weights.unseen))
     width += beyond * np.float32(weights.octave)
@@ -98,7 +95,10 @@ def _estimate(weights: Weights, layers: Layers, sizes: Sizes, device: Hardware) 
 
 
 def forward(layers: Layers, inputs: Floats) -> Floats:
-    """Return the outputs of every member, (members, outputs, rows), of inputs (inputs, rows)."""
+    """Return the outputs of every member, (members, outputs, rows), of inputs (inputs, rows).
+
+    In single precision, for training: the last digits depend on the number of rows.
+    """
     members = layers[0][0].shape[0]
     outputs = np.empty((members, layers[-1][0].shape[1], inputs.shape[1]), np.float32)
     for member in range(members):
@@ -118,8 +118,19 @@ def combine(outputs: Floats) -> tuple[Floats, Floats, Floats]:
 
     The scale combines the members' own scales and their disagreement.
     """
-    mean = outputs.mean(0)
+    members = len(outputs)
+    mean = _sum(outputs) / np.float32(members)
+    away = outputs[:, 0] - mean[0]
+    spread = np.sqrt(_sum(away * away) / np.float32(members))
     own = np.exp(np.clip(mean[1] - np.float32(LOG_SCALE), -7, 1))
     # Deep ensembles (Lakshminarayanan et al., 2017): the noise that each member sees, and how far
     # members disagree, are independent.
-    return mean[0], np.hypot(own, outputs[:, 0].std(0)), mean[2]
+    return mean[0], np.hypot(own, spread), mean[2]
+
+
+def _sum(values: Floats) -> Floats:
+    """Return the sum over the first axis, one after the other: numpy's order depends on shapes."""
+    total: Floats = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total

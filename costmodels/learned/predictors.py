@@ -8,6 +8,7 @@ returns ``None``, the family's formula holds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,8 +20,9 @@ from costmodels.formulas.machine import Answer, Predictor
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
-from costmodels.learned.infer import estimate
+from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import Weights, load_shipped, shipped
+from irgraph.ir.points.many import Many, Truths, at_all, points_of
 
 SOFTWARE = "torch-2"
 """Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1."""
@@ -63,13 +65,51 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
 
 
 def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:
-    # One row at a time here; sweeps go through ``estimate`` with many.
+    points = points_of(*query.sizes.values())
+    if points:
+        return _answers_for(weights, device, query, points)
     columns = {name: np.asarray([value], np.float32) for name, value in query.sizes.items()}
     columns["op"] = np.asarray([weights.family.ops.index(query.op)], np.float32)
     found = estimate(weights, columns, device)
     time = float(found.time[0])
     spread = time * float(np.sinh(float(found.width[0]) + query.doubt))
     return Answer(time, spread, bool(found.outside[0]) or query.outside, _name(weights))
+
+
+def _answers_for(weights: Weights, device: Hardware, query: Query, rows: int) -> Answer:
+    """Return the answer to a query whose sizes have values at many points."""
+    columns = {name: at_all(v, rows).astype(np.float32) for name, v in query.sizes.items()}
+    columns["op"] = np.full(rows, weights.family.ops.index(query.op), np.float32)
+    key = (id(weights), id(device), *((name, v.tobytes()) for name, v in columns.items()))
+    found = _RECENT.get(key)
+    if found is None:
+        found = _RECENT.put(key, (weights, device), estimate(weights, columns, device))
+    time = found.time.astype(np.float64)
+    spread = time * np.sinh(found.width.astype(np.float64) + query.doubt)
+    outside: Any = Truths(found.outside | query.outside)
+    return Answer(Many(time), Many(spread), outside, _name(weights))  # type: ignore[arg-type]
+
+
+class _Recent:
+    """Estimates of many rows that were asked for lately: calls of equal sizes ask again."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.known: dict[object, tuple[object, Estimates]] = {}
+
+    def get(self, key: object) -> Estimates | None:
+        found = self.known.get(key)
+        return None if found is None else found[1]
+
+    def put(self, key: object, owners: object, found: Estimates) -> Estimates:
+        """Remember estimates; ``owners`` are kept, so that their ids in the key stay theirs."""
+        while len(self.known) >= self.most:
+            del self.known[next(iter(self.known))]
+        self.known[key] = owners, found
+        return found
+
+
+_RECENT = _Recent(64)
 
 
 def _name(weights: Weights) -> str:

@@ -8,12 +8,27 @@ row: the first t accesses find whatever came before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 
-from costmodels.lookups.popularity import Distribution, Floats, rows_of
+from costmodels.lookups.popularity import (
+    Distribution,
+    Floats,
+    Rows,
+    Uniform,
+    even_rows,
+    rows_of,
+)
+from irgraph.ir.points.many import Many, OneByOneError, at_all, points_of
+
+Key: TypeAlias = tuple[Distribution, bytes, bytes, int]
+
+CHUNK = 1024
+"""Points that are computed together, to bound memory."""
 
 STEPS = 256
 """Points, evenly spaced by ratio, at which the bytes that a run has brought in are computed."""
@@ -37,32 +52,103 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
         together: how many of the tables are read at the same time, one by one to all of them; the
             others that share the cache with a table are taken as the mean of the rest.
     """
-    kinds = list(dict.fromkeys(reads))
-    most = max(max(r.lookups for r in kinds), 1)
-    share = np.geomspace(1.0 / most, 1.0, STEPS)
-    brought = {r: _brought(r, most) for r in kinds}
-    every = sum((brought[r] for r in reads), np.zeros(STEPS))
-    others = max(len(reads) - 1, 1)
-    weight = min(max(together - 1.0, 0.0), len(reads) - 1.0) / others
-    found = {r: _misses(r, share, brought[r] + weight * (every - brought[r]), capacity)
-             for r in kinds}  # fmt: skip
-    return [found[r] for r in reads]
+    sizes = [number for r in reads for number in (r.rows, r.lookups)]
+    points = points_of(*sizes, together)
+    uniform = all(isinstance(r.indices, Uniform) for r in reads)
+    single = not points
+    if not (single or uniform):
+        raise OneByOneError("lookups that are not uniform")
+    points = max(points, 1)
+    runs = [_Run(r, points) for r in reads]
+    beside = at_all(together, points)
+    parts = [
+        _lru_misses([run.part(at) for run in runs], capacity, beside[at : at + CHUNK])
+        for at in range(0, points, CHUNK)
+    ]
+    found = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    if single:
+        return [float(missed[0]) for missed in found]
+    return [Many(missed) for missed in found]  # type: ignore[misc]
 
 
-@lru_cache(maxsize=1024)
-def _brought(reads: Reads, most: int) -> Floats:
-    """Return the bytes of different rows that shares of the lookups, from ``1 / most``, read."""
-    share = np.geomspace(1.0 / most, 1.0, STEPS)
-    return reads.row * rows_of(reads.indices, reads.rows).distinct(share * reads.lookups)
+class _Run:
+    """One table's lookups at many points.
+
+    Attributes:
+        rows, lookups: ``float64[points]``.
+    """
+
+    def __init__(self, reads: Reads, points: int) -> None:
+        self.indices, self.row = reads.indices, reads.row
+        self.rows, self.lookups = (at_all(n, points) for n in (reads.rows, reads.lookups))
+
+    @property
+    def key(self) -> Key:
+        """What the run depends on."""
+        return self.indices, self.rows.tobytes(), self.lookups.tobytes(), self.row
+
+    @property
+    def popularity(self) -> Rows:
+        """The rows of the table at every point, or its only ones."""
+        if isinstance(self.indices, Uniform):
+            return even_rows(self.rows)
+        return rows_of(self.indices, int(self.rows[0]))
+
+    def part(self, at: int) -> _Run:
+        """Return the run at ``CHUNK`` of the points."""
+        found = copy(self)
+        found.rows, found.lookups = self.rows[at : at + CHUNK], self.lookups[at : at + CHUNK]
+        return found
 
 
-def _misses(reads: Reads, share: Floats, held: Floats, capacity: float) -> float:
+def _lru_misses(runs: Sequence[_Run], capacity: float, together: Floats) -> list[Floats]:
+    """Return ``lru_misses`` at some points, ``float64[points]`` each."""
+    kinds = {run.key: run for run in runs}
+    most = np.maximum(np.max([run.lookups for run in kinds.values()], axis=0), 1.0)
+    remember = _brought if len(most) > 1 else _brought_alone
+    brought = {key: remember(*key, most.tobytes()) for key in kinds}
+    every = np.zeros((len(most), STEPS))
+    for run in runs:
+        every = every + brought[run.key]
+    others = max(len(runs) - 1, 1)
+    weight = np.minimum(np.maximum(together - 1.0, 0.0), len(runs) - 1.0)[:, None] / others
+    share = _shares(most.tobytes())
+    found = {
+        key: _misses(run, share, brought[key] + weight * (every - brought[key]), capacity)
+        for key, run in kinds.items()
+    }
+    return [found[run.key] for run in runs]
+
+
+@lru_cache(maxsize=8)
+def _shares(most: bytes) -> Floats:
+    """Return shares of the lookups from ``1 / most`` to 1, ``float64[points, STEPS]``."""
+    logs = np.log(1.0 / np.frombuffer(most))[:, None] * (1.0 - np.arange(STEPS) / (STEPS - 1))
+    return np.asarray(np.exp(logs))
+
+
+def _bring(indices: Distribution, rows: bytes, lookups: bytes, row: int, most: bytes) -> Floats:
+    """Return the bytes of different rows that ``_shares`` of lookups read, ``[points, STEPS]``."""
+    run = _Run(Reads(indices, 1, 1, row), 1)
+    run.rows, run.lookups = np.frombuffer(rows), np.frombuffer(lookups)
+    return row * run.popularity.distinct(_shares(most) * run.lookups[:, None])
+
+
+_brought_alone = lru_cache(maxsize=1024)(_bring)
+_brought = lru_cache(maxsize=64)(_bring)
+
+
+def _misses(run: _Run, share: Floats, held: Floats, capacity: float) -> Floats:
     """Return the lookups that miss if shares of the run bring so many bytes to the cache."""
-    popularity = rows_of(reads.indices, reads.rows)
-    if held[-1] <= capacity:
-        return float(popularity.distinct(reads.lookups))
-    if capacity < held[0]:
-        return float(reads.lookups)
-    window = reads.lookups * float(np.exp(np.interp(np.log(capacity), np.log(held), np.log(share))))
-    later = (reads.lookups - window) * (1.0 - float(popularity.repeated(window)))
-    return float(popularity.distinct(window)) + later
+    whole, lookups = run.popularity, run.lookups[:, None]
+    # The share that brings what the cache holds, between two steps by the logarithms of both.
+    at = np.clip((held <= capacity).sum(1) - 1, 0, STEPS - 2)[:, None]
+    low, high = (np.log(np.take_along_axis(held, at + n, 1)) for n in (0, 1))
+    first, last = (np.log(np.take_along_axis(share, at + n, 1)) for n in (0, 1))
+    rise = (last - first) / np.where(high > low, high - low, 1.0)
+    window = lookups * np.exp(np.minimum(first + rise * (np.log(capacity) - low), 0.0))
+    later = (lookups - window) * (1.0 - whole.repeated(window))
+    found = whole.distinct(window) + later
+    found = np.where(capacity < held[:, :1], lookups, found)
+    found = np.where(held[:, -1:] <= capacity, whole.distinct(lookups), found)
+    return np.asarray(found[:, 0])

@@ -10,9 +10,20 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from costmodels.lookups.popularity import UNIFORM, Distribution, Histogram, Uniform, Zipf, histogram
+from costmodels.lookups.popularity import (
+    UNIFORM,
+    Distribution,
+    Histogram,
+    Uniform,
+    Zipf,
+    histogram,
+    rows_of,
+)
 from irgraph.diagnostics import IrgraphError, Place, fail, near
+from irgraph.ir.cost import Popularity
 from irgraph.ir.graph import Graph
+from irgraph.ir.narrow.ops import LOOKUPS as NARROW
+from irgraph.ir.narrow.ops import ROWS_LOOKUP
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
@@ -23,7 +34,8 @@ KNOWN = "known: uniform, zipf:EXPONENT, zipf:EXPONENT,SHIFT, or a .json file of 
 
 LOOKUPS = (
     "aten.embedding", "aten.embedding_bag", "aten._embedding_bag",
-    "aten._embedding_bag_forward_only", "irgraph.batched_embedding",
+    "aten._embedding_bag_forward_only", "irgraph.batched_embedding", "irgraph.tier_read",
+    ROWS_LOOKUP, *NARROW.values(),
 )  # fmt: skip
 """Ops that show which index tensor belongs to which table."""
 
@@ -100,6 +112,20 @@ def indices_of(graph: Graph, given: Sequence[str] = ()) -> Indices:
     default = next((r.distribution for r in reversed(rules) if r.tables == "*"), UNIFORM)
     kept = {b: tuple(d.items()) for b, d in by_buffer.items() if set(d.values()) != {default}}
     return Indices(tuple(by_name.values()), kept, default)
+
+
+def popularity_of(graph: Graph, given: Sequence[str] = ()) -> dict[str, Popularity]:
+    """Return how often the rows of each table are looked up, by the table's name.
+
+    Arguments and errors are those of ``indices_of``.
+    """
+    laws = {table.name: table for table in indices_of(graph, given).tables}
+    found = {}
+    for _, rows, name in _lookups(graph):
+        known, table = rows_of(laws[name].distribution, rows), laws[name]
+        said = f"{table.distribution} ({table.source})"
+        found[name] = Popularity(tuple(known.counts), tuple(known.chances), said)
+    return found
 
 
 def _decide(name: str, rules: Sequence[Rule]) -> Table:

@@ -16,6 +16,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from irgraph.ir.points.many import Many, Number, OneByOneError, at_all, points_of
+
 Floats: TypeAlias = NDArray[np.float64]
 
 SINGLE, STEP = 128, 0.02
@@ -84,6 +86,26 @@ class Rows(Struct, frozen=True, eq=False):
         with np.errstate(divide="ignore", invalid="ignore"):
             missed = np.where(few > 0, few * np.log1p(-np.minimum(self.chances, 1.0)), 0.0)
         return -np.expm1(missed)
+
+
+def even_rows(rows: Floats) -> Rows:
+    """Return tables of so many rows, all looked up equally often; ``rows`` at many points.
+
+    ``distinct`` and ``repeated`` then take ``float64[points, n]``.
+    """
+    counts = np.asarray(rows, np.float64)[:, None, None]
+    return Rows(counts, 1.0 / counts)
+
+
+def distinct_rows(distribution: Distribution, rows: Number, lookups: Number) -> float:
+    """Return the expected number of different rows of a table among lookups, at every point."""
+    points = points_of(rows, lookups)
+    if not points:
+        return float(rows_of(distribution, rows).distinct(lookups))
+    if not isinstance(distribution, Uniform):
+        raise OneByOneError("lookups that are not uniform")
+    asked = at_all(lookups, points)[:, None]
+    return Many(even_rows(at_all(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
 
 
 @cache

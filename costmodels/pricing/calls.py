@@ -44,16 +44,19 @@ def _sketch(value: object) -> str:
 
 
 def read_calls(paths: Iterable[str], sheet: DeviceSheet) -> CallTimes:
-    """Return the times in files of measured calls; of a call in several, the last.
+    """Return the times in files of measured calls, or records of them (``db:NAME``).
+
+    Of a call in several, the last.
 
     Raises ``IrgraphError`` where a file is none, or was measured on another device.
     """
     from costmodels.measure.rows import read_rows
     from costmodels.measure.run import sheet_name
+    from irgraph.database.stored import PREFIX, stored
 
     found: dict[str, tuple[float, float]] = {}
     for path in paths:
-        head, rows = read_rows(path)
+        head, rows = stored(path, "kernels")[:2] if path.startswith(PREFIX) else read_rows(path)
         device = sheet_name(head)
         if device != sheet.name:
             message = f"measured on {device}, not on {sheet.name}"

@@ -70,44 +70,58 @@ def price(
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown, or the graph's setting of its ranks.
     """
-    if mode not in MODES:
-        message = f"no pricing mode named {mode!r}{near(mode, MODES)}"
-        raise fail(message, hint=f"known modes: {', '.join(MODES)}", exit_code=2)
-    pins = graph.settings.get("pinned") is True if pinned is None else pinned
     lookups = indices_of(graph) if indices is None else indices
-    profile = software_profile(software)
-    peers = peers_of(graph, sheet.card)
-    machine = Machine(sheet, profile, mode, pins, learned or {}, lookups, correct, peers)
-    pricer = _Pricer(
+    machine = machine_of(graph, sheet, mode, software, pinned, learned or {}, lookups, correct)
+    pricer = Pricer(
         machine, sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings,
         calls or {},
     )  # fmt: skip
     for op in graph.ops:
         pricer.visit(op)
-    reasons = {id(op): peers.lacks(op) for op in pricer.unknown if is_collective(op)}
+    reasons = {id(op): machine.peers.lacks(op) for op in pricer.unknown if is_collective(op)}
     return Priced(
         graph, sheet.name, pricer.kernels, tuple(pricer.unknown), reasons, lookups.summary()
     )
 
 
-class _Pricer:
+def machine_of(
+    graph: Graph, sheet: DeviceSheet, mode: str, software: str, pinned: bool | None,
+    learned: Mapping[str, Predictor], indices: Indices, correct: Corrector | None,
+) -> Machine:  # fmt: skip
+    """Return the machine that prices a graph, with the arguments of ``price``.
+
+    Raises ``IrgraphError`` where ``mode`` or ``software`` is unknown.
+    """
+    if mode not in MODES:
+        message = f"no pricing mode named {mode!r}{near(mode, MODES)}"
+        raise fail(message, hint=f"known modes: {', '.join(MODES)}", exit_code=2)
+    pins = graph.settings.get("pinned") is True if pinned is None else pinned
+    peers = peers_of(graph, sheet.card)
+    profile = software_profile(software)
+    return Machine(sheet, profile, mode, pins, learned, indices, correct, peers)
+
+
+class Pricer:
     """Walks ops from the outermost in; equal calls are priced once."""
 
     def __init__(
         self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
-        measured: bool, loose: bool, calls: CallTimes,
+        measured: bool, loose: bool, calls: CallTimes, remember: bool = True,
     ) -> None:  # fmt: skip
+        """Take what ``price`` knows of a graph; ``remember`` equal calls unless sizes are many."""
         self.machine = machine
         self.sparse = sparse
         self.lookups = lookups
         self.measured = measured
         self.loose = loose
         self.calls = calls
+        self.remember = remember
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
 
     def visit(self, op: Op) -> None:
+        """Price an op, or what is inside it: fills ``kernels`` and ``unknown``."""
         found = None if self._by_calls(op) else self._whole(op)
         if found is not None:
             self.kernels[id(op)] = found
@@ -164,6 +178,8 @@ class _Pricer:
         if self.loose and _lacks_results(op):
             return None
         op = self._opened(op)
+        if not self.remember:
+            return rule(op, self.machine)
         key = (_signature(op), self.machine.indices.key(op))
         if key not in self._seen:
             found = rule(op, self.machine)

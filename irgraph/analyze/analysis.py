@@ -11,76 +11,28 @@ import numpy as np
 from msgspec import Struct
 
 from irgraph.analyze.collectives import by_kind, collectives, stragglers
+from irgraph.analyze.figures import HEADINGS, StepFigures
 from irgraph.analyze.idle import idle_causes
 from irgraph.analyze.intervals import intersection, length, union
 from irgraph.capture.kineto.events.families import COMMUNICATION, family_of
 from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.events.tree import PHASES, Tree, device_time, nearest
 from irgraph.capture.kineto.reading.trace import Array, Integers, Kind
+from irgraph.html.fragments import table_html
 from irgraph.replay.replay import Replayer, replayer
+from irgraph.report.console import time_text
+from irgraph.report.plots import Plot
 
 US = 1000
 PARTS = ("op", "kernel", "family", "module", "phase", "annotation")
 """What device work is parted by."""
 
+LONGEST = 12
+"""Families that a notebook shows."""
+
 NO_ANNOTATION = "(no annotation)"
 _MARKS = ("ProfilerStep#", "nn.Module: ", "module::", "irgraph.module#")
 """What names of annotations begin with that stand for steps and modules."""
-
-
-class StepFigures(Struct, frozen=True):
-    """One step of one rank; times in microseconds.
-
-    Attributes:
-        rank, step: which one.
-        time: of the step.
-        active: with work on at least one stream.
-        compute, communication, copies: with work of that kind; copies are those and fills of the
-            copy engines.
-        overlapped: with communication and computation at once.
-        left_out: why the step is excluded from statistics, ``""`` if it is not.
-        on_device: whether the trace has device events; without, nothing is known of a device.
-    """
-
-    rank: int
-    step: int
-    time: float
-    active: float
-    compute: float
-    communication: float
-    overlapped: float
-    left_out: str
-    on_device: bool = True
-    copies: float = 0.0
-
-    @property
-    def idle(self) -> float:
-        """Time without work on any stream."""
-        return self.time - self.active
-
-    @property
-    def exposed(self) -> float:
-        """Communication not overlapped by computation."""
-        return self.communication - self.overlapped
-
-    def row(self) -> dict[str, Any]:
-        """Return the figures as plain values, ``None`` where unknown."""
-        figures = {
-            "gpu_active_us": round(self.active, 3),
-            "gpu_idle_us": round(self.idle, 3),
-            "utilization": round(self.active / self.time, 4) if self.time else 0.0,
-            "compute_us": round(self.compute, 3),
-            "copies_us": round(self.copies, 3),
-            "communication_us": round(self.communication, 3),
-            "exposed_communication_us": round(self.exposed, 3),
-        }
-        return {
-            "rank": self.rank,
-            "step": self.step,
-            "step_us": round(self.time, 3),
-            **(figures if self.on_device else dict.fromkeys(figures)),
-            "left_out": self.left_out,
-        }
 
 
 class Analysis(Struct, frozen=True):
@@ -113,6 +65,20 @@ class Analysis(Struct, frozen=True):
     host: Mapping[str, tuple[float, float, float]] = MappingProxyType({})
     collectives_by_kind: Sequence[dict[str, Any]] = ()
     stragglers: Sequence[dict[str, Any]] = ()
+
+    def plot(self) -> Plot:
+        """Draw step times, idle time by cause, and device work (needs matplotlib)."""
+        from irgraph.analyze.plots import draw
+
+        return draw(self.steps, self.idle, self.breakdowns)
+
+    def _repr_html_(self) -> str:
+        """Return the steps and the longest families of kernels as a notebook shows them."""
+        families = list(self.breakdowns["family"].items())[:LONGEST]
+        work = [(name, time_text(us), f"{count:g}") for name, (us, count) in families]
+        steps = table_html("steps", [step.cells() for step in self.steps], HEADINGS)
+        head = ("family", "time a step", "events a step")
+        return steps + table_html("device work by kernel family", work, head)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from irgraph.analyze.analysis import PARTS, Analysis, StepFigures
+from irgraph.analyze.analysis import PARTS, Analysis
+from irgraph.analyze.figures import StepFigures
 from irgraph.diagnostics import fail, near
 
 BY = (*PARTS, "host")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from irgraph.capture.kineto.events.families import COMMUNICATION
 from irgraph.diagnostics import fail
-from irgraph.report.plots import BLUE, GREY, ORANGE, matplotlib, save
+from irgraph.report.plots import BLUE, GREY, ORANGE, Plot, matplotlib, save
 
 if TYPE_CHECKING:
-    from irgraph.analyze.analysis import Analysis, StepFigures
+    from irgraph.analyze.figures import StepFigures
     from irgraph.overheads.format import HostFile, Stat
 
 LONGEST = 10
@@ -40,26 +40,30 @@ _HOST = {
 }
 
 
-def draw(result: Analysis, path: str) -> None:
-    """Draw step times with utilisation, idle time by cause, and device work, into one file.
+def draw(
+    figures: Sequence[StepFigures],
+    idle_times: Mapping[str, float],
+    breakdowns: Mapping[str, Mapping[str, tuple[float, float]]],
+) -> Plot:
+    """Draw step times with utilisation, idle time by cause, and device work (``Analysis``).
 
     Raises ``IrgraphError`` where matplotlib is not installed, or where the traces have no device
     events.
     """
-    if not any(step.on_device and not step.left_out for step in result.steps):
+    if not any(step.on_device and not step.left_out for step in figures):
         raise fail("--plot: no step with device events to draw", exit_code=4)
     mpl = matplotlib()
     with mpl.rc_context({"font.size": 9}):
         figure = mpl.figure.Figure(figsize=(13, 7.5), constrained_layout=True)
         (steps, idle), (ops, families) = figure.subplots(2, 2)
-        _steps(steps, [step for step in result.steps if not step.left_out])
-        causes = {_HOST.get(k.partition(":")[0], k): us for k, us in result.idle.items() if us}
+        _steps(steps, [step for step in figures if not step.left_out])
+        causes = {_HOST.get(k.partition(":")[0], k): us for k, us in idle_times.items() if us}
         _breakdown(idle, causes, "device idle, by what the host did")
-        work = {key: us for key, (us, _) in result.breakdowns["op"].items()}
+        work = {key: us for key, (us, _) in breakdowns["op"].items()}
         _breakdown(ops, work, "device work by operator")
-        work = {key: us for key, (us, _) in result.breakdowns["family"].items()}
+        work = {key: us for key, (us, _) in breakdowns["family"].items()}
         _breakdown(families, work, "device work by kernel family")
-        save(figure, path)
+    return Plot(figure)
 
 
 def draw_overheads(file: HostFile, path: str) -> None:

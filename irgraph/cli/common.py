@@ -74,7 +74,7 @@ HostOption = Annotated[
     typer.Option(
         "--host",
         metavar="NAME|FILE",
-        help="A shipped host table or a file; NAME@1.5x: a host 1.5 times as fast.",
+        help="A shipped host table, a file or db:NAME; NAME@1.5x: a host 1.5 times as fast.",
     ),
 ]
 DimOption = Annotated[

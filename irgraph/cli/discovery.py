@@ -5,7 +5,8 @@ imported when its command runs. A file ``NAME.py`` holds
 
 - ``PANEL = "..."``, the group that the help lists it in, one of ``PANELS``;
 - ``def NAME(...) -> None``, whose docstring begins with the line that the help shows;
-- ``COMMAND = ...`` if the command needs a class of its own.
+- ``COMMAND = ...`` if the command needs a class of its own;
+- ``APP = ...`` if it is a group of commands, whose callback is ``NAME``.
 
 Files whose names begin with an underscore are not commands.
 """

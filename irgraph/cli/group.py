@@ -45,8 +45,10 @@ class Group(TyperGroup):
 
 
 def _command(entry: Entry) -> Any:  # noqa: ANN401  (Typer's own kind of command)
-    """Return the command that a file declares."""
+    """Return the command that a file declares, or its group of commands, ``APP``."""
     module = entry.load()
+    if hasattr(module, "APP"):
+        return get_command(module.APP)
     function = getattr(module, entry.module.rpartition(".")[2])
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(entry.name, cls=getattr(module, "COMMAND", TyperCommand))(function)

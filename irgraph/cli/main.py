@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from irgraph.cli.group import Group
+from irgraph.cli.invoked import GIVEN
 from irgraph.diagnostics import visible
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_streams()
     try:
         given = sys.argv[1:] if arguments is None else arguments
+        GIVEN.set(tuple(given))
         code = get_command(app)(args=list(given), prog_name="irgraph", standalone_mode=False)
         sys.stdout.flush()
     except IrgraphError as error:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.execute.machine import run
+from irgraph.execute.narrow.held import tolerance_of
 from irgraph.execute.pair import Measure, Pair, largest, plain
 from irgraph.execute.reads import Read, paired
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
@@ -22,6 +23,7 @@ from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 
@@ -32,7 +34,8 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 class Trial(Struct, frozen=True, dict=True):
     """Two graphs at the sizes at which they run, and what the first left of drawn values.
 
-    ``said`` is the first with the types that it has when nothing is widened.
+    ``said`` is the first with the types that it has when nothing is widened, ``start`` what both
+    start from where the first ran with other values.
     """
 
     before: Graph
@@ -42,6 +45,7 @@ class Trial(Struct, frozen=True, dict=True):
     ranks: int
     manner: str
     said: Graph
+    start: Mapping[str, Torch] = {}
 
     @cached_property
     def second(self) -> Result:
@@ -51,8 +55,12 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def known(self) -> dict[str, Torch]:
         """What the second graph starts from as the first did."""
-        given = self.first.initial.items()
-        return {name: value for name, value in given if name in self.after.by_name}
+        known = self.after.by_name.keys() | sources_of(self.after).keys()
+        return {
+            name: value
+            for name, value in (self.start or self.first.initial).items()
+            if name in known
+        }
 
     def scattered(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
@@ -205,10 +213,16 @@ def _shape(value: Value) -> str:
 
 def _precision(before: Graph, after: Graph) -> tuple[str, float]:
     """Return the coarsest type that either graph computes with, and the share that f32 allows."""
-    used = {t.dtype for graph in (before, after) for t in graph.by_name.values()}
-    used |= short_types(before) | short_types(after)
+    used = {t.dtype for graph in (before, after) for t in _computed(graph)}
+    used |= {"tf32"} & (short_types(before) | short_types(after))
     coarsest = max(used & DIGITS.keys(), key=list(DIGITS).index, default="f64")
-    return coarsest, TOLERANCE.get(coarsest, TOLERANCE["f32"])
+    return coarsest, max(TOLERANCE.get(coarsest, TOLERANCE["f32"]), tolerance_of(after))
+
+
+def _computed(graph: Graph) -> Iterator[Tensor]:
+    """Yield the tensors that a step computes with, but for what is packed beforehand."""
+    packed = {one.name for one in prepared_of(graph)}
+    yield from (tensor for name, tensor in graph.by_name.items() if name not in packed)
 
 
 def _written(graph: Graph) -> set[str]:

@@ -12,7 +12,9 @@ import torch
 from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.execute.callables import computations, place_of
 from irgraph.execute.draw import TAME, Drawer
+from irgraph.execute.narrow.ops import prepare
 from irgraph.execute.records import Result
+from irgraph.execute.tiers.caches import hold
 from irgraph.execute.torch_values import (
     DTYPES,
     Torch,
@@ -24,6 +26,7 @@ from irgraph.execute.torch_values import (
 from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.leaving import LOOKUPS, READS, UNFILLED, is_label
+from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
@@ -45,7 +48,7 @@ def run(
     Collectives act as if ``ranks`` processes held the same values; ``manner`` says how values are
     drawn.
     """
-    known = graph.by_name
+    known = graph.by_name.keys() | sources_of(graph).keys()
     for name in inputs:
         if name not in known:
             near = difflib.get_close_matches(name, list(known), 1)
@@ -135,8 +138,23 @@ class Machine:
         for declared in self.graph.tensors:
             self._hold_constant(declared)
             self._give(declared.tensor)
+        hold(self.graph, self.values, self.inputs, self._drawer.generator("caches").initial_seed())
+        self._prepare()
         for declared in self.graph.tensors:
             self.initial[declared.tensor.name] = self.values[declared.tensor.name].clone()
+
+    def _prepare(self) -> None:
+        """Fill what is prepared from a tensor that the step may lack."""
+        for tensor in sources_of(self.graph).values():
+            value = self.values.get(tensor.name)
+            if value is None:
+                value = torch.empty(tuple(map(int, tensor.shape)), dtype=DTYPES[tensor.dtype])
+                self._drawer.fill(tensor, value, "param")
+                self._give(tensor, value)
+                self.initial[tensor.name] = value
+            for one in prepared_of(self.graph):
+                if one.source.name == tensor.name and one.name not in self.inputs:
+                    self.values[one.name].copy_(prepare(one, value))
 
     def _hold_constant(self, declared: Declared) -> None:
         """Put a constant's value in its memory."""
@@ -150,12 +168,12 @@ class Machine:
         kind = torch.float64 if real else view.dtype
         view.copy_(torch.tensor(declared.value, dtype=kind).view(view.shape))
 
-    def _give(self, tensor: Tensor) -> None:
+    def _give(self, tensor: Tensor, view: Torch = None) -> None:
         """Copy a value that the caller gave into a tensor's memory."""
         if tensor.name not in self.inputs:
             return
         value = torch.as_tensor(self.inputs[tensor.name])
-        view = self.values[tensor.name]
+        view = self.values[tensor.name] if view is None else view
         if value.shape != view.shape:
             sizes = f"{list(value.shape)}, not {list(view.shape)}"
             raise fail(f"the input given for %{tensor.name} is {sizes}", exit_code=2)

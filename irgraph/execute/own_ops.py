@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from irgraph.execute.narrow.ops import QUANTIZED
+from irgraph.execute.tiers.ops import TIERS
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.tf32 import FIRST
 from irgraph.ir.torch_schemas.differentiable import bias_gelu, bias_gelu_backward
@@ -185,20 +187,24 @@ def product_in_tf32(name: str) -> Callable[..., Torch]:
     return multiply
 
 
+_OURS = (
+    batched_embedding,
+    batched_embedding_backward,
+    batched_embedding_sgd,
+    addmm_relu,
+    linear_relu,
+    mm_relu_backward,
+    batched_gemm,
+    fused_adam,
+    add_layer_norm,
+    bias_gelu,
+    bias_gelu_backward,
+)
+
 OWN: Mapping[str, Callable[..., Torch]] = {
-    f"irgraph.{function.__name__}": function
-    for function in (
-        batched_embedding,
-        batched_embedding_backward,
-        batched_embedding_sgd,
-        addmm_relu,
-        linear_relu,
-        mm_relu_backward,
-        batched_gemm,
-        fused_adam,
-        add_layer_norm,
-        bias_gelu,
-        bias_gelu_backward,
-    )
-} | {f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST}
+    **{f"irgraph.{function.__name__}": function for function in _OURS},
+    **{f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST},
+    **TIERS,
+    **QUANTIZED,
+}
 """Reference implementation of each of our ops; arguments go by the schema's names."""

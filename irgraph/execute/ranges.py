@@ -183,6 +183,8 @@ def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
         for index, size in zip(indices, given["self"].shape, strict=False):  # type: ignore[union-attr]
             if isinstance(index, Tensor):
                 yield Range(index, size)
+    if op.name == "irgraph.tier_pool":
+        yield from _pooled(given)
     yield from _along(given)
     yield from _classes(given)
     yield from _alignments(given)
@@ -210,6 +212,15 @@ def _bags(indices: Value, offsets: Value, rows: Value, closed: bool) -> Iterator
         yield Range(indices, rows)
         if isinstance(offsets, Tensor):
             yield Starts(offsets, indices.numel, closed)
+
+
+def _pooled(given: Mapping[str, Value]) -> Iterator[Starts]:
+    """Starts of bags of rows that were read before."""
+    staged, offsets = (given.get(name, ()) for name in ("staged", "offsets"))
+    if isinstance(staged, tuple) and isinstance(offsets, tuple):
+        for rows, starts in zip(staged, offsets, strict=False):
+            if isinstance(rows, Tensor) and isinstance(starts, Tensor):
+                yield Starts(starts, rows.shape[0], bool(given.get("include_last_offset")))
 
 
 def _along(given: Mapping[str, Value]) -> Iterator[Range]:
@@ -269,5 +280,8 @@ def table_rows(graph: Graph) -> set[int]:
         given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
         rows = _rows(given) if "indices" in given else None
         listed = rows if isinstance(rows, tuple) else (rows,)
+        if op.name == "irgraph.tier_pool":
+            held = given.get("held", ())
+            listed = tuple(t.shape[0] for t in held if isinstance(t, Tensor)) if held else ()  # type: ignore[union-attr]
         found.update(n for n in listed if isinstance(n, int) and not isinstance(n, Dim))
     return found

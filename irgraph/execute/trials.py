@@ -14,6 +14,7 @@ from irgraph.execute.comparison import Trial, check_starts, compare, undefined
 from irgraph.execute.coverage import Observer
 from irgraph.execute.draw import SIGNED, TAME, UNDEFINED, WIDE
 from irgraph.execute.machine import one_thread, run
+from irgraph.execute.narrow.held import is_quantized, moved, run_held
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import SMALL, memory, small_sizes
 from irgraph.execute.typed import mistyped
@@ -44,6 +45,11 @@ class Trials(Struct, frozen=True):
     limit: int
     widen: bool
 
+    @property
+    def quantized(self) -> bool:
+        """Whether the second graph holds parameters in narrow formats: it runs as it is written."""
+        return is_quantized(self.after)
+
     def compared(self, draws: int) -> Comparison:
         """Run both graphs on several draws, up to the first on which they differ."""
         with one_thread():
@@ -52,7 +58,7 @@ class Trials(Struct, frozen=True):
     def _compared(self, draws: int) -> Comparison:
         for graph in (self.before, self.after):
             _check_types(graph)
-        widths: Sequence[str] = WIDTHS if self.widen else ("",)
+        widths: Sequence[str] = WIDTHS if self.widen and not self.quantized else ("",)
         observer = Observer(self.before)
         found: list[Comparison] = []
         notes: list[str] = []
@@ -98,7 +104,11 @@ class Trials(Struct, frozen=True):
             if width and short:
                 remark = f"{' and '.join(short)} computed as {width}: what casts lose is not judged"
                 notes.append(remark)
-            trial = Trial(before, after, first, self._seed(number), ranks, manner, small[0])
+            start, seed = first.initial, self._seed(number)
+            if self.quantized:
+                plain, first = first, run_held(before, after, first, seed, ranks)
+                notes.append(moved(before, plain, first))
+            trial = Trial(before, after, first, seed, ranks, manner, small[0], start)
             return trial, notes, (width,)
         raise AssertionError("no width is tried")
 
@@ -106,7 +116,8 @@ class Trials(Struct, frozen=True):
         self, before: Graph, number: int, ranks: int, observer: Observer
     ) -> tuple[Result, str]:
         """Run the first graph on values that give it no nan of its own, if there are any."""
-        manner = MANNERS[number % len(MANNERS)] if self.widen else SIGNED
+        wide = self.widen and not self.quantized
+        manner = MANNERS[number % len(MANNERS)] if wide else SIGNED
         seed = self._seed(number)
         first = run(before, {}, seed, ranks, observer.watching(before), manner)
         if manner != UNDEFINED and undefined(before, first):

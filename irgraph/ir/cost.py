@@ -1,4 +1,4 @@
-"""Records of an operation's device work and of its host overheads.
+"""Records of an operation's device work, of its host overheads, and of how tables are looked up.
 
 These records pass between cost models, which fill them, and schedulers, which read them.
 """
@@ -23,6 +23,25 @@ CALL = "call"
 
 COLLECTIVE = "collective"
 """Family of kernels that exchange data between ranks."""
+
+
+class Popularity(Struct, frozen=True):
+    """A table's rows in groups of nearly equal popularity.
+
+    Attributes:
+        counts: rows of each group.
+        chances: that one lookup takes a given row of the group; ``counts`` times this sums to 1.
+        said: the distribution and who says so, in a few words.
+    """
+
+    counts: tuple[float, ...]
+    chances: tuple[float, ...]
+    said: str = ""
+
+    @property
+    def rows(self) -> float:
+        """Rows of the table."""
+        return sum(self.counts)
 
 
 class PriceOptions(Struct, frozen=True, kw_only=True):
@@ -76,6 +95,8 @@ class Kernel(Struct, frozen=True):
         outside: whether its sizes lie outside what the model has seen.
         formula: the equation or table that gave the time, with its source.
         group: of a collective, the name of its process group.
+        peer: of what goes to or comes from one rank alone, that rank's place in the group, such as
+            ``to 2`` or ``from 0``.
     """
 
     name: str
@@ -88,6 +109,7 @@ class Kernel(Struct, frozen=True):
     outside: bool = False
     formula: str = ""
     group: str = ""
+    peer: str = ""
 
 
 class Priced(Struct, frozen=True):

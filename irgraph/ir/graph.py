@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, wraps
 from typing import TypeVar, cast
@@ -110,6 +111,17 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     ops: tuple[Op, ...] = ()
     source: str = ""
     returned: tuple[Tensor, ...] | None = None
+
+    def _repr_html_(self) -> str:
+        """Return what the step is made of as a notebook shows it."""
+        from irgraph.html.fragments import table_html
+
+        counts = Counter(op.name for op in self.walk() if not op.is_annotation)
+        dims = ", ".join(f"{name} = {size}" for name, size in self.dims.items())
+        rows = [("sizes", dims), ("devices", ", ".join(d.sheet for d in self.devices)),
+                ("operations", f"{len(self.ops)} at the top, {sum(counts.values())} in all"),
+                *((name, f"{count}") for name, count in counts.most_common(10))]  # fmt: skip
+        return table_html(self.name, [row for row in rows if row[1]])
 
     @property
     def device(self) -> str:

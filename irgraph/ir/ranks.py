@@ -32,6 +32,9 @@ EXCHANGING = ("c10d.", "_c10d_functional.")
 SPLITS = ("output_split_sizes", "input_split_sizes")
 """Attributes of collectives that have an item for each rank."""
 
+PEERS = {"c10d.send": ("to", "dst"), "c10d.recv_": ("from", "src")}
+"""Ops between two ranks: which way their tensors go, and the attribute that names the other."""
+
 _SPAN = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?:/(\d{1,6}))?)?", re.ASCII)
 _LAYOUT = re.compile(r"(?:(\d{1,6})x)?(\d{1,6})", re.ASCII)
 
@@ -68,6 +71,13 @@ def group_of(op: Op) -> str:
     """Return the name of the process group that a collective is for, ``""`` if it has none."""
     given = (op.attributes.get(name) for name in NAMED)
     return next((name for name in given if isinstance(name, str)), "")
+
+
+def peer_of(op: Op) -> tuple[str, int] | None:
+    """Return the way and the other rank of an op between two ranks, by its place in the group."""
+    way, name = PEERS.get(op.name, ("", ""))
+    number = op.attributes.get(name)
+    return (way, number) if isinstance(number, int) else None
 
 
 def groups_of(graph: Graph) -> dict[str, tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -40,7 +40,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
         raise KeyError(min(lacking))
-    change = _Resizing({**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}})
+    change = Rebinding({**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}})
     return replace(
         graph,
         dims=change.dims,
@@ -62,11 +62,15 @@ def _whole(name: str, size: object) -> int:
     return number
 
 
-class _Resizing:
+class Rebinding:
     """Rebinds sizes; what does not change stays the same object, and so shares memory."""
 
-    def __init__(self, dims: Mapping[str, int]) -> None:
+    def __init__(
+        self, dims: Mapping[str, int], size: Callable[[int, Mapping[str, int]], int] = rebind
+    ) -> None:
+        """Give the new sizes of all dimensions; ``size`` returns an expression's new value."""
         self.dims = dims
+        self._size = size
         self._seen: dict[int, Tensor] = {}
 
     def op(self, op: Op) -> Op:
@@ -95,7 +99,7 @@ class _Resizing:
             items = tuple(map(self.value, value))
             return value if all(a is b for a, b in zip(items, value, strict=True)) else items
         if type(value) is Dim:
-            return rebind(value, self.dims)
+            return self._size(value, self.dims)
         return value
 
     def result(self, result: Result) -> Result:
@@ -122,7 +126,7 @@ class _Resizing:
             return tensor
         return replace(
             tensor,
-            shape=tuple(rebind(n, self.dims) for n in tensor.shape),
-            strides=None if strides is None else tuple(rebind(n, self.dims) for n in strides),
-            offset=rebind(tensor.offset, self.dims),
+            shape=tuple(self._size(n, self.dims) for n in tensor.shape),
+            strides=None if strides is None else tuple(self._size(n, self.dims) for n in strides),
+            offset=self._size(tensor.offset, self.dims),
         )

@@ -197,6 +197,20 @@ OWN_SCHEMAS = (
     "irgraph::bias_gelu(Tensor input, Tensor bias, *, str approximate='none') -> Tensor",
     "irgraph::bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, *,"
     " str approximate='none') -> (Tensor, Tensor)",
+    "irgraph::tier_probe(Tensor[] directories, Tensor[] indices, *, int ways=32) -> Tensor[]",
+    "irgraph::tier_read(Tensor[] weights, Tensor[] indices, *, Tensor[] slots=[], str tier,"
+    " int pieces=1, int[] cached=[], str policy='', bool sub_block=False, float load=0.0)"
+    " -> Tensor[]",
+    "irgraph::tier_pool(Tensor[] staged, Tensor[] offsets, *, Tensor[] held=[],"
+    " Tensor[] slots=[], int mode=0, bool include_last_offset=False) -> Tensor[]",
+    "irgraph::tier_fill(Tensor(a!)[] directories, Tensor(b!)[] held, Tensor[] indices,"
+    " Tensor[] slots, Tensor[] staged, *, str policy='lru', int ways=32) -> ()",
+    "irgraph::embedding_bag_rows(Tensor weight, Tensor indices, Tensor? offsets=None,"
+    " Tensor? scale=None, *, Tensor? per_sample_weights=None, bool include_last_offset=False)"
+    " -> Tensor",
+    "irgraph::quantize_rows(Tensor self, SymInt columns) -> (Tensor, Tensor)",
+    "irgraph::dequantize_rows(Tensor self, Tensor rows, Tensor columns, *, Tensor? bias=None)"
+    " -> Tensor",
     "sync::record() -> Tensor",
     "sync::wait(Tensor event) -> ()",
     "sync::event(Tensor event) -> ()",

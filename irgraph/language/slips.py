@@ -15,7 +15,7 @@ WINDOW = 200
 
 MEANT: Mapping[str, str] = {
     "remove": "delete|drop|erase|eliminate|prune", "replace": "rewrite|substitute|swap|change",
-    "cast": "convert|quantize", "reorder": "move|hoist|sink|schedule", "fuse": "merge|combine",
+    "cast": "convert", "reorder": "move|hoist|sink|schedule", "fuse": "merge|combine",
     "insert": "add|append", "expect": "assert|require|check|verify", "apply": "run|call|use|do",
     "find": "match|select|search|print|show", "let": "set|var|const|define", "target": "device",
     "parallelize": "parallelise|parallel|concurrent",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.files import read_text
+from irgraph.html.fragments import table_html
 from irgraph.ir.graph import Graph
 from irgraph.language import Report, Script, load_script, parse_pipeline
 from irgraph.language.statements.apply import Apply
@@ -102,6 +103,13 @@ class Outcome:
     def report_lines(self) -> list[str]:
         """Return what was done as lines of text."""
         return [line for step in self.applied for line in str(step.report).splitlines()]
+
+    def _repr_html_(self) -> str:
+        """Return what each statement did, and why that was legal, as a notebook shows it."""
+        entries = (entry for step in self.applied for entry in step.report.entries)
+        rows = [(entry.caller or entry.verb, entry.summary, "; ".join(dict.fromkeys(entry.legal)))
+                for entry in entries if not entry.spare]  # fmt: skip
+        return table_html("what was rewritten", rows, ("by", "what it did", "why that is legal"))
 
     def __str__(self) -> str:
         """Return what was done as text."""

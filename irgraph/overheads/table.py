@@ -186,6 +186,8 @@ def list_hosts() -> tuple[str, ...]:
 def load_host(name_or_path: str) -> HostTable:
     """Return a shipped table by name, or one from a file; ``NAME@2x`` is a host twice as fast.
 
+    ``db:NAME`` is a table of the team's database (``irgraph db``).
+
     Raises ``IrgraphError`` that names the file, and the field where its content is wrong.
     """
     if (faster := FASTER.fullmatch(name_or_path)) is not None:
@@ -196,6 +198,8 @@ def load_host(name_or_path: str) -> HostTable:
         return replace(load_host(faster[1]), speed=speed, _known={})
     if name_or_path in list_hosts():
         return _load_shipped(name_or_path)
+    if name_or_path.startswith("db:"):
+        return _load_stored(name_or_path)
     path = Path(name_or_path)
     if path.is_file():
         return host_table(_decode(path.read_bytes(), name_or_path))
@@ -205,6 +209,15 @@ def load_host(name_or_path: str) -> HostTable:
         hint=f"shipped tables: {known}",
         exit_code=2,
     )
+
+
+def _load_stored(name: str) -> HostTable:
+    """Return a table of the database, whose name then tells its content's hash."""
+    from irgraph.database.stored import stored
+
+    content, _, digits = stored(name, "hosts")
+    told = {**content, "name": f"{name} ({digits[:12]})"}
+    return host_table(_decode(msgspec.json.encode(told), name))
 
 
 @cache

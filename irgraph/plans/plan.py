@@ -1,4 +1,4 @@
-"""Plans: which ranks hold which part of each embedding table."""
+"""Plans: which ranks hold which part of each embedding table, and of each linear layer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.diagnostics import Place, fail, near
 
@@ -21,6 +22,10 @@ SPLIT: Final = "split"
 Scheme: TypeAlias = Literal[
     "table-wise", "column-wise", "row-wise", "table-row-wise", "data-parallel"
 ]
+
+COLUMNS: Final = "column-parallel"
+ROWS: Final = "row-parallel"
+LayerScheme: TypeAlias = Literal["column-parallel", "row-parallel"]
 
 MOST_RANKS = 100_000
 """More than any machine has; what a plan says of all ranks is made for each."""
@@ -61,14 +66,18 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         ranks: how many processes train the model together.
         tables: by the table's label in the model, or its tensor's name where it has none.
         format: version of the text form.
+        layers: linear layers by the names of their modules, in which ``*`` stands for any text;
+            ``column-parallel`` ones have their outputs split over all ranks, ``row-parallel`` ones
+            their inputs, and all ranks have all samples.
         optimizer: ``split`` lets each rank update its rows of what all ranks have, and keep the
             optimizer's state of these alone (ZeRO-1); else every rank updates all.
     """
 
     ranks: int
-    tables: Mapping[str, Placed]
+    tables: Mapping[str, Placed] = {}
     format: Literal[1] = 1
     optimizer: Literal["", "split"] = ""
+    layers: Mapping[str, LayerScheme] = {}
 
     def __str__(self) -> str:
         """Return the text form, JSON with a table a line."""
@@ -78,6 +87,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         )
         head = f'{{\n  "format": 1,\n  "ranks": {self.ranks},\n  "tables": {{\n'
         tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
+        if self.layers:
+            tail += f',\n  "layers": {msgspec.json.encode(self.layers).decode()}'
         return f"{head}{lines}\n  }}{tail}\n}}\n"
 
     def over(self, name: str) -> tuple[int, ...]:
@@ -128,11 +139,12 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
     """
     try:
         raw = msgspec.json.decode(data)
-        ours = isinstance(raw, dict) and "tables" in raw and "ranks" in raw
+        ours = isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
         return msgspec.convert(raw, Plan) if ours else _from_torchrec(raw)
     except (ValueError, RecursionError) as error:
         hint = (
             'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
+            ' or has "layers": {"NAME": "column-parallel" or "row-parallel"}'
         )
         place = Place(source) if source else None
         raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
@@ -266,4 +278,4 @@ def named_as(plan: Plan, names: Collection[str]) -> Plan:
     """Return a plan of TorchRec's whose tables bear a model's own names, where one fits."""
     known = {".".join(filter(None, torchrec_name(name))): name for name in names}
     tables = {known.get(name, name): placed for name, placed in plan.tables.items()}
-    return Plan(plan.ranks, tables, optimizer=plan.optimizer)
+    return replace(plan, tables=tables)

@@ -13,6 +13,7 @@ from irgraph.predict.options import PredictFields, PredictOptions
 from irgraph.predict.pair import predict_pair
 from irgraph.predict.prediction import Prediction
 from irgraph.predict.validation import validation
+from irgraph.report.plots import Plot
 from irgraph.report.structure import Change, structural_diff
 from irgraph.schedule.sampling import interval, sample_steps
 
@@ -49,6 +50,18 @@ class Difference(Struct, frozen=True, dict=True):
         """Ops that were added, removed, moved or changed, each with its device times."""
         first, second = self.before.priced, self.after.priced
         return structural_diff(first.graph, second.graph, (first, second))
+
+    def plot(self) -> Plot:
+        """Draw the critical path by cause, before and after (needs matplotlib)."""
+        from irgraph.predict.shown import plot_change
+
+        return plot_change(self.summary())
+
+    def _repr_html_(self) -> str:
+        """Return the change as a notebook shows it."""
+        from irgraph.predict.shown import difference_html
+
+        return difference_html(self.summary())
 
     def summary(self) -> dict[str, Any]:
         """Return the figures as plain values, for tables and JSON; times in microseconds."""

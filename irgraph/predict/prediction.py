@@ -25,6 +25,8 @@ from irgraph.predict.remarks import (
     without_time,
     without_units,
 )
+from irgraph.report.console import time_text
+from irgraph.report.plots import Plot
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import CriticalPath, critical_path
 from irgraph.schedule.memory import Memory, peak_memory
@@ -101,6 +103,20 @@ class Prediction(Struct, frozen=True, dict=True):
     def kernels(self) -> list[Kernel]:
         """Return all device work in launch order."""
         return [k for op in self.priced.graph.ops for k in self.priced.of(op)]
+
+    def plot(self) -> Plot:
+        """Draw host threads, streams and the critical path over time (needs matplotlib)."""
+        from irgraph.predict.shown import plot_step
+
+        low, high = map(time_text, self.interval)
+        title = f"{time_text(self.step_time)} ({low} to {high}) on {self.sheet.name}"
+        return plot_step(self.timeline, self.path, title)
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a notebook shows them."""
+        from irgraph.predict.shown import prediction_html
+
+        return prediction_html(self.summary())
 
     def summary(self) -> dict[str, Any]:
         """Return the figures as plain values, for tables and JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -57,42 +58,57 @@ def _figures(summary: dict[str, Any], measured: float | None) -> Table:
     dims = ", ".join(f"{name} = {size}" for name, size in summary["dims"].items())
     title = f"{summary['model']} ({dims})" if dims else summary["model"]
     table = Table(title=title, show_header=False, title_justify="left")
-    low, high = (time_text(end) for end in summary["step_time_interval_us"])
-    predicted = f"{time_text(summary['step_time_us'])}, 90 % interval {low} to {high}"
-    table.add_row("step time, predicted", predicted)
-    if measured is not None:
-        error = summary["step_time_us"] / measured - 1
-        table.add_row("step time, measured", f"{time_text(measured)}, error {error:+.1%}")
-    for text in summary["warnings"]:
-        table.add_row("WARNING", text, style="bold red")
+    for label, text in figure_rows(summary, measured):
+        table.add_row(label, text, style="bold red" if label == "WARNING" else None)
+    return table
+
+
+def figure_rows(
+    summary: Mapping[str, Any], measured: float | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the figures of ``Prediction.summary`` as text, each with its label.
+
+    ``measured`` is a step time in microseconds.
+    """
+    yield from _times(summary, measured)
+    yield from (("WARNING", text) for text in summary["warnings"])
     device = summary["device"]
     processor = "CPU" if device["architecture"] == "cpu" else "GPU"
-    table.add_row(f"{processor} active", time_text(summary["gpu_active_us"]))
-    table.add_row(f"{processor} idle", time_text(summary["gpu_idle_us"]))
-    table.add_row(f"{processor} utilization", f"{summary['gpu_utilization']:.1%}")
-    table.add_row("host waits for device", time_text(summary["host_waits_us"]))
-    table.add_row("products", _flop_text(summary))
-    table.add_row("peak memory", _memory(summary["memory"]))
-    table.add_row("of that", _kinds(summary["memory"]))
-    runs = f"{device['name']}, {device['clock_mhz']:.0f} MHz"
+    yield f"{processor} active", time_text(summary["gpu_active_us"])
+    yield f"{processor} idle", time_text(summary["gpu_idle_us"])
+    yield f"{processor} utilization", f"{summary['gpu_utilization']:.1%}"
+    yield "host waits for device", time_text(summary["host_waits_us"])
+    yield "products", _flop_text(summary)
+    yield "peak memory", _memory(summary["memory"])
+    yield "of that", _kinds(summary["memory"])
     more = "" if processor == "CPU" else f", TF32 {'on' if device['tf32'] else 'off'}"
-    table.add_row("device", f"{runs}{more}")
-    table.add_row("host", summary["host"])
-    table.add_row("software, accounting", f"{summary['software']}, {summary['accounting']}")
+    yield "device", f"{device['name']}, {device['clock_mhz']:.0f} MHz{more}"
+    yield "host", summary["host"]
+    yield "software, accounting", f"{summary['software']}, {summary['accounting']}"
+    yield from _origins(summary)
+
+
+def _times(summary: Mapping[str, Any], measured: float | None) -> Iterator[tuple[str, str]]:
+    low, high = (time_text(end) for end in summary["step_time_interval_us"])
+    predicted = f"{time_text(summary['step_time_us'])}, 90 % interval {low} to {high}"
+    yield "step time, predicted", predicted
+    if measured is not None:
+        error = summary["step_time_us"] / measured - 1
+        yield "step time, measured", f"{time_text(measured)}, error {error:+.1%}"
+
+
+def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the times of a prediction come from and rest on."""
     shares = ", ".join(f"{share:.1%} {by}" for by, share in summary["coverage"].items())
-    table.add_row("device time by provenance", shares or "no device work")
+    yield "device time by provenance", shares or "no device work"
     if summary["measured_times"]:
-        table.add_row("measured kernel times", summary["measured_times"])
+        yield "measured kernel times", summary["measured_times"]
     levels = ", ".join(f"{count} by {level}" for level, count in summary["overheads_found"].items())
-    table.add_row("host overheads of ops", levels)
-    table.add_row("ops no model knows", _unknown(summary["unknown"]))
-    for text in summary["indices"]:
-        table.add_row("embedding rows looked up", text)
-    for text in summary["collectives"]:
-        table.add_row("collectives", text)
-    for reason in summary["assumptions"]:
-        table.add_row("rests on", reason)
-    return table
+    yield "host overheads of ops", levels
+    yield "ops no model knows", _unknown(summary["unknown"])
+    yield from (("embedding rows looked up", text) for text in summary["indices"])
+    yield from (("collectives", text) for text in summary["collectives"])
+    yield from (("rests on", reason) for reason in summary["assumptions"])
 
 
 def bytes_text(count: float) -> str:
@@ -100,7 +116,7 @@ def bytes_text(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
-def _flop_text(summary: dict[str, Any]) -> str:
+def _flop_text(summary: Mapping[str, Any]) -> str:
     """Return the operations of products, convolutions and attention, their rate, and what lacks."""
     flop, step, lacking = (summary[key] for key in ("flop", "step_time_us", "products_not_counted"))
     rate = f", {flop / step / 1e6:.3g} TFLOP/s over the step" if flop and step else ""

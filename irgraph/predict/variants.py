@@ -1,15 +1,14 @@
-"""Many variants of a step at once: batch sizes and devices, priced and scheduled together.
+"""Many variants of a step at once: batch sizes, devices and hosts, priced and scheduled together.
 
-Calls that are equal in all that a price depends on are priced once per variant. Variants that
-launch the same kinds of work share one task graph, and one pass over it times them all.
+Calls that are equal in all that a price depends on are priced once, for all sizes together.
+Variants that launch the same kinds of work share one task graph, and one pass over it times them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TypeAlias, Unpack
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Unpack
 
 import numpy as np
 from msgspec import Struct
@@ -17,11 +16,11 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import fail
-from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.points.pieces import Ints
 from irgraph.overheads import HostTable, load_host
+from irgraph.predict.calls import Calls
+from irgraph.predict.grid import Part, as_priced, price_grid, rows_of
 from irgraph.predict.options import (
     PredictFields,
     PredictOptions,
@@ -30,32 +29,28 @@ from irgraph.predict.options import (
     resized,
 )
 from irgraph.schedule.accounting import Accounting
-from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.simulate import simulate
-from irgraph.schedule.tasks import Floats, Ints, last_ends
-from irgraph.schedule.timeline import Timeline, busy_time
-
-CELLS = 8_000_000
-"""Maximum of tasks times variants in one pass: bounds its memory (8 bytes each, twice)."""
-
-Calls: TypeAlias = tuple[tuple[Kernel, ...], ...]
-"""Kernels of each representative call."""
+from irgraph.schedule.tasks import Floats
+from irgraph.schedule.together import times_of
 
 
 class Variants(Struct, frozen=True):
-    """Predicted times of every combination of device and sizes.
+    """Predicted times of every combination of device and sizes, and of host where asked for.
 
     Attributes:
         devices: names of the device sheets, the rows.
         sizes: of dimensions, the columns.
         step_time: microseconds, ``float64[devices, sizes]``.
         active_time: microseconds in which the device works, ``float64[devices, sizes]``.
+        hosts: names of the host tables, where several were asked for; the times then are
+            ``float64[hosts, devices, sizes]``.
     """
 
     devices: tuple[str, ...]
     sizes: tuple[Mapping[str, int], ...]
     step_time: Floats
     active_time: Floats
+    hosts: tuple[str, ...] = ()
 
 
 def predict_variants(
@@ -63,12 +58,14 @@ def predict_variants(
     devices: Sequence[str],
     sizes: Sequence[Mapping[str, int]],
     options: PredictOptions | None = None,
+    *,
+    hosts: Sequence[str] = (),
     **changes: Unpack[PredictFields],
 ) -> Variants:
     """Predict a step at all of ``sizes`` on all of ``devices``, by models alone.
 
-    The same times as ``predict`` gives one by one with ``measured=False``. ``sizes`` override
-    ``dims`` of the options, ``devices`` their device.
+    The same times, to the last digit, as ``predict`` gives one by one with ``measured=False``.
+    ``sizes`` override ``dims`` of the options, ``devices`` their device, ``hosts`` their host.
 
     Raises ``IrgraphError`` for an unknown name, an impossible size, or an accounting that is not
     simulated.
@@ -79,97 +76,61 @@ def predict_variants(
         raise fail(message, hint="call predict for each variant", exit_code=2)
     graph = prepared(graph, chosen)
     sheets = [backend().device(name) for name in devices]
-    price = partial(backend().price, options=replace(chosen, measured=False))
-    table, rules = load_host(chosen.host), chosen.rules
+    tables = [load_host(name) for name in hosts or (chosen.host,)]
+    _check_sizes(graph, sizes)
     given = bool(chosen.indices) or "indices" in graph.settings
-    calls = _Calls(graph, lookups_differ=given)
-    step = np.zeros((len(sheets), len(sizes)))
+    calls = Calls(graph, lookups_differ=given)
+    parts = [
+        (row, part)
+        for row, device in enumerate(devices)
+        for part in price_grid(calls, device, chosen, sizes)
+    ]
+    step = np.zeros((len(tables), len(sheets), len(sizes)))
     active = np.zeros_like(step)
-    groups: dict[object, list[tuple[int, int, Calls]]] = defaultdict(list)
-    for column, dims in enumerate(sizes):
-        few = resized(calls.graph, dims)
-        for row, device in enumerate(devices):
-            priced = price(few, device)
-            kernels = tuple(priced.of(op) for op in few.top_level())
-            key = (_structure(kernels), column if _by_shape(table) else -1)
-            groups[key].append((row, column, kernels))
-    for members in groups.values():
-        row, column, _ = members[0]
-        whole = price(resized(graph, sizes[column]), devices[row])
-        shared = _Structure(whole, simulate(whole, table, accounting=rules), calls.of, rules)
-        for at in range(0, len(members), shared.width):
-            some = members[at : at + shared.width]
-            where = [row for row, _, _ in some], [column for _, column, _ in some]
-            step[where], active[where] = shared.times([kernels for _, _, kernels in some])
-    return Variants(tuple(s.name for s in sheets), tuple(sizes), step, active)
+    for at, table in enumerate(tables):
+        for row, points, found in _scheduled(graph, calls, parts, sizes, table, chosen.rules):
+            step[at, row, points], active[at, row, points] = found
+    names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
+    if hosts:
+        return Variants(names, tuple(sizes), step, active, host_names)
+    return Variants(names, tuple(sizes), step[0], active[0])
 
 
-class _Calls:
-    """Classes of calls of a graph with equal prices.
-
-    Attributes:
-        graph: the graph with one call of each class; valid for pricing only.
-        of: for each top-level call in launch order, the position of its representative.
-    """
-
-    def __init__(self, graph: Graph, *, lookups_differ: bool) -> None:
-        """Set ``lookups_differ`` if embedding tables have different index distributions."""
-        known: dict[object, int] = {}
-        kept: list[Op] = []
-        self.of: list[int] = []
-        for op in graph.top_level():
-            alone = _is_sparse(op) or (lookups_differ and _has_indices(op))
-            key = id(op) if alone else _key(op, {})
-            if key not in known:
-                known[key] = len(kept)
-                kept.append(op)
-            self.of.append(known[key])
-        self.graph = replace(graph, ops=tuple(kept))
+def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
+    """Raise ``IrgraphError`` as ``resized`` does where one of the sizes cannot be."""
+    few = replace(graph, ops=())
+    for dims in sizes:
+        resized(few, dims)
 
 
-def _is_sparse(op: Op) -> bool:
-    """Return whether a price depends on more than the call: on values of sparse tensors."""
-    found = (t for inner in op.walk() for t in (*inner.inputs, *inner.outputs))
-    return any(t.strides is not None and not any(t.strides) for t in found)
+def _scheduled(
+    graph: Graph,
+    calls: Calls,
+    parts: Sequence[tuple[int, Part]],
+    sizes: Sequence[Mapping[str, int]],
+    table: HostTable,
+    rules: Accounting,
+) -> Iterator[tuple[int, Ints, tuple[Floats, Floats]]]:
+    """Yield rows, their points, and step and active times, a schedule for each structure."""
+    groups: dict[tuple[object, int], list[tuple[int, Part]]] = defaultdict(list)
+    for row, part in parts:
+        for some in _by_size(part) if _by_shape(table) else (part,):
+            point = int(some.points[0]) if _by_shape(table) else -1
+            groups[some.structure, point].append((row, some))
+    for (_, point), members in groups.items():
+        sized = graph if point < 0 else resized(graph, sizes[point])
+        schedule = _Schedule(sized, calls, members[0][1], table, rules)
+        for row, part in members:
+            yield row, part.points, schedule.times(part)
 
 
-def _has_indices(op: Op) -> bool:
-    return any(t.dtype in ("i64", "i32") for inner in op.walk() for t in inner.inputs)
-
-
-def _key(op: Op, names: dict[str, int]) -> object:
-    """Return all that the price of a call depends on, sizes as expressions."""
-    return (
-        op.name,
-        tuple(_sketch(v, op, names) for v in op.operands),
-        tuple(_sketch(v, op, names) for v in op.results),
-        tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
-        tuple(_key(child, names) for child in op.body),
-    )
-
-
-def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
-    if isinstance(value, Tensor):
-        which = names.setdefault("$" + value.buffer, len(names))
-        same = names.setdefault(value.name, len(names))
-        sizes = [str(size) for size in value.shape], [str(step) for step in value.strides or ()]
-        written = value.name in op.written
-        return (
-            value.dtype,
-            *map(tuple, sizes),
-            str(value.offset),
-            value.device,
-            which,
-            same,
-            written,
+def _by_size(part: Part) -> Iterator[Part]:
+    """Yield a part's points one at a time."""
+    for at in range(len(part.points)):
+        one = slice(at, at + 1)
+        yield replace(
+            part, points=part.points[one], times=part.times[:, one], spreads=part.spreads[:, one]
         )
-    if isinstance(value, tuple):
-        return tuple(_sketch(item, op, names) for item in value)
-    return (type(value).__name__, str(value))
-
-
-def _structure(calls: Calls) -> object:
-    return tuple(tuple((k.launch, k.blocking, k.family) for k in kernels) for kernels in calls)
 
 
 def _by_shape(table: HostTable) -> bool:
@@ -177,52 +138,21 @@ def _by_shape(table: HostTable) -> bool:
     return any(entry.shapes for entry in table.file.ops.values())
 
 
-class _Structure:
-    """The task graph that several variants share."""
+class _Schedule:
+    """The task graph that variants of one structure share."""
 
     def __init__(
-        self, priced: Priced, timeline: Timeline, of: Sequence[int], rules: Accounting
+        self, graph: Graph, calls: Calls, part: Part, table: HostTable, rules: Accounting
     ) -> None:
-        self.columns = timeline.columns
-        self.tasks = self.columns.tasks
+        priced = as_priced(graph, calls.of, part, "")
+        columns = simulate(priced, table, accounting=rules).columns
+        self.tasks, self.extra = columns.tasks, rules.per_kernel
         self.work = np.flatnonzero(self.tasks.having("kernel"))
-        self.rules = rules
-        self.calls = {id(op): which for op, which in zip(priced.graph.top_level(), of, strict=True)}
-        self.width = max(1, CELLS // max(len(self.tasks), 1))
+        row = rows_of(priced, calls.of, part)
+        kernels = [columns.kernels[at] for at in self.tasks.kernel[self.work].tolist()]
+        self.rows = np.array([row[id(kernel)] for kernel in kernels], np.int64)
 
-    def times(self, variants: Sequence[Calls]) -> tuple[Floats, Floats]:
-        """Return step and active times of variants, by the kernels of their representatives."""
-        first = np.cumsum([0, *(len(kernels) for kernels in variants[0])])
-        places = first[self._calls()] + self._ordinals()
-        times = np.array([[k.time for ks in kernels for k in ks] for kernels in variants]).T
-        lengths = np.repeat(self.tasks.length[:, None], len(variants), axis=1)
-        if len(self.work):
-            lengths[self.work] = times[places] + self.rules.per_kernel
-        if len(np.unique(self.tasks.resource[self.work])) > 1:
-            return self._one_by_one(lengths)
-        steps = last_ends(self.tasks, lengths, len(variants))
-        return steps, lengths[self.work].sum(axis=0)
-
-    def _calls(self) -> Ints:
-        """Return, for each kernel's task, the call that stands for its op's."""
-        ops = self.columns.ops
-        return np.array([self.calls[id(ops[op])] for op in self.tasks.op[self.work]], np.int64)
-
-    def _ordinals(self) -> Ints:
-        """Return, for each kernel's task, which of its op's kernels it is."""
-        seen: Counter[int] = Counter()
-        found = []
-        for op in self.tasks.op[self.work].tolist():
-            found.append(seen[op])
-            seen[op] += 1
-        return np.array(found, np.int64)
-
-    def _one_by_one(self, lengths: Floats) -> tuple[Floats, Floats]:
-        """Simulate each variant: with several streams, overlap and sharing differ."""
-        found = []
-        for column in lengths.T:
-            start, end = run_sharing(self.tasks, column)
-            busy = busy_time(start[self.work], end[self.work])
-            found.append((end.max(initial=0.0), busy))
-        step, active = np.array(found).T
-        return step, active
+    def times(self, part: Part) -> tuple[Floats, Floats]:
+        """Return step and active times of all points of a part of this structure."""
+        found = times_of(self.tasks, self.work, self.rows, part.times, self.extra)
+        return found.step, found.active

@@ -6,10 +6,33 @@ import io
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from irgraph.diagnostics import Place, fail
 from irgraph.files import write_atomic
 
 DPI = 160
+
+
+class Plot(Struct, frozen=True):
+    """A figure that notebooks show.
+
+    Attributes:
+        figure: matplotlib's ``Figure``.
+    """
+
+    figure: Any
+
+    def _repr_png_(self) -> bytes:
+        """Return the figure as a notebook shows it."""
+        data = io.BytesIO()
+        self.figure.savefig(data, dpi=100, format="png", bbox_inches="tight")
+        return data.getvalue()
+
+    def save(self, path: str) -> None:
+        """Write the figure to a file, of the type that its name ends with, whole or not at all."""
+        save(self.figure, path)
+
 
 BLUE, ORANGE, GREY = "#4878a8", "#d6803c", "#d9d9d9"
 
@@ -19,6 +42,7 @@ def matplotlib() -> Any:  # noqa: ANN401  (a module that is loaded here)
     try:
         import matplotlib as mpl
         import matplotlib.figure
+        import matplotlib.patches
     except ImportError:
         hint = "pip install 'irgraph[plot]'"
         raise fail("plots need matplotlib", hint=hint, exit_code=2) from None

@@ -23,6 +23,9 @@ Groups: TypeAlias = Sequence[Mapping[str, tuple[int, ...]]]
 UNEVEN = ("all_to_all",)
 """Collectives whose messages may differ in size between ranks."""
 
+PAIR = "pair"
+"""Stands before the two ranks that send and receive, in place of a group's name."""
+
 WORK, WAIT, TRANSFER, IDLE = "work", "wait", "transfer", "idle"
 """What a rank's device does: see ``Ranks.shares``."""
 
@@ -73,8 +76,14 @@ def matched(ranks: Parts, collective: Callable[[Kernel], bool]) -> list[tuple[st
         mine = tasks.having("kernel") & (tasks.kernel >= 0) & known[tasks.kernel]
         met.setdefault(("", everyone), {}).setdefault(rank, [])
         for task in np.flatnonzero(mine).tolist():
-            group = part.kernels[tasks.kernel[task]].group
+            kernel = part.kernels[tasks.kernel[task]]
+            group = kernel.group
             members = ranks.groups[rank].get(group, ()) if ranks.groups else ()
+            if kernel.peer:
+                pair = _pair(kernel.peer, rank, members or everyone, ranks.names)
+                names.setdefault((PAIR, pair), group)
+                met.setdefault((PAIR, pair), {}).setdefault(rank, []).append(task)
+                continue
             key = (group if members and ranks.kinds else "", members or everyone)
             names.setdefault(key, group if members else "")
             met.setdefault(key, {}).setdefault(rank, []).append(task)
@@ -83,6 +92,16 @@ def matched(ranks: Parts, collective: Callable[[Kernel], bool]) -> list[tuple[st
         for key, each in met.items()
         for found in _paired(key[1], each, parts, ranks.names)
     ]
+
+
+def _pair(peer: str, rank: int, members: Sequence[int], numbers: Sequence[int]) -> tuple[int, int]:
+    """Return the ranks that send and receive, by the group's ranks."""
+    way, _, place = peer.partition(" ")
+    if int(place) >= len(members):
+        message = f"rank {numbers[rank]} exchanges with rank {place} of a group of {len(members)}"
+        raise fail(message, hint="give a model for each rank, in order")
+    other = members[int(place)]
+    return (rank, other) if way == "to" else (other, rank)
 
 
 def _paired(
@@ -111,6 +130,8 @@ def _paired(
 
 def _name(kernel: Kernel) -> str:
     """Return the name that must match on all ranks: for traced kernels without arguments."""
+    if kernel.peer:
+        return kernel.name.partition(", ")[2]  # what is sent and what is received are as large
     if kernel.family != COLLECTIVE:
         return re.split(r"[ (]", kernel.name)[0]
     return kernel.name.partition(",")[0] if kernel.name.startswith(UNEVEN) else kernel.name

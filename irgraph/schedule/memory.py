@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.schedule.tasks import Ints
 
 ROUND = 512
 """Granularity of torch's caching allocator, in bytes."""
@@ -72,21 +73,31 @@ def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memo
 
     ``rounded`` is the multiple to which sizes are rounded up.
     """
+    leaves, held = memory_by_op(graph, device, rounded=rounded)
+    total = sum(held.values(), np.zeros(max(len(leaves), 1), np.int64))
+    top = int(np.argmax(total))
+    before = sum(int(held[role][0]) for role in ROLES.values() if role in held)
+    at = leaves[top] if leaves else None
+    by_kind = {kind: int(values[top]) for kind, values in held.items() if values[top]}
+    return Memory(int(total[top]), at, by_kind, before)
+
+
+def memory_by_op(
+    graph: Graph, device: str = "", *, rounded: int = ROUND
+) -> tuple[list[Op], dict[str, Ints]]:
+    """Return the innermost ops of a step, and the bytes allocated while each runs, by kind.
+
+    The kinds are those of ``Memory.by_kind``; arguments as for ``peak_memory``.
+    """
     lives = _Lives(graph, device or graph.device)
     count = max(len(lives.leaves), 1)
-    changes: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(count + 1, np.int64))
+    changes: dict[str, Ints] = defaultdict(lambda: np.zeros(count + 1, np.int64))
     for buffer, size in lives.sizes.items():
         kept = -(-size // rounded) * rounded
         start, end = lives.born[buffer], lives.dead[buffer]
         changes[lives.kinds[buffer]][start] += kept
         changes[lives.kinds[buffer]][end + 1] -= kept
-    held = {kind: np.cumsum(change)[:count] for kind, change in changes.items()}
-    total = sum(held.values(), np.zeros(count, np.int64))
-    top = int(np.argmax(total))
-    before = sum(int(held[role][0]) for role in ROLES.values() if role in held)
-    at = lives.leaves[top] if lives.leaves else None
-    by_kind = {kind: int(values[top]) for kind, values in held.items() if values[top]}
-    return Memory(int(total[top]), at, by_kind, before)
+    return lives.leaves, {kind: np.cumsum(change)[:count] for kind, change in changes.items()}
 
 
 class _Lives:

@@ -16,7 +16,7 @@ import numpy as np
 from irgraph.diagnostics import fail
 from irgraph.ir.cost import Kernel
 from irgraph.ir.ranks import EXCHANGING
-from irgraph.schedule.joined import TRANSFER, WAIT, Groups, Joined, Meeting, Parts, matched
+from irgraph.schedule.joined import TRANSFER, WAIT, WORK, Groups, Joined, Meeting, Parts, matched
 from irgraph.schedule.kinds import kinds_of, parts_of
 from irgraph.schedule.simulate import COLLECTIVE
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, last_ends, run
@@ -74,6 +74,19 @@ class Ranks:
             sum(time for what, time in share.items() if what.startswith(kinds))
             for share in self.shares
         )
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether single ranks send each other something, as stages of a pipeline do."""
+        return _in_pairs(self.timeline)
+
+    @property
+    def bubble(self) -> float:
+        """Share of the step in which a rank's device neither works nor transfers, their mean."""
+        used = sum(share for shares in self.shares for what, share in shares.items()
+                   if what.startswith((WORK, TRANSFER)))  # fmt: skip
+        whole = len(self.shares) * self.step_time
+        return 1.0 - used / whole if whole else 0.0
 
     @property
     def step_time(self) -> float:
@@ -144,13 +157,20 @@ def simulate_ranks(
     begins = starts or [0.0] * len(timelines)
     _check(timelines, begins)
     one_by_one = Parts(timelines, range(len(timelines)), groups if any(groups) else ())
-    kinds = kinds_of(timelines, begins, one_by_one.groups) if len(timelines) > SHOWN else None
+    kinds = None
+    if len(timelines) > SHOWN and not any(map(_in_pairs, timelines)):
+        kinds = kinds_of(timelines, begins, one_by_one.groups)
     if kinds is None:
         return _simulated(one_by_one, begins, transfer, collective)
     firsts = [kinds.index(kind) for kind in range(max(kinds) + 1)]
     parts = parts_of(timelines, kinds, firsts, one_by_one.groups)
     found = _simulated(parts, [begins[rank] for rank in firsts], transfer, collective)
     return found.spread(kinds, firsts)
+
+
+def _in_pairs(timeline: Timeline) -> bool:
+    """Return whether a rank exchanges with single others, which are not those of its like."""
+    return any(kernel.peer for kernel in timeline.columns.kernels)
 
 
 def late_steps(

@@ -136,8 +136,7 @@ class _Capturing:
             return "its numbers differ from step to step, and a graph would repeat them"
         if effects(leaf, self.declared).barrier:
             return "nothing says what it does"
-        sized = leaf.base in SIZED or (leaf.base in MASKED and _has_mask(leaf))
-        if sized and any(t.device != "cpu" for t in leaf.inputs):
+        if sized(leaf) and any(t.device != "cpu" for t in leaf.inputs):
             return "the host reads the sizes of its results from the device"
         # Numbers that the program wrote down are the same in every replay; other host memory is not
         # part of a CUDA graph, whose copies would read it when it is replayed.
@@ -263,8 +262,10 @@ def _event(leaf: Op) -> str:
     return next(iter((*leaf.outputs, *leaf.inputs))).name
 
 
-def _has_mask(leaf: Op) -> bool:
-    return any(t.dtype == "bool" for t in leaf.inputs[1:])
+def sized(leaf: Op) -> bool:
+    """Return whether the sizes of an op's results follow from values."""
+    masked = any(t.dtype == "bool" for t in leaf.inputs[1:])
+    return leaf.base in SIZED or (leaf.base in MASKED and masked)
 
 
 def _made(region: Sequence[Op]) -> Iterator[Tensor]:

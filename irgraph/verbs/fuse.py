@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from os.path import commonprefix
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -167,17 +168,13 @@ def _check_streams(members: Sequence[Op]) -> None:
 def _set_like(new: Op, members: Sequence[Op]) -> Op:
     """Let a new op run where the first of its members ran."""
     first = members[0]
-    paths = [member.module.split(".") for member in members]
-    shared = [steps[0] for steps in zip(*paths, strict=False) if len(set(steps)) == 1]
-    count = next(
-        (i for i, s in enumerate(zip(*paths, strict=False)) if len(set(s)) > 1), len(shared)
-    )
+    shared = commonprefix([member.module.split(".") for member in members])  # noqa: RUF071 (lists)
     return replace(
         new,
         thread=first.thread,
         stream=first.stream,
         phase=first.phase,
-        module=new.module or ".".join(shared[:count]),
+        module=new.module or ".".join(shared),
     )
 
 

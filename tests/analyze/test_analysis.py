@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from irgraph.analyze import Analysis, analyze
 from irgraph.analyze.collectives import _members
-from irgraph.analyze.plots import draw, draw_overheads
+from irgraph.analyze.plots import draw_overheads
 from irgraph.capture.kineto import Kind, read_kineto
 from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.events.tree import Tree, build_tree
@@ -209,21 +209,21 @@ def test_copies_go_by_kind() -> None:
 def test_a_plot_shows_steps_idle_time_and_work(
     tmp_path: Path, drawn: list[str], golden: Callable[[str, str], None]
 ) -> None:
-    draw(analyze([tree(tmp_path)]), str(tmp_path / "plot.png"))
+    analyze([tree(tmp_path)]).plot().save(str(tmp_path / "plot.png"))
     golden("plots/analysis.txt", drawn[0])
 
 
 def test_a_plot_of_communication_names_it(
     tmp_path: Path, drawn: list[str], golden: Callable[[str, str], None]
 ) -> None:
-    draw(analyze([tree(tmp_path, collective(230, 300))]), str(tmp_path / "plot.png"))
+    analyze([tree(tmp_path, collective(230, 300))]).plot().save(str(tmp_path / "plot.png"))
     golden("plots/communication.txt", drawn[0])
 
 
 def test_many_steps_are_not_labelled_one_by_one(tmp_path: Path, drawn: list[str]) -> None:
     found = analyze([tree(tmp_path)])
     many = replace(found, steps=[replace(found.steps[0], step=n) for n in range(38)])
-    draw(many, str(tmp_path / "plot.svg"))
+    many.plot().save(str(tmp_path / "plot.svg"))
     assert drawn[0].count("40%") == 1
     assert "x names: 0 | 4 | 8 | 12 | 16 | 20 | 24 | 28 | 32 | 36\n" in drawn[0]
 
@@ -233,7 +233,7 @@ def test_without_device_events_there_is_nothing_to_draw(tmp_path: Path) -> None:
         return [event for event in found if event["cat"] != "kernel"]
 
     with pytest.raises(IrgraphError, match="no step with device events to draw"):
-        draw(analyze([tree(tmp_path, change)]), str(tmp_path / "plot.png"))
+        analyze([tree(tmp_path, change)]).plot()
 
 
 def test_overheads_are_drawn(

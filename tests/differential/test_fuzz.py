@@ -28,6 +28,7 @@ from tests.language.models import model
 TRIES = int(os.environ.get("IRGRAPH_FUZZ", "500"))
 
 
+@pytest.mark.slow
 def test_what_random_scripts_make_of_random_programs_computes_the_same() -> None:
     counts, failures = fuzz(TRIES)
     assert counts["changed"] > TRIES // 4

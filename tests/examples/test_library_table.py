@@ -37,6 +37,7 @@ def agree(told: str, found: str) -> bool:
     return abs(first - second) <= ROUNDED
 
 
+@pytest.mark.slow
 def test_the_gains_of_the_library_are_what_it_gives_today(graphs: list[Graph]) -> None:
     head, _, *told = table("library.md", "| step time | DLRM_default")
     assert head == ["step time", *library.PRESETS]

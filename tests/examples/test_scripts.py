@@ -40,10 +40,19 @@ RUNS: dict[tuple[str, str], tuple[int, ...]] = {
     ("hoist-h2d", "mlp.py:train"): (2,),
     ("overlap-allreduce", DLRM): (20, 20),
     ("overlap-allreduce", "mlp.py:train"): (6, 6),
+    ("tiers", DDP): (0, 0, 2),
 }
 """How often each statement of a script matches in each example."""
 
-SAME = {"chained", "clean-copies", "fuse-adam", "fuse-embedding", "fuse-epilogue", "hoist-h2d"}
+SAME = {
+    "chained",
+    "clean-copies",
+    "fuse-adam",
+    "fuse-embedding",
+    "fuse-epilogue",
+    "hoist-h2d",
+    "tiers",
+}
 """Scripts after which the step computes the same."""
 
 

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "drop-dropout",
     "drop-norm",
     "fuse-qkv",
+    "quantize-tables",
     "relu-to-gelu",
     "resize-batch",
     "resize-layer",
@@ -162,6 +163,7 @@ def test_what_a_step_is_known_not_to_return_goes_whatever_its_name() -> None:
     assert (result.same, result.exact, result.only_before) == (True, True, [])
 
 
+@pytest.mark.slow
 def test_resnet50_in_full_leaves_what_the_step_left() -> None:
     before = resnet((3, 4, 6, 3), size=32)
     after = rewrite(

@@ -39,6 +39,8 @@ def dlrm(optimizer: str = "sgd") -> Graph:
         step = Step(SMALL, batch, device)
         if optimizer == "adam":
             step.optimizer = torch.optim.Adam(step.model.parameters(), foreach=True)
+        if optimizer == "fused":
+            step.optimizer = torch.optim.AdamW(step.model.parameters(), fused=True)
         if optimizer == "momentum":
             step.optimizer = torch.optim.SGD(step.model.parameters(), lr=0.1, momentum=0.9)
         return step
@@ -104,7 +106,7 @@ def test_ranks_that_share_the_optimizers_state_leave_what_the_step_leaves(
     assert ("reduce_scatter_tensor" in names) == (optimizer != "adam")
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "momentum"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "momentum", "fused"])
 def test_state_is_shared_beside_spread_tables(optimizer: str) -> None:
     models = shared(dlrm(optimizer), split(mixed(4)))
     result = compare_ranks(dlrm(optimizer), models)

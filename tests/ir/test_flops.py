@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ from irgraph.ir.counts.flops import flops, step_flops
 from irgraph.text import parse
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def counted(make: Callable[[str], Callable[[], object]], where: str = "cpu") -> tuple[int, int]:
@@ -60,7 +60,10 @@ def test_a_step_has_the_flop_that_torch_counts(make: Callable[[str], Callable[[]
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["dlrm:default", "dlrm:mlperf", "resnet50:small", "mlp:train"])
-def test_examples_have_the_flop_that_torch_counts(name: str) -> None:
+def test_examples_have_the_flop_that_torch_counts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     from importlib import import_module
 
     module, _, function = name.partition(":")

@@ -102,8 +102,8 @@ def test_every_node_knows_its_place() -> None:
 
 ERRORS = {
     "fsue many aten.relu into x": (
-        "1:1: error: unexpected 'fsue'; expected apply, bucket, capture, cast, expect or find, …;"
-        " did you mean 'fuse'?"
+        "1:1: error: unexpected 'fsue'; expected apply, bucket, capture, cast, compile or expect, "
+        "…; did you mean 'fuse'?"
     ),
     "fuse many aten.relu(%x into": "1:24: error: unexpected 'into'; expected",
     "remove aten.relu usng %x for %y": "1:18: error: unexpected 'usng'; expected the end,",

@@ -49,9 +49,12 @@ UNSEEN = (
     "my.half: 1/2 of %x.shape[0] = 7 is not a whole number",
     "this version of torch runs aten.relu for the new ops",
     "%x would get a gradient that it did not have",
+    "torch's compiler fails at these ops: it has no such loop",
+    "expected a text, not 3",
 )
 """Guards: fusions of one statement never share an op, no version of torch is known that records
-other calls than those made, templates take no tensor that no matched op takes, and no model is
+other calls than those made, templates take no tensor that no matched op takes, no op is known that
+torch's compiler fails at, the check of a script finds numbers where texts belong, and no model is
 known that leads to the others, which stop a resize whose sizes do not agree in the end."""
 
 

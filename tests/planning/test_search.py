@@ -25,6 +25,7 @@ def found(problem: Problem, **given: float) -> float:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_small_tasks_are_solved_nearly_exactly() -> None:
     gaps = []
     for seed in range(50):
@@ -36,6 +37,7 @@ def test_small_tasks_are_solved_nearly_exactly() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_no_baseline_is_better_on_a_hundred_tasks() -> None:
     for seed in range(100):
         problem = task(seed, (4, 8)[seed % 2], (10, 60))
@@ -46,6 +48,7 @@ def test_no_baseline_is_better_on_a_hundred_tasks() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_two_hundred_tables_on_sixteen_ranks_take_less_than_a_minute() -> None:
     start = time.process_time()
     found(task(7, 16, (200, 200)), seconds=10)

@@ -56,15 +56,16 @@ EXECUTION_TRACES = [
 EXAMPLES = [
     "mlp.py:train",
     "mlp.py:infer",
+    "quantize.py:infer",
     "dlrm.py:default",
     "dlrm.py:mlperf(max_rows=1000)",
     "dlrm.py:ddp(sparse=True)",
     "transformer.py:train",
     "resnet50.py:small",
     "inception_v3.py:small",
-    "distributed.py:ddp",
-    "distributed.py:fsdp",
-    "distributed.py:tensor_parallel",
+    "several_gpus.py:ddp",
+    "several_gpus.py:fsdp",
+    "several_gpus.py:tensor_parallel",
     "experts.py:train",
 ]
 """A step of every example, and of every kind of step that it has."""
@@ -117,7 +118,7 @@ def test_causes_add_up_to_the_shipped_classifiers_steps(name: str) -> None:
 def test_causes_add_up_to_the_examples_steps(target: str) -> None:
     from irgraph.capture.live import capture_file
 
-    ranks = 8 if target.startswith("distributed") else None
+    ranks = 8 if target.startswith("several_gpus") else None
     found = capture_file(f"{FOLDER}/{target}", batch=64, symbolic=False, ranks=ranks)
     explained(predict(found.graph).timeline)
 

@@ -349,3 +349,22 @@ def test_ties_are_sought_between_neighbours(monkeypatch: pytest.MonkeyPatch) -> 
     entry = run(load_script("apply batch-gemm"), graph).report.entries[0]
     assert len(entry.refused) == count
     assert 0 < looked <= 4 * count
+
+
+@pytest.mark.parametrize(
+    ("modules", "shared"),
+    [
+        (("net.top.0", "net.top.1"), "net.top"),
+        (("net.top", "net.top.1"), "net.top"),
+        (("net.top.0", "net.bottom.0"), "net"),
+        (("net", "other"), ""),
+    ],
+)
+def test_a_new_op_belongs_to_the_innermost_module_of_all_members(
+    modules: tuple[str, str], shared: str
+) -> None:
+    graph = line(2)
+    ops = [replace(op, module=m) for op, m in zip(graph.ops, modules, strict=True)]
+    graph = replace(graph, ops=tuple(ops))
+    new = Op("irgraph.pair", ops[0].operands, ops[1].results)
+    assert fuse(graph, [ops], new).op.module == shared

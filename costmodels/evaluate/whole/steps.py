@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
-from statistics import median
 
 from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Row, Series
+from costmodels.evaluate.errors import Held, coverage
 from costmodels.evaluate.measurements import measurements
+from costmodels.evaluate.whole.kept import kept
 from costmodels.evaluate.whole.programs import classifier, tried
 from costmodels.learnable.measurements import read_table
 from irgraph.ir.graph import Graph
@@ -25,7 +26,7 @@ from irgraph.ir.op import Op
 from irgraph.predict.prediction import predict
 
 TRAINED, INFERRED = 20, 12
-"""Models of timm to train and to run."""
+"""Models of timm to train and to run, unless the command says how many."""
 
 BOARDS = {"RTX-3090": "rtx-3090", "RTX-4090": "rtx-4090", "V100-16GB": "v100-sxm2-16gb",
           "V100-32GB": "v100-sxm2-32gb", "A100-80GB": "a100-sxm4-80gb"}  # fmt: skip
@@ -60,18 +61,24 @@ class Case(Struct, frozen=True):
     program: Callable[[], Graph]
 
 
-def evaluate_steps() -> Comparison:
-    """Return measured and predicted steps by group.
+def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Comparison:
+    """Return measured and predicted steps by group, and how many lie in their intervals.
+
+    Args:
+        models: how many of timm's models to train, and to run; ``TRAINED`` and ``INFERRED``
+            where none is given.
+        keep: folder where captured programs are kept, and read from.
 
     Raises ``IrgraphError`` where ``IRGRAPH_DATA`` is unset, or torch is missing.
     """
     folder = measurements() / "steps"
-    cases = [*_timm(folder), *nvidia(folder)]
+    counts = (TRAINED, INFERRED) if models is None else (models, models)
+    cases = [*_timm(folder, *counts), *nvidia(folder)]
     points: defaultdict[str, list[Point]] = defaultdict(list)
-    widths: defaultdict[str, list[tuple[bool, float]]] = defaultdict(list)
+    held: defaultdict[str, list[Held]] = defaultdict(list)
     lacking: dict[str, None] = {}
     for case in cases:
-        graph = tried(case.program)
+        graph = tried(partial(kept, keep, f"{case.group} {case.name}", case.program))
         if isinstance(graph, str):
             lacking[f"{case.name}: {graph}"] = None
             continue
@@ -79,17 +86,12 @@ def evaluate_steps() -> Comparison:
         found = predict(graph, case.card)
         points[group].append(Point(case.name, case.measured, found.step_time / 1e3))
         low, high = (end / 1e3 for end in found.interval)
-        widths[group].append((low <= case.measured <= high, (high - low) / 2 / case.measured))
+        within = Held(low <= case.measured <= high, (high - low) / 2 / case.measured)
+        held[group].append(within)
     lacking |= dict.fromkeys(contradicted(folder))
-    notes = (*NOTES, *map(_held, widths.items()), *(f"left out: {text}" for text in lacking))
+    notes = (*NOTES, *(f"left out: {text}" for text in lacking))
     series = [Series(name, found) for name, found in sorted(points.items())]
-    return Comparison("steps", series, {}, notes)
-
-
-def _held(item: tuple[str, list[tuple[bool, float]]]) -> str:
-    name, found = item
-    inside, width = sum(held for held, _ in found), median(width for _, width in found)
-    return f"{name}: {inside} of {len(found)} inside the 90 % interval, half width {width:.0%}"
+    return Comparison("steps", series, {}, notes, coverage(held))
 
 
 def kind(graph: Graph) -> str:
@@ -108,11 +110,11 @@ def _grouping(op: Op) -> str:
     return "plain" if groups == 1 else "depthwise" if weight.shape[1] == 1 else "grouped"
 
 
-def _timm(folder: Path) -> Iterator[Case]:
+def _timm(folder: Path, trained: int = TRAINED, inferred: int = INFERRED) -> Iterator[Case]:
     rows = [row for row in read_table(folder / "timm_steps.csv.gz")[0] if row["consistent"] == "1"]
     for settings, count in (
-        (("train", "nchw", "autocast-f16", "eager", "RTX-3090", "1.12"), TRAINED),
-        (("infer", "nchw", "autocast-f16", "eager", "RTX-4090", "2.9.1"), INFERRED),
+        (("train", "nchw", "autocast-f16", "eager", "RTX-3090", "1.12"), trained),
+        (("infer", "nchw", "autocast-f16", "eager", "RTX-4090", "2.9.1"), inferred),
     ):
         columns = ("phase", "layout", "precision", "compiled", "gpu", "torch")
         chosen = [row for row in rows if tuple(row[name] for name in columns) == settings]

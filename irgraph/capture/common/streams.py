@@ -30,12 +30,15 @@ class Issued(Struct, frozen=True):
         group: the process group's name.
         beside: whether it runs on a stream of its group's, or on the one that asks.
         blocks: whether the host waits for it.
+        way: of what goes to or comes from one rank alone: ``_to_2``, ``_from_0``. Each way has a
+            stream of its own, as neither waits for the other.
     """
 
     number: str
     group: str
     beside: bool
     blocks: bool = False
+    way: str = ""
 
 
 EARLIER = "waits for events that an earlier step recorded: left out"
@@ -91,7 +94,7 @@ class Streams:
         if issued is None or not issued.beside:
             blocks = issued is not None and issued.blocks
             return [call, replace(bare, name="sync.stream", stream=call.stream)][: 1 + blocks]
-        asking, call.stream = call.stream, COMM + issued.group
+        asking, call.stream = call.stream, COMM + issued.group + issued.way
         self.names.setdefault(call.stream, call.stream)
         end = self._recorded(issued.number)
         done = replace(bare, name="sync.record", results=[end], stream=call.stream)

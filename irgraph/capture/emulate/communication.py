@@ -19,6 +19,7 @@ from irgraph.capture.common.streams import Issued
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.fallbacks import on_device
 from irgraph.capture.emulate.streams import mark
+from irgraph.ir.ranks import PEERS
 
 FUNCTIONAL, WAIT = "_c10d_functional", "_c10d_functional::wait_tensor"
 WRAP = "_c10d_functional::_wrap_tensor_autograd"
@@ -85,7 +86,8 @@ class Communication:
         group = _group(named)
         blocks = func._schema.name == BARRIER
         beside = bool(named.get("async_op", True)) and not blocks and on_device(given, "meta")
-        self.asked = Issued(f"c{next(self._numbers)}", self.name(group), beside, blocks)
+        number, way = f"c{next(self._numbers)}", _way(func._schema.name, named)
+        self.asked = Issued(number, self.name(group), beside, blocks, way)
         if beside and self.recording:
             self.open[self.asked.number] = None
         return self.asked
@@ -180,6 +182,12 @@ def _reduction() -> str:
             return str(frame.f_locals["op"]).rpartition(".")[2].lower()
         frame = frame.f_back
     return "sum"
+
+
+def _way(name: str, named: Mapping[str, Torch]) -> str:
+    """Return where a call sends to, or receives from, as the name of its stream says it."""
+    way, rank = PEERS.get(name.replace("::", "."), ("", ""))
+    return f"_{way}_{named[rank]}" if way else ""
 
 
 def _group(named: Mapping[str, Torch]) -> Torch:

@@ -102,6 +102,12 @@ def _fused_dropout() -> Iterator[None]:
         library._destroy()
 
 
+UNCOMPILED = (
+    "torch.compile in the program: captured as without it; the statement compile of a script makes "
+    "fused kernels of it"
+)
+
+
 @contextlib.contextmanager
 def _uncompiled(notes: dict[str, None]) -> Iterator[None]:
     """Let what ``torch.compile`` wrapped run as without it; what is wrapped meanwhile is noted."""
@@ -110,7 +116,7 @@ def _uncompiled(notes: dict[str, None]) -> Iterator[None]:
     wrap = torch.compile
 
     def compiled(model: Torch = None, **options: Torch) -> Torch:
-        notes["torch.compile in the program: fused kernels; captured as without it"] = None
+        notes[UNCOMPILED] = None
         return wrap(model, **options)
 
     with torch.compiler.set_stance("force_eager"), mock.patch.object(torch, "compile", compiled):

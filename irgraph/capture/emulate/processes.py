@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import Communication, talking
 from irgraph.capture.emulate.environment import Process
+from irgraph.capture.emulate.pipelines import in_turn, static_stages
 from irgraph.diagnostics import fail
 
 STARTED = (
@@ -25,9 +26,9 @@ STARTED = (
 NO_GROUP = "ranks are asked for, but the program starts no process group"
 START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp"
-PAIRS = "batch_isend_irecv", "recv_object_list"
-"""What pipeline schedules exchange shapes and activations by, with one other rank at a time."""
-PIPELINE = "what single ranks send each other, as stages of a pipeline do, is not captured"
+PAIRS = "recv_object_list", "scatter_object_list"
+"""What programs receive objects by, of which nothing is known here."""
+PIPELINE = "what other ranks send as objects is not known"
 READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
@@ -43,8 +44,13 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
     from torch.nn.parallel import distributed
 
     import_module("torch._subclasses.fake_tensor").FakeTensorMode.cache_clear()  # names a card
-    comm = Communication(notes)
-    start = _start(dist.init_process_group, comm, notes, process)
+    comm, stack = Communication(notes), contextlib.ExitStack()
+
+    def begun() -> None:
+        for owner, name, value in static_stages():
+            stack.enter_context(mock.patch.object(owner, name, value))
+
+    start = _start(dist.init_process_group, comm, notes, process, begun)
     patches = (
         (dist, "init_process_group", start),
         (distributed_c10d, "init_process_group", start),
@@ -56,10 +62,11 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         (distributed, "_sync_module_states", lambda *_, **__: None),
         (distributed, "_to_kwargs", _moved),
         *((owner, name, _of_pairs) for owner in (dist, distributed_c10d) for name in PAIRS),
+        *((owner, "batch_isend_irecv", in_turn) for owner in (dist, distributed_c10d)),
         *_sharding(),
     )
     token = talking.set(comm)
-    with contextlib.ExitStack() as stack:
+    with stack:
         stack.callback(talking.reset, token)
         for owner, name, value in patches:
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -73,7 +80,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
 
 
 def _of_pairs(*_: Torch, **__: Torch) -> None:
-    raise fail(PIPELINE, hint="capture a stage's part alone, as a program of one rank")
+    raise fail(PIPELINE, hint="let the program work it out on each rank")
 
 
 def _sharding() -> Iterator[tuple[Torch, str, Torch]]:
@@ -107,7 +114,14 @@ def settle() -> None:
 
 
 def _later(comm: Communication, rebuild: Torch) -> Torch:
+    """Return what holds the first call back, which has nothing to order yet, for ``settle``.
+
+    A second one comes before that where several steps run to warm up: torch orders buckets then.
+    """
+
     def hold(reducer: Torch) -> bool:
+        if id(reducer) in comm.reducers:
+            return bool(rebuild(reducer))
         comm.reducers[id(reducer)] = (reducer, rebuild)
         return False
 
@@ -115,7 +129,11 @@ def _later(comm: Communication, rebuild: Torch) -> Torch:
 
 
 def _start(
-    begin: Torch, comm: Communication, notes: dict[str, None], process: Process | None
+    begin: Torch,
+    comm: Communication,
+    notes: dict[str, None],
+    process: Process | None,
+    begun: Callable[[], None],
 ) -> Torch:
     """Return what starts a group that does not communicate, of as many processes as is said."""
     signature = inspect.signature(begin)
@@ -132,6 +150,7 @@ def _start(
         begin("fake", rank=rank, world_size=count, store=FakeStore())
         notes[STARTED.format(rank, count)] = None
         comm.started = True
+        begun()
         comm.groups.clear()
 
     return start

@@ -85,7 +85,7 @@ def load_target(text: str) -> Target:
     if not call:
         raise fail(f"{text!r} names no function", hint=FUNCTION, exit_code=2)
     name, options = _options(call)
-    module = _load(path)
+    module = load_file(path)
     make = getattr(module, name, None)
     if make is None:
         known = [word for word, value in vars(module).items() if callable(value)]
@@ -155,7 +155,8 @@ def _options(call: str) -> tuple[str, dict[str, Any]]:
         ) from None
 
 
-def _load(path: str) -> ModuleType:
+def load_file(path: str) -> ModuleType:
+    """Run a Python file as a module; raise ``IrgraphError`` where it fails, at its line."""
     name = f"irgraph_target_{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

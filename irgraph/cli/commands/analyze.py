@@ -16,6 +16,7 @@ from irgraph.cli.common import (
     write_csv,
     write_json,
 )
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -80,6 +81,7 @@ def analyze(
             callback=lambda path: writable(path),
         ),
     ] = None,
+    html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -90,12 +92,15 @@ def analyze(
     trees = read_trees(traces, strict=strict, health=health, part=part)
     result = run(trees)
     if plot is not None:
-        from irgraph.analyze.plots import draw
-
-        draw(result, plot)
+        result.plot().save(plot)
     if timeline is not None:
         _merge(trees, timeline)
     more = _details(trees, show or [])
+    if html is not None:
+        from irgraph.cli.html import write_page
+        from irgraph.pages.analysis import analysis_page
+
+        write_page(analysis_page(result, trees, more), html)
     if csv is not None:
         write_csv({**result.tables(), **more}, csv)
     if json:

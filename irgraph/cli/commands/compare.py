@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irgraph.cli.common import CsvOption, JsonOption, say, write_csv, write_json
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -44,6 +45,7 @@ def compare(
     memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
+    html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -58,6 +60,11 @@ def compare(
     old, new = map(analyze, trees)
     figures, parts = run(old, new, by)
     both = [tree for found in trees for tree in found]
+    if html is not None:
+        from irgraph.cli.html import write_page
+        from irgraph.pages.analysis import comparison_page
+
+        write_page(comparison_page((before, after), figures, parts, by, both), html)
     tables = {"step": [c.row() for c in figures], by: [c.row() for c in parts]}
     if csv is not None:
         write_csv(tables, csv)

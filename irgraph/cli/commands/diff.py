@@ -8,8 +8,10 @@ import typer
 
 from irgraph.cli import common as cli
 from irgraph.cli.commands.predict import ModeOption, PinnedOption, SoftwareOption
+from irgraph.cli.html import HtmlOption
 
 if TYPE_CHECKING:
+    from irgraph.predict.difference import Difference
     from irgraph.report.structure import Change
 
 PANEL = "predict"
@@ -47,6 +49,7 @@ def diff(
         str | None,
         typer.Option(metavar="FILE", help="Write both timelines for Perfetto, side by side."),
     ] = None,
+    html: HtmlOption = None,
     each: Annotated[
         bool, typer.Option("--each", help="One row per op; do not group similar changes.")
     ] = False,
@@ -62,7 +65,10 @@ def diff(
     )
     if device == NO_DEVICE:
         _refuse(timeline)
-        _show(structural_diff(first, second), {}, each, json)
+        changes = structural_diff(first, second)
+        if html is not None:
+            _write_structure((before, after), changes, html)
+        _show(changes, {}, each, json)
         return
     from irgraph.predict.difference import diff as subtract
 
@@ -75,7 +81,26 @@ def diff(
 
         sides = {"before": found.before.timeline, "after": found.after.timeline}
         write_side_by_side(sides, timeline)
-    _show(found.changes, found.summary(), each, json)
+    figures = found.summary()
+    if html is not None:
+        _write(found, figures, html)
+    _show(found.changes, figures, each, json)
+
+
+def _write(found: Difference, figures: dict[str, Any], path: str) -> None:
+    from irgraph.cli.html import write_page
+    from irgraph.pages.difference import difference_page
+    from irgraph.report.structure import grouped
+
+    write_page(difference_page(found, grouped(found.changes), figures), path)
+
+
+def _write_structure(names: tuple[str, str], changes: list[Change], path: str) -> None:
+    from irgraph.cli.html import write_page
+    from irgraph.pages.difference import structure_page
+    from irgraph.report.structure import grouped
+
+    write_page(structure_page(names, grouped(changes)), path)
 
 
 def _refuse(timeline: str | None) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from irgraph.cli import common as cli
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.pipeline import (
     PassOption,
     PipelineCommand,
@@ -21,7 +22,7 @@ from irgraph.cli.pipeline import (
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
     from irgraph.language.expressions.evaluate import Target
-    from irgraph.manage.checked import Checked
+    from irgraph.manage.checked import Checked, Verdict
     from irgraph.manage.stage import Outcome, Stage, Step
     from irgraph.manage.watch import Tabular, Watcher
 
@@ -93,6 +94,7 @@ def opt(
     no_verify: NoVerifyOption = False,
     reproducer: ReproducerOption = None,
     check: CheckOption = False,
+    html: HtmlOption = None,
 ) -> None:
     """Apply passes and scripts in the order given; print the new model, report what changed.
 
@@ -123,8 +125,9 @@ def opt(
         print_table(table.title, table.rows(), sys.stderr, table.caption)
         for line in table.remarks():
             cli.say(line)
-    if check:
-        _check(checked)
+    told = _check(checked) if check else []
+    if html is not None:
+        _report(graph, outcome, tables, told, priced, html)
     cli.write_result(print_graph(outcome.graph), output)
 
 
@@ -234,25 +237,52 @@ def _say_memory(before: Graph, after: Graph) -> None:
         cli.say(f"peak memory of tensors: {change_text}")
 
 
-def _check(checked: Checked) -> None:
-    """Run the models around the stages, report how results compare; exit with 1 if they differ."""
+def _report(
+    graph: Graph,
+    outcome: Outcome,
+    tables: Sequence[Tabular],
+    told: Sequence[str],
+    priced: _Priced,
+    path: str,
+) -> None:
+    """Write the report of a pipeline, with predictions where a device was named."""
+    from irgraph.cli.html import write_page
+    from irgraph.manage.gains import Gains
+    from irgraph.pages.rewrite import rewrite_page
+    from irgraph.predict.difference import diff as subtract
+
+    steps = [step for table in tables if isinstance(table, Gains) for step in table.steps]
+    found = None
+    if priced.device is not None:
+        found = subtract(graph, outcome.graph, device=priced.device, host=priced.host)
+    page = rewrite_page(graph, outcome, steps=steps, checked=told, difference=found)
+    write_page(page, path)
+
+
+def _check(checked: Checked) -> list[str]:
+    """Run the models around the stages, say how results compare; exit with 1 if they differ."""
     verdicts = list(checked.verdicts())
-    if not verdicts:
-        cli.say("same: the model has not changed")
-    for verdict in verdicts:
-        names = ", ".join(stage.label for stage in verdict.stages)
-        if verdict.result is None:
-            cli.say(f"{names}: changes results on purpose, so that they are not compared")
-            continue
-        if len(verdicts) > 1:
-            cli.say(f"{names}:")
-        for line in verdict.result.lines():
-            cli.say(line)
-        if verdict.blamed is not None:
-            cli.say(f"the results differ from {verdict.blamed} on")
+    lines = [line for verdict in verdicts for line in _verdict_lines(verdict, len(verdicts))]
+    lines = lines or ["same: the model has not changed"]
+    for line in lines:
+        cli.say(line)
     if not all(verdict.same for verdict in verdicts):
         cli.say("the new model is not written: its results differ")
         raise typer.Exit(1)
+    return lines
+
+
+def _verdict_lines(verdict: Verdict, count: int) -> Iterator[str]:
+    """Yield what running the models around some stages showed; ``count`` is of all verdicts."""
+    names = ", ".join(stage.label for stage in verdict.stages)
+    if verdict.result is None:
+        yield f"{names}: changes results on purpose, so that they are not compared"
+        return
+    if count > 1:
+        yield f"{names}:"
+    yield from verdict.result.lines()
+    if verdict.blamed is not None:
+        yield f"the results differ from {verdict.blamed} on"
 
 
 def _check_name(given: str, known: set[str]) -> None:

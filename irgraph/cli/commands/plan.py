@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irgraph.cli import common as cli
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def plan(
         typer.Option("--models", metavar="FOLDER", help="Write the models of all ranks here."),
     ] = None,
     output: cli.OutputOption = None,
+    html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Search where the embedding tables of a step lie on several ranks; beside greedy sharders."""
@@ -62,6 +64,11 @@ def plan(
             cli.write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
     if output is not None:
         cli.write_result(str(best.plan), output)
+    if html is not None:
+        from irgraph.cli.html import write_page
+        from irgraph.pages.ranks import plan_page
+
+        write_page(plan_page(graph.name, tried, best, [_figures(one) for one in tried]), html)
     _show(tried, output, json)
 
 

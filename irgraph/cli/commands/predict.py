@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irgraph.cli import common as cli
+from irgraph.cli.html import HtmlOption
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
@@ -44,8 +45,8 @@ WeightsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--weights",
-        metavar="FILE",
-        help="A model trained on measurements of the device (repeatable).",
+        metavar="FILE|db:NAME",
+        help="Trained on measurements of the device, or measured calls (repeatable).",
     ),
 ]
 
@@ -65,6 +66,14 @@ LimitOption = Annotated[
 ]
 TimelineOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
+]
+ChakraOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the timeline as a Chakra execution trace here, as ASTRA-sim reads it.",
+        callback=lambda path: cli.writable(path),
+    ),
 ]
 RecordedOption = Annotated[
     str | None,
@@ -89,7 +98,9 @@ def predict(
     measured: KnownOption = None,
     limit: LimitOption = None,
     timeline: TimelineOption = None,
+    chakra: ChakraOption = None,
     recorded: RecordedOption = None,
+    html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
@@ -120,6 +131,15 @@ def predict(
     broken = broken_limits(limit or [], summary, known)
     if timeline is not None:
         _write_timeline(timeline, prediction.timeline, beside)
+    if html is not None:
+        from irgraph.cli.html import write_page
+        from irgraph.pages.prediction import prediction_page
+
+        write_page(prediction_page(prediction, summary, measured=known, recorded=beside), html)
+    if chakra is not None:
+        from irgraph.exchange.chakra import write_chakra
+
+        write_chakra(prediction.timeline, prediction.priced, chakra)
     _show(summary, known, broken, json)
     raise typer.Exit(1 if broken else 0)
 

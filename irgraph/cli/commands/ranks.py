@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irgraph.cli import common as cli
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ def ranks(
     timeline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write all ranks for Perfetto here.")
     ] = None,
+    chakra: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PREFIX",
+            help="Write each rank as a Chakra execution trace: PREFIX.0.et and so on.",
+            callback=lambda prefix: cli.writable(prefix and f"{prefix}.0.et") and prefix,
+        ),
+    ] = None,
+    html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Predict several ranks together: a collective starts when the last rank arrives."""
@@ -70,10 +80,23 @@ def ranks(
         from irgraph.schedule.perfetto import write_timeline
 
         write_timeline(found.timeline, timeline)
+    if chakra is not None:
+        from irgraph.exchange.chakra import write_rank_traces
+
+        write_rank_traces([(p.timeline, p.priced) for p in predictions], groups, chakra)
     drawn = None
     if any(each.law for each in begins):
         drawn = late_steps(timelines, starts_of(begins, draws, seed), groups=groups)
-    _show(models, found, drawn, _rests_on(predictions), json)
+    figures = _figures(models, found)
+    if drawn is not None:
+        figures["step_draws_us"] = _percentiles(drawn)
+    lines = _rests_on(predictions)
+    if html is not None:
+        from irgraph.cli.html import write_page
+        from irgraph.pages.ranks import ranks_page
+
+        write_page(ranks_page(found, figures, lines), html)
+    _show(figures, found, drawn, lines, json)
 
 
 def _rests_on(predictions: list[Prediction]) -> list[str]:
@@ -88,12 +111,9 @@ def _rests_on(predictions: list[Prediction]) -> list[str]:
 
 
 def _show(
-    models: list[str], found: Ranks, drawn: Floats | None, lines: list[str], as_json: bool
+    figures: dict[str, Any], found: Ranks, drawn: Floats | None, lines: list[str], as_json: bool
 ) -> None:
     """Print a row for each rank, the critical path across them, and the straggler."""
-    figures = _figures(models, found)
-    if drawn is not None:
-        figures["step_draws_us"] = _percentiles(drawn)
     if as_json:
         cli.write_json({"straggler": found.straggler, **figures, "rests_on": lines})
         return
@@ -106,6 +126,9 @@ def _show(
     print_rows(title, [{k: _cell(k, v) for k, v in row.items()} for row in path["parts"]])
     count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
     cli.say(f"{count} collective{'s' if count != 1 else ''}, {transfer:.3f} ms of transfer")
+    if found.in_pairs:
+        share = f"{100 * found.bubble:.1f} %"
+        cli.say(f"bubble: devices neither work nor transfer for {share} of the step, on average")
     if any(found.waiting):
         cli.say(f"most waiting is for rank {found.straggler}")
     if drawn is not None:
@@ -132,6 +155,7 @@ def _figures(models: list[str], found: Ranks) -> dict[str, Any]:
     columns = zip(models, found.steps, found.waiting, found.exposed, found.shares, strict=True)
     return {
         "step_time_us": found.step_time,
+        **({"bubble": found.bubble} if found.in_pairs else {}),
         "ranks": [
             {"rank": rank, "model": model, "step_us": step, "waits_us": wait, "exposed_us": alone,
              "idle_us": shares["idle"], "shares_us": dict(shares)}

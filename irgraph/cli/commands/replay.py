@@ -10,6 +10,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from irgraph.cli.common import CsvOption, JsonOption, finite, say, write_csv, write_json
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import (
     HealthOption,
     MarkOption,
@@ -78,6 +79,7 @@ def replay(
     memory: MemoryOption = None,
     strict: StrictOption = False,
     health: HealthOption = False,
+    html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -108,7 +110,10 @@ def replay(
     if timeline is not None:
         _write(recorded, found[-1], timeline)
     trees += [other.tree] if other is not None else []
-    _show(found, own, _Notes(origins, trees), csv, json)
+    notes = _Notes(origins, trees)
+    if html is not None:
+        _report(recorded, found, own, notes, html)
+    _show(found, own, notes, csv, json)
     _check_limit(found, limit)
     doubtful = _unexplained(own) or any(origin.strange for origin in origins)
     raise typer.Exit(3 if doubtful else repaired(trees))
@@ -118,6 +123,28 @@ def _write(recorded: RecordedStep, simulated: Replayed, path: str) -> None:
     from irgraph.schedule.perfetto import write_side_by_side
 
     write_side_by_side({"measured": recorded, "simulated": simulated.timeline}, path)
+
+
+def _report(
+    recorded: RecordedStep, found: list[Replayed], own: list[Replayed], notes: _Notes, path: str
+) -> None:
+    """Write the report of the steps; the last one is shown on a timeline."""
+    from irgraph.cli.html import write_page
+    from irgraph.pages.replayed import replay_page
+
+    usual = [r for r in found if not r.left_out]
+    errors = {f"mean of {len(usual)} steps": _mean_error(usual), "median": _median_error(usual)}
+    lines = [*_unexplained(own), *(line for o in notes.origins for line in o.lines())]
+    page = replay_page(recorded, found[-1], _rows(found, own), errors, [*lines, *notes.reasons])
+    write_page(page, path)
+
+
+def _rows(found: list[Replayed], own: list[Replayed]) -> list[dict[str, Any]]:
+    """Return figures of the steps; ``own`` are the same with the host times of each as measured."""
+    return [
+        {**r.row(), "own_overheads_error": round(o.error, 5)}
+        for r, o in zip(found, own, strict=True)
+    ]
 
 
 def _check_limit(found: list[Replayed], limit: float | None) -> None:
@@ -236,10 +263,7 @@ def _show(
     found: list[Replayed], own: list[Replayed], notes: _Notes, csv: str | None, json: bool
 ) -> None:
     """Print the steps; ``own`` are the same with the host times of each as measured."""
-    rows: list[dict[str, Any]] = [
-        {**r.row(), "own_overheads_error": round(o.error, 5)}
-        for r, o in zip(found, own, strict=True)
-    ]
+    rows = _rows(found, own)
     usual = [r for r in found if not r.left_out]
     within = sum(r.within for r in usual)
     if csv is not None:

@@ -6,23 +6,50 @@ from typing import Annotated
 
 import typer
 
-from irgraph.cli.common import JsonOption, ModelArgument, console, read_model, write_json
+from irgraph.cli import common as cli
 
 PANEL = "models"
 
+SvgOption = Annotated[
+    str | None,
+    typer.Option(
+        "--svg",
+        metavar="FILE",
+        help="Draw its outermost ops here instead (needs Graphviz).",
+        callback=lambda path: cli.writable(path),
+    ),
+]
+
 
 def show(
-    model: ModelArgument,
+    model: cli.ModelArgument,
     depth: Annotated[int, typer.Option(min=1, help="Levels of nesting to count.")] = 1,
-    json: JsonOption = False,
+    svg: SvgOption = None,
+    module: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Draw this module and those in it.")
+    ] = None,
+    phase: Annotated[
+        str | None, typer.Option(help="Draw one phase: forward, backward or optimizer.")
+    ] = None,
+    json: cli.JsonOption = False,
 ) -> None:
     """Summarise a model: dimensions, parameters, and its ops by name."""
     from irgraph.report.summary import summarize, summary_tables
 
-    summary = summarize(read_model(model), depth)
-    if json:
-        write_json(summary)
+    graph = cli.read_model(model)
+    if svg is not None:
+        from irgraph.exchange.drawing import chosen, write_svg
+
+        write_svg(graph, chosen(graph, module, phase), svg)
         return
-    out = console()
+    if module is not None or phase is not None:
+        from irgraph.diagnostics import fail
+
+        raise fail("--module and --phase choose what --svg draws", exit_code=2)
+    summary = summarize(graph, depth)
+    if json:
+        cli.write_json(summary)
+        return
+    out = cli.console()
     for table in summary_tables(summary):
         out.print(table)

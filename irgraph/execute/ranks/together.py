@@ -180,14 +180,15 @@ def compare_ranks(
             notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
             continue
         found.append(compare(trial))
-        notes.append(f"{batch} = {drawn.batch} on each of {len(models)} ranks")
+        size = f"{batch} = {drawn.batch} on each of" if batch else "all samples on each of"
+        notes.append(f"{size} {len(models)} ranks")
         if not found[-1].same:
             break
     return merged(found, observer.coverage(), [*notes, f"{len(found)} draws from seed {seed}"])
 
 
 def _check(before: Graph, models: Sequence[Graph]) -> str:
-    """Return the dimension of the batch; refuse models that are not the ranks of one step."""
+    """Return the dimension that ranks share, ``""`` for none; refuse what are not their models."""
     ranks = [graph.settings.get(RANK) for graph in models]
     if ranks != list(range(len(models))) or any(
         layout_of(graph).ranks != len(models) for graph in models
@@ -198,7 +199,7 @@ def _check(before: Graph, models: Sequence[Graph]) -> str:
             hint="shard writes them: one model for each rank of a plan", exit_code=2,
         )  # fmt: skip
     batch = str(models[0].settings.get(BATCH, ""))
-    if batch not in before.dims:
+    if batch and batch not in before.dims:
         raise fail(f"the whole step has no dimension {batch!r}", exit_code=2)
     return batch
 
@@ -218,8 +219,10 @@ class _Draw:
         """Let the graphs have small sizes."""
         most = SIZES[self.number % len(SIZES)]
         small = {name: min(most, size) for name, size in self.models[0].dims.items()} | dict(dims)
-        self.batch = small[self.dim]
-        whole = small | {self.dim: self.batch * len(self.models)}
+        whole = dict(small)
+        if self.dim:
+            self.batch = small[self.dim]
+            whole[self.dim] = self.batch * len(self.models)
         self.before = resized(self.before, whole)
         self.models = [resized(graph, small) for graph in self.models]
         self.said = self.before
@@ -238,13 +241,14 @@ class _Draw:
         observer.saw(self.before, first)
         given = tuple(self._started(first, rank) for rank in range(len(self.models)))
         return Together(self.before, self.models[0], first, self.seed, 1, manner, self.said,
-                        tuple(self.models), given)  # fmt: skip
+                        first.initial, tuple(self.models), given)  # fmt: skip
 
     def _run(self, observer: Observer, manner: str) -> Result:
         with alone(precision(self.before)):
             drawer = Drawer(self.before, self.seed, manner)
             machine = Machine(self.before, {}, drawer, watch=observer.watching(self.before))
-            self._start_bags(machine, drawer)
+            if self.dim:
+                self._start_bags(machine, drawer)
             machine.run()
         return Result(machine.values, machine.initial, machine.read)
 

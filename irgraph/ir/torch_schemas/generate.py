@@ -13,6 +13,9 @@ from pathlib import Path
 
 LIBRARIES = ("aten", "prims", "c10d", "c10d_functional", "_c10d_functional")
 
+BAGS = "quantized::embedding_bag_"
+"""Lookups in packed tables: of torch's quantised operators those alone, and with plain tensors."""
+
 
 def main() -> int:
     """Write the file beside this module and say how many schemas it holds."""
@@ -37,6 +40,8 @@ def _kept(schema: object) -> bool:
         known(name, overload)
     except RuntimeError:
         return False  # TorchScript-only built-ins are not operators of the dispatcher
+    if name.startswith(BAGS):
+        return "__torch__" not in str(schema)
     return name.partition("::")[0] in LIBRARIES
 
 

@@ -81,7 +81,7 @@ class Entry:
         if self.caller and self.warnings and not self.matched:
             warnings = "; ".join(map(_line, self.warnings))
             return f"{where}{self.verb} at {self.place}: {warnings}"
-        lines = [f"{where}{self.verb} at {self.place}: {self._done()}"]
+        lines = [f"{where}{self.verb} at {self.place}: {self.summary}"]
         for reason, times in Counter(self.legal).items():
             lines.append(f"  legal: {reason}" + (f" ({times} times)" if times > 1 else ""))
         lines += [f"  assumed: {reason}" for reason in self.assumptions]
@@ -89,7 +89,9 @@ class Entry:
             lines.append(textwrap.indent(_brief(diagnostic), INDENT))
         return "\n".join(lines)
 
-    def _done(self) -> str:
+    @property
+    def summary(self) -> str:
+        """What the statement did, in words."""
         first = "the first of " if self.first else ""
         matches = f"{first}{counted(self.matched, 'match', 'es')}"
         if self.done:

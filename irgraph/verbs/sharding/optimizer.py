@@ -9,11 +9,9 @@ the end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from irgraph.ir.calls import is_pointwise
 from irgraph.ir.edit import Edit, map_tensors, without_times
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
@@ -22,28 +20,10 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, row_major
 from irgraph.plans.layout import Layout
 from irgraph.verbs.refusal import RefusedError, refused
-from irgraph.verbs.sharding.tables import KEEPING, OVER_ROWS, rows_of
+from irgraph.verbs.sharding.families import STEP, Family, follow
 from irgraph.verbs.sharding.writer import Writer
 
-STEP = "Optimizer.step"
-"""How the scope of an optimizer's step begins, as torch names it."""
-
 REDUCED = "_c10d_functional.all_reduce"
-
-
-@dataclass
-class Family:
-    """A parameter and what its update pairs it with, all of one form.
-
-    Attributes:
-        parameter: its tensor.
-        names: of all tensors.
-        refused: why its rows cannot be updated apart, ``""`` where they can.
-    """
-
-    parameter: Tensor
-    names: set[str] = field(default_factory=set)
-    refused: str = ""
 
 
 def split_optimizer(
@@ -67,61 +47,24 @@ def split_optimizer(
     if len(scopes) != 1:
         count = len(scopes)
         raise RefusedError(f"the optimizer is to be split, and the model has {count} steps of one")
-    found = _Following(graph, scopes[0], ranks, apart).found()
+    found = _shared(graph, scopes[0], ranks, apart)
     if not found:
         raise refused(scopes[0], f"updates no parameter whose rows {ranks} ranks can share")
     cut = _Cutting(graph, scopes[0], rank, ranks, found)
     return cut.graph(), cut.layouts, len(found)
 
 
-class _Following:
-    """Finds what belongs to each parameter in an optimizer's step."""
-
-    def __init__(self, graph: Graph, scope: Op, ranks: int, apart: frozenset[str]) -> None:
-        self.leaves = [leaf for leaf in scope.leaves() if not is_label(leaf)]
-        written = {t.name for leaf in self.leaves for t in written_by(leaf)}
-        self.families = [
-            Family(d.tensor, {d.tensor.name})
-            for d in graph.tensors
-            if d.role == "param" and d.tensor.name in written and d.tensor.name not in apart
-            if d.tensor.shape and d.tensor.shape[0] % ranks == 0 and d.tensor.contiguous
-        ]
-
-    def found(self) -> list[Family]:
-        """Return the parameters whose rows can be updated apart."""
-        self.own = {family.parameter.name: family for family in self.families}
-        # A state may be written before the call that pairs it with its parameter (Adam's step
-        # counts, its ``_foreach_mul_`` of the moments), so the calls are gone through until no
-        # tensor is new.
-        known = -1
-        while known != len(self.own):
-            known = len(self.own)
-            for leaf in self.leaves:
-                self._follow(leaf)
-        return [family for family in self.families if not family.refused]
-
-    def _follow(self, leaf: Op) -> None:
-        base = leaf.base.rstrip("_").removeprefix("_foreach_").removeprefix("_fused_")
-        lists = leaf.base.startswith(("_foreach_", "_fused_"))
-        apart = base not in OVER_ROWS and (lists or is_pointwise(leaf.name) or base in KEEPING)
-        # A call on lists is judged place by place: the n-th of each list belong together.
-        for row in rows_of(leaf):
-            owners = {id(self.own[t.name]): self.own[t.name] for t in row if t.name in self.own}
-            for family in owners.values():
-                if not apart or len(owners) > 1 or not self._takes(family, leaf, row):
-                    family.refused = leaf.name
-
-    def _takes(self, family: Family, leaf: Op, row: Sequence[Tensor]) -> bool:
-        """Return whether a call's other tensors have the family's form, or are single numbers."""
-        written = {tensor.name for tensor in written_by(leaf)}
-        for tensor in row:
-            alike = tensor.shape == family.parameter.shape and tensor.contiguous
-            if alike and tensor.numel > 1:
-                family.names.add(tensor.name)
-                self.own[tensor.name] = family
-            elif tensor.numel != 1 or tensor.name in written:
-                return False
-        return True
+def _shared(graph: Graph, scope: Op, ranks: int, apart: frozenset[str]) -> list[Family]:
+    """Return the parameters whose rows can be updated apart."""
+    leaves = [leaf for leaf in scope.leaves() if not is_label(leaf)]
+    written = {t.name for leaf in leaves for t in written_by(leaf)}
+    parameters = [
+        d.tensor
+        for d in graph.tensors
+        if d.role == "param" and d.tensor.name in written and d.tensor.name not in apart
+        if d.tensor.shape and d.tensor.shape[0] % ranks == 0 and d.tensor.contiguous
+    ]
+    return [family for family in follow(scope, parameters) if not family.refused]
 
 
 class _Cutting:

@@ -20,6 +20,7 @@ from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.exchange import Exchange
 from irgraph.verbs.sharding.gradients import Gradients
+from irgraph.verbs.sharding.layers.split import split_layers
 from irgraph.verbs.sharding.optimizer import layouts_beside, split_optimizer
 from irgraph.verbs.sharding.passage import Bucket, Passage
 from irgraph.verbs.sharding.spread import batch_axis
@@ -62,6 +63,8 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
         RefusedError: something is not understood, or mixes samples of different ranks.
     """
     check_plan(plan, table_sizes(graph))
+    if plan.layers:
+        return _by_layers(graph, plan, rank)
     dim = _dimension(graph, plan, rank, dim)
     local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
     tables = tables_of(local)
@@ -72,6 +75,18 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
     copied = [table for table in tables if table not in spread]
     passage = Passage(local, dim, spread, copied)
     return _Rank(local, plan, rank, dim, spread, passage).sharded()
+
+
+def _by_layers(graph: Graph, plan: Plan, rank: int) -> Sharded:
+    """Return what one rank runs that has parts of linear layers, and all samples."""
+    done = split_layers(graph, plan, rank)
+    sums, gathers = (f"{n} {what}{'s' * (n != 1)}" for n, what in
+                     ((done.sums, "sum"), (done.gathers, "gathering")))  # fmt: skip
+    why = (
+        f"every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
+        f" sum: {sums} and {gathers} over ranks before what needs tensors whole"
+    )
+    return Sharded(done.graph, done.made, done.sums, why)
 
 
 def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:

@@ -195,7 +195,7 @@ class _Holding:
 def rows_of(op: Op) -> list[tuple[Tensor, ...]]:
     """Return the tensors of an op that it takes together: one list, or one for each place."""
     values = (*op.operands, *op.results)
-    lists = [value for value in values if isinstance(value, tuple)]
+    lists = [value for value in values if isinstance(value, tuple) and value]
     alone = tuple(
         tensors_in([v for v in (*values, *op.attributes.values()) if isinstance(v, Tensor)])
     )

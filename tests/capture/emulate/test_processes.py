@@ -190,8 +190,8 @@ def test_another_card_of_the_machine_is_refused(tmp_path: Path) -> None:
         taken(tmp_path, "train", program, ranks=8, rank=1)
 
 
-def test_pipelines_are_refused() -> None:
-    """Their stages ask other ranks for shapes and activations, which nobody has."""
+def test_stages_of_pipelines_are_told_shapes_or_refused() -> None:
+    """Else they ask other ranks, of which there are none."""
     from torch import nn
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
@@ -200,5 +200,12 @@ def test_pipelines_are_refused() -> None:
         stage = PipelineStage(nn.Linear(4, 4).to("meta"), 1, 2, torch.device("meta"))
         ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss).step(target=torch.zeros(4, 4))
 
-    with pytest.raises(IrgraphError, match="as stages of a pipeline do, is not captured"):
+    with pytest.raises(IrgraphError, match="stage 1 of the pipeline asks its neighbours"):
         capture(step, ranks=2, rank=1)
+
+    def asking() -> None:
+        dist.init_process_group("nccl")
+        dist.recv_object_list([None], src=1)
+
+    with pytest.raises(IrgraphError, match="what other ranks send as objects is not known"):
+        capture(asking, ranks=2, rank=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.capture.chakra.converter import converted
 from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
 from tests.capture.kineto.builder import write
@@ -47,4 +48,10 @@ def onnx(path: Path) -> Path:
 def recording(path: Path) -> Path:
     """Make a folder of recordings."""
     path.mkdir()
+    return path
+
+
+def chakra(path: Path) -> Path:
+    """Write a Chakra trace."""
+    path.write_bytes(converted(trace(*rows(), version="1.1.0")))
     return path

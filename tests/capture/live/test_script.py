@@ -207,6 +207,16 @@ def test_what_fails_is_said(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+def test_buckets_are_ordered_before_a_loop_without_a_loader_is_recorded(tmp_path: Path) -> None:
+    group = "\ntorch.distributed.init_process_group()\n"
+    group += "model = nn.parallel.DistributedDataParallel(model)\n"
+    path = tmp_path / "train.py"
+    path.write_text(f"{SETUP}{group}x, y = data[:16]\nfor _ in range(9):{UPDATE}")
+    graph = capture_file(str(path), ranks=4, rank=1).graph
+    (reduced,) = [op for op in graph.leaves() if "allreduce" in op.name]
+    assert sum(t.numel for t in reduced.inputs) == 8 * 8 + 8 + 8 * 5 + 5
+
+
 def test_a_distributed_program_needs_ranks(tmp_path: Path) -> None:
     with pytest.raises(IrgraphError, match="--ranks 8 --rank 0"):
         captured(tmp_path, "import os\nos.environ['LOCAL_RANK']")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.capture.execution_trace.fuzz import rows
 from tests.capture.execution_trace.traces import trace
-from tests.capture.front_ends.examples import onnx
+from tests.capture.front_ends.examples import chakra, onnx
 from tests.capture.kineto.builder import events, numbered, text
 
 MODEL = """model "m" { format = 2  dims = {B = 8}  source = "s"  captured_on = "cpu" }
@@ -41,6 +41,7 @@ MODEL_COMMANDS = (
     ("diff", "@", "model.ir", "--json"), ("ranks", "@", "@"),
     ("opt", "@", "--pass", "drop-dropout"),
     ("anonymise", "@", "-o", "out"), ("opt", "@", "-s", "script.irg", "--diff", "--stats"),
+    ("explore", "@", "model.ir", "--json", "graph.json"), ("predict", "@", "--chakra", "step.0.et"),
     ("reduce", "@", "-s", "script.irg", "--most", "2"), ("bisect", "@", "-s", "script.irg"),
 )  # fmt: skip
 TRACE_COMMANDS = (
@@ -129,6 +130,7 @@ FORMATS = {
         records="nodes",
     ),
     "ONNX": Format("m.onnx", onnx, (*LOWERED, ("lower", "@", "--dim", "batch=3"))),
+    "Chakra trace": Format("step.et", chakra, LOWERED, framed=False),
     "exported program": Format("m.pt2", _program, LOWERED),
     "sheet": Format("sheet.json", _shipped("costmodels/devices/v100-sxm2-16gb.json"), SHEETS),
     "host table": Format(
@@ -157,12 +159,14 @@ ODD = (
 
 OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("predict", "model.ir"): ("--device", "--host", "--dim", "--mode", "--software", "--accounting",
-        "--indices", "--weights", "--ranks", "--fabric", "--measured", "--limit", "--recorded"),
+        "--indices", "--weights", "--ranks", "--fabric", "--measured", "--limit", "--recorded",
+        "--chakra"),
     ("opt", "model.ir"): ("--pass", "-s", "--pass-path", "--dim", "--device", "--host", "--ranks",
         "--print-after", "--stop-after", "-o"),
     ("diff", "model.ir", "model.ir"): ("--device", "--dim", "--measured-before", "--ranks"),
-    ("ranks", "model.ir"): ("--late", "--ranks", "--fabric", "--dim"),
-    ("show", "model.ir"): ("--depth",),
+    ("ranks", "model.ir"): ("--late", "--ranks", "--fabric", "--dim", "--chakra"),
+    ("show", "model.ir"): ("--depth", "--module", "--phase", "--svg"),
+    ("explore", "model.ir", "--json", "graph.json"): ("--device", "--dim", "--ranks", "--port"),
     ("analyze", "kineto.json"): ("--longest", "--steps", "--step-mark", "--skip-cat", "--memory"),
     ("replay", "kineto.json"): ("--overheads", "--outliers", "--limit", "--steps", "--memory"),
     ("overheads", "kineto.json"): ("--name", "--outliers", "--profiler", "--compare", "--longest",

@@ -141,7 +141,7 @@ def test_exchanges_between_hosts_are_no_work_of_the_device() -> None:
 
 
 def test_collectives_that_nobody_measured_are_told() -> None:
-    op = Op("c10d.send", ((tensor("g", 8),),))
+    op = Op("c10d.scatter_", ((tensor("g", 8),),))
     (line,) = without_time(priced(with_ranks(Graph("g", ops=(op,)), 2)))
     assert "no curve of such an op was measured" in line
     assert Peers(8, 8, "", "a100").lacks(Op("c10d.broadcast_")) == ""

@@ -46,6 +46,7 @@ def test_the_device_is_waited_for_behind_each_part(name: str) -> None:
 @pytest.mark.parametrize(("name", "preset"), [
     ("resnet50", "train"), ("inception_v3", "train(aux=0.0)"),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_shipped_models_are_what_the_examples_are_captured_as(name: str, preset: str) -> None:
     from irgraph.capture.live import capture_file
 

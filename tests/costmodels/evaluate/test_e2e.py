@@ -30,6 +30,7 @@ def test_without_measurements_it_says_what_is_missing(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_overheads_of_the_workload_alone_predict_it_better(series: dict[str, Series]) -> None:
     shared = series["step time, overheads shared"].summaries()["irgraph"]
     alone = series["step time, overheads of the workload alone"].summaries()["irgraph"]

@@ -134,6 +134,7 @@ def test_the_papers_way_stands_beside_ours(data_dir: Path) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_residuals_are_drawn_over_size(
     data_dir: Path, tmp_path: Path, drawn: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

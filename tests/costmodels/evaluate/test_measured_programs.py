@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from costmodels.evaluate.errors import Coverage, Held, coverage
 from costmodels.evaluate.whole import gains, programs, steps
 from costmodels.evaluate.whole.gains import evaluate_gains
+from costmodels.evaluate.whole.kept import folder_for
 from costmodels.evaluate.whole.programs import bags, dlrm_inference, launched_at_once
 from costmodels.evaluate.whole.steps import evaluate_steps, kind
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.language import load_pass, run
 from irgraph.predict.prediction import predict
@@ -101,7 +104,38 @@ def test_steps_are_compared_by_group_and_what_cannot_be_is_said(
     assert full["measured_ms"] == pytest.approx(1120.0)
     notes = "\n".join(found["notes"])
     assert "left out: two, B = 64, 224 pixels: timm has no model 'two'" in notes
-    assert "0 of 1 inside the 90 % interval" in notes
+    held = {group["group"]: (group["cases"], group["inside"]) for group in found["intervals"]}
+    assert held == dict.fromkeys(groups, (1, 0)) | {"all": (3, 0)}
+
+
+def test_as_many_models_as_asked_are_captured_once(
+    folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = "64,224,nchw,autocast-f16,eager,RTX-3090,1.12,11.3,10,6400,1"
+    folder(timm_steps=[f"{name},train,{settings}" for name in ("one", "two", "three")])
+    asked: list[str] = []
+
+    def classifier(name: str, *_: int, **__: bool) -> Graph:
+        asked.append(name)
+        return made(32)
+
+    monkeypatch.setattr(steps, "classifier", classifier)
+    keep = folder_for(str(tmp_path / "kept"))
+    first, again = (evaluate_steps(2, keep).as_json() for _ in range(2))
+    assert len(asked) == 2 and first == again
+    assert len(list((tmp_path / "kept").glob("*.ir"))) == 2
+    (tmp_path / "file").write_text("")
+    with pytest.raises(IrgraphError, match="--keep: File exists"):
+        folder_for(str(tmp_path / "file"))
+
+
+def test_coverage_counts_groups_and_all() -> None:
+    held = {"b": [Held(True, 0.2), Held(False, 0.4)], "a": [Held(True, 0.1)], "none": []}
+    assert coverage(held) == (
+        Coverage("a", 1, 1, 0.1), Coverage("b", 2, 1, pytest.approx(0.3)),
+        Coverage("all", 3, 2, 0.2),
+    )  # fmt: skip
+    assert [one.share for one in coverage({"b": held["b"]})] == [0.5]
 
 
 def test_one_card_that_eight_contradict_is_left_out(folder: Callable[..., None]) -> None:
@@ -126,6 +160,7 @@ def test_one_card_that_eight_contradict_is_left_out(folder: Callable[..., None])
 
 
 @pytest.mark.long
+@pytest.mark.slow
 def test_gains_are_times_before_over_times_after(
     folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def test_predict_and_evaluate_give_the_same_time() -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_each_part_of_each_card_is_scored(data_dir: Path) -> None:
     found = evaluate_modern()
     assert len(found.render()) == 3

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from costmodels.devices.library import load_device
 from costmodels.families import rules
-from costmodels.families.gemm import layout
+from costmodels.families.gemm import LEARNED, layout
 from costmodels.formulas.machine import Answer, Machine
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product, tiled_time
@@ -197,3 +197,10 @@ def test_long_sums_of_small_products_are_split_over_the_card() -> None:
     found, how = tiled_time(Product(1, 32, 32, 65536, "bf16", "tn"), machine("a100-sxm4-80gb"))
     assert found == pytest.approx(13.2, rel=0.15)
     assert "split" in how
+
+
+@pytest.mark.parametrize("side", "mnk")
+def test_the_learned_model_answers_products_of_two_rows_and_not_vectors(side: str) -> None:
+    sizes = {"batch": 1, "m": 64, "n": 64, "k": 64}
+    assert LEARNED.query({**sizes, side: 2}) is not None
+    assert LEARNED.query({**sizes, side: 1}) is None

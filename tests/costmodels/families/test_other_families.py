@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import costmodels.families as families
 from costmodels.formulas.machine import Answer, Machine
@@ -16,10 +17,10 @@ from tests.costmodels.families.helpers import call, kernels, machine, tensor, to
 
 def test_a_convolution_is_an_implicit_product() -> None:
     op = call(
-        "aten.convolution", tensor("x", 32, 64, 56, 56), tensor("w", 64, 64, 3, 3),
+        "aten.convolution", tensor("x", 32, 64, 56, 56), tensor("w", 64, 64, 5, 5),
         out=(32, 64, 56, 56),
     )  # fmt: skip
-    flops = 2 * 32 * 56 * 56 * 64 * 64 * 9
+    flops = 2 * 32 * 56 * 56 * 64 * 64 * 25
     assert total(kernels(op, machine())) >= flops / machine().sheet.peak("f32")[0] / 1e3
 
 
@@ -40,6 +41,77 @@ def test_batch_norm_moves_its_data_more_often_backward() -> None:
     forward = call("aten.native_batch_norm", data, out=(32, 64, 56, 56))
     backward = call("aten.native_batch_norm_backward", data, data, out=(32, 64, 56, 56))
     assert total(kernels(forward, machine())) < total(kernels(backward, machine()))
+
+
+TRACED = [
+    # (device, type), channels, side, batch, microseconds forward and backward
+    (("a100", "f32"), 64, 112, 32, 386.1, 803.7),
+    (("a100", "f32"), 64, 56, 32, 99.1, 206.9),
+    (("a100", "f32"), 128, 56, 32, 146.7, 271.0),
+    (("a100", "f32"), 256, 56, 32, 248.1, 421.0),
+    (("a100", "f16"), 64, 112, 128, 2124.0, 2938.0),
+    (("v100", "f32"), 64, 112, 32, 450.0, 914.0),
+    (("v100", "f32"), 512, 28, 32, 210.2, 347.6),
+    (("rtx-2080-ti", "f32"), 64, 56, 128, 668.5, 1066.2),
+    (("rtx-2080-ti", "f32"), 256, 14, 128, 168.6, 244.2),
+]
+"""cuDNN's batch norm in public traces and profiles of ResNets: medians of a shape's layers."""
+
+
+@pytest.mark.parametrize(("on", "channels", "side", "batch", "forward", "backward"), TRACED)
+def test_batch_norm_takes_what_was_traced(
+    on: tuple[str, str], channels: int, side: int, batch: int, forward: float, backward: float
+) -> None:
+    device, dtype = on
+    data = tensor("x", batch, channels, side, side, dtype=dtype)
+    for name, measured in (("", forward), ("_backward", backward)):
+        op = Op(f"aten.native_batch_norm{name}", (data, data), (data,))
+        assert total(kernels(op, machine(device))) == pytest.approx(measured, rel=0.35)
+
+
+def test_few_channels_leave_multiprocessors_idle_unless_they_are_last() -> None:
+    shape = (128, 16, 112, 112)
+    data = tensor("x", *shape, dtype="f16")
+    last = replace(data, strides=(16 * 112 * 112, 1, 16 * 112, 16))
+    found = {
+        times: total(kernels(Op("aten.native_batch_norm", (one,), (one,)), machine("a100")))
+        for times, one in (("first", data), ("last", last))
+    }
+    one_block = 3 * 128 * 112 * 112 / 1.75 / 1410  # 16 blocks side by side
+    assert found["first"] == pytest.approx(one_block + 2.7)
+    assert found["last"] < found["first"] / 5
+
+
+def test_given_statistics_take_one_pass_over_the_data() -> None:
+    data = tensor("x", 2048, 1024)
+    found = [
+        total(kernels(Op("aten.native_batch_norm", (data,), (data,), {"training": on}), machine()))
+        for on in (False, True)
+    ]
+    assert (found[1] - 2.7) / (found[0] - 2.7) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "batch", "last", "forward", "backward"),
+    [
+        ("a100", "f32", 32, False, 165.7, 598.9), ("v100", "f32", 32, False, 237.0, 637.0),
+        ("rtx-2080-ti", "f32", 128, False, 1332.0, 3942.0),
+        ("a100", "f16", 128, False, 652.0, 2280.0), ("a100", "f16", 128, True, 769.6, 1455.0),
+    ],
+)  # fmt: skip
+def test_maxima_take_what_was_traced(
+    device: str, dtype: str, batch: int, last: bool, forward: float, backward: float
+) -> None:
+    """The first pool of traced and profiled ResNets: 3 x 3 with stride 2 over 112 x 112."""
+    image, small = (tensor(n, batch, 64, s, s, dtype=dtype) for n, s in (("x", 112), ("y", 56)))
+    if last:
+        image = replace(image, strides=(64 * 112 * 112, 1, 64 * 112, 64))
+    name, kept = "aten.max_pool2d_with_indices", replace(small, dtype="i64")
+    down = Op(name, (image,), (small, kept), {"kernel_size": (3, 3)})
+    up = Op(f"{name}_backward", (small, image, kept), (image,))
+    for op, measured in ((down, forward), (up, backward)):
+        assert total(kernels(op, machine(device))) == pytest.approx(measured, rel=0.25)
+    assert total(kernels(replace(down, results=()), machine(device))) > 0  # as a trace has it
 
 
 @pytest.mark.parametrize(

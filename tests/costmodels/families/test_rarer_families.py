@@ -189,9 +189,12 @@ def _conv(channels: int, groups: int, **attributes: Value) -> Op:
 def test_a_depthwise_convolution_is_bound_by_memory_in_cudnn_and_not_in_torch() -> None:
     own, whole = (total(kernels(_conv(256, groups), machine())) for groups in (256, 1))
     op = _conv(256, 256)
-    half = replace(op, operands=tuple(replace(t, dtype="f16") for t in op.inputs))
+    operands, results = (
+        tuple(replace(t, dtype="f16") for t in part) for part in (op.inputs, op.outputs)
+    )
+    half = replace(op, operands=operands, results=results)
     alone, moved = total(kernels(half, machine())), _stream(2 * 8 * 256 * 56 * 56 * 2)
-    assert moved <= alone < 2.5 * moved < own < whole
+    assert 2.9 * moved <= alone < 4 * moved < own < whole
 
 
 def test_groups_divide_the_work() -> None:
@@ -199,11 +202,11 @@ def test_groups_divide_the_work() -> None:
     assert 2.0 < whole / four < 4.5
 
 
-def test_a_transposed_convolution_costs_what_its_forward_one_does() -> None:
+def test_a_transposed_convolution_costs_what_the_gradient_of_its_forward_one_does() -> None:
     small, large = tensor("x", 8, 128, 16, 16), tensor("y", 8, 64, 32, 32)
     weight = tensor("w", 128, 64, 4, 4)
     up = Op("aten.convolution", (small, weight), (large,), {"transposed": True})
-    down = Op("aten.convolution", (large, weight), (small,))
+    down = Op("aten.convolution_backward", (small, large, weight), (large, None, None))
     assert total(kernels(up, machine())) == pytest.approx(total(kernels(down, machine())))
 
 

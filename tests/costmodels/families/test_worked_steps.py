@@ -365,8 +365,8 @@ def test_a_pools_gradient_reads_its_gradient_and_not_the_image() -> None:
     op = call("aten.avg_pool2d_backward", pooled, image, out=image.shape)
     assert times(op) == near(dram(4 * (image.numel + pooled.numel)) + FLOOR)
     largest = replace(op, name="aten.max_pool2d_with_indices_backward")
-    # 0.2 on RTX 2080 Ti and 0.27 on V100 were traced
-    assert times(largest) == near(cycles(image.numel, 0.22))
+    # 0.25 on RTX 2080 Ti, 0.33 on V100 and 0.28 on A100 were traced
+    assert times(largest) == near(cycles(image.numel, 0.28))
     forward = call("aten.max_pool2d_with_indices", image, out=pooled.shape)
     assert times(forward) == near(dram(4 * (image.numel + pooled.numel)) + FLOOR)
     assert width(kernels(op, machine())[0]) == 0.4

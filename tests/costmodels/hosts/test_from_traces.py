@@ -12,6 +12,7 @@ from irgraph.overheads.table import load_host
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_shipped_tables_can_be_made_again(data_dir: Path) -> None:
     made: dict[str, HostFile] = {file.name: file for file in tables(data_dir)}
     assert list(made) == [name for name, *_ in TABLES]

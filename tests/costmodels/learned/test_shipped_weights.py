@@ -38,6 +38,7 @@ def test_a_family_is_trained_as_its_shipped_weights_were(family: str) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize("family", shipped())
+@pytest.mark.slow
 def test_held_out_errors_are_what_the_weights_say(family: str, data_dir: Path) -> None:
     weights = load_shipped(family)
     data, device = read(family, data_dir)

@@ -26,7 +26,7 @@ from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
 
-FILE = Path(__file__).resolve().parents[2] / "examples" / "distributed.py"
+FILE = Path(__file__).resolve().parents[2] / "examples" / "several_gpus.py"
 PROCESS = Process(8, 5)
 PROGRAMS = {
     "ddp": {"bucket": 8},

@@ -1,9 +1,10 @@
 """Distributed training steps, of which one rank is captured on one CPU.
 
-``irgraph capture examples/distributed.py:ddp --batch 32 --ranks 8`` captures a small residual
+``irgraph capture examples/several_gpus.py:ddp --batch 32 --ranks 8`` captures a small residual
 network whose gradients are reduced in buckets; ``fsdp`` a language model whose parameters are
 sharded and gathered layer by layer (``--ranks 2x8 --rank 3``); ``tensor_parallel`` transformer
 layers that ranks share, each with its part of the heads, of the perceptron and of the words;
+``pipeline`` layers of which each rank has some, through which micro-batches pass in turn;
 ``zero`` the network of ``ddp`` whose ranks each update some parameters and send them to the others.
 """
 
@@ -18,6 +19,7 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -146,3 +148,41 @@ def tensor_parallel(
     for layer in model:
         parallelize_module(layer, mesh, PLAN)
     return Training(model, torch.rand(batch, length // ranks, width), card)
+
+
+class Pipeline:
+    """A step whose micro-batches pass the layers of one rank after those of the other."""
+
+    def __init__(
+        self, batch: int, card: torch.device, parts: int, layers: int, width: int, kind: str
+    ) -> None:
+        rank, ranks = dist.get_rank(), dist.get_world_size()
+        made = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
+        self.model = nn.Sequential(*made).to(card)
+        given, made_of_it = (
+            torch.rand(batch // parts, width, device=card, requires_grad=True) for _ in range(2)
+        )
+        stage = PipelineStage(
+            self.model, rank, ranks, card, input_args=given, output_args=made_of_it
+        )
+        schedule = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[kind]
+        self.schedule = schedule(stage, parts, loss_fn=functional.mse_loss)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.data = torch.rand(batch, width)
+        self.first, self.last, self.card = rank == 0, rank == ranks - 1, card
+
+    def __call__(self) -> None:
+        """Train once: the first rank has the data, the last one what is wanted of them."""
+        self.optimizer.zero_grad()
+        data = self.data.to(self.card) if self.first or self.last else None
+        given = (data,) if self.first else ()
+        self.schedule.step(*given, target=data if self.last else None)
+        self.optimizer.step()
+
+
+def pipeline(
+    batch: int, device: str, parts: int = 4, layers: int = 4, width: int = 256, kind: str = "1f1b"
+) -> Pipeline:
+    """Return a step in ``parts`` micro-batches; ``kind`` may be ``gpipe``, too."""
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    return Pipeline(batch, place(device), parts, layers, width, kind)

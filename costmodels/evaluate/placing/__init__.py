@@ -1,0 +1,1 @@
+"""Tiers of memory beside what was published of them."""

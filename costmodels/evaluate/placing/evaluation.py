@@ -1,0 +1,177 @@
+"""``irgraph evaluate tiers``: reads of drives, and tables behind PCIe, beside published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, to_builtins
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.lookups.popularity import UNIFORM, rows_of
+from irgraph.ir.cost import Popularity
+from irgraph.tiers.demand import demand
+from irgraph.tiers.hits import Lookups, cache_of
+from irgraph.tiers.library import load_tier
+from irgraph.tiers.queueing import burst, latency, throughput
+
+DRIVES = (
+    ("Optane-P4800X-375GB", 1, 108_300.0, 8.9), ("Optane-P4800X-375GB", 16, 584_800.0, 25.5),
+    ("NAND-P3700-800GB", 1, 12_800.0, 77.9), ("NAND-P3700-800GB", 16, 167_200.0, 93.9),
+    ("NAND-9100-MAX-2400GB", 1, 9_200.0, 107.7), ("NAND-9100-MAX-2400GB", 16, 135_700.0, 116.2),
+)  # fmt: skip
+"""Drive, reads in flight, reads a second, microseconds: 4 kB random reads (AnandTech, Intel Optane
+SSD DC P4800X review, 2017, page "Checking Intel's Numbers")."""
+
+ROWS = (
+    45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10, 2209,
+    11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35,
+)  # fmt: skip
+"""Rows of the tables that TorchRec's benchmark trains (pytorch/torchrec, benchmarks/README.md)."""
+
+LARGE, HALVED = 10_000_000, 2
+"""Tables of more rows are halved in its run with caching."""
+
+WIDTH, BATCH, EACH, BATCHES, EPOCHS = 128, 64, 64, 10, 100
+"""Columns of f32, samples, lookups of a table for each, batches an epoch, epochs
+(pytorch/torchrec, benchmarks/ebc_benchmarks.py and ebc_benchmarks_utils.py)."""
+
+IN_DEVICE = 0.019
+"""Seconds an epoch of the same tables, the largest reduced 32 to 128 times, in device memory: what
+an epoch takes beside reads of another tier (same page)."""
+
+CACHED_SHARE = 0.2
+"""Share of all rows that FBGEMM's cache holds unless one asks for more (``cache_load_factor``)."""
+
+
+class Drive(Struct, frozen=True):
+    """Reads of a drive: published and here."""
+
+    tier: str
+    in_flight: int
+    published_reads: float
+    reads: float
+    published_us: float
+    us: float
+
+
+class Epoch(Struct, frozen=True):
+    """Seconds of an epoch.
+
+    Attributes:
+        name: where the tables lie.
+        published: the mean over 100 epochs.
+        deviation: their standard deviation.
+        others: the mean of 99 of them, if all of the deviation comes from one.
+        predicted: of an epoch like the one before.
+    """
+
+    name: str
+    published: float
+    deviation: float
+    others: float
+    predicted: float
+
+
+class TierEvaluation(Struct, frozen=True):
+    """Everything ``irgraph evaluate tiers`` shows."""
+
+    drives: Sequence[Drive]
+    epochs: Sequence[Epoch]
+
+    def render(self) -> list[RenderableType]:
+        """Return a table of drives, one of epochs, and what is to be known of them."""
+        return [_drives(self.drives), _epochs(self.epochs), NOTE]
+
+    def as_json(self) -> Any:  # noqa: ANN401  (plain values)
+        """Return the figures."""
+        return to_builtins(self)
+
+
+NOTE = (
+    "One standard deviation is six to nine times the mean: if one epoch of a hundred made it, the "
+    "first, which brings pages and rows in, the others took what stands beside. It is derived, not "
+    "published. Predicted: the published epoch in device memory, and what the tier adds."
+)
+
+
+def evaluate_tiers() -> TierEvaluation:
+    """Put tiers beside what was published of them."""
+    drives = []
+    for name, in_flight, reads, us in DRIVES:
+        tier = load_tier(name)
+        here = throughput(tier, in_flight), latency(tier, in_flight)
+        drives.append(Drive(tier.name, in_flight, reads, here[0], us, here[1]))
+    halved = [rows // HALVED if rows > LARGE else rows for rows in ROWS]
+    epochs = [
+        _epoch("UVM, full tables", 0.62, 5.34, IN_DEVICE + uncached(ROWS)),
+        _epoch("UVM caching, largest halved", 0.06, 0.37, IN_DEVICE + cached(halved)),
+    ]
+    return TierEvaluation(drives, epochs)
+
+
+def _epoch(name: str, mean: float, deviation: float, predicted: float) -> Epoch:
+    return Epoch(name, mean, deviation, without_one(mean, deviation, EPOCHS), predicted)
+
+
+def without_one(mean: float, deviation: float, count: int) -> float:
+    """Return the mean of all but one of some values, if the others are equal.
+
+    One that is d larger raises the mean by d / n and makes a deviation of d sqrt(n - 1) / n.
+    """
+    return mean - deviation / float(np.sqrt(count - 1))
+
+
+def uncached(rows: Sequence[int]) -> float:
+    """Return seconds that an epoch's reads and updates of rows over PCIe take.
+
+    Forward reads a row for each lookup; backward reads and writes each different row once
+    (FBGEMM's exact updates). Nothing overlaps.
+    """
+    tier, lookups = load_tier("uvm"), float(BATCH * EACH)
+    different = sum(float(rows_of(UNIFORM, n).distinct(lookups)) for n in rows)
+    total = len(rows) * lookups + 2 * different
+    asked = demand(tier, 4 * WIDTH, total)
+    return BATCHES * burst(tier, asked.reads, asked.nbytes) / 1e6
+
+
+def cached(rows: Sequence[int]) -> float:
+    """Return seconds that an epoch's reads of rows that the cache lacks take.
+
+    The ten batches are the same in every epoch: lookups go to the rows of these alone.
+    """
+    lookups = float(BATCHES * BATCH * EACH)
+    used = [float(rows_of(UNIFORM, n).distinct(lookups)) for n in rows]
+    tables = [Lookups(Popularity((n,), (1.0 / n,)), 1.0, lookups) for n in used]
+    cache = cache_of(tables, CACHED_SHARE * sum(rows))
+    missed = sum(cache.fetched(i, lookups) for i in range(len(tables)))
+    tier = load_tier("uvm")
+    asked = demand(tier, 4 * WIDTH, 2 * missed)  # what is brought in puts another row out
+    return burst(tier, asked.reads, asked.nbytes) / 1e6
+
+
+def _drives(drives: Sequence[Drive]) -> Table:
+    heads = ("drive", "in flight", "reads/s", "here", "error", "latency us", "here", "error")
+    table = Table(*heads, title="random reads, published and here", title_justify="left")
+    for one in drives:
+        table.add_row(
+            one.tier, str(one.in_flight), f"{one.published_reads:,.0f}", f"{one.reads:,.0f}",
+            f"{one.reads / one.published_reads - 1:+.1%}", f"{one.published_us:g}", f"{one.us:.1f}",
+            f"{one.us / one.published_us - 1:+.1%}",
+        )  # fmt: skip
+    return table
+
+
+def _epochs(epochs: Sequence[Epoch]) -> Table:
+    title = "seconds an epoch of TorchRec's benchmark of DLRM's tables, V100"
+    heads = ("tables", "published", "but one", "predicted", "of published", "of but one")
+    table = Table(*heads, title=title, title_justify="left")
+    for one in epochs:
+        table.add_row(
+            one.name, f"{one.published:.2f} +- {one.deviation:.2f}", f"{one.others:.3f}",
+            f"{one.predicted:.3f}", f"{one.predicted / one.published - 1:+.0%}",
+            f"{one.predicted / one.others - 1:+.0%}",
+        )  # fmt: skip
+    return table

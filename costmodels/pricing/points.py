@@ -1,0 +1,126 @@
+"""Pricing calls at many sizes at once: each family's rule runs on numbers with many values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from costmodels.formulas.machine import Machine
+from costmodels.pricing.price import Pricer
+from irgraph.ir.cost import Kernel
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.points.many import Many, OneByOneError, SplitError, at_all
+from irgraph.ir.points.pieces import Floats, Ints, Piece, dims_of, several
+from irgraph.ir.ranks import is_collective
+from irgraph.ir.resize import Rebinding
+from irgraph.ir.tensor import Tensor
+
+MOST_PARTS = 256
+"""Parts into which the conditions of one call may split the points; beyond, each is run alone."""
+
+
+def price_calls(
+    graph: Graph, machine: Machine, sparse: Mapping[str, Tensor], loose: bool,
+    dims: Mapping[str, Ints],
+) -> list[tuple[Piece, ...] | None]:  # fmt: skip
+    """Return, for each top-level call, its work at every point.
+
+    ``dims`` holds the sizes of dimensions, ``int64[points]`` each, in ``graph`` those of the
+    others; ``sparse`` the values of sparse tensors. ``None`` stands for a call whose rule cannot be
+    run for many points at once.
+    """
+    batch = _Batch(graph, machine, sparse, loose, dims)
+    return [batch.pieces(op) for op in graph.top_level()]
+
+
+class _Batch:
+    def __init__(
+        self, graph: Graph, machine: Machine, sparse: Mapping[str, Tensor], loose: bool,
+        dims: Mapping[str, Ints],
+    ) -> None:  # fmt: skip
+        self.graph, self.machine, self.sparse, self.loose = graph, machine, sparse, loose
+        self.dims = dims
+        self.points = len(next(iter(dims.values()))) if dims else 1
+
+    def pieces(self, op: Op) -> tuple[Piece, ...] | None:
+        """Return one call's work, ``None`` where points must be priced one by one."""
+        if any(is_collective(inner) for inner in op.walk()):
+            return None
+        names = [name for name in self.dims if name in dims_of(op)]
+        rows, inverse = _distinct([self.dims[name] for name in names], self.points)
+        try:
+            found = tuple(self._parts(op, names, rows))
+        except (OneByOneError, AttributeError, TypeError):
+            return None  # a rule may do anything with a number: those of one point are Python's own
+        return tuple(_spread(piece, inverse) for piece in found)
+
+    def _parts(self, op: Op, names: Sequence[str], rows: Ints) -> Iterator[Piece]:
+        """Yield the work of a call by parts; ``rows`` holds sizes, ``int64[points, names]``."""
+        left = [np.arange(len(rows))]
+        parts = 0
+        while left:
+            points = left.pop()
+            parts += 1
+            if parts > MOST_PARTS:
+                raise OneByOneError("too many parts")
+            try:
+                yield self._piece(op, names, rows, points)
+            except SplitError as split:
+                left += [points[~split.holds], points[split.holds]]
+
+    def _piece(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> Piece:
+        some: dict[str, Any] = {name: _size(rows[points, at]) for at, name in enumerate(names)}
+        change = Rebinding({**self.graph.dims, **some}, several)
+        try:
+            sized = change.op(op)
+            sparse = {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
+        except ValueError:
+            raise OneByOneError("an impossible size") from None
+        pricer = Pricer(self.machine, sparse, {}, False, self.loose, {}, remember=False)
+        pricer.visit(sized)
+        places = {id(inner): at for at, inner in enumerate(sized.walk())}
+        kernels = {places[key]: found for key, found in pricer.kernels.items()}
+        every = [kernel for found in kernels.values() for kernel in found]
+        times, spreads = (_column(every, name, len(points)) for name in ("time", "spread"))
+        first = {at: tuple(map(_first, found)) for at, found in kernels.items()}
+        unknown = tuple(places[id(leaf)] for leaf in pricer.unknown)
+        return Piece(points, first, unknown, times, spreads)
+
+
+def _distinct(columns: Sequence[Ints], points: int) -> tuple[Ints, Ints]:
+    """Return the distinct rows of columns, and for each point the place of its row."""
+    if not columns:
+        return np.zeros((1, 0), np.int64), np.zeros(points, np.int64)
+    rows, inverse = np.unique(np.stack(columns, 1), axis=0, return_inverse=True)
+    return rows, inverse.reshape(-1)
+
+
+def _size(values: Ints) -> Many | int:
+    return int(values[0]) if (values == values[0]).all() else Many(values)
+
+
+def _column(kernels: Sequence[Kernel], name: str, points: int) -> Floats:
+    if not kernels:
+        return np.zeros((0, points))
+    return np.stack([at_all(getattr(kernel, name), points) for kernel in kernels])
+
+
+def _first(kernel: Kernel) -> Kernel:
+    """Return a kernel with the time of the first point."""
+    time, spread = (float(at_all(value, 1)[0]) for value in (kernel.time, kernel.spread))
+    return replace(kernel, time=time, spread=spread, outside=False)
+
+
+def _spread(piece: Piece, inverse: Ints) -> Piece:
+    """Return a piece of distinct sizes as one of all points."""
+    place = np.full(int(inverse.max(initial=0)) + 1, -1)
+    place[piece.points] = np.arange(len(piece.points))
+    points = np.flatnonzero(place[inverse] >= 0)
+    chosen = place[inverse[points]]
+    return replace(
+        piece, points=points, times=piece.times[:, chosen], spreads=piece.spreads[:, chosen]
+    )

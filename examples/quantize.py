@@ -1,0 +1,133 @@
+"""A small DLRM that learns a planted truth in seconds, to try narrow formats on.
+
+    python examples/quantize.py --data data.pt          # train it, and write parameters and batches
+    irgraph capture examples/quantize.py:infer --batch 2048 -o model.ir
+    irgraph quantize model.ir --data data.pt --budget 0.02% --device a100 -o plan.irg
+
+Clicks are drawn from a logistic model over hidden vectors of the looked-up rows and the dense
+features, so that predictions mean something and their divergence is one of real probabilities.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+ROWS = (4000, 3000, 2000, 1000)
+DENSE, WIDTH, LOOKUPS = 13, 32, 4
+ZIPF = 1.05
+Batch = dict[str, Tensor]
+
+
+class Ranking(nn.Module):
+    """Dense features and sums of table rows, products of all pairs, and an MLP over all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bottom = nn.Sequential(
+            nn.Linear(DENSE, 64), nn.ReLU(), nn.Linear(64, WIDTH), nn.ReLU()
+        )
+        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, WIDTH, mode="sum") for rows in ROWS)
+        vectors = len(ROWS) + 1
+        self.top = nn.Sequential(
+            nn.Linear(WIDTH + vectors * vectors, 64), nn.ReLU(), nn.Linear(64, 1), nn.Sigmoid()
+        )
+        for table in self.tables:
+            nn.init.normal_(table.weight, std=0.05)
+
+    def forward(self, dense: Tensor, indices: Tensor, offsets: Tensor) -> Tensor:
+        """Return chances of clicks [B, 1] of ``dense`` [B, 13] and ``indices`` [4, 4 B]."""
+        x = self.bottom(dense)
+        bags = [table(indices[k], offsets) for k, table in enumerate(self.tables)]
+        vectors = torch.stack([x, *bags], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        return self.top(torch.cat([x, products], 1))
+
+
+def infer(batch: int, device: str) -> Callable[[], Tensor]:
+    """Return a forward pass to be captured; its parameters are those of an untrained model."""
+    with torch.device(device):
+        model = Ranking()
+        given = (
+            torch.zeros(batch, DENSE),
+            torch.zeros(len(ROWS), LOOKUPS * batch, dtype=torch.int64),
+            torch.arange(0, LOOKUPS * batch, LOOKUPS),
+        )
+
+    @torch.inference_mode()
+    def step() -> Tensor:
+        return model(*given)
+
+    step.model = model  # type: ignore[attr-defined]
+    return step
+
+
+class Truth:
+    """Draws samples: popular rows more often, clicks by hidden vectors."""
+
+    def __init__(self, seed: int = 0) -> None:
+        made = torch.Generator().manual_seed(seed)
+        self.rows = [0.5 * torch.randn(rows, generator=made) for rows in ROWS]
+        self.dense = 0.5 * torch.randn(DENSE, generator=made)
+        self.shares = [torch.arange(1, rows + 1.0) ** -ZIPF for rows in ROWS]
+
+    def batch(self, size: int, seed: int) -> tuple[Batch, Tensor]:
+        """Return inputs, as the captured model names them, and clicks [B]."""
+        made = torch.Generator().manual_seed(seed)
+        dense = torch.randn(size, DENSE, generator=made)
+        count = size * LOOKUPS
+        drawn = [torch.multinomial(s, count, True, generator=made) for s in self.shares]
+        score = dense @ self.dense - 1
+        for rows, index in zip(self.rows, drawn, strict=True):
+            score = score + rows[index].view(size, LOOKUPS).sum(1)
+        clicks = torch.rand(size, generator=made) < score.sigmoid()
+        offsets = torch.arange(0, count, LOOKUPS)
+        return {"input1": dense, "input2": torch.stack(drawn), "input3": offsets}, clicks.float()
+
+
+def trained(steps: int = 300, size: int = 1024, seed: int = 0) -> Ranking:
+    """Return a model that has learned the truth by so many steps of Adam."""
+    torch.manual_seed(seed)
+    model, truth = Ranking(), Truth()
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    for step in range(steps):
+        given, clicks = truth.batch(size, 1000 + step)
+        loss = nn.functional.binary_cross_entropy(model(*given.values())[:, 0], clicks)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def data(steps: int = 300, size: int = 2048, count: int = 4, fresh: int = 0) -> dict[str, object]:
+    """Return parameters, batches and clicks, as ``irgraph quantize --data`` takes them."""
+    held = list(batches(size, count, fresh))
+    return {
+        "parameters": dict(trained(steps).state_dict()),
+        "batches": [given for given, _ in held],
+        "labels": [clicks for _, clicks in held],
+    }
+
+
+def batches(size: int, count: int, fresh: int = 0) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield batches that were not trained on; another ``fresh`` gives others."""
+    truth = Truth()
+    for number in range(count):
+        yield truth.batch(size, 10_000_000 + 1000 * fresh + number)
+
+
+def main() -> None:
+    """Train the model and write what ``irgraph quantize`` takes."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--data", default="data.pt")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--fresh", type=int, default=0, help="another number draws other batches")
+    options = parser.parse_args()
+    torch.save(data(options.steps, fresh=options.fresh), options.data)
+
+
+if __name__ == "__main__":
+    main()

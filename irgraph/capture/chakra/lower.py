@@ -1,0 +1,76 @@
+"""Chakra traces as graphs: exact for those that irgraph wrote, else by the tensors they carry."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from irgraph.capture.chakra.schema import MODEL, NODE_TYPES, Message, attributes
+from irgraph.capture.chakra.stream import decoded
+from irgraph.capture.chakra.torch_nodes import TENSOR, execution_trace
+from irgraph.capture.common.result import Capture, sound
+from irgraph.capture.common.source import Source
+from irgraph.diagnostics import Place, fail
+
+SHOWN = 3
+"""Kinds of nodes that a refusal counts."""
+
+
+def lower_chakra(source: Source, *, name: str | None = None, step: int | None = None) -> Capture:
+    """Lower a Chakra trace to a graph.
+
+    A trace that irgraph wrote holds its model, which comes back as it was. One that Chakra's
+    converter made from a PyTorch execution trace holds what that recorded of host operators, and
+    is lowered as it. The durations of its nodes of the device are left out, and a note says so.
+
+    Args:
+        source: the file.
+        name: the graph's name; by default the model's, or the file's.
+        step: number of the ``ProfilerStep`` to take; by default the last complete one.
+
+    Raises:
+        IrgraphError: the file is damaged, or carries no operators with tensors (exit code 4).
+    """
+    metadata, nodes = decoded(source.read(), source.name)
+    facts = attributes(metadata)
+    if MODEL in facts:
+        return _own(str(facts[MODEL]), source, name, step)
+    if not any(TENSOR in node.inputs.types or TENSOR in node.outputs.types for node in nodes):
+        raise _without_tensors(nodes, source)
+    from irgraph.capture.execution_trace import decode_execution_trace, lower_execution_trace
+
+    trace = decode_execution_trace(execution_trace(facts, nodes, source.name), source.name)
+    found = lower_execution_trace(trace, name=name or _stem(source), step=step)
+    timed = [n for n in nodes if attributes(n).get("is_cpu_op") is False and n.duration_micros]
+    if not timed:
+        return found
+    note = f"the durations of {len(timed)} nodes of the device are left out: no card is named"
+    return replace(found, notes=(*found.notes, note))
+
+
+def _own(text: str, source: Source, name: str | None, step: int | None) -> Capture:
+    """Return the model that a trace was written from."""
+    from irgraph.text import parse
+
+    if step is not None:
+        raise fail(f"no step {step}: the trace holds one step of a model", Place(source.name))
+    graph = parse(text, source.name)
+    return Capture(sound(replace(graph, name=name) if name else graph, source.name))
+
+
+def _stem(source: Source) -> str:
+    return source.path.name.removesuffix(".gz").removesuffix(".et") if source.path.name else "trace"
+
+
+def _without_tensors(nodes: list[Message], source: Source) -> Exception:
+    kinds: dict[str, int] = {}
+    for node in nodes:
+        kind = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else f"type {node.type}"
+        kinds[kind] = kinds.get(kind, 0) + 1
+    most = sorted(kinds.items(), key=lambda item: -item[1])[:SHOWN]
+    listed = ", ".join(f"{count} x {kind}" for kind, count in most) or "none"
+    return fail(
+        f"the Chakra trace carries no tensors, so no model can be made of it (nodes: {listed})",
+        Place(source.name),
+        hint="traces that chakra_converter makes from PyTorch's execution traces carry them; "
+        "those of generators have durations alone",
+    )

@@ -1,0 +1,89 @@
+"""What Chakra's converter keeps of a PyTorch execution trace, as that trace's JSON again.
+
+``src/converter/pytorch_converter.py`` of github.com/mlcommons/chakra writes each host operator as
+a node with the caller in ``ctrl_deps``, torch's numbers as attributes, and the values, shapes and
+types of operands and results as Python prints the lists of the JSON.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from irgraph.capture.chakra.schema import Message, attributes
+from irgraph.capture.common.forest import BOOKKEEPING
+from irgraph.diagnostics import Place, fail
+
+TENSOR = "Tensor("
+"""How the type of an operand that is a tensor begins."""
+
+KEPT = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
+"""Attributes of an execution trace's nodes that the converter keeps."""
+
+LONGEST = 1 << 20
+"""Characters of a list as Python prints it, beyond which none was printed by a converter."""
+
+
+def execution_trace(facts: Mapping[str, Any], nodes: Iterable[Message], source: str) -> bytes:
+    """Return the execution trace of the host's nodes as JSON.
+
+    ``facts`` are the file's attributes, ``source`` is its name in messages. Raises
+    ``IrgraphError`` that names the node whose lists cannot be read, or whose caller is lost.
+    """
+    host = [(node, known) for node in nodes if (known := attributes(node)).get("is_cpu_op", True)]
+    _check_callers([node for node, _ in host], source)
+    rows = [_row(node, known, source) for node, known in host]
+    file = {"schema": str(facts.get("schema", "")), "pid": facts.get("pid", 0), "nodes": rows}
+    return msgspec.json.encode(file)
+
+
+def _check_callers(nodes: Sequence[Message], source: str) -> None:
+    """Refuse operators without their callers: inner ones would count once more as outer ones.
+
+    Torch writes a node when its call ends, the converter names a caller only if it came before,
+    and it writes nodes by their number: of what called what nothing is left then.
+    """
+    lost = [n for n in nodes if not n.ctrl_deps and not n.name.startswith(BOOKKEEPING)]
+    if not lost:
+        return
+    count = f"{len(lost)} of {len(nodes)} host nodes"
+    first = f"node {lost[0].id} ({lost[0].name[:60]!r}) is the first"
+    raise fail(
+        f"{count} have no caller in the Chakra trace, so what lies in what is not known: {first}",
+        Place(source),
+        hint="sort the nodes of the PyTorch trace before chakra_converter reads it (jq '.nodes |= "
+        "sort_by(.id)'), or lower that trace itself",
+    )
+
+
+def _row(node: Message, known: Mapping[str, Any], source: str) -> dict[str, Any]:
+    place = f"node {node.id} ({node.name[:60]!r})"
+    kept = [{"name": name, "value": known[name]} for name in KEPT if name in known]
+    return {
+        "id": node.id,
+        "name": node.name,
+        "ctrl_deps": node.ctrl_deps[0] if node.ctrl_deps else 0,
+        "inputs": _side(node.inputs, f"{place}: inputs", source),
+        "outputs": _side(node.outputs, f"{place}: outputs", source),
+        "attrs": kept,
+    }
+
+
+def _side(side: Message, place: str, source: str) -> dict[str, msgspec.Raw]:
+    texts = {"values": side.values, "shapes": side.shapes, "types": side.types}
+    return {name: _list(text, f"{place}, {name}", source) for name, text in texts.items()}
+
+
+def _list(text: str, place: str, source: str) -> msgspec.Raw:
+    """Return a list as Python prints it as JSON: literals alone are read, nothing is run."""
+    try:
+        found = ast.literal_eval(text or "[]") if len(text) <= LONGEST else None
+        if isinstance(found, list):
+            return msgspec.Raw(msgspec.json.encode(found))
+    except (ValueError, TypeError, SyntaxError, ArithmeticError, MemoryError, RecursionError):
+        pass  # told below
+    message = f"{place}: this is no list of plain values as Python prints it: {text[:60]!r}"
+    raise fail(message, Place(source))

@@ -1,0 +1,49 @@
+"""Stages of pipelines: what one rank sends another, and shapes that no other rank can be asked for.
+
+``torch.distributed.pipelining`` asks neighbouring stages for the shapes of activations before the
+first step, unless each stage is told them (``input_args`` and ``output_args`` of
+``PipelineStage``). One process alone has no neighbours, so they have to be told.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from irgraph.capture.common.torch_object import Torch
+from irgraph.diagnostics import fail
+
+PIPELINING = "torch.distributed.pipelining"
+UNTOLD = (
+    "stage {} of the pipeline asks its neighbours for the shapes of activations: give its "
+    "PipelineStage examples of a micro-batch, input_args=… and output_args=…"
+)
+
+
+def in_turn(operations: Torch) -> Torch:
+    """Return the works of a batch of ``isend`` and ``irecv``, called one after the other.
+
+    Each goes its own way, to or from its rank, so that their order makes no difference.
+    """
+    works = []
+    for one in operations:
+        way = "group_dst" if one.op.__name__ == "isend" else "group_src"
+        works.append(one.op(one.tensor, group=one.group, tag=one.tag, **{way: one.group_peer}))
+    return works
+
+
+def static_stages() -> Iterator[tuple[Torch, str, Torch]]:
+    """Yield what lets a schedule begin without its neighbours, where a program has schedules."""
+    if f"{PIPELINING}.schedules" not in sys.modules:  # which take long to import
+        return
+    schedules: Torch = sys.modules[f"{PIPELINING}.schedules"]
+    mode: Torch = getattr(sys.modules[f"{PIPELINING}.stage"], "InferenceMode", None)
+
+    def begin(_: Torch, stages: Torch, has_backward: bool, *__: Torch) -> None:
+        for stage in stages:
+            if mode.needs_dynamic(stage._user_meta, has_backward):
+                raise fail(UNTOLD.format(stage.stage_index))
+            stage._inference_mode = mode.STATIC
+
+    if mode is not None and hasattr(schedules._PipelineSchedule, "_warmup_p2p"):
+        yield schedules._PipelineSchedule, "_warmup_p2p", begin

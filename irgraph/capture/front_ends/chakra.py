@@ -1,0 +1,23 @@
+"""Execution traces in the Chakra schema of MLCommons."""
+
+from __future__ import annotations
+
+from irgraph.capture.chakra.stream import recognised
+from irgraph.capture.common.result import Capture
+from irgraph.capture.common.source import Source
+from irgraph.capture.lower import FrontEnd
+
+
+def recognises(source: Source) -> bool:
+    """Recognise a file by its first two messages."""
+    return recognised(source.start)
+
+
+def lower(source: Source, *, name: str | None = None, step: int | None = None) -> Capture:
+    """Lower one step; a trace that irgraph wrote gives back its model."""
+    from irgraph.capture.chakra import lower_chakra
+
+    return lower_chakra(source, name=name, step=step)
+
+
+FRONT_END = FrontEnd("a Chakra trace", recognises, lower, reason="its sizes are those that ran")

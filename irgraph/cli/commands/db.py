@@ -1,0 +1,207 @@
+"""``irgraph db``: a team's database of measurements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import (
+    JsonOption,
+    OutputOption,
+    print_listing,
+    say,
+    write_json,
+    write_result,
+)
+from irgraph.cli.traces import record_cells
+
+if TYPE_CHECKING:
+    from irgraph.database.access import Database
+    from irgraph.database.store import Added
+
+PANEL = "cost models"
+
+APP = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+DbOption = Annotated[
+    str,
+    typer.Option(
+        "--db",
+        metavar="PATH|URL",
+        help="A SQLite file or postgresql://USER@HOST/NAME (default: IRGRAPH_DB, or irgraph.db).",
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="Such as card=V100* or 'mean_us > 5'; all that are given must hold (repeatable).",
+    ),
+]
+MostOption = Annotated[int, typer.Option("-n", "--most", min=1, help="Rows to list.")]
+
+
+@APP.callback()
+def db() -> None:
+    """Keep a team's measurements and predictions in one database, with provenance."""
+
+
+@APP.command()
+def init(db: DbOption = "") -> None:
+    """Make the database, or bring an older one up to date."""
+    from irgraph.database.access import Database
+    from irgraph.database.schema import upgrade
+
+    database = Database(db)
+    before, after = upgrade(database)
+    how = f"brought from schema {before} to {after}" if before else f"made with schema {after}"
+    say(f"{database}: {how if before != after else f'already of schema {after}'}")
+
+
+@APP.command()
+def add(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="What measure, overheads, record, evaluate and predict wrote."
+        ),
+    ],
+    name: Annotated[
+        str, typer.Option(help="Name of the record, for db:NAME (default: kind and hash).")
+    ] = "",
+    by: Annotated[str, typer.Option(help="Who measured it.")] = "",
+    card: Annotated[str, typer.Option(help="Card, where the file does not say.")] = "",
+    driver: Annotated[str, typer.Option(help="Version of its driver.")] = "",
+    software: Annotated[str, typer.Option(help="Versions, such as 'torch 2.8, CUDA 12.8'.")] = "",
+    clock: Annotated[float, typer.Option(min=0, max=1e6, help="MHz at which the card ran.")] = 0.0,
+    source: Annotated[str, typer.Option(help="Anything else about where it comes from.")] = "",
+    private: Annotated[
+        bool, typer.Option("--private", help="Take names of programs and files as they stand.")
+    ] = False,
+    db: DbOption = "",
+) -> None:
+    """Add files, each whole or not at all; nothing is added twice."""
+    from irgraph.database.entry import Provenance
+    from irgraph.database.store import add as store
+    from irgraph.diagnostics import fail
+    from irgraph.intake.read import entries
+
+    if name and len(files) > 1:
+        raise fail("--name: give one file", exit_code=2)
+    database = _open(db)
+    said = Provenance(by, card, driver, software, clock, source)
+    for file in files:
+        found = entries(file, said, private)
+        for reason in (reason for entry in found for reason in entry.left_out):
+            say(f"{file}: left out: {reason}")
+        for one in store(database, found, name):
+            say(f"{file}: {_told(one)}")
+
+
+@APP.command("list")
+def list_records(json: JsonOption = False, db: DbOption = "") -> None:
+    """List all records with their provenance."""
+    from irgraph.database.query import records
+
+    found = records(_open(db))
+    if json:
+        write_json(found)
+    else:
+        _print("records", found)
+
+
+@APP.command()
+def hosts(
+    where: WhereOption = None,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="List every figure, not T1 of each table alone.")
+    ] = False,
+    most: MostOption = 50,
+    json: JsonOption = False,
+    db: DbOption = "",
+) -> None:
+    """List tables of host overheads, or their figures."""
+    chosen = list(where or ())
+    _list("hosts", chosen if figures or chosen else ["type=T1"], most, json, db)
+
+
+@APP.command()
+def kernels(
+    where: WhereOption = None, most: MostOption = 50, json: JsonOption = False, db: DbOption = ""
+) -> None:
+    """List measured kernels and calls."""
+    _list("kernels", where or [], most, json, db)
+
+
+@APP.command()
+def steps(
+    where: WhereOption = None, most: MostOption = 50, json: JsonOption = False, db: DbOption = ""
+) -> None:
+    """List measured and predicted steps, beside each other."""
+    _list("steps", where or [], most, json, db)
+
+
+@APP.command()
+def export(output: OutputOption = None, db: DbOption = "") -> None:
+    """Write all records as JSON lines, which `irgraph db import` reads."""
+    from irgraph.database.exchange import exported
+
+    write_result("".join(exported(_open(db))), output)
+
+
+@APP.command("import")
+def import_records(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="What `irgraph db export` wrote.")],
+    db: DbOption = "",
+) -> None:
+    """Add what another database exported, all of it or nothing."""
+    from irgraph.database.exchange import imported
+
+    done = imported(_open(db), file)
+    new, rows = sum(one.is_new for one in done), sum(one.new for one in done)
+    say(f"{file}: {new} new of {len(done)} records, {rows} new rows")
+
+
+def _open(name: str) -> Database:
+    """Return a database whose schema is the newest."""
+    from irgraph.database.access import Database
+
+    database = Database(name)
+    from irgraph.database.schema import check
+
+    check(database)
+    return database
+
+
+def _told(one: Added) -> str:
+    """Return what became of a record, in words."""
+    rows = [_rows(one.new) + " added"] if one.new else []
+    rows += [_rows(one.known) + " there already"] if one.known else []
+    return ", ".join([f"{one.kind} {one.name}: {'new' if one.is_new else 'known'}", *rows])
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'' if count == 1 else 's'}"
+
+
+def _list(kind: str, where: list[str], most: int, json: bool, db: str) -> None:
+    from irgraph.database.query import listed
+
+    rows, total = listed(_open(db), kind, where, None if json else most)
+    if json:
+        write_json(rows)
+        return
+    _print(kind, rows)
+    if total > len(rows):
+        say(f"{total - len(rows)} more rows: narrow them with --where, or raise --most")
+
+
+def _print(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows without the columns in which no row says anything."""
+    from irgraph.database.query import SHORT
+
+    shown = [{**row, "hash": row["hash"][:SHORT]} for row in rows]
+    used = [name for name in (shown[0] if shown else {}) if any(row[name] for row in shown)]
+    print_listing(title, [record_cells({name: row[name] for name in used}) for row in shown])

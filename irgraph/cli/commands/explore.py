@@ -1,0 +1,80 @@
+"""``irgraph explore``: a model as a graph, in Google's Model Explorer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from irgraph.cli import common as cli
+
+if TYPE_CHECKING:
+    from irgraph.exchange.explorer.shown import Shown
+    from irgraph.predict.prediction import Prediction
+
+PANEL = "models"
+
+
+def explore(
+    model: cli.ModelArgument,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[OTHER]", help="A model to show beside it: after a rewrite."),
+    ] = None,
+    device: cli.CardOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Write the graph here, and a file beside it for each overlay; start nothing.",
+            callback=lambda path: cli.writable(path),
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8080,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")
+    ] = True,
+) -> None:
+    """Show a model in Model Explorer, by phase, module and call, coloured by a prediction."""
+    from irgraph.predict.prediction import device_of, predict
+
+    graphs = [cli.with_dim_options(cli.read_model(path), dim) for path in (model, other) if path]
+    card = device or device_of(*graphs)
+    predictions = [
+        predict(graph, device=card, host=host, ranks=ranks, fabric=fabric) for graph in graphs
+    ]
+    for line in dict.fromkeys(line for each in predictions for line in each.warnings):
+        cli.say(f"WARNING: {line}")
+    shown = _shown(predictions)
+    if json is not None:
+        from irgraph.exchange.explorer.shown import write_json
+
+        for path in write_json(shown, json):
+            cli.say(f"wrote {path}")
+        return
+    from irgraph.exchange.explorer.serve import serve
+
+    serve(shown, port=port, browser=browser)
+
+
+def _shown(predictions: list[Prediction]) -> list[Shown]:
+    """Return models with their overlays; two also with what changed from one to the other."""
+    from irgraph.exchange.explorer.overlays import changes, overlays
+    from irgraph.exchange.explorer.shown import Shown
+
+    found = [overlays(p.priced, p.timeline, p.path) for p in predictions]
+    graphs = [p.priced.graph for p in predictions]
+    names = [graph.name for graph in graphs]
+    if len(graphs) == 2:
+        from irgraph.report.structure import structural_diff
+
+        rows = [(c.kind, c.before, c.after) for c in structural_diff(graphs[0], graphs[1])]
+        for each, change in zip(found, changes(graphs[0], graphs[1], rows), strict=True):
+            each.append(change)
+        names = [f"{name} ({when})" for name, when in zip(names, ("before", "after"), strict=True)]
+    return [Shown(*each) for each in zip(names, graphs, found, strict=True)]

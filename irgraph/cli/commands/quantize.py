@@ -1,0 +1,189 @@
+"""``irgraph quantize``: formats for tables and layers, within a budget of accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli import common as cli
+from irgraph.cli.traces import print_rows
+
+if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.precision.measure import Bench, Errors
+    from irgraph.precision.report import Found
+
+PANEL = "transform"
+
+BUDGET = "Divergence of predictions allowed: 0.02% of their entropy, or 1e-4 in nats."
+DATA = "Parameters and batches: what torch.save wrote, or a function that returns them."
+
+
+def quantize(
+    model: cli.ModelArgument,
+    budget: Annotated[str, typer.Option("--budget", metavar="KL", help=BUDGET)],
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
+    ] = None,
+    aim: Annotated[
+        str, typer.Option("--for", metavar="WHAT", help="Make less: time, active or parameters.")
+    ] = "time",
+    formats: Annotated[
+        str, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
+    ] = "",
+    output_name: Annotated[
+        str, typer.Option("--output-name", metavar="TENSOR", help="What holds the predictions.")
+    ] = "",
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="FILE.irg", help="Only measure this plan; 1 if over."),
+    ] = None,
+    limit: Annotated[
+        float,
+        typer.Option(
+            "--limit", min=0, callback=cli.finite, help="Memory limit of an execution, GiB."
+        ),
+    ] = 2.0,
+    device: cli.CardOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
+    output: cli.OutputOption = None,
+    json: cli.JsonOption = False,
+) -> None:
+    """Search formats for tables and layers: the fastest step whose predictions stay the same.
+
+    Accuracy is executed with torch on the data, times are simulated. With --plan a plan is measured
+    again on fresh batches, and the exit code is 1 if it is over the budget.
+    """
+    from irgraph.diagnostics import fail
+    from irgraph.precision.candidates import candidates
+    from irgraph.precision.data import drawn, read_data
+    from irgraph.precision.measure import AIMS, Bench
+    from irgraph.precision.report import find
+    from irgraph.predict.options import PredictOptions
+
+    if aim not in AIMS:
+        raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
+    graph = cli.with_dim_options(cli.read_model(model), dim)
+    chosen = _formats(formats)
+    held = drawn(graph) if data is None else read_data(data, graph)
+    known = [] if plan else candidates(graph, chosen)
+    options = PredictOptions(device=device, host=host)
+    bench = Bench(graph, known, held, options, output_name, int(limit * 2**30))
+    allowed = _limit(budget, bench)
+    if plan is not None:
+        _monitor(graph, bench, plan, allowed, json)
+        return
+    found = find(bench, allowed, aim)
+    if output is not None:
+        cli.write_result(found.script, output)
+    _show(found, bench, output, json)
+
+
+def _formats(text: str) -> list[str]:
+    from irgraph.diagnostics import fail
+    from irgraph.precision.candidates import FORMATS
+
+    known = list(dict.fromkeys(name for each in FORMATS.values() for name in each))
+    chosen = [part.strip() for part in text.split(",") if part.strip()]
+    for name in chosen:
+        if name not in known:
+            raise fail(f"--formats: {name!r} is none of {', '.join(known)}", exit_code=2)
+    return chosen
+
+
+def _limit(text: str, bench: Bench) -> float:
+    """Return a budget in nats."""
+    import math
+
+    from irgraph.diagnostics import fail
+    from irgraph.precision.metrics import entropy
+
+    share = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        hint = "0.02% of the predictions' entropy, or nats as in 1e-4"
+        raise fail(f"--budget: not a budget: {text!r}", hint=hint, exit_code=2)
+    return value / 100 * entropy(bench.joined()) if share else value
+
+
+def _monitor(graph: Graph, bench: Bench, plan: str, limit: float, as_json: bool) -> None:
+    """Measure a plan on the data; end with 1 where it is over the budget."""
+    from irgraph.files import read_text
+    from irgraph.language import load_script, run
+
+    rewritten = run(load_script(read_text(plan), plan), graph).graph
+    errors = bench.compared(rewritten)
+    over = errors.kl > limit
+    if as_json:
+        cli.write_json({**_errors(errors), "budget": limit, "over": over})
+    else:
+        verdict = "over" if over else "within"
+        cli.write_result(f"{_said(errors)}\n{verdict} the budget of {limit:.3g} nats\n", None)
+    if over:
+        raise typer.Exit(1)
+
+
+def _errors(errors: Errors) -> dict[str, Any]:
+    labels = {} if errors.rise is None else {"rise": errors.rise[0], "rise_error": errors.rise[1]}
+    return {"kl": errors.kl, "kl_share": errors.share, "logits_l2": errors.logits, **labels}
+
+
+def _said(errors: Errors) -> str:
+    share = f"{errors.share:.3%} of the predictions' entropy"
+    text = f"KL {errors.kl:.3g} nats, {share}; logits differ by {errors.logits:.3g} (L2)"
+    if errors.rise is not None:
+        text += f"; log loss on labels {errors.rise[0]:+.2e} +- {errors.rise[1]:.1e}"
+    return text
+
+
+def _show(found: Found, bench: Bench, output: str | None, as_json: bool) -> None:
+    refused = {one.name: dict(one.refused) for one in bench.known if one.refused}
+    if as_json:
+        about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone}
+        cli.write_json({**about, **_errors(found.errors), "script": found.script,
+                        "rows": list(found.rows), "figures": found.figures, "refused": refused,
+                        "search": list(found.said)})  # fmt: skip
+        return
+    print_rows("formats, each alone", [_cells(row) for row in found.rows])
+    for line in _lines(found, bench, refused):
+        cli.say(line)
+    if output is None:
+        cli.write_result(found.script, None)
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "parameter": row["parameter"],
+        "format": row["format"],
+        "SQNR": f"{row['sqnr_db']:.1f} dB",
+        "L2": f"{row['l2']:.2g}",
+        "KL": f"{row['kl']:.2g}",
+        "of entropy": f"{row['kl_share']:.2g}",
+        "step, us less": f"{row['step_us']:.1f}",
+        "active": f"{row['active_us']:.1f}",
+        "KiB less": f"{row['bytes'] / 1024:.1f}",
+        "": "chosen" if row["chosen"] else "",
+    }
+
+
+def _lines(found: Found, bench: Bench, refused: dict[str, dict[str, str]]) -> list[str]:
+    before, after = found.figures["before"], found.figures["after"]
+    low, high = after["step_interval_us"]
+    lines = [f"data: {bench.data.source}", *found.said, _said(found.errors)]
+    lines.append(f"sum of KL alone {found.alone:.3g}, budget {found.budget:.3g} nats")
+    step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
+    active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"
+    size = [each["parameter_bytes"] / 2**20 for each in (before, after)]
+    lines.append(f"{step}, {active}, parameters {size[0]:.3g} to {size[1]:.3g} MiB")
+    for name, whys in refused.items():
+        for why in dict.fromkeys(whys.values()):
+            kinds = ", ".join(to for to, reason in whys.items() if reason == why)
+            lines.append(f"not tried: {name} in {kinds}: {why}")
+    if not found.plan:
+        lines.append("nothing chosen: no format gains anything within the budget")
+    return lines

@@ -1,0 +1,105 @@
+"""``irgraph sweep``: a step at many sizes, on many devices and hosts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import (
+    JsonOption,
+    ModelArgument,
+    console,
+    print_listing,
+    read_model,
+    say,
+    write_json,
+)
+from irgraph.cli.traces import record_cells
+
+if TYPE_CHECKING:
+    from irgraph.sweep.grid import Grid
+    from irgraph.sweep.run import Engine, Swept
+
+PANEL = "predict"
+
+
+def sweep(
+    model: ModelArgument,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="FOLDER", help="Parquet files; or go on there.")
+    ],
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="64,128 or 64:4096:64 (repeatable)."),
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME,…", help="Device sheets.")] = "v100",
+    host: Annotated[str, typer.Option(metavar="NAME,…", help="Host tables.")] = "v100",
+    mode: Annotated[str, typer.Option(help="As for predict.")] = "corrected",
+    software: Annotated[str, typer.Option(help="As for predict.")] = "torch-2",
+    accounting: Annotated[str, typer.Option(help="As for predict.")] = "blocking",
+    weights: Annotated[
+        list[str] | None, typer.Option(metavar="FILE|db:NAME", help="As for predict.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, max=1024, help="Processes (default: cores); 0: this one, no Dask."),
+    ] = None,
+    scheduler: Annotated[
+        str, typer.Option(metavar="tcp://…", help="A Dask scheduler, in place of own processes.")
+    ] = "",
+    dashboard: Annotated[
+        str, typer.Option(metavar=":PORT", help="Dashboard of own processes (needs bokeh).")
+    ] = "",
+    chunk: Annotated[int, typer.Option(min=1, max=10**7, help="Variants of a chunk.")] = 4000,
+    best: Annotated[int, typer.Option(min=1, max=1000, help="Shortest steps to list.")] = 10,
+    json: JsonOption = False,
+) -> None:
+    """Predict a step at all sizes on all devices and hosts, into Parquet files."""
+    from irgraph.sweep.grid import Grid, parsed_dims
+    from irgraph.sweep.run import Engine
+
+    grid = Grid(
+        parsed_dims(dim or []), _names(device), _names(host), mode, software, accounting,
+        tuple(weights or ()), chunk,
+    )  # fmt: skip
+    many = (os.cpu_count() or 1) if workers is None else workers
+    done = _swept(model, grid, output, Engine(many, scheduler, dashboard))
+    found, refused = done.results.fastest(best)
+    if json:
+        counts = {"variants": grid.variants, "refused": refused}
+        write_json({**counts, "chunks": done.new, "chunks_known": done.known, "fastest": found})
+        return
+    print_listing("shortest steps", [record_cells(row) for row in found])
+    kept = f"; {done.known} of {done.new + done.known} chunks were done before" * bool(done.known)
+    say(f"{grid.variants:,} variants in {output}{kept}")
+    if refused:
+        say(f"{refused:,} of them are refused: the column 'refused' says why")
+
+
+def _swept(model: str, grid: Grid, output: str, engine: Engine) -> Swept:
+    """Run the sweep; show its progress on a terminal."""
+    from importlib.metadata import version
+
+    from rich.progress import Progress
+
+    from irgraph.sweep.run import sweep as run
+
+    out = console(error=True)
+    with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
+        task = bar.add_task("pricing", total=None)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        graph: Any = read_model(model)
+        return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Return names between commas, each once."""
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise typer.BadParameter("give at least one name")
+    return found

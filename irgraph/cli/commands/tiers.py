@@ -1,0 +1,88 @@
+"""``irgraph tiers``: tiers of memory and platforms, with the source of each figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from irgraph.cli.common import JsonOption, print_listing, write_json
+
+if TYPE_CHECKING:
+    from irgraph.tiers.tier import Figure, Platform, Tier
+
+PANEL = "cost models"
+
+
+def tiers(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[TIER]", help="A name, or a file: its figures and their sources."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List tiers of memory and platforms that hold embedding tables, or show one tier."""
+    from msgspec import to_builtins
+
+    from irgraph.tiers.library import list_platforms, list_tiers, load_platform, load_tier
+
+    if name is not None:
+        one = load_tier(name)
+        if json:
+            write_json(to_builtins(one))
+        else:
+            print_listing(one.name, _figures(one))
+        return
+    known = [load_tier(tier) for tier in list_tiers()]
+    hosts = [load_platform(platform) for platform in list_platforms()]
+    if json:
+        write_json({"tiers": to_builtins(known), "platforms": to_builtins(hosts)})
+        return
+    print_listing("tiers", [_row(tier) for tier in known])
+    print_listing("platforms", [_platform(host) for host in hosts])
+
+
+def _figures(tier: Tier) -> list[dict[str, str]]:
+    """Return a row for each figure of a tier."""
+    from irgraph.tiers.tier import Figure
+
+    found = []
+    for field in tier.__struct_fields__:
+        value = getattr(tier, field)
+        if isinstance(value, Figure):
+            found.append({"figure": field, "value": f"{value.value:g}", "source": value.source})
+        elif value is None:
+            found.append({"figure": field, "value": "unknown", "source": ""})
+    return found
+
+
+def _row(tier: Tier) -> dict[str, str]:
+    return {
+        "name": tier.name,
+        "aliases": ", ".join(tier.aliases),
+        "kind": tier.kind,
+        "GB": _shown(tier.capacity_gb),
+        "latency us": _shown(tier.latency_us),
+        "reads/s": f"{tier.rate:.3g}",
+        "read GB/s": _shown(tier.read_gbs),
+        "unit bytes": _shown(tier.granularity_bytes),
+        "W idle / active": f"{_shown(tier.idle_watts)} / {_shown(tier.active_watts)}",
+        "$": _shown(tier.price_usd),
+        "DWPD": _shown(tier.dwpd),
+    }
+
+
+def _shown(figure: Figure | None) -> str:
+    return "-" if figure is None else f"{figure.value:g}"
+
+
+def _platform(host: Platform) -> dict[str, str]:
+    slow = ", ".join(f"{piece.count} x {piece.tier}" for piece in host.slow)
+    return {
+        "name": host.name,
+        "device": f"{host.devices} x {host.device}",
+        "fast": f"{host.fast.count} x {host.fast.tier}",
+        "slow": slow or "-",
+        "W": f"{host.base_watts.value:g}",
+        "note": host.note,
+    }

@@ -1,0 +1,42 @@
+"""Writes the reports that ``--html`` asks for, with the command line that made them."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec.structs import replace
+
+from irgraph.cli.common import writable
+from irgraph.cli.invoked import GIVEN
+
+if TYPE_CHECKING:
+    from irgraph.html.page import Page
+
+HtmlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write a report here: one HTML file that opens in a browser, without network.",
+        callback=lambda path: writable(path),
+    ),
+]
+
+
+def write_page(page: Page, path: str) -> None:
+    """Write a report to a file, whole or not at all, with its command line and versions."""
+    from irgraph.files import write_atomic
+    from irgraph.html.page import page_html
+
+    command = shlex.join(("irgraph", *GIVEN.get())) if GIVEN.get() else ""
+    write_atomic(path, page_html(replace(page, command=command, versions=_versions())))
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    packages = {name: version(name) for name in ("irgraph", "numpy", "msgspec")}
+    return {**packages, "Python": platform.python_version()}

@@ -1,0 +1,147 @@
+"""Opening a database: its URL, its engine, its transactions, and errors that name it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from irgraph.diagnostics import IrgraphError, fail
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection, Engine
+
+VARIABLE = "IRGRAPH_DB"
+"""Environment variable that names the database."""
+
+DEFAULT = "irgraph.db"
+"""The database where nothing names one: a SQLite file in the current folder."""
+
+PATIENCE = 60
+"""Seconds that a writer waits for others."""
+
+
+class Database:
+    """A database that was named, not yet connected to.
+
+    Attributes:
+        url: SQLAlchemy's.
+        engine: SQLAlchemy's.
+    """
+
+    def __init__(self, name: str = "") -> None:
+        """Open a URL or the path of a SQLite file; by default what ``IRGRAPH_DB`` names.
+
+        Raises ``IrgraphError`` (exit code 2) where the extra ``db`` is not installed, or the URL is
+        none or of another kind than SQLite and PostgreSQL.
+        """
+        _need("sqlalchemy", "SQLAlchemy")
+        self.url = _url(name or os.environ.get(VARIABLE) or DEFAULT)
+        if not self.is_sqlite:
+            _need("psycopg", "psycopg")
+        self.engine = _engine(self.url)
+
+    def __str__(self) -> str:
+        """Return the file's path, or the URL without its password."""
+        if self.is_sqlite:
+            return str(self.url.database)
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a SQLite file."""
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a file, or else a server to be asked."""
+        return not self.is_sqlite or Path(self.url.database or "").is_file()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yield a connection; raises ``IrgraphError`` where the database cannot be read."""
+        with self._guarded(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction: all of what is written, or nothing.
+
+        Raises ``IrgraphError`` where the database cannot be written.
+        """
+        with self._guarded(), self.engine.connect() as connection:
+            writer = connection.execution_options(writes=True)
+            with writer.begin():
+                yield writer
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Turn the library's errors into those of irgraph."""
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise self.error(error) from None
+
+    def error(self, error: Exception) -> IrgraphError:
+        """Return what the library says as an error that names the database."""
+        reason = str(getattr(error, "orig", None) or error).strip() or type(error).__name__
+        hint = "is the server running, and may you connect to it?"
+        return fail(
+            f"database {self}: {reason.splitlines()[0]}", hint="" if self.is_sqlite else hint
+        )
+
+
+def _need(module: str, name: str) -> None:
+    if find_spec(module) is None:
+        message = f"a database needs {name}, which is not installed"
+        raise fail(message, hint="pip install 'irgraph[db]'", exit_code=2)
+
+
+def _url(name: str) -> URL:
+    """Return the URL of a name: a URL, or the path of a SQLite file."""
+    from sqlalchemy import URL, make_url
+    from sqlalchemy.exc import ArgumentError
+
+    if "://" not in name:
+        return URL.create("sqlite", database=name)
+    try:
+        url = make_url(name)
+    except (ArgumentError, ValueError):
+        raise fail(_WRONG.format("what is given is no URL"), exit_code=2) from None
+    kind = url.get_backend_name()
+    if kind in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if kind != "sqlite" or not url.database:
+        raise fail(_WRONG.format(f"not {kind!r}"), exit_code=2)
+    return url
+
+
+_WRONG = "a database is a path, sqlite:///PATH or postgresql://USER@HOST/NAME; {}"
+
+
+def _engine(url: URL) -> Engine:
+    from sqlalchemy import create_engine, event
+
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, connect_args={"connect_timeout": PATIENCE})
+    engine = create_engine(url, connect_args={"timeout": PATIENCE})
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare(connection: Any, _: object) -> None:  # noqa: ANN401  (of sqlite3)
+    """Leave transactions to ``_begin``: sqlite3's own begin before writing alone, and too late."""
+    connection.isolation_level = None
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: Connection) -> None:
+    """Begin a transaction; a writer takes its turn at once, so that it need not give up later."""
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,72 @@
+"""What is added to a database: a record, its provenance, and its figures as rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+
+Row: TypeAlias = Mapping[str, Any]
+"""Figures by column."""
+
+
+class Provenance(Struct, frozen=True):
+    """Where figures come from; ``""`` and 0 where nothing is known.
+
+    Attributes:
+        by: who measured.
+        card: as its driver calls it, or the kind of processor.
+        driver: its version.
+        software: versions of torch and CUDA.
+        clock_mhz: at which the card ran.
+        source: anything else, such as a file or a publication.
+    """
+
+    by: str = ""
+    card: str = ""
+    driver: str = ""
+    software: str = ""
+    clock_mhz: float = 0.0
+    source: str = ""
+
+
+class Entry(Struct, frozen=True):
+    """A record to be added.
+
+    Attributes:
+        kind: one of ``tables.KINDS``.
+        content: what the record holds besides its rows, as plain values; equal contents of a kind
+            are one record.
+        rows: its figures; equal rows of a record are one row.
+        provenance: where they come from.
+        left_out: what of the file was not taken, and why, as sentences.
+    """
+
+    kind: str
+    content: Mapping[str, Any]
+    rows: Sequence[Row] = ()
+    provenance: Provenance = field(default_factory=Provenance)
+    left_out: Sequence[str] = ()
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of kind and content: 64 hexadecimal digits."""
+        return content_hash([self.kind, self.content])
+
+
+def canonical(value: object) -> str:
+    """Return plain values as JSON in one spelling: sorted keys, ASCII, no blanks.
+
+    Raises ``ValueError`` where a number is not finite.
+    """
+    return json.dumps(
+        value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
+    )
+
+
+def content_hash(value: object) -> str:
+    """Return the SHA-256 of plain values in their canonical spelling, 64 hexadecimal digits."""
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()

@@ -1,0 +1,103 @@
+"""Exporting a database as JSON lines, and importing such a file into another one.
+
+The first line is ``{"irgraph_database": 1}``; each other one is a record with its rows. A record's
+hashes are worked out again as it is read: a file that was changed is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from irgraph.database.access import Database
+from irgraph.database.entry import Entry, Provenance, canonical, content_hash
+from irgraph.database.store import MOST, Added, add_record
+from irgraph.diagnostics import Place, fail
+from irgraph.files import read_text
+
+FORMAT = 1
+"""Version of the file's format."""
+
+
+class _Line(Struct, frozen=True, kw_only=True):
+    kind: str
+    name: Annotated[str, Meta(min_length=1, max_length=MOST)]
+    hash: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+    added: Annotated[str, Meta(max_length=32)]
+    provenance: Provenance
+    content: dict[str, Any]
+    rows: list[dict[str, Any]]
+    rows_hash: str
+
+
+def exported(database: Database) -> Iterator[str]:
+    """Yield the lines of an export, in the order of the hashes: equal contents, equal lines.
+
+    Raises ``IrgraphError`` where the database cannot be read.
+    """
+    from sqlalchemy import select
+
+    from irgraph.database.tables import KINDS, RECORDS
+
+    yield json.dumps({"irgraph_database": FORMAT}) + "\n"
+    fields = Provenance.__struct_fields__
+    with database.reading() as connection:
+        for found in connection.execute(RECORDS.select().order_by(RECORDS.c.hash)).mappings().all():
+            table = KINDS[found["kind"]]
+            rows = select(table.c.row).where(table.c.record == found["id"])
+            texts = connection.execute(rows.order_by(table.c.position, table.c.hash)).scalars()
+            plain = [json.loads(text) for text in texts]
+            line = {
+                **{name: found[name] for name in ("kind", "name", "hash", "added")},
+                "provenance": {name: found[name] for name in fields},
+                "content": json.loads(found["content"]),
+                "rows": plain,
+                "rows_hash": content_hash(plain),
+            }
+            yield canonical(line) + "\n"
+
+
+def imported(database: Database, path: str) -> list[Added]:
+    """Add what a file holds, all of it or nothing; what is there already stays as it is.
+
+    Raises ``IrgraphError`` with its line where the file is no export or was changed, or where a
+    name is another record's.
+    """
+    entries = list(_read(path))
+    done: list[Added] = []
+    with database.writing() as connection:
+        for line, entry in entries:
+            done.append(add_record(connection, entry, line.name, line.added))
+    return done
+
+
+def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
+    """Yield the records of an export with what each line says of them."""
+    from irgraph.database.tables import KINDS
+
+    lines = read_text(path).splitlines()
+    place = Place(path, "", 1)
+    try:
+        version = json.loads(lines[0])["irgraph_database"] if lines else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        version = None
+    if version != FORMAT:
+        raise fail(f"not an export of a database of format {FORMAT}", place)
+    for number, text in enumerate(lines[1:], 2):
+        place = Place(path, "", number)
+        try:
+            line = msgspec.json.decode(text.encode("utf-8", "replace"), type=_Line)
+            entry = Entry(line.kind, line.content, line.rows, line.provenance)
+            hashes = entry.hash, content_hash(line.rows)
+        except (ValueError, RecursionError) as error:
+            raise fail(f"not a record of a database: {error}", place) from None
+        if line.kind not in KINDS:
+            hint = "export it with the irgraph that reads it"
+            raise fail(f"no record is of kind {line.kind!r}", place, hint=hint)
+        if hashes != (line.hash, line.rows_hash):
+            raise fail(f"record {line.name!r} was changed: its hash is another", place)
+        yield line, entry

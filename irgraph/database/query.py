@@ -1,0 +1,67 @@
+"""Listing what a database holds: the rows of a kind, each with its record's provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from irgraph.database.access import Database
+from irgraph.database.where import conditions
+
+PROVENANCE = ("name", "card", "driver", "software", "clock_mhz", "by", "source", "added", "hash")
+"""Columns of records that are listed beside their rows."""
+
+SHORT = 12
+"""Digits of hashes that are listed; as many tell records apart."""
+
+
+def listed(
+    database: Database, kind: str, where: Sequence[str] = (), most: int | None = None
+) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of a kind that satisfy all conditions, and how many there are in all.
+
+    Args:
+        database: whose schema is the newest.
+        kind: one of ``tables.KINDS``.
+        where: as ``where.conditions`` takes them, over the kind's columns and ``PROVENANCE``.
+        most: rows to return, in the order of their records and places there; ``None``: all.
+
+    Raises:
+        IrgraphError: a condition is wrong, or the database cannot be read.
+    """
+    from sqlalchemy import func, select
+
+    from irgraph.database.store import figures
+    from irgraph.database.tables import KINDS, RECORDS
+
+    table = KINDS[kind]
+    columns = {name: table.c[name] for name in figures(table)}
+    columns |= {name: RECORDS.c[name] for name in PROVENANCE}
+    joined = table.join(RECORDS, table.c.record == RECORDS.c.id)
+    chosen = conditions(where, columns)
+    rows = select(*columns.values()).select_from(joined).where(*chosen)
+    count = select(func.count()).select_from(joined).where(*chosen)
+    with database.reading() as connection:
+        total = connection.execute(count).scalar_one()
+        ordered = rows.order_by(table.c.record, table.c.position).limit(most)
+        found = [dict(zip(columns, row, strict=True)) for row in connection.execute(ordered)]
+    return found, total
+
+
+def records(database: Database) -> list[dict[str, Any]]:
+    """Return all records, oldest first: kind, provenance, and how many rows each has."""
+    from sqlalchemy import func, select
+
+    from irgraph.database.tables import KINDS, RECORDS
+
+    columns = [RECORDS.c.kind, *(RECORDS.c[name] for name in PROVENANCE)]
+    with database.reading() as connection:
+        counts: dict[int, int] = {}
+        for table in KINDS.values():
+            grouped = select(table.c.record, func.count()).group_by(table.c.record)
+            counts.update((number, rows) for number, rows in connection.execute(grouped))
+        found = connection.execute(select(RECORDS.c.id, *columns).order_by(RECORDS.c.id)).all()
+    names = [column.name for column in columns]
+    return [
+        {**dict(zip(names, row[1:], strict=True)), "rows": counts.get(row[0], 0)} for row in found
+    ]

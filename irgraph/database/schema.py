@@ -1,0 +1,92 @@
+"""The version of a database's schema: made, checked and brought up to date by Alembic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from irgraph.database.access import Database
+from irgraph.diagnostics import fail
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from sqlalchemy import Connection
+
+LOCK = 4_721_966_143
+"""Key of PostgreSQL's advisory lock under which the schema changes; any fixed number does."""
+
+
+def upgrade(database: Database, to: str = "head") -> tuple[str, str]:
+    """Make the tables, or bring older ones up to date; return the version before and after.
+
+    All or nothing, also where several processes do so at once. ``""`` is the version of an empty
+    database.
+
+    Raises ``IrgraphError`` where the database is of a newer irgraph, or holds other tables.
+    """
+    from alembic import command
+    from sqlalchemy import text
+
+    with database.writing() as connection:
+        if not database.is_sqlite:
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
+        before = _version(connection)
+        _refuse_unknown(database, connection, before)
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, to)
+        return before, _version(connection)
+
+
+def check(database: Database) -> None:
+    """Raise ``IrgraphError`` where there is no database, or its schema is not the newest."""
+    hint = "`irgraph db init` makes one; IRGRAPH_DB or --db names another"
+    if not database.exists:
+        raise fail(f"there is no database {database}", hint=hint, exit_code=2)
+    with database.reading() as connection:
+        version = _version(connection)
+        _refuse_unknown(database, connection, version)
+    if not version:
+        raise fail(f"database {database}: it holds no tables of irgraph", hint=hint, exit_code=2)
+    newest = versions()[-1]
+    if version != newest:
+        message = f"database {database}: its schema is {version}, this irgraph works with {newest}"
+        hint = "`irgraph db init` brings it up to date and keeps what it holds"
+        raise fail(message, hint=hint, exit_code=2)
+
+
+def versions() -> tuple[str, ...]:
+    """Return all versions of the schema, oldest first."""
+    from alembic.script import ScriptDirectory
+
+    found = ScriptDirectory.from_config(_config()).walk_revisions()
+    return tuple(script.revision for script in reversed(list(found)))
+
+
+def _refuse_unknown(database: Database, connection: Connection, version: str) -> None:
+    """Refuse a database that another program or a newer irgraph made."""
+    from sqlalchemy import inspect
+
+    if version and version not in versions():
+        message = f"database {database}: its schema {version} is of a newer irgraph"
+        raise fail(message, hint="use the newest irgraph", exit_code=2)
+    others = set() if version else set(inspect(connection).get_table_names())
+    if others:
+        message = f"database {database}: it holds tables of another program: {min(others)}"
+        raise fail(message, hint="give irgraph a database of its own", exit_code=2)
+
+
+def _version(connection: Connection) -> str:
+    from alembic.runtime.migration import MigrationContext
+
+    found: Any = MigrationContext.configure(connection).get_current_revision()
+    return found or ""
+
+
+def _config() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    return config

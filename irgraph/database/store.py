@@ -1,0 +1,130 @@
+"""Adding records: what is there already stays, equal rows are one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from irgraph.database.access import Database
+from irgraph.database.entry import Entry, Row, canonical, content_hash
+from irgraph.diagnostics import fail
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+MOST = 200
+"""Characters of a name."""
+
+BATCH = 500
+"""Rows inserted at once."""
+
+
+class Added(Struct, frozen=True):
+    """What became of an entry.
+
+    Attributes:
+        kind, name: of its record.
+        is_new: whether there was none of this content.
+        new, known: rows that were added, and rows that were there.
+    """
+
+    kind: str
+    name: str
+    is_new: bool
+    new: int
+    known: int
+
+
+def add(
+    database: Database, entries: Sequence[Entry], name: str = "", added: str = ""
+) -> list[Added]:
+    """Add entries in one transaction: all of them, or after an error or a kill none.
+
+    Args:
+        database: whose schema is the newest (``schema.check``).
+        entries: what to add.
+        name: of the records, with their kind where there are several; by default the kind and the
+            first eight digits of the content's hash. A record that is there keeps its name.
+        added: when, in ISO 8601; now by default.
+
+    Raises:
+        IrgraphError: the name is another record's, or the database cannot be written.
+    """
+    if len(name) > MOST:
+        raise fail(f"--name: a name has at most {MOST} characters", exit_code=2)
+    now = added or datetime.now(UTC).isoformat(timespec="seconds")
+    many = len({entry.kind for entry in entries}) > 1
+    with database.writing() as connection:
+        done = []
+        for entry in sorted(entries, key=lambda entry: entry.hash):
+            short = f"{entry.kind}-{entry.hash[:8]}"
+            own = (f"{name}-{entry.kind}" if many else name) if name else short
+            done.append(add_record(connection, entry, own, now))
+    return done
+
+
+def add_record(connection: Connection, entry: Entry, name: str, now: str) -> Added:
+    """Add one entry in a transaction of the caller's, as ``add`` does."""
+    from irgraph.database.tables import KINDS, RECORDS
+
+    texts = {"hash": entry.hash, "kind": entry.kind, "name": name, "added": now}
+    values = _cleaned({**texts, **asdict(entry.provenance), "content": canonical(entry.content)})
+    is_new = _insert(connection, RECORDS, [values], ("hash", "name")) == 1
+    found = connection.execute(
+        RECORDS.select().with_only_columns(RECORDS.c.id, RECORDS.c.name).filter_by(hash=entry.hash)
+    ).first()
+    if found is None:
+        message = f"the name {name!r} is another record's"
+        raise fail(message, hint="give another with --name", exit_code=2)
+    rows = {content_hash(row): (place, row) for place, row in enumerate(entry.rows)}
+    made = [
+        {**_columns(KINDS[entry.kind], row), "record": found.id, "hash": key, "position": place}
+        for key, (place, row) in sorted(rows.items())
+    ]
+    new = sum(
+        _insert(connection, KINDS[entry.kind], made[at : at + BATCH], ("record", "hash"))
+        for at in range(0, len(made), BATCH)
+    )
+    return Added(entry.kind, found.name, is_new, new, len(rows) - new)
+
+
+def _columns(table: Table, row: Row) -> dict[str, Any]:
+    """Return the values of a row's own columns, and the whole of it."""
+    found = {column: row.get(column) for column in figures(table)}
+    return {**_cleaned(found), "row": canonical(row)}
+
+
+def figures(table: Table) -> list[str]:
+    """Return the names of a kind's own columns."""
+    return [column.name for column in table.columns if column.name not in _COMMON]
+
+
+_COMMON = ("id", "record", "hash", "position", "row")
+
+
+def _insert(
+    connection: Connection, table: Table, rows: list[dict[str, Any]], unique: tuple[str, ...]
+) -> int:
+    """Insert the rows that are not there; return how many those are.
+
+    Writers that insert the same rows at once wait for each other, in the order of hashes, so that
+    none waits for one that waits for it.
+    """
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    dialect: Any = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name]
+    statement = dialect.insert(table).values(rows).on_conflict_do_nothing().returning(table.c.id)
+    return len(connection.execute(statement).all())
+
+
+def _cleaned(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values whose texts every database takes: without NUL and halves of characters."""
+    return {k: _clean(v) if isinstance(v, str) else v for k, v in values.items()}
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,73 @@
+"""Conditions such as ``card=V100*`` or ``mean_us > 5``, as SQL with parameters."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from irgraph.diagnostics import fail, near
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+
+_CONDITION = re.compile(r"\s*(\w+)\s*(<=|>=|!=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+
+COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+_ESCAPE = "\\"
+
+
+def conditions(
+    texts: Sequence[str], columns: Mapping[str, ColumnElement[Any]]
+) -> list[ColumnElement[bool]]:
+    """Return what all of ``texts`` demand of rows.
+
+    A text compares a column with a number or a word by ``=``, ``!=``, ``<``, ``<=``, ``>`` or
+    ``>=``; in words ``*`` stands for anything, and small and capital letters are the same.
+
+    Raises ``IrgraphError`` (exit code 2) for an unknown column, and for what is no condition.
+    """
+    return [_condition(text, columns) for text in texts]
+
+
+def _condition(text: str, columns: Mapping[str, ColumnElement[Any]]) -> ColumnElement[bool]:
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        message = f"--where: give COLUMN=VALUE, or another of {' '.join(COMPARE)}, not {text!r}"
+        raise fail(message, exit_code=2)
+    name, sign, value = found.groups()
+    if name not in columns:
+        message = f"--where: there is no column {name!r}{near(name, columns)}"
+        raise fail(message, hint=f"columns: {', '.join(columns)}", exit_code=2)
+    column = columns[name]
+    if column.type.python_type is str:
+        return _of_text(column, sign, value)
+    return _of_number(column, name, sign, value)
+
+
+def _of_text(column: ColumnElement[Any], sign: str, value: str) -> ColumnElement[bool]:
+    from sqlalchemy import func
+
+    lowered, value = func.lower(column), value.replace("\0", "\ufffd").lower()
+    if "*" not in value or sign not in ("=", "!="):
+        return COMPARE[sign](lowered, value)  # type: ignore[no-any-return]
+    pattern = re.sub(r"([%_\\])", r"\\\1", value).replace("*", "%")
+    like = lowered.like(pattern, escape=_ESCAPE)
+    return like if sign == "=" else ~like
+
+
+def _of_number(column: ColumnElement[Any], name: str, sign: str, value: str) -> ColumnElement[bool]:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        message = f"--where: {name} is compared with a number, not with {value!r}"
+        raise fail(message, exit_code=2)
+    return COMPARE[sign](column, number)  # type: ignore[no-any-return]

@@ -1,0 +1,208 @@
+"""A simulated step as a Chakra execution trace, as ASTRA-sim and Chakra's own tools read it.
+
+One node for each task of the timeline, whose ``data_deps`` are what it waits for, before them one
+for each op, whose ``ctrl_deps`` is what called it. Chakra counts whole microseconds: starts and
+ends are rounded, and a duration is what lies between, so that sums do not drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from irgraph.capture.chakra.schema import (
+    COMM_COLL_NODE,
+    COMP_NODE,
+    METADATA_NODE,
+    MODEL,
+    Message,
+    attribute,
+    messages,
+)
+from irgraph.capture.chakra.stream import encoded
+from irgraph.exchange.collectives import Groups, collective
+from irgraph.exchange.torch_values import Values, torch_name
+from irgraph.files import write_atomic
+from irgraph.ir.cost import Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.ranks import groups_of
+from irgraph.schedule.intervals import Interval
+from irgraph.schedule.ranks import is_collective
+from irgraph.schedule.timeline import Timeline
+
+VERSION = "irgraph 1"
+"""What a file says it is; the number changes with what the nodes mean."""
+
+GROUPS_NODE = "## process_group:init ##"
+"""Name of the node that lists process groups, as PyTorch's traces have it."""
+
+
+def write_chakra(timeline: Timeline, priced: Priced, path: str | Path) -> None:
+    """Write a simulated step as a Chakra execution trace, whole or not at all.
+
+    Args:
+        timeline: what happens when.
+        priced: the step that it is of, with its device work.
+        path: the file; ASTRA-sim wants ``NAME.0.et`` for its first rank, and so on.
+
+    Raises:
+        IrgraphError: protobuf is missing (exit code 2), or the file cannot be written.
+    """
+    write_atomic(path, chakra_trace(timeline, priced))
+
+
+def chakra_trace(timeline: Timeline, priced: Priced, groups: Groups | None = None) -> bytes:
+    """Return the content of the file that ``write_chakra`` writes.
+
+    ``groups`` are the process groups of its collectives (default: those that the model names).
+    """
+    step = _Step(timeline, priced, groups or Groups(groups_of(priced.graph)))
+    return encoded(_metadata(timeline, priced.graph), step.nodes())
+
+
+def write_rank_traces(
+    steps: Sequence[tuple[Timeline, Priced]],
+    groups: Sequence[Mapping[str, tuple[int, ...]]],
+    prefix: str | Path,
+) -> list[Path]:
+    """Write a trace for each rank, ``PREFIX.0.et`` and so on; return the files.
+
+    Args:
+        steps: the timeline of each rank alone: a collective takes its transfer, and who waits
+            for whom is for the simulator to find out.
+        groups: for each rank its process groups; equal ones have one number in all files.
+        prefix: the files' common path.
+
+    Raises ``IrgraphError`` as ``write_chakra``.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    made: dict[tuple[object, ...], bytes] = {}
+    found = []
+    for rank, ((timeline, priced), mine) in enumerate(zip(steps, groups, strict=True)):
+        same = (id(timeline), *mine.items())
+        if same not in made:
+            made[same] = chakra_trace(timeline, priced, Groups(mine, numbers))
+        found.append(Path(f"{prefix}.{rank}.et"))
+        write_atomic(found[-1], made[same])
+    return found
+
+
+def _metadata(timeline: Timeline, graph: Graph) -> Message:
+    """Return the head of a file: the model's text, and what its times are of."""
+    from irgraph.text import print_graph
+
+    texts = {"device": timeline.device, "host": timeline.host, "accounting": timeline.accounting}
+    made = messages()["GlobalMetadata"](version=VERSION)
+    made.attr.extend(attribute(name, "string", text) for name, text in texts.items())
+    made.attr.append(attribute("step_time_us", "double", timeline.step_time))
+    resources = [str(resource) for resource in timeline.resources]
+    made.attr.append(attribute("resources", "string*", resources))
+    made.attr.append(attribute(MODEL, "string", print_graph(graph)))
+    return made
+
+
+class _Step:
+    """Turns a timeline into nodes; ids count from 1, and callers come before what they call."""
+
+    def __init__(self, timeline: Timeline, priced: Priced, groups: Groups) -> None:
+        self.timeline = timeline
+        self.graph = priced.graph
+        self.groups = groups
+        self.values = Values(priced.graph)
+        self.owners = {
+            id(k): op for op in priced.graph.walk() for k in priced.kernels.get(id(op), ())
+        }
+        self.first = 2 if groups.known else 1
+        self.ids = {id(op): at for at, op in enumerate(priced.graph.walk(), self.first)}
+        self.told: set[int] = set()
+
+    def nodes(self) -> Iterator[Message]:
+        if self.groups.known:
+            yield self._groups()
+        yield from self._ops(self.graph.ops, ())
+        yield from self._tasks()
+
+    def _groups(self) -> Message:
+        made = messages()["Node"](id=1, name=GROUPS_NODE, type=METADATA_NODE)
+        made.inputs.values, made.inputs.types = self.groups.text(), "['String']"
+        made.inputs.shapes = "[[]]"
+        made.attr.append(attribute("is_cpu_op", "bool", True))
+        return made
+
+    def _ops(self, ops: Sequence[Op], callers: tuple[int, ...]) -> Iterator[Message]:
+        """Yield a node for each op and all below it: no time passes in them."""
+        for op in ops:
+            number = self.ids[id(op)]
+            made = messages()["Node"](
+                id=number, name=torch_name(op), type=METADATA_NODE, ctrl_deps=callers
+            )
+            self._io(made, op)
+            # ASTRA-sim takes the values of a metadata node for a list of process groups.
+            made.inputs.values = ""
+            texts = {"module": op.module, "phase": op.phase, "thread": op.thread,
+                     "origin": op.origin}  # fmt: skip
+            made.attr.append(attribute("is_cpu_op", "bool", True))
+            made.attr.extend(attribute(k, "string", text) for k, text in texts.items() if text)
+            yield made
+            yield from self._ops(op.body, (number,))
+
+    def _tasks(self) -> Iterator[Message]:
+        columns = self.timeline.columns
+        starts, ends = (
+            np.rint(edge).astype(np.int64).tolist() for edge in (columns.start, columns.end)
+        )
+        before = self.first + len(self.ids)
+        for at, interval in enumerate(columns):
+            waits = dict.fromkeys(before + other for other in interval.after)
+            made = messages()["Node"](
+                id=before + at,
+                name=_name(interval),
+                type=COMP_NODE,
+                data_deps=waits,
+                start_time_micros=starts[at],
+                duration_micros=ends[at] - starts[at],
+            )
+            self._describe(made, interval)
+            yield made
+
+    def _describe(self, made: Message, interval: Interval) -> None:
+        """Add what a task belongs to, and where it runs."""
+        on_host = self.timeline.on_host(interval)
+        made.attr.append(attribute("is_cpu_op", "bool", on_host))
+        made.attr.append(attribute("tid" if on_host else "stream", "int64", interval.resource))
+        made.attr.append(attribute("cause", "string", interval.cause))
+        made.attr.append(attribute("duration_us", "double", interval.length))
+        if interval.op is not None:
+            made.ctrl_deps.append(self.ids[id(interval.op)])
+            if on_host and id(interval.op) not in self.told:
+                self.told.add(id(interval.op))
+                self._io(made, interval.op)
+        kernel = interval.kernel
+        if interval.cause == "kernel" and kernel is not None:
+            facts: dict[str, Any] = {"family": kernel.family, "provenance": kernel.by}
+            made.attr.extend(attribute(k, "string", text) for k, text in facts.items())
+            found = collective(self.owners.get(id(kernel))) if is_collective(kernel) else None
+            if found is not None and not on_host:
+                made.type = COMM_COLL_NODE
+                made.attr.append(attribute("comm_type", "int64", found.kind))
+                made.attr.append(attribute("comm_size", "int64", found.nbytes))
+                number = self.groups.number(kernel.group)
+                if number:
+                    made.attr.append(attribute("pg_name", "string", str(number)))
+
+    def _io(self, made: Message, op: Op) -> None:
+        """Add operands and results as PyTorch's execution traces have them."""
+        for side, found in ((made.inputs, self.values.inputs(op)),
+                            (made.outputs, self.values.outputs(op))):  # fmt: skip
+            side.values, side.shapes, side.types = (str(column) for column in found)
+
+
+def _name(interval: Interval) -> str:
+    """Return what a task is called: the kernel that runs, or cause and op."""
+    if interval.cause == "kernel" and interval.kernel is not None:
+        return interval.kernel.name
+    return f"{interval.cause} {torch_name(interval.op)}" if interval.op else interval.cause

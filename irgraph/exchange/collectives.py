@@ -1,0 +1,85 @@
+"""Collectives and process groups as Chakra has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from irgraph.capture.chakra.schema import COLLECTIVES
+from irgraph.ir.op import Op, tensors_in
+
+KINDS = {
+    "reduce_scatter": "REDUCE_SCATTER", "allreduce": "ALL_REDUCE", "all_reduce": "ALL_REDUCE",
+    "allgather": "ALL_GATHER", "all_gather": "ALL_GATHER", "alltoall": "ALL_TO_ALL",
+    "all_to_all": "ALL_TO_ALL", "broadcast": "BROADCAST", "reduce": "REDUCE",
+    "barrier": "ALL_REDUCE",
+}  # fmt: skip
+"""What parts of ops' names stand for, the first that is found. NCCL has no barrier: torch reduces
+one element (ProcessGroupNCCL.cpp)."""
+
+EVERYBODY = ("", "world", "0")
+"""Names of the group of all ranks, where a model says nothing else of them."""
+
+ELEMENT = 4
+"""Bytes that a barrier exchanges: one float."""
+
+
+class Collective(Struct, frozen=True):
+    """What a collective is: its number among ``COLLECTIVES``, and the bytes each rank puts in."""
+
+    kind: int
+    nbytes: int
+
+
+def collective(op: Op | None) -> Collective | None:
+    """Return what an op exchanges, ``None`` where Chakra has no name for it.
+
+    The bytes are those of its operands, as Chakra's converter counts them
+    (``PyTorchNode.comm_size``): of an all-gather its own part, of a reduce-scatter all parts.
+    """
+    if op is None:
+        return None
+    base = op.base.lstrip("_")
+    found = next((kind for name, kind in KINDS.items() if name in base), None)
+    if found is None:
+        return None
+    given = [t.nbytes for t in tensors_in(op.operands) if t.name not in op.written]
+    nbytes = sum(given or (t.nbytes for t in tensors_in(op.operands))) or ELEMENT
+    return Collective(COLLECTIVES.index(found), nbytes)
+
+
+class Groups(Struct):
+    """Process groups by number: ASTRA-sim reads their names as whole numbers, 0 for all ranks.
+
+    Attributes:
+        known: ranks by the name that the model has for a group.
+        numbers: numbers from 1 by ranks, shared by the files of several ranks.
+        others: numbers of groups that collectives name and the model does not; what reads the
+            file will say that it does not know them.
+    """
+
+    known: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for ranks in self.known.values():
+            self.numbers.setdefault(ranks, len(self.numbers) + 1)
+
+    def number(self, name: str) -> int:
+        """Return the number of a collective's group, 0 for all ranks."""
+        if name in self.known:
+            return self.numbers[self.known[name]]
+        if name in EVERYBODY:
+            return 0
+        return self.others.setdefault(name, 1_000_000 + len(self.others))
+
+    def text(self) -> str:
+        """Return the groups as a PyTorch trace lists them: a JSON text as the only value."""
+        listed = [
+            {"pg_name": str(self.numbers[ranks]), "pg_desc": name, "ranks": list(ranks)}
+            for name, ranks in self.known.items()
+        ]
+        return f"['{json.dumps(listed)}']"

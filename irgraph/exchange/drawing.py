@@ -1,0 +1,138 @@
+"""Drawings of a few ops: an SVG that Graphviz lays out (``dot``, graphviz.org)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from irgraph.diagnostics import fail
+from irgraph.exchange.explorer.graph import type_text
+from irgraph.files import write_atomic
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+MOST = 200
+"""Ops that are drawn: of more nothing could be read."""
+
+PATIENCE = 60
+"""Seconds that the layout may take."""
+
+HEAD = """digraph {
+  graph [rankdir = TB, nodesep = 0.25, ranksep = 0.35, bgcolor = "transparent"]
+  node [shape = box, style = "rounded,filled", fillcolor = "#eef3fa", color = "#4878a8",
+        fontname = "sans-serif", fontsize = 11, margin = "0.12,0.06"]
+  edge [color = "#777777", fontname = "sans-serif", fontsize = 9, fontcolor = "#555555",
+        arrowsize = 0.7]
+"""
+
+FILLS = {"forward": "#eef3fa", "backward": "#fbeee0", "optimizer": "#eaf5ea"}
+"""Colours of phases."""
+
+
+def write_svg(graph: Graph, ops: Sequence[Op], path: str | Path) -> None:
+    """Draw outermost ops of a graph, with the tensors between them, as an SVG.
+
+    Raises ``IrgraphError`` (exit code 2) where there are none or too many, or where Graphviz is
+    not installed, and where the file cannot be written.
+    """
+    write_atomic(path, _laid_out(dot_text(graph, ops)))
+
+
+def chosen(graph: Graph, module: str | None, phase: str | None) -> list[Op]:
+    """Return the outermost ops of a module, or below it, and of a phase; ``None`` is any.
+
+    Raises ``IrgraphError`` (exit code 2) where there are none, or more than can be drawn.
+    """
+    found = [
+        op
+        for op in graph.top_level()
+        if (module is None or f"{op.module}.".startswith(f"{module}."))
+        and (phase is None or op.phase == phase)
+    ]
+    if not found:
+        raise fail("--svg: no op is of that module and phase", hint=_modules(graph), exit_code=2)
+    if len(found) > MOST:
+        message = f"--svg: {len(found)} ops are too many to be drawn, {MOST} are the most"
+        hint = "choose some by --module or --phase; irgraph explore shows all"
+        raise fail(message, hint=hint, exit_code=2)
+    return found
+
+
+def _modules(graph: Graph) -> str:
+    first = dict.fromkeys(op.module.partition(".")[0] for op in graph.walk() if op.module)
+    return f"its modules: {', '.join(list(first)[:12]) or 'none'}"
+
+
+def dot_text(graph: Graph, ops: Sequence[Op]) -> str:
+    """Return a drawing in Graphviz's language: ops, tensors from elsewhere, and what goes between.
+
+    Ops are not opened: what one is made of is part of it.
+    """
+    return HEAD + "".join(f"  {line}\n" for line in _lines(graph, ops)) + "}\n"
+
+
+def _lines(graph: Graph, ops: Sequence[Op]) -> Iterator[str]:
+    roles = {each.tensor.name: each.role for each in graph.tensors}
+    makers: dict[str, str] = {}
+    for at, op in enumerate(ops):
+        here = f"op{at}"
+        yield _op_line(here, op)
+        for tensor in dict.fromkeys(_taken(op)):
+            source = makers.get(tensor.name)
+            if source is None:
+                source = makers[tensor.name] = quoted(f"%{tensor.name}")
+                label = f"{roles.get(tensor.name, 'from outside')} %{tensor.name}"
+                text = quoted(f"{label}\n{type_text(tensor)}")
+                yield f'{source} [label = {text}, style = "rounded", color = "#999999"]'
+            yield f"{source} -> {here}"
+        makers |= {tensor.name: here for tensor in _made(op)}
+
+
+def _op_line(here: str, op: Op) -> str:
+    made = [f"%{t.name} {type_text(t)}" for t in op.outputs[:2]]
+    written = [f"writes %{name}" for name in sorted(op.written)[:2]]
+    label = quoted("\n".join([op.name, *made, *written]))
+    return f'{here} [label = {label}, fillcolor = "{FILLS.get(op.phase, FILLS["forward"])}"]'
+
+
+def _taken(op: Op) -> Iterator[Tensor]:
+    """Yield what an op takes from outside of it."""
+    own: set[str] = set()
+    for inner in op.walk():
+        yield from (t for t in inner.inputs if t.name not in own)
+        own.update(t.name for t in inner.outputs)
+
+
+def _made(op: Op) -> Iterator[Tensor]:
+    """Yield what an op leaves to others: new tensors, and those that it writes."""
+    for inner in op.walk():
+        yield from inner.outputs
+        yield from (t for t in inner.inputs if t.name in inner.written)
+
+
+def quoted(text: str) -> str:
+    """Return a text as Graphviz quotes it: no escape and no entity in it is taken for one."""
+    plain = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    plain = plain.replace("\n", "\\n")
+    return f'"{plain}"'
+
+
+def _laid_out(text: str) -> bytes:
+    dot = shutil.which("dot")
+    if dot is None:
+        hint = "install Graphviz: apt install graphviz, or brew install graphviz"
+        raise fail("drawings need Graphviz: there is no dot", hint=hint, exit_code=2)
+    try:
+        ran = subprocess.run(
+            [dot, "-Tsvg"], input=text.encode(), capture_output=True, timeout=PATIENCE, check=True
+        )
+    except subprocess.TimeoutExpired:
+        hint = "choose fewer ops by --module or --phase"
+        raise fail(f"dot did not end within {PATIENCE} s", hint=hint, exit_code=2) from None
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or str(error).encode()
+        raise fail(f"dot failed: {said.decode('utf-8', 'replace').strip()[:300]}") from None
+    return ran.stdout

@@ -1,0 +1,178 @@
+"""A model as a graph of Model Explorer: every op a node, every operand an edge.
+
+The fields are those of ``graph_builder.py`` of github.com/google-ai-edge/model-explorer, as plain
+values, so that a file of them needs nothing installed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, TypeAlias
+
+from irgraph.exchange.explorer.names import namespaces, node_ids, segment, tensor_id
+from irgraph.ir.dependence import dependences
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+Row: TypeAlias = dict[str, Any]
+
+ROLES = {"input": "inputs", "param": "parameters", "state": "state"}
+"""Layers of tensors that exist before the step."""
+
+RETURN = "return"
+"""The node that stands for what the step returns."""
+
+WRITTEN = "written"
+"""Id of the output through which an op is read that writes memory in place."""
+
+LONGEST = 2000
+"""Characters of an attribute that are shown."""
+
+
+def explorer_graph(graph: Graph, name: str = "") -> Row:
+    """Return a graph of Model Explorer.
+
+    Leaves have an edge from what defines each of their operands, and from what wrote the bytes of
+    one last, where that is another op. Calls with a body are layers with a node of their own in
+    them, which has what the call costs. ``name`` is the graph's id (default: its name).
+    """
+    ids, layers = node_ids(graph), namespaces(graph)
+    sources = _sources(graph, ids)
+    nodes = [_tensor_node(declared) for declared in graph.tensors]
+    for op in graph.walk():
+        nodes.append(_op_node(op, ids[id(op)], layers[id(op)], sources))
+    if graph.end is not None:
+        nodes.append({
+            "id": RETURN, "label": RETURN, "namespace": "",
+            "incomingEdges": _edges(graph.end, sources),
+        })  # fmt: skip
+    return {"id": name or graph.name, "nodes": nodes, "groupNodeAttributes": {"": _facts(graph)}}
+
+
+class _Sources:
+    """Where operands come from.
+
+    Attributes:
+        defined: node and output that define a tensor, by its name.
+        written: by the identity of a leaf, operands and nodes that wrote their bytes before.
+    """
+
+    def __init__(self) -> None:
+        self.defined: dict[str, tuple[str, str]] = {}
+        self.written: dict[int, list[tuple[str, str]]] = defaultdict(list)
+
+
+def _sources(graph: Graph, ids: dict[int, str]) -> _Sources:
+    found = _Sources()
+    for declared in graph.tensors:
+        found.defined[declared.tensor.name] = tensor_id(declared.tensor.name), "0"
+    leaves = list(graph.leaves())
+    for leaf in leaves:
+        for at, made in enumerate(leaf.outputs):
+            found.defined.setdefault(made.name, (ids[id(leaf)], str(at)))
+    for op in graph.walk():  # names that no leaf defines: results of calls that change them
+        for at, made in enumerate(op.outputs):
+            found.defined.setdefault(made.name, (ids[id(op)], str(at)))
+    ends = [graph.end] if graph.end is not None else []
+    names = frozenset(declared.tensor.name for declared in graph.tensors)
+    ops = [*leaves, *ends]
+    for each in dependences(ops, names):
+        if each.kind == "raw" and each.tensor is not None:
+            source = ids[id(ops[each.before])]
+            found.written[id(ops[each.after])].append((each.tensor.name, source))
+    return found
+
+
+def _edges(op: Op, sources: _Sources) -> list[Row]:
+    """Return the edges into a leaf, without those that say the same twice."""
+    found: dict[tuple[str, str, str], Row] = {}
+    places: dict[str, str] = {}
+    for at, tensor in enumerate(op.inputs):
+        places.setdefault(tensor.name, str(at))
+        source, output = sources.defined[tensor.name]
+        found[source, output, str(at)] = _edge(source, output, str(at))
+    for name, source in sources.written[id(op)]:
+        place = places.get(name, "0")
+        if not any(key[0] == source and key[2] == place for key in found):
+            found[source, WRITTEN, place] = _edge(source, WRITTEN, place)
+    return list(found.values())
+
+
+def _edge(source: str, output: str, place: str) -> Row:
+    return {"sourceNodeId": source, "sourceNodeOutputId": output, "targetNodeInputId": place}
+
+
+def _tensor_node(declared: Declared) -> Row:
+    tensor = declared.tensor
+    path = [ROLES[declared.role], *(segment(part) for part in declared.label.split(".")[:-1])]
+    return {
+        "id": tensor_id(tensor.name),
+        "label": f"{declared.role} %{tensor.name}",
+        "namespace": "/".join(path),
+        "attrs": _attributes({"label": declared.label, "role": declared.role,
+                              "bytes": tensor.nbytes}),
+        "outputsMetadata": [_output("0", tensor)],
+    }  # fmt: skip
+
+
+def _op_node(op: Op, identity: str, layer: str, sources: _Sources) -> Row:
+    facts = {
+        "results": ", ".join(f"%{t.name}" for t in op.outputs),
+        "writes": ", ".join(f"%{name}" for name in sorted(op.written)),
+        **{name: _shown(value) for name, value in op.attributes.items()},
+        "module": op.module, "phase": op.phase, "thread": op.thread, "stream": op.stream,
+        "origin": op.origin, **{f"note {name}": note for name, note in op.notes.items()},
+    }  # fmt: skip
+    node: Row = {
+        "id": identity,
+        "label": op.name,
+        "namespace": layer,
+        "attrs": _attributes(facts),
+        "incomingEdges": [] if op.body else _edges(op, sources),
+        "outputsMetadata": [_output(str(at), made) for at, made in enumerate(op.outputs)],
+        "inputsMetadata": [
+            {"id": str(at), "attrs": _attributes({"tensor": f"%{t.name}"})}
+            for at, t in enumerate(op.inputs)
+        ],
+    }
+    written = [t for t in op.inputs if t.name in op.written]
+    if written:
+        node["outputsMetadata"].append(_output(WRITTEN, written[0]))
+    if op.body:
+        node["config"] = {"pinToGroupTop": True}
+    return node
+
+
+def _output(place: str, tensor: Tensor) -> Row:
+    known = {"shape": type_text(tensor), "tensor_name": tensor.name, "buffer": f"${tensor.buffer}",
+             "device": f"@{tensor.device}"}  # fmt: skip
+    return {"id": place, "attrs": _attributes(known)}
+
+
+def type_text(tensor: Tensor) -> str:
+    """Return a tensor's type as the model's text has it, with plain sizes: ``f32[2048, 64]``."""
+    return f"{tensor.dtype}[{', '.join(str(int(size)) for size in tensor.shape)}]"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"%{value.name}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value)
+
+
+def _attributes(facts: dict[str, Any]) -> list[Row]:
+    """Return what is known as attributes: texts, cut where they are too long to be read."""
+    texts = ((name, str(value)) for name, value in facts.items() if value not in ("", None))
+    return [{"key": name, "value": text if len(text) <= LONGEST else f"{text[:LONGEST]} …"}
+            for name, text in texts]  # fmt: skip
+
+
+def _facts(graph: Graph) -> dict[str, str]:
+    """Return what is shown of the graph where no node is selected."""
+    dims = ", ".join(f"{name} = {size}" for name, size in graph.dims.items())
+    devices = ", ".join(f"@{device.name} {device.sheet}" for device in graph.devices)
+    known = {"model": graph.name, "dims": dims, "devices": devices}
+    return {name: text for name, text in known.items() if text}

@@ -1,0 +1,138 @@
+"""What a prediction says of each op, as node data of Model Explorer.
+
+The fields are those of ``node_data_builder.py`` of github.com/google-ai-edge/model-explorer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+
+from irgraph.exchange.explorer.names import node_ids
+from irgraph.ir.cost import PROVENANCES, Kernel, Priced
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.schedule.critical_path import CriticalPath
+from irgraph.schedule.memory import memory_by_op
+from irgraph.schedule.tasks import Ints
+from irgraph.schedule.timeline import Timeline
+
+Changed: TypeAlias = tuple[str, Op | None, Op | None]
+"""Kind of a change, and the op before and after."""
+
+COLOURS = {"measured": "#2e7d32", "scaled": "#7cb342", "learned": "#1e88e5",
+           "heuristic": "#fb8c00", "none": "#e53935"}  # fmt: skip
+"""Of provenances, from what was measured to what is not known."""
+
+CHANGES = {"removed": "#e57373", "added": "#81c784", "moved": "#ffd54f", "retyped": "#ba68c8",
+           "rewired": "#4fc3f7", "repriced": "#ffb74d"}  # fmt: skip
+"""Of kinds of change."""
+
+DIGITS = 3
+"""Digits after the point that are shown: nanoseconds."""
+
+WHITE, RED, BLUE, GREEN = "#ffffff", "#e57373", "#64b5f6", "#81c784"
+
+
+class Overlay(Struct, frozen=True):
+    """One value for each op that has it.
+
+    Attributes:
+        name: what is shown, with its unit.
+        values: by node id.
+        colours: ends of a gradient from the least value to the greatest, or colours by value.
+        single: whether a layer's sum means nothing.
+    """
+
+    name: str
+    values: Mapping[str, float | str]
+    colours: tuple[str, str] | Mapping[str, str] = (WHITE, RED)
+    single: bool = False
+
+    def data(self) -> dict[str, Any]:
+        """Return the node data of one graph."""
+        if isinstance(self.colours, Mapping):
+            known = self.colours
+            results = {
+                node: {"value": value, "bgColor": known.get(str(value), WHITE)}
+                for node, value in self.values.items()
+            }
+            return {"results": results, "showExpandedSummaryOnGroupNode": True}
+        low, high = self.colours
+        hidden = {"hideAggregatedStats": ["sum", "avg"]} if self.single else {}
+        return {
+            **hidden,
+            "results": {n: {"value": round(float(v), DIGITS)} for n, v in self.values.items()},
+            "gradient": [{"stop": 0, "bgColor": low}, {"stop": 1, "bgColor": high}],
+        }
+
+
+def overlays(priced: Priced, timeline: Timeline, path: CriticalPath) -> list[Overlay]:
+    """Return the overlays of a predicted step: times in microseconds, memory in bytes.
+
+    Device time stands at the op that is priced, host time and slack at the outermost op, which
+    pays; a layer sums what is in it.
+    """
+    ids = node_ids(priced.graph)
+    kernels = {ids[key]: found for key, found in priced.kernels.items() if found and key in ids}
+    device = {node: sum(k.time for k in found) for node, found in kernels.items()}
+    sure = {node: _provenance(found) for node, found in kernels.items()}
+    sure |= {ids[id(op)]: "none" for op in priced.unknown}
+    slack = {ids[key]: value for key, value in path.slack.items() if key in ids}
+    return [
+        Overlay("device time (us)", device),
+        Overlay("host time (us)", _lengths(timeline, ids, _on_host(timeline))),
+        Overlay("critical path (us)", _lengths(timeline, ids, path.chain)),
+        Overlay("slack (us)", slack, (GREEN, WHITE), single=True),
+        Overlay("provenance", sure, COLOURS),
+        Overlay("memory (bytes)", _memory(priced, ids), (WHITE, BLUE), single=True),
+    ]
+
+
+def changes(before: Graph, after: Graph, found: Iterable[Changed]) -> tuple[Overlay, Overlay]:
+    """Return what changed from one model to another as an overlay of each.
+
+    ``found`` has the kind of each change, and the op before and after, ``None`` where it is not.
+    """
+    sides: list[dict[str, str]] = []
+    for graph in (before, after):
+        sides.append(dict.fromkeys(node_ids(graph).values(), "kept"))
+    ids = node_ids(before), node_ids(after)
+    for kind, *ops in found:
+        for side, known, top in zip(sides, ids, ops, strict=True):
+            side.update((known[id(op)], kind) for op in (top.walk() if top else ()))
+    first, second = (Overlay("change", side, CHANGES) for side in sides)
+    return first, second
+
+
+def _provenance(kernels: tuple[Kernel, ...]) -> str:
+    """Return the least sure of the kernels' provenances."""
+    return max((kernel.by for kernel in kernels), key=PROVENANCES.index)
+
+
+def _on_host(timeline: Timeline) -> Ints:
+    """Return the positions of the host threads' intervals."""
+    hosts = [at for at, resource in enumerate(timeline.resources) if resource.kind == "host"]
+    return np.flatnonzero(np.isin(timeline.columns.tasks.resource, hosts))
+
+
+def _lengths(timeline: Timeline, ids: Mapping[int, str], which: Ints) -> dict[str, float]:
+    """Sum the lengths of some intervals by op, microseconds."""
+    columns = timeline.columns
+    sums: dict[str, float] = defaultdict(float)
+    times = (columns.end - columns.start)[which].tolist()
+    for op, time in zip(columns.tasks.op[which].tolist(), times, strict=True):
+        if op >= 0:
+            sums[ids[id(columns.ops[op])]] += time
+    return dict(sums)
+
+
+def _memory(priced: Priced, ids: Mapping[int, str]) -> dict[str, float]:
+    """Return the bytes that are allocated while each innermost op runs."""
+    leaves, held = memory_by_op(priced.graph)
+    total = sum(held.values(), np.zeros(len(leaves), np.int64))
+    return {ids[id(leaf)]: int(size) for leaf, size in zip(leaves, total, strict=True)}

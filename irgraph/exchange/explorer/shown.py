@@ -1,0 +1,69 @@
+"""Models with their overlays, as files that Model Explorer opens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from irgraph.exchange.explorer.graph import explorer_graph
+from irgraph.exchange.explorer.overlays import Overlay
+from irgraph.files import write_atomic
+from irgraph.ir.graph import Graph
+
+
+class Shown(Struct, frozen=True):
+    """One model as it is shown.
+
+    Attributes:
+        label: what it is called; of two that are shown together, each has its own.
+        graph: the model.
+        overlays: what colours its nodes.
+    """
+
+    label: str
+    graph: Graph
+    overlays: Sequence[Overlay] = ()
+
+    def collection(self) -> dict[str, Any]:
+        """Return the model as a collection of one graph, whose id is the label."""
+        return {"label": self.label, "graphs": [explorer_graph(self.graph, self.label)]}
+
+
+def write_json(models: Sequence[Shown], path: str | Path) -> list[Path]:
+    """Write graphs and node data as files for Model Explorer; return the files.
+
+    The graphs go to ``path``; each overlay goes beside it, ``STEM.device-time.json``, with the
+    values of all graphs that have it. Raises ``IrgraphError`` where one cannot be written.
+    """
+    graphs = [graph for model in models for graph in model.collection()["graphs"]]
+    label = " and ".join(model.label for model in models)
+    found = [Path(path)]
+    write_atomic(path, msgspec.json.encode({"label": label, "graphs": graphs}))
+    for name, data in node_data(models):
+        found.append(found[0].with_name(f"{found[0].stem}.{slug(name)}.json"))
+        write_atomic(found[-1], msgspec.json.encode(data))
+    return found
+
+
+def node_data(models: Sequence[Shown]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each overlay's name with its node data, by the label of the model."""
+    for name in dict.fromkeys(overlay.name for model in models for overlay in model.overlays):
+        yield (
+            name,
+            {
+                model.label: overlay.data()
+                for model in models
+                for overlay in model.overlays
+                if overlay.name == name
+            },
+        )
+
+
+def slug(name: str) -> str:
+    """Return a name as part of a file's: words of letters without the unit."""
+    return re.sub(r"\W+", "-", name.partition("(")[0].strip().lower(), flags=re.ASCII)

@@ -1,0 +1,104 @@
+"""A model with what narrow formats hold of its parameters and activations: what to compare with.
+
+Quantising loses digits, and how much that matters is measured elsewhere (``irgraph quantize``).
+That nothing else changed shows when the first model computes with values that the formats of the
+second one can hold: then both must agree, whatever the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from irgraph.execute.machine import run
+from irgraph.execute.narrow.ops import rounded
+from irgraph.execute.narrow.rows import dequantised, quantised, scale_of
+from irgraph.execute.pair import plain
+from irgraph.execute.records import Result
+from irgraph.execute.torch_values import Torch
+from irgraph.ir.graph import Graph
+from irgraph.ir.narrow.ops import QUANTIZE, TOLERANCE
+from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepared_of
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+FACTORS = {"aten.linear": (0, 1), "aten.mm": (0, 1), "aten.addmm": (1, 2)}
+"""Where products take their rows, and where their weight."""
+
+
+def is_quantized(graph: Graph) -> bool:
+    """Return whether parameters of a graph are prepared in narrow formats."""
+    return PREPARED in graph.settings
+
+
+def tolerance_of(graph: Graph) -> float:
+    """Return the share by which a quantised model may differ, 0 of any other."""
+    if not is_quantized(graph):
+        return 0.0
+    rounds = any(op.name == QUANTIZE for op in graph.leaves())
+    return TOLERANCE["i8" if rounds else "rows"]
+
+
+def held(one: Prepared, value: Torch) -> Torch:
+    """Return what a format holds of a parameter, in f32."""
+    if one.part == ROWS:
+        scale = scale_of(value) if one.format == "f8e4m3" else None
+        return dequantised(quantised(value, one.format), one.format, scale)
+    return _as_rounded(value)
+
+
+def _as_rounded(values: Torch) -> Torch:
+    steps, scales = rounded(values.flatten(0, -2))
+    return (steps.float() * scales.unsqueeze(1)).view(values.shape)
+
+
+def run_held(before: Graph, after: Graph, given: Result, seed: int, ranks: int) -> Result:
+    """Run the first of two models with what the formats of the second hold.
+
+    ``given`` is a run of the first as it is: this one starts from the same values.
+    """
+    first = {d.tensor.name for d in before.tensors}
+    makes = {one.source.name: one for one in prepared_of(after) if one.part in (ROWS, WEIGHT)}
+    wanted = {name: one for name, one in makes.items() if name in first}
+    values = {**given.initial}
+    for name, one in wanted.items():
+        values[name] = held(one, values[name].float())
+    layers = {before.by_name[name].buffer for name, one in wanted.items() if one.part == WEIGHT}
+    return run(before, values, seed, ranks, _Rounding(layers) if layers else None)
+
+
+class _Rounding:
+    """Computes layers again, from rows that were rounded."""
+
+    def __init__(self, buffers: set[str]) -> None:
+        self.buffers = buffers
+
+    def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
+        if op.name not in FACTORS:
+            return
+        rows, weight = (op.operands[place] for place in FACTORS[op.name])
+        if not isinstance(weight, Tensor) or weight.buffer not in self.buffers:
+            return
+        assert isinstance(rows, Tensor)
+        second = values[weight.name]
+        found = _as_rounded(values[rows.name]) @ (second.t() if op.base == "linear" else second)
+        for place, value in enumerate(op.operands):
+            if isinstance(value, Tensor) and place not in FACTORS[op.name]:
+                found = found + values[value.name]
+        values[op.outputs[0].name].copy_(found)
+
+
+def moved(graph: Graph, result: Result, other: Result) -> str:
+    """Return in a sentence by how much the formats alone move what a step returns."""
+    shares = {t.name: _share(result[t.name], other[t.name]) for t in graph.returned or ()}
+    if not shares:
+        return ""
+    name = max(shares, key=lambda key: shares[key])
+    return f"%{name} moves by {shares[name]:.2g} of its size by what the formats lose: not judged"
+
+
+def _share(value: Torch, other: Torch) -> float:
+    one, two = (plain(v).double() for v in (value, other))
+    size = float(torch.linalg.vector_norm(one))
+    return float(torch.linalg.vector_norm(one - two)) / size if size else 0.0

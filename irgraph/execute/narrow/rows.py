@@ -1,0 +1,81 @@
+"""Rows of embedding tables in narrow formats: quantised and read back, as torch and FBGEMM do.
+
+Both directions give the bits of torch's own operators ``quantized::embedding_bag_byte_prepack``,
+``_4bit_``, ``_2bit_`` and their ``_unpack``, which follow FBGEMM's ``QuantUtils.cc``.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.ir.narrow.rows import FORMATS
+
+EPSILON = 1e-8
+"""What FBGEMM adds to a row's range before it divides by it (``kEpsilon``, ``i8`` alone)."""
+
+LARGEST_F8 = 448.0
+"""Largest number of ``f8e4m3``."""
+
+
+def quantised(values: Torch, name: str) -> Torch:
+    """Return rows [E, D] of f32 in a format: bytes [E, columns], or elements [E, D] of its type.
+
+    Elements of ``f8e4m3`` are to be multiplied with ``scale_of(values)``.
+    """
+    found = values.to(torch.float32)
+    if name == "f8e4m3":
+        return (found / scale_of(found)).to(DTYPES[name])
+    if not FORMATS[name].packed:
+        return found.to(DTYPES[name])
+    return _bytes(found) if name == "i8" else _fractions(found, FORMATS[name].bits)
+
+
+def dequantised(rows: Torch, name: str, scale: Torch = None) -> Torch:
+    """Return rows in a format as f32 [E, D]; ``scale`` is that of a table of ``f8e4m3``."""
+    if name == "f8e4m3":
+        return rows.to(torch.float32) * scale
+    if not FORMATS[name].packed:
+        return rows.to(torch.float32)
+    bits, scales = FORMATS[name].bits, FORMATS[name].scales
+    kept = rows[:, :-scales]
+    steps = torch.stack([kept >> shift & 2**bits - 1 for shift in range(0, 8, bits)], -1)
+    kind = torch.float32 if scales == 8 else torch.float16
+    each = rows[:, -scales:].contiguous().view(kind).double()
+    # The kernels multiply and add with one rounding: in f64 the product is exact.
+    return (steps.flatten(1).double() * each[:, :1] + each[:, 1:]).float()
+
+
+def scale_of(values: Torch) -> Torch:
+    """Return the power of two, f32 [1], that brings a table's largest element within f8e4m3.
+
+    FBGEMM's tables in f8 have one exponent bias for all rows, and no scale in them.
+    """
+    largest = values.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
+    return torch.exp2(torch.ceil(torch.log2(largest / LARGEST_F8))).view(1)
+
+
+def _bytes(values: Torch) -> Torch:
+    """Return rows of bytes with scale and bias in f32 behind them."""
+    low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
+    span = high - low
+    steps = ((values - low) * (255.0 / (span + EPSILON))).round().to(torch.uint8)
+    scales = torch.cat([span / 255.0, low], 1).contiguous().view(torch.uint8)
+    return torch.cat([steps, scales], 1)
+
+
+def _fractions(values: Torch, bits: int) -> Torch:
+    """Return rows of parts of bytes with scale and bias in f16 behind them."""
+    most = 2**bits - 1
+    low = values.amin(1, keepdim=True).half().float()
+    span = values.amax(1, keepdim=True) - low
+    scale = torch.where(span == 0, 1.0, span / most).half().float()
+    unusable = (scale == 0) | (1 / scale).isinf()
+    scale = torch.where(unusable, 1.0, scale)
+    steps = ((values - low) * (1 / scale)).round().clamp(0, most).to(torch.uint8)
+    shared = steps.unflatten(1, (-1, 8 // bits))
+    packed = torch.zeros_like(shared[..., 0])
+    for place in range(8 // bits):
+        packed |= shared[..., place] << place * bits
+    scales = torch.cat([scale.half(), low.half()], 1).contiguous().view(torch.uint8)
+    return torch.cat([packed, scales], 1)

@@ -1,0 +1,81 @@
+"""What caches hold when a step begins: rows of their tables, whichever, and empty slots."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+
+from irgraph.execute.tiers.ops import EMPTY, sets_of
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+
+EMPTY_SHARE = 4
+"""One slot of so many is empty."""
+
+
+def hold(
+    graph: Graph, values: Mapping[str, torch.Tensor], given: Collection[str], seed: int
+) -> None:
+    """Let every cache of a graph hold rows of its table; those that were given stay as they are.
+
+    A cache and its directory exist before the step, but not any values will do: a slot that says
+    that it holds a row must hold that row.
+    """
+    for weight, directory, held, ways in _caches(graph):
+        if directory.name in given or held.name in given:
+            continue
+        if not all(t.name in values for t in (weight, directory, held)):
+            continue  # what the step makes itself is as its ops make it
+        source = torch.Generator().manual_seed(seed)
+        _fill(values[weight.name], values[directory.name], values[held.name], ways, source)
+
+
+def _fill(
+    weight: torch.Tensor,
+    directory: torch.Tensor,
+    held: torch.Tensor,
+    ways: int,
+    source: torch.Generator,
+) -> None:
+    """Draw which rows of a table lie in a cache, each in its set, none twice."""
+    sets, wide = sets_of(directory.shape[1], ways)
+    directory[0], directory[1] = EMPTY, 0
+    for slot in range(sets * wide):
+        row = slot // wide + sets * (slot % wide)
+        drawn = int(torch.randint(EMPTY_SHARE, (), generator=source))
+        if row < len(weight) and drawn:
+            directory[0, slot], directory[1, slot] = row, drawn
+            held[slot] = weight[row]
+
+
+def _caches(graph: Graph) -> list[tuple[Tensor, Tensor, Tensor, int]]:
+    """Return each table that is read through a cache with its directory, its slots and its ways."""
+    directories: dict[str, tuple[Tensor, int]] = {}
+    weights: dict[str, Tensor] = {}
+    held: dict[str, Tensor] = {}
+    for op in graph.leaves():
+        if not op.name.startswith("irgraph.tier_"):
+            continue
+        given = _given(op, graph)
+        if op.base == "tier_probe" and op.outputs:
+            wide = given.get("ways", 32)
+            ways = wide if isinstance(wide, int) else 32
+            pairs = zip(op.outputs, _tensors(given.get("directories")), strict=False)
+            directories.update((slot.name, (one, ways)) for slot, one in pairs)
+        for name, found in (("weights", weights), ("held", held)):
+            of = zip(_tensors(given.get("slots")), _tensors(given.get(name)), strict=False)
+            found.update((slot.name, one) for slot, one in of)
+    known = [slot for slot in directories if slot in weights and slot in held]
+    return [(weights[s], directories[s][0], held[s], directories[s][1]) for s in known]
+
+
+def _given(op: Op, graph: Graph) -> Mapping[str, Value]:
+    schema = resolve(op, graph.schemas)
+    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+
+
+def _tensors(value: Value) -> list[Tensor]:
+    return [t for t in value if isinstance(t, Tensor)] if isinstance(value, tuple) else []

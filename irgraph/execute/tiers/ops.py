@@ -1,0 +1,126 @@
+"""Lookups through a cache, in plain torch: probe, reads of what is missing, pooling, fill.
+
+A directory [2, slots] holds which row each slot of the cache holds (-1: none), and when it was used
+last, or how often. Slots are in sets of ``ways``; row r can lie in set r modulo their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from irgraph.execute.torch_values import Torch
+
+Tensors = Sequence[torch.Tensor]
+
+EMPTY = -1
+
+
+def sets_of(slots: int, ways: int) -> tuple[int, int]:
+    """Return how many sets a cache has, and how many slots each."""
+    wide = max(min(slots, ways), 1)
+    return max(slots // wide, 1), wide
+
+
+def tier_probe(directories: Tensors, indices: Tensors, ways: int = 32) -> list[Torch]:
+    """Return for each index the slot that holds its row, -1 where none does."""
+    found = []
+    for directory, index in zip(directories, indices, strict=True):
+        sets, wide = sets_of(directory.shape[1], ways)
+        where = index.long() % sets
+        held = directory[0][: sets * wide].view(sets, wide)[where] == index.long().unsqueeze(1)
+        slot = where * wide + held.int().argmax(1)
+        found.append(torch.where(held.any(1), slot, EMPTY))
+    return found
+
+
+def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: object) -> list[Torch]:
+    """Return the rows of the indices that no slot holds, zeros for the others."""
+    places = slots or [torch.full_like(index, EMPTY) for index in indices]
+    read = []
+    for weight, index, slot in zip(weights, indices, places, strict=True):
+        rows = weight.new_zeros(index.numel(), weight.shape[1])
+        missing = slot < 0
+        rows[missing] = weight[index[missing].long()]
+        read.append(rows)
+    return read
+
+
+def tier_pool(
+    staged: Tensors,
+    offsets: Tensors,
+    held: Tensors = (),
+    slots: Tensors = (),
+    mode: int = 0,
+    include_last_offset: bool = False,
+) -> list[Torch]:
+    """Return the bags of rows: those in a slot from the cache, all others as they were read."""
+    bags = []
+    for number, (rows, offset) in enumerate(zip(staged, offsets, strict=True)):
+        if held:
+            slot = slots[number]
+            cached = held[number][slot.clamp(min=0)]
+            rows = torch.where((slot >= 0).unsqueeze(1), cached, rows)
+        every = torch.arange(len(rows), dtype=offset.dtype)
+        bags.append(
+            torch.ops.aten._embedding_bag(
+                rows, every, offset, False, mode, False, None, include_last_offset
+            )[0]
+        )
+    return bags
+
+
+def tier_fill(
+    directories: Tensors,
+    held: Tensors,
+    indices: Tensors,
+    slots: Tensors,
+    staged: Tensors,
+    policy: str = "lru",
+    ways: int = 32,
+) -> None:
+    """Put rows that were read into the cache, in place of those used least lately, or least often.
+
+    What this step found stays; a row for which its set has no slot left is not kept.
+    """
+    for directory, rows, index, slot, read in zip(
+        directories, held, indices, slots, staged, strict=True
+    ):
+        used = directory[1]
+        now = int(used.max()) + 1 if used.numel() else 0
+        hits = slot[slot >= 0].unique()
+        used[hits] = now if policy == "lru" else used[hits] + 1
+        _put(directory, rows, index, slot, read, (set(hits.tolist()), now, policy, ways))
+
+
+def _put(
+    directory: torch.Tensor,
+    rows: torch.Tensor,
+    index: torch.Tensor,
+    slot: torch.Tensor,
+    read: torch.Tensor,
+    how: tuple[set[int], int, str, int],
+) -> None:
+    """Put each row that was read once into its set."""
+    kept, now, policy, ways = how
+    sets, wide = sets_of(directory.shape[1], ways)
+    seen: set[int] = set()
+    for place in (slot < 0).nonzero().view(-1).tolist():
+        row = int(index[place])
+        first = row % sets * wide
+        free = [s for s in range(first, first + wide) if s not in kept]
+        if row in seen or not free:
+            continue
+        seen.add(row)
+        least = min(free, key=lambda s: (int(directory[0, s]) >= 0, int(directory[1, s])))
+        directory[0, least], directory[1, least] = row, now if policy == "lru" else 1
+        rows[least] = read[place]
+        kept.add(least)
+
+
+TIERS: Mapping[str, Callable[..., Torch]] = {
+    f"irgraph.{function.__name__}": function
+    for function in (tier_probe, tier_read, tier_pool, tier_fill)
+}
+"""Reference implementation of each op of a lookup through a tier."""

@@ -1,0 +1,1 @@
+"""Reports and fragments in HTML: a page that opens without network, and tables for notebooks."""

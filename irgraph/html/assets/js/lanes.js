@@ -1,0 +1,89 @@
+// A section of slices: its canvas, tools, legend, and the facts of the slice that is chosen.
+const KEYS = "Drag to move, Ctrl + wheel to zoom, Shift + drag to zoom into a range, click for facts. "
+  + "Keys: arrows choose, + and − zoom, Shift + arrows move, Enter zooms to the slice, 0 shows all.";
+
+function slicesNode(spec) {
+  const found = decode(spec);
+  if (!found.count) return make("p", { class: "quiet", text: "nothing" });
+  include(found.total);
+  const state = { tall: spec.tall, height: arrange(found, spec.tall), chosen: -1, hits: null };
+  const canvas = make("canvas", { tabindex: "0", role: "application", "aria-label": spec.title, "aria-describedby": spec.id + "-keys" });
+  canvas.style.height = state.height + "px";
+  const facts = make("div", { class: "chosen", hidden: true });
+  const part = { found, state, canvas, facts, redraw: () => paint(canvas, found, state) };
+  view.watchers.push(part.redraw);
+  themed.push(part.redraw);
+  new ResizeObserver(part.redraw).observe(canvas);
+  const frame = make("div", { class: "frame" }, canvas, tipNode(part));
+  steer(part);
+  return make("div", { class: "slices" }, toolsNode(spec, part), make("div", { class: "lanes" }, frame), legendNode(found),
+    facts, make("p", { class: spec.tall ? "unseen" : "hint", id: spec.id + "-keys", text: KEYS }));
+}
+
+function toolsNode(spec, part) {
+  const button = (text, label, click) => make("button", { type: "button", class: "plain", text, "aria-label": label, click });
+  return make("div", { class: "tools" }, searchNode(spec, part),
+    button("−", "Zoom out", () => zoom(1.6)), button("+", "Zoom in", () => zoom(1 / 1.6)),
+    button("Whole step", "Show the whole step", () => look(0, view.total)));
+}
+
+// The kinds with most time: slices at depth 0 of the tracks, and below them.
+function legendNode(found) {
+  const sums = new Map();
+  for (let i = 0; i < found.count; i++) {
+    sums.set(found.kind[i], (sums.get(found.kind[i]) || 0) + found.end[i] - found.start[i]);
+  }
+  const most = [...sums].sort((a, b) => b[1] - a[1]);
+  return make("ul", { class: "legend" }, most.slice(0, 14).map(([kind, time]) => {
+    const key = make("span", { class: "key" });
+    key.style.background = hue(found.texts[kind]);
+    return make("li", {}, key, make("span", { text: `${found.texts[kind]} ${timeText(time, 3)}` }));
+  }));
+}
+
+function choose(part, i, spoken = false) {
+  const { found, state, facts } = part;
+  state.chosen = i;
+  part.redraw();
+  facts.hidden = i < 0;
+  if (i < 0) return;
+  const name = found.texts[found.name[i]];
+  const rows = [["time", `${timeText(found.end[i] - found.start[i])}, from ${timeText(found.start[i], 6)} on`],
+    ["on", trackName(found, found.track[i]) + (found.critical[i] && !state.tall ? ", on the critical path" : "")], ...factsOf(found, i)];
+  facts.replaceChildren(make("h3", { text: name }), make("table", { class: "facts" }, make("tbody", {},
+    rows.map(([label, text]) => make("tr", {}, make("th", { scope: "row", text: label }), make("td", { class: "name", text }))))));
+  if (spoken) announce(`${name}, ${rows[0][1]}, ${rows[1][1]}`);
+}
+
+// What the pointer is over, beside it.
+function tipNode(part) {
+  part.tip = make("div", { class: "tip", hidden: true });
+  return part.tip;
+}
+
+function tell(part, i, x, y) {
+  const { found, tip, canvas } = part;
+  tip.hidden = i < 0;
+  if (i < 0) return;
+  tip.textContent = `${shown(found.texts[found.name[i]])} · ${timeText(found.end[i] - found.start[i])}`;
+  const right = x > canvas.clientWidth / 2;
+  tip.style.left = right ? "auto" : x + 14 + "px";
+  tip.style.right = right ? canvas.clientWidth - x + 8 + "px" : "auto";
+  tip.style.top = y + 14 + "px";
+}
+
+function reveal(part, i) {
+  const { found, canvas } = part;
+  const width = view.to - view.from, begin = found.start[i], end = found.end[i];
+  if (begin >= view.from && end <= view.to && end - begin > width / 400) return;
+  const wide = Math.max((end - begin) * 12, Math.min(width, view.total / 40));
+  look((begin + end) / 2 - wide / 2, (begin + end) / 2 + wide / 2);
+  const lane = laneOf(part, i);
+  const frame = canvas.closest(".lanes");
+  if (lane.y < frame.scrollTop || lane.y > frame.scrollTop + frame.clientHeight - 30) frame.scrollTop = lane.y - frame.clientHeight / 2;
+}
+
+function laneOf(part, i) {
+  const { found } = part;
+  return found.lanes.find((lane) => lane.track === found.track[i] && lane.depth === found.depth[i]);
+}

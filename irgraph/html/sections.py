@@ -1,0 +1,166 @@
+"""The parts that a page is made of, as plain records that its scripts draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Section = dict[str, Any]
+
+KINDS = ("text", "us", "bytes", "share", "number", "change")
+"""What a column holds: text; microseconds; bytes; a share, 1 for all; a number; a signed change in
+microseconds."""
+
+
+SHARES = ("share", "utilization", "of_peak", "of_bandwidth", "of_limit", "error")
+"""Columns of records that hold shares."""
+
+LABELS = {"us": "time", "tflop_s": "TFLOP/s", "tb_s": "TB/s", "gflop": "GFLOP", "mbyte": "MB"}
+"""Headings of columns whose names say too little."""
+
+
+def headline(
+    numbers: Iterable[Mapping[str, str]],
+    *,
+    span: Mapping[str, float | None] | None = None,
+    provenance: Mapping[str, float] | None = None,
+) -> Section:
+    """Return what a page begins with.
+
+    Args:
+        numbers: each with ``label``, ``value`` and, optionally, ``detail`` and ``tone``
+            (``good`` or ``bad``); the first is the largest.
+        span: ``low``, ``value`` and ``high`` of a 90 % interval in microseconds, with ``measured``.
+        provenance: shares of device time by where they come from.
+    """
+    shares = [[name, share] for name, share in (provenance or {}).items()]
+    return {"type": "headline", "numbers": list(numbers), "span": span, "provenance": shares}
+
+
+def notes(lines: Iterable[str], *, warning: bool = False) -> Section:
+    """Return remarks, a line each."""
+    return {"type": "notes", "lines": list(lines), "warning": warning}
+
+
+def facts(name: str, title: str, rows: Iterable[tuple[str, str]]) -> Section:
+    """Return figures with their labels; ``name`` is the section's anchor."""
+    return {"type": "facts", "id": name, "title": title, "rows": [list(row) for row in rows]}
+
+
+def table(
+    name: str,
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    rows: Iterable[Sequence[Any]],
+    *,
+    text: str = "",
+    bars: Sequence[str] = (),
+) -> Section:
+    """Return a table that can be sorted, filtered and saved as CSV.
+
+    Args:
+        name: the section's anchor, and the name of its CSV file.
+        title: what it lists.
+        columns: name and kind (``KINDS``) of each.
+        rows: a cell for each column; ``None`` is unknown.
+        text: a sentence below the title.
+        bars: columns that also show their values as bars.
+    """
+    made = [list(row) for row in rows]
+    columns_ = [{"name": column, "kind": kind, "bar": column in bars} for column, kind in columns]
+    return {
+        "type": "table", "id": name, "title": title, "columns": columns_, "rows": made, "text": text
+    }  # fmt: skip
+
+
+def records(
+    name: str, title: str, rows: Sequence[Mapping[str, Any]], *, text: str = "",
+    bars: Sequence[str] = (),
+) -> Section:  # fmt: skip
+    """Return a table of records; ``_us`` and ``_bytes`` end names of units.
+
+    Columns that are empty in all rows are left out.
+    """
+    keys = dict.fromkeys(key for row in rows for key in row)
+    names = [key for key in keys if any(row.get(key) not in (None, "") for row in rows)]
+    columns = [(_label(key), _kind(key, rows)) for key in names]
+    cells = [[_cell(row.get(key)) for key in names] for row in rows]
+    return table(name, title, columns, cells, text=text, bars=bars)
+
+
+def _label(key: str) -> str:
+    return LABELS.get(key) or key.removesuffix("_us").removesuffix("_bytes").replace("_", " ")
+
+
+def _cell(value: Any) -> Any:  # noqa: ANN401  (whatever a record holds)
+    known = value is None or isinstance(value, str | int | float)
+    return value if known else ", ".join(map(str, value))
+
+
+def _kind(key: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    values = [row.get(key) for row in rows if row.get(key) is not None]
+    if not values or not all(isinstance(value, int | float) for value in values):
+        return "text"
+    ends = {"_us": "us", "_bytes": "bytes"}
+    of_name = {"us": "us"} | dict.fromkeys(SHARES, "share")
+    found = next((kind for end, kind in ends.items() if key.endswith(end)), "number")
+    return of_name.get(key, found)
+
+
+def tabs(name: str, title: str, parts: Mapping[str, Section], *, text: str = "") -> Section:
+    """Return sections of which one is shown at a time, by the names of their tabs."""
+    found = [{"label": label, "section": part} for label, part in parts.items()]
+    return {"type": "tabs", "id": name, "title": title, "tabs": found, "text": text}
+
+
+def slices(
+    name: str, title: str, columns: Mapping[str, Any], *, text: str = "", tall: bool = False
+) -> Section:
+    """Return slices of time on tracks, as ``irgraph.pages`` makes their columns.
+
+    All such sections of a page show the same part of the step; ``tall`` makes a track a band.
+    """
+    return {
+        "type": "slices", "id": name, "title": title, "text": text, "tall": tall, **columns
+    }  # fmt: skip
+
+
+def areas(
+    name: str,
+    title: str,
+    at: Sequence[float],
+    layers: Mapping[str, Sequence[float]],
+    *,
+    limit: float | None = None,
+    text: str = "",
+) -> Section:
+    """Return amounts over time, stacked: bytes of each layer at microseconds ``at``."""
+    return {
+        "type": "areas", "id": name, "title": title, "text": text, "at": list(at),
+        "layers": [[label, list(values)] for label, values in layers.items()], "limit": limit,
+    }  # fmt: skip
+
+
+def roof(
+    name: str,
+    title: str,
+    points: Iterable[Mapping[str, Any]],
+    peaks: Mapping[str, float],
+    bandwidth: float,
+    *,
+    text: str = "",
+) -> Section:
+    """Return a roofline: operations a second over operations a byte.
+
+    Args:
+        name: the section's anchor.
+        title: of the section.
+        points: each with ``name``, ``group``, ``flop``, ``bytes`` and ``us``.
+        peaks: GFLOP/s by element type.
+        bandwidth: of the memory, GB/s.
+        text: a sentence below the title.
+    """
+    return {
+        "type": "roof", "id": name, "title": title, "text": text, "points": list(points),
+        "peaks": [[label, peak] for label, peak in peaks.items()], "bandwidth": bandwidth,
+    }  # fmt: skip

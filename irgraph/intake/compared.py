@@ -1,0 +1,110 @@
+"""Predictions beside measured steps: ``irgraph evaluate --json``, ``irgraph predict --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from irgraph.database.entry import Entry, Provenance
+from irgraph.diagnostics import Place, fail
+from irgraph.intake.privacy import Kept
+
+UNITS = {"measured_ms": ("ms", 1000.0), "measured_x": ("x", 1.0)}
+"""By the name of a measured figure, its unit, and what makes it microseconds or leaves it."""
+
+
+class _Series(Struct):
+    points: list[dict[str, Any]]
+
+
+class _Evaluation(Struct):
+    evaluation: str
+    quantities: dict[str, _Series] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+class _Prediction(Struct, rename={"name": "model"}):
+    name: str
+    step_time_us: float
+    step_time_interval_us: tuple[float, float]
+    device: dict[str, Any]
+    host: str
+    software: str
+    dims: dict[str, int] = field(default_factory=dict)
+    measured_us: float | None = None
+
+
+def evaluation(path: str, data: bytes, kept: Kept, provenance: Provenance) -> list[Entry]:
+    """Return an evaluation as a record: its settings, and a row for each point.
+
+    Raises ``IrgraphError`` where it is none, or compares no measured times or gains.
+    """
+    found = _decoded(path, data, _Evaluation)
+    if not kept.shipped(found.evaluation):
+        message = f"evaluation {found.evaluation!r} is not one that ships"
+        raise fail(message, Place(path), hint="--private takes it as it is", exit_code=2)
+    rows = list(_points(path, found))
+    if not rows:
+        message = f"evaluation {found.evaluation!r} puts no predictions beside measured steps"
+        hint = "cpu, dlrm-v100, e2e, gains, models and steps do, where their data are there"
+        raise fail(message, Place(path), hint=hint)
+    content = {"evaluation": found.evaluation, "settings": found.settings, "points": rows}
+    return [Entry("steps", content, rows, provenance)]
+
+
+def _points(path: str, found: _Evaluation) -> Iterator[dict[str, Any]]:
+    for quantity, series in found.quantities.items():
+        for point in series.points:
+            name = next((name for name in UNITS if name in point), "")
+            try:
+                unit, scale = UNITS[name]
+                figures = [float(point[name]), float(point[f"predicted_{unit}"])]
+                workload = str(point["workload"])
+            except (LookupError, TypeError, ValueError):
+                raise fail(f"a point of {quantity!r} lacks a figure", Place(path)) from None
+            measured, predicted = (scale * value for value in figures)
+            yield {
+                "workload": workload, "quantity": quantity, "unit": "us" if unit == "ms" else unit,
+                "measured": measured, "predicted": predicted, "batch": _batch(workload),
+                "error_pct": 100 * (predicted / measured - 1) if measured else None,
+            }  # fmt: skip
+
+
+def _batch(workload: str) -> int | None:
+    """Return the batch size that a workload's name ends with, as in ``DLRM, B = 512``."""
+    text = workload.rpartition("B = ")[2].partition(",")[0]
+    return int(text) if text.isdecimal() and len(text) < 19 and "B = " in workload else None
+
+
+def prediction(path: str, data: bytes, kept: Kept, provenance: Provenance) -> list[Entry]:
+    """Return a prediction as a record of one row, beside what was measured if that is said.
+
+    Raises ``IrgraphError`` where the file holds no prediction.
+    """
+    found = _decoded(path, data, _Prediction)
+    low, high = found.step_time_interval_us
+    measured = found.measured_us
+    row = {
+        "workload": kept.free(found.name), "quantity": "step time", "unit": "us",
+        "batch": found.dims.get("B"), "device": kept.card(str(found.device.get("name", ""))),
+        "host": kept.host(found.host), "predicted": found.step_time_us, "low": low, "high": high,
+        "measured": measured,
+        "error_pct": 100 * (found.step_time_us / measured - 1) if measured else None,
+    }  # fmt: skip
+    said = [] if kept.everything else ["the model's name"]
+    return [Entry("steps", {"prediction": row}, [row], provenance, tuple(said))]
+
+
+def _decoded(path: str, data: bytes, kind: type[Any]) -> Any:  # noqa: ANN401  (of that type)
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise fail(f"not what irgraph writes: {error}", Place(path)) from None
+
+
+def is_prediction(given: Mapping[str, Any]) -> bool:
+    """Return whether decoded JSON is what ``irgraph predict --json`` prints."""
+    return "step_time_us" in given and "step_time_interval_us" in given

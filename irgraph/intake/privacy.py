@@ -1,0 +1,109 @@
+"""What of a file may be shared: texts from the allow lists of ``irgraph.anonymise``.
+
+Everything here keeps a text that is public, and gives a stand-in, nothing, or ``None`` for another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from irgraph.anonymise import public
+from irgraph.anonymise.renaming import Anonymiser, number
+from irgraph.backend import backend
+from irgraph.ir.dtypes import ITEMSIZE
+
+_VERSION = re.compile(
+    r"\d{1,4}(?:\.\d{1,5}){0,3}(?:(?:a|b|rc)\d{1,2})?(?:\+(?:cpu|cu\d{2,3}|rocm[\d.]{1,6}|xpu))?",
+    re.ASCII,
+)
+_DEVICE = re.compile(r"(?:cpu|cuda|hip|xpu|mps)(?::\d{1,4})?", re.ASCII)
+_PROCESSORS = frozenset(("x86_64", "amd64", "aarch64", "arm64", "ppc64le", "s390x", "riscv64"))
+_WORD = re.compile(r"[^\W\d][\w.]*")
+_LAW = re.compile(r"(?:uniform|zipf:[\d.]{1,12})?", re.ASCII)
+_SHAPES = re.compile(r"\w+\[[\d,]*\](?: \w+\[[\d,]*\])*", re.ASCII)
+_SAID = frozenset(("float", "True", "False", "None", "inf", "nan", "e"))
+
+
+class Kept:
+    """Decides what is kept of texts.
+
+    Attributes:
+        everything: whether the user asked to keep private texts, too.
+        names: gives stand-ins for operators and ranges, the same ones throughout a file.
+    """
+
+    def __init__(self, everything: bool = False) -> None:
+        self.everything = everything
+        self.names = Anonymiser()
+
+    def name(self, text: str) -> str:
+        """Return an operator's name, or what stands for it."""
+        return text if self.everything else self.names.name(text)
+
+    def kernel(self, text: str) -> str:
+        """Return a kernel's name with its public words."""
+        return text if self.everything else self.names.kernel(text)
+
+    def card(self, text: str) -> str:
+        """Return the name of a card or processor, ``""`` if it is no public one."""
+        known = self.everything or public.is_card(text) or text.lower() in _PROCESSORS
+        return text if known else ""
+
+    def version(self, text: object) -> str:
+        """Return a version; of one with more behind it the beginning."""
+        if self.everything:
+            return str(text or "")
+        found = _VERSION.match(str(text or ""))
+        return found[0] if found else ""
+
+    def device(self, text: object) -> str:
+        """Return torch's name of a device."""
+        return str(text) if self.everything or _DEVICE.fullmatch(str(text)) else ""
+
+    def free(self, text: object) -> str:
+        """Return a text that the user wrote: nothing, unless all is kept."""
+        return str(text) if self.everything else ""
+
+    def shapes(self, text: str) -> bool:
+        """Return whether a text is nothing but types and sizes of operands."""
+        return self.everything or (bool(_SHAPES.fullmatch(text)) and self.words(text))
+
+    def words(self, text: str) -> bool:
+        """Return whether all words of a text are those of torch's schemas, types and values."""
+        if self.everything:
+            return True
+        known = public.argument_words() | public.listed("values") | ITEMSIZE.keys() | _SAID
+        return all(word in known for word in _WORD.findall(text))
+
+    def call(self, text: str) -> bool:
+        """Return whether a call with its operands (``aten.mm(f32[8,8], …)``) is public."""
+        name, sign, rest = text.partition("(")
+        known = name in public.operators() and bool(sign)
+        return self.everything or (known and self.words(rest))
+
+    def indices(self, text: str) -> bool:
+        """Return whether a text is a law by which indices are drawn."""
+        return self.everything or bool(_LAW.fullmatch(text))
+
+    def host(self, text: str) -> str:
+        """Return the name of a host table that ships, ``""`` for another."""
+        return text if self.everything or text in backend().hosts() else ""
+
+    def shipped(self, *texts: str) -> bool:
+        """Return whether texts are names of families, ops, sizes or evaluations that ship."""
+        return self.everything or all(text in backend().words() for text in texts)
+
+
+def software(head: Mapping[str, Any], kept: Kept) -> str:
+    """Return the versions in a head as ``torch 2.13.0, CUDA 12.8``."""
+    found = {"torch": "torch", "cuda": "CUDA", "python": "Python"}
+    said = ((name, kept.version(head.get(key))) for key, name in found.items())
+    return ", ".join(f"{name} {version}" for name, version in said if version)
+
+
+def figures(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the finite numbers and truth values of a record."""
+    found = ((key, number(value)) for key, value in record.items())
+    return {key: value for key, value in found if value is not None}

@@ -1,0 +1,57 @@
+"""Telling a file by what it holds, and reading it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from irgraph.database.entry import Entry, Provenance
+from irgraph.diagnostics import Place, fail
+from irgraph.files import read_bytes
+from irgraph.intake import compared, host_table, measurements, recording
+from irgraph.intake.privacy import Kept
+
+TAKEN = (
+    "host tables (overheads -o), measurements (measure), folders of record, and what evaluate and "
+    "predict print with --json"
+)
+"""What can be added."""
+
+
+def entries(path: str, provenance: Provenance | None = None, private: bool = False) -> list[Entry]:
+    """Return what a file or folder holds, as records for a database.
+
+    Args:
+        path: the file, or the folder of a recording.
+        provenance: what the user says of it; goes before what the file says.
+        private: take names of programs, files and people as they stand; otherwise only what is on
+            the allow lists of ``irgraph.anonymise`` is taken.
+
+    Raises:
+        IrgraphError: the file cannot be read, or is of no kind that a database takes.
+    """
+    kept, said = Kept(private), provenance or Provenance()
+    if Path(path).is_dir():
+        return recording.entries(path, kept, said)
+    data = read_bytes(path)
+    first = _json(data.partition(b"\n")[0])
+    if isinstance(first, dict) and "seed" in first and "device" in first:
+        return measurements.entries(path, kept, said)
+    whole = first if isinstance(first, dict) else _json(data)
+    if isinstance(whole, dict):
+        if "T1" in whole and "format" in whole:
+            return host_table.entries(path, kept, said)
+        if "evaluation" in whole:
+            return compared.evaluation(path, data, kept, said)
+        if compared.is_prediction(whole):
+            return compared.prediction(path, data, kept, said)
+    raise fail("nothing that a database takes", Place(path), hint=f"it takes {TAKEN}")
+
+
+def _json(data: bytes) -> object:
+    """Return decoded JSON, ``None`` for what is none."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError):
+        return None

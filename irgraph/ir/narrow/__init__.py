@@ -1,0 +1,1 @@
+"""Narrow formats: rows of tables, what is prepared in them, and the ops that read it."""

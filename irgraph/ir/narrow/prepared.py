@@ -1,0 +1,129 @@
+"""Parameters that are made of others once, before any step: packed tables and weights.
+
+A model names them in its setting ``prepared``: ``w_i4 = i4 rows of w : f32[1000, 64]; …`` says
+that ``%w_i4`` holds the rows of ``%w`` in the format ``i4``. The step itself may lack ``%w``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from math import prod
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.narrow.ops import eights
+from irgraph.ir.narrow.rows import FORMATS, columns_of
+from irgraph.ir.tensor import LARGEST, Tensor
+
+PREPARED = "prepared"
+"""The setting's name."""
+
+ROWS, SCALE, WEIGHT, SCALES = "rows", "scale", "weight", "scales"
+"""What a parameter holds: a table's rows, the one scale of all of them; a linear layer's weight in
+``i8``, transposed and filled up to whole eights, and the scale of each of its outputs."""
+
+PARTS = {ROWS: tuple(FORMATS), SCALE: ("f8e4m3",), WEIGHT: ("i8",), SCALES: ("i8",)}
+
+_ITEM = re.compile(
+    r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : (\w{1,10})\[(\d{1,15}), (\d{1,15})\]",
+    re.ASCII,
+)
+
+
+class Prepared(Struct, frozen=True):
+    """One parameter that is prepared.
+
+    Attributes:
+        name: of its tensor.
+        format: a row format.
+        part: ``rows``, ``scale``, ``weight`` or ``scales``.
+        source: the tensor that it is made of, f32 with two axes.
+    """
+
+    name: str
+    format: str
+    part: str
+    source: Tensor
+
+    def __str__(self) -> str:
+        """Return how the setting names it."""
+        rows, columns = map(int, self.source.shape)
+        made = f"{self.source.name} : {self.source.dtype}[{rows}, {columns}]"
+        return f"{self.name} = {self.format} {self.part} of {made}"
+
+
+@remembered
+def prepared_of(graph: Graph) -> tuple[Prepared, ...]:
+    """Return what a model says is prepared.
+
+    Rows of a source are those that its prepared table has now: tables may have been resized.
+
+    Raises:
+        IrgraphError: the setting cannot be read, or names a tensor that the model lacks.
+    """
+    text = str(graph.settings.get(PREPARED, ""))
+    declared = {d.tensor.name: d.tensor for d in graph.tensors}
+    found = [_item(part, declared, graph) for part in text.split("; ") if text]
+    rows = {one.source.name: declared[one.name].shape[0] for one in found if one.part == ROWS}
+    whole = [_resized(one, rows.get(one.source.name, one.source.shape[0])) for one in found]
+    for one in whole:
+        fits = _shape_of(one) == tuple(map(int, declared[one.name].shape))
+        other = declared.get(one.source.name, one.source)
+        if not fits or tuple(map(int, other.shape)) != tuple(map(int, one.source.shape)):
+            raise fail(
+                f"%{one.name} has another shape than {one.part} of it have: {one}", _place(graph)
+            )
+    return tuple(whole)
+
+
+def _resized(one: Prepared, rows: int) -> Prepared:
+    return replace(one, source=replace(one.source, shape=(rows, one.source.shape[1])))
+
+
+def _shape_of(one: Prepared) -> tuple[int, ...]:
+    """Return the shape that a prepared parameter has."""
+    rows, columns = map(int, one.source.shape)
+    if one.part == ROWS:
+        return rows, columns_of(one.format, columns)
+    if one.part == WEIGHT:
+        return eights(columns), eights(rows)
+    return (1,) if one.part == SCALE else (rows,)
+
+
+def _item(text: str, declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
+    match = _ITEM.fullmatch(text)
+    name, kind, part, source, dtype, rows, columns = match.groups() if match else ("",) * 7
+    wrong = ""
+    if kind not in PARTS.get(part, ()) or dtype != "f32":
+        hint = "as in: w_i4 = i4 rows of w : f32[1000, 64]"
+        raise fail(f"cannot read what is prepared: {text!r}", _place(graph), hint=hint)
+    shape = (int(rows), int(columns))
+    if name not in declared:
+        wrong = f"%{name} is prepared, and the model lacks it"
+    elif prod(shape) * ITEMSIZE[dtype] > LARGEST:
+        wrong = f"%{source} would take more than 1 PiB"
+    elif part == ROWS and shape[1] % FORMATS[kind].each:
+        wrong = f"a row of {shape[1]} elements does not fill bytes in {kind}"
+    if wrong:
+        raise fail(wrong, _place(graph))
+    return Prepared(name, kind, part, Tensor(source, dtype, shape, source))
+
+
+def _place(graph: Graph) -> Place:
+    return Place(graph.source or graph.name)
+
+
+def sources_of(graph: Graph) -> dict[str, Tensor]:
+    """Return by name the tensors that something is prepared from."""
+    return {one.source.name: one.source for one in prepared_of(graph)}
+
+
+def with_prepared(graph: Graph, items: Iterable[Prepared]) -> Graph:
+    """Return a graph that names these parameters as prepared, too."""
+    text = "; ".join(map(str, (*prepared_of(graph), *items)))
+    return replace(graph, settings={**graph.settings, PREPARED: text}) if text else graph

@@ -1,0 +1,1 @@
+"""Sizes at many points: numbers with many values, and what calls cost at each."""

@@ -1,0 +1,352 @@
+"""Numbers with a value at each of many points, so that a formula is computed for all at once.
+
+A ``Many`` stands where a formula has an ``int`` or a ``float``, and gives at every point what
+Python gives for that point's numbers, to the last digit. Where the points disagree about a
+condition, ``SplitError`` says where it holds, and the formula is run again for each part; what
+cannot be computed so raises ``OneByOneError``, and each point is computed alone. Nothing is ever
+approximated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXACT = 2**53
+"""Whole numbers up to here are exact as float64."""
+WIDEST = 2**62
+"""Bound of whole numbers that are computed in 64 bits."""
+
+Array = NDArray[Any]
+
+Number: TypeAlias = Any
+"""An ``int``, a ``float`` or a ``Many``."""
+
+
+T = TypeVar("T")
+
+
+class OneByOneError(Exception):
+    """A formula does something that cannot be done for many points at once."""
+
+
+class SplitError(Exception):
+    """A condition holds at some points only.
+
+    Attributes:
+        holds: where it does, ``bool[points]``.
+    """
+
+    def __init__(self, holds: NDArray[np.bool_]) -> None:
+        super().__init__("a condition holds at some points only")
+        self.holds = holds
+
+
+class Truths:
+    """A condition at each of many points; as one truth it must be the same at all."""
+
+    __slots__ = ("holds",)
+
+    def __init__(self, holds: NDArray[np.bool_]) -> None:
+        self.holds = holds
+
+    def __bool__(self) -> bool:
+        if self.holds.all():
+            return True
+        if self.holds.any():
+            raise SplitError(self.holds)
+        return False
+
+    def __hash__(self) -> int:
+        raise OneByOneError("a condition as a key")
+
+
+class Many:
+    """A number at each of many points.
+
+    Attributes:
+        values: ``int64[points]`` or ``float64[points]``.
+        bound: of whole numbers, at least the largest magnitude; -1 of fractions.
+    """
+
+    __slots__ = ("bound", "values")
+
+    def __init__(self, values: Array, bound: int | None = None) -> None:
+        """Wrap an array; ``bound`` is worked out where it is not given."""
+        self.values = values
+        if values.dtype.kind == "f":
+            self.bound = -1
+            return
+        self.bound = int(np.abs(values).max(initial=0)) if bound is None else bound
+        if self.bound >= WIDEST:
+            raise OneByOneError("numbers beyond 62 bits")
+
+    @property
+    def __class__(self) -> type:  # formulas ask ``isinstance(size, int)``
+        return float if self.bound < 0 else int
+
+    @__class__.setter
+    def __class__(self, other: type) -> None:
+        raise OneByOneError("a number's class")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this stands for integers."""
+        return self.bound >= 0
+
+    def __add__(self, other: Number) -> Many:
+        b, q = _operand(other)
+        return Many(self.values + b, self.bound + q)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Number) -> Many:
+        b, q = _operand(other)
+        return Many(self.values - b, self.bound + q)
+
+    def __rsub__(self, other: Number) -> Many:
+        b, q = _operand(other)
+        return Many(b - self.values, self.bound + q)
+
+    def __mul__(self, other: Number) -> Number:
+        b, q = _operand(other)
+        return Many(self.values * b, self.bound * q)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Number) -> Many:
+        return _divided(self, other)
+
+    def __rtruediv__(self, other: Number) -> Many:
+        return _divided(other, self)
+
+    def __floordiv__(self, other: Number) -> Many:
+        a, b = _whole_pair(self, other)
+        return Many(a // b)
+
+    def __rfloordiv__(self, other: Number) -> Many:
+        a, b = _whole_pair(other, self)
+        return Many(a // b)
+
+    def __mod__(self, other: Number) -> Many:
+        a, b = _whole_pair(self, other)
+        return Many(a % b)
+
+    def __rmod__(self, other: Number) -> Many:
+        a, b = _whole_pair(other, self)
+        return Many(a % b)
+
+    def __pow__(self, other: Number) -> Many:
+        return cast("Many", each(lambda a, b: a**b, self, other))
+
+    def __rpow__(self, other: Number) -> Many:
+        return cast("Many", each(lambda a, b: a**b, other, self))
+
+    def __neg__(self) -> Many:
+        return Many(-self.values, self.bound)
+
+    def __pos__(self) -> Many:
+        return self
+
+    def __abs__(self) -> Many:
+        return Many(np.abs(self.values), self.bound)
+
+    def __ceil__(self) -> Many:
+        return _rounded(np.ceil, self)
+
+    def __floor__(self) -> Many:
+        return _rounded(np.floor, self)
+
+    def __trunc__(self) -> Many:
+        return _rounded(np.trunc, self)
+
+    def __round__(self, digits: int | None = None) -> Many:
+        if digits is not None:
+            raise OneByOneError("rounding to digits")
+        return _rounded(np.rint, self)
+
+    def __lt__(self, other: Number) -> Number:
+        return _compared(np.less, self, other)
+
+    def __le__(self, other: Number) -> Number:
+        return _compared(np.less_equal, self, other)
+
+    def __gt__(self, other: Number) -> Number:
+        return _compared(np.greater, self, other)
+
+    def __ge__(self, other: Number) -> Number:
+        return _compared(np.greater_equal, self, other)
+
+    def __eq__(self, other: object) -> Number:
+        return _compared(np.equal, self, other) if _is_number(other) else False
+
+    def __ne__(self, other: object) -> Number:
+        return _compared(np.not_equal, self, other) if _is_number(other) else True
+
+    def __bool__(self) -> bool:
+        return bool(Truths(self.values != 0))
+
+    def __hash__(self) -> int:
+        raise OneByOneError("a number as a key")
+
+    def __int__(self) -> int:
+        raise OneByOneError("int of a number: whole() keeps all points")
+
+    def __float__(self) -> float:
+        raise OneByOneError("float of a number: real() keeps all points")
+
+    def __index__(self) -> int:
+        raise OneByOneError("a number as an index")
+
+    def __format__(self, spec: str) -> str:
+        return "*"
+
+    def __repr__(self) -> str:
+        return f"Many({self.values})"
+
+    __str__ = __repr__
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is Many or isinstance(value, int | float)
+
+
+def _operand(value: Number) -> tuple[Any, int]:
+    """Return what numpy computes with, and the bound of a whole number."""
+    kind = type(value)
+    if kind is Many:
+        return value.values, value.bound
+    if kind is float:
+        return value, -1
+    if isinstance(value, int):
+        number = int(value)
+        if not -WIDEST < number < WIDEST:
+            raise OneByOneError("numbers beyond 62 bits")
+        return number, abs(number)
+    if isinstance(value, float):
+        return float(value), -1
+    raise OneByOneError(f"arithmetic with {type(value).__name__}")
+
+
+def _divided(one: Number, two: Number) -> Many:
+    (a, p), (b, q) = _operand(one), _operand(two)
+    if not (b.all() if isinstance(b, np.ndarray) else b):
+        raise OneByOneError("division by zero")
+    # Python rounds a quotient of integers once: so does this while both are exact as floats.
+    if p > EXACT or q > EXACT:
+        raise OneByOneError("quotients of numbers beyond 53 bits")
+    return Many(a / b)
+
+
+def _whole_pair(one: Number, two: Number) -> tuple[Number, Number]:
+    (a, p), (b, q) = _operand(one), _operand(two)
+    if p < 0 or q < 0 or not (b.all() if isinstance(b, np.ndarray) else b):
+        raise OneByOneError("floor division of fractions, or by zero")
+    return a, b
+
+
+def _rounded(function: Callable[[Array], Array], number: Many) -> Many:
+    if number.is_whole:
+        return number
+    found = function(number.values)
+    if not (np.abs(found) < WIDEST).all():
+        raise OneByOneError("no whole number")
+    return Many(found.astype(np.int64))
+
+
+def _compared(function: Callable[[Any, Any], Array], one: Number, two: Number) -> Truths:
+    (a, p), (b, q) = _operand(one), _operand(two)
+    if (p < 0 or q < 0) and max(p, q) > EXACT:
+        raise OneByOneError("comparing fractions with numbers beyond 53 bits")
+    return Truths(function(a, b))
+
+
+def whole(value: float) -> int:
+    """Return ``int(value)``, at every point."""
+    many: Number = value
+    return _rounded(np.trunc, many) if type(many) is Many else int(value)  # type: ignore[return-value]
+
+
+def real(value: float | str) -> float:
+    """Return ``float(value)``, at every point."""
+    many: Number = value
+    if type(many) is Many:
+        return Many(many.values.astype(np.float64))  # type: ignore[return-value]
+    return float(value)
+
+
+def least(first: T, *others: T) -> T:
+    """Return ``min`` of the values, at every point, without parting the points."""
+    return cast("T", _extreme(np.minimum, min, (first, *others)))
+
+
+def most(first: T, *others: T) -> T:
+    """Return ``max`` of the values, at every point, without parting the points."""
+    return cast("T", _extreme(np.maximum, max, (first, *others)))
+
+
+def _extreme(function: Number, plain: Number, values: tuple[Number, ...]) -> Number:
+    found = values[0]
+    for value in values[1:]:
+        if type(found) is not Many and type(value) is not Many:
+            found = plain(found, value)
+            continue
+        (a, p), (b, q) = _operand(found), _operand(value)
+        if (p < 0 or q < 0) and max(p, q) > EXACT:
+            raise OneByOneError("comparing fractions with numbers beyond 53 bits")
+        found = Many(function(a, b), max(p, q))
+    return found
+
+
+def where(condition: object, one: T, other: T) -> T:
+    """Return ``one if condition else other``, at every point."""
+    if type(condition) is not Truths:
+        return one if condition else other
+    (a, p), (b, q) = _operand(one), _operand(other)
+    if (
+        (p or q)
+        and "f" in (np.asarray(a).dtype.kind, np.asarray(b).dtype.kind)
+        and max(p, q) > EXACT
+    ):
+        raise OneByOneError("whole numbers beyond 53 bits beside fractions")
+    return cast("T", Many(np.where(condition.holds, a, b)))
+
+
+def each(function: Callable[..., Any], *values: Number) -> Number:
+    """Return a function of Python's numbers at every point: for what numpy rounds otherwise."""
+    many = [value for value in values if type(value) is Many]
+    if not many:
+        return function(*values)
+    count = len(many[0].values)
+    columns = [v.values.tolist() if type(v) is Many else [v] * count for v in values]
+    known: dict[tuple[Any, ...], Any] = {}
+    found = []
+    for row in zip(*columns, strict=True):
+        if row not in known:
+            known[row] = function(*row)
+        found.append(known[row])
+    kind = np.int64 if all(type(v) is int for v in known.values()) else np.float64
+    if kind is np.int64 and any(abs(v) >= WIDEST for v in known.values()):
+        raise OneByOneError("numbers beyond 62 bits")
+    return Many(np.array(found, kind))
+
+
+def points_of(*values: object) -> int:
+    """Return at how many points numbers have values, 0 for plain numbers."""
+    return next((len(value.values) for value in values if type(value) is Many), 0)
+
+
+def at_all(value: Number, points: int) -> Array:
+    """Return a number as ``float64[points]``."""
+    if type(value) is Many:
+        return value.values.astype(np.float64)
+    return np.full(points, float(value))
+
+
+def fsum(*values: float) -> float:
+    """Return ``math.fsum`` of the values, at every point."""
+    return cast("float", each(lambda *numbers: math.fsum(numbers), *values))

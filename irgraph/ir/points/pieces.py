@@ -1,0 +1,71 @@
+"""Prices of calls at many sizes at once: what cost models hand to the prediction of variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from irgraph.ir.cost import Kernel
+from irgraph.ir.dim import Dim, evaluate
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+
+
+class Piece(Struct, frozen=True):
+    """The work of one call at those points at which it has the same kernels.
+
+    Attributes:
+        points: places of these points, ``int64[points]``.
+        kernels: by place among the call and all below it, outer before inner: the work of each op
+            that a cost model knows; its times are those of the first point.
+        unknown: places of leaves that no cost model knows.
+        times: microseconds of all kernels in order, ``float64[kernels, points]``.
+        spreads: half a 90 % interval of each, ``float64[kernels, points]``.
+    """
+
+    points: Ints
+    kernels: Mapping[int, tuple[Kernel, ...]]
+    unknown: tuple[int, ...]
+    times: Floats
+    spreads: Floats
+
+    @property
+    def structure(self) -> object:
+        """What a schedule depends on beside times."""
+        kinds = tuple(
+            (at, tuple((k.launch, k.blocking, k.family, k.group) for k in ks))
+            for at, ks in self.kernels.items()
+        )
+        return kinds, self.unknown
+
+
+def dims_of(op: Op) -> frozenset[str]:
+    """Return the dimensions that the sizes of a call, and of all below it, depend on."""
+    found: set[str] = set()
+    for inner in op.walk():
+        for value in (*inner.operands, *inner.results, *inner.attributes.values()):
+            _gather(value, found)
+    return frozenset(found)
+
+
+def _gather(value: Value, found: set[str]) -> None:
+    if isinstance(value, Tensor):
+        for size in (*value.shape, *(value.strides or ()), value.offset):
+            _gather(size, found)
+    elif isinstance(value, tuple):
+        for item in value:
+            _gather(item, found)
+    elif isinstance(value, Dim):
+        found.update(name for factors, _ in value.terms for name in factors)
+
+
+def several(size: int, dims: Mapping[str, int]) -> int:
+    """Return the value of an expression whose dimensions are numbers at many points."""
+    return evaluate(size.terms, dims) if isinstance(size, Dim) else size

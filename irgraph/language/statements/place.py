@@ -1,0 +1,147 @@
+"""``place`` puts embedding tables on another tier of memory, behind a cache of rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from irgraph.diagnostics import IrgraphError, fail, near
+from irgraph.language.checking.checker import Checker
+from irgraph.language.clauses import clause, words
+from irgraph.language.expressions.nodes import Expression
+from irgraph.language.expressions.values import counted, spell
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, illegal, refusal
+from irgraph.language.statement import Statement
+from irgraph.tiers.hits import POLICIES
+from irgraph.tiers.library import load_tier
+from irgraph.verbs.place import place
+from irgraph.verbs.placing import Where
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.tables import lookups, table_sizes
+
+UNITS = ("blocks", "rows")
+"""What reads ask a tier for."""
+
+_PIECES = re.compile(r"(\d{1,4})\s*x\s+(.+)")
+
+
+@dataclass(frozen=True)
+class Place(Statement):
+    """``place "items*" on "nand" cache 20% by "lru" reading "rows" loaded 30%``."""
+
+    tables: Expression
+    tier: Expression
+    cache: Expression | None = None
+    policy: Expression | None = None
+    reading: Expression | None = None
+    load: Expression | None = None
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        return words(
+            clause("place", self.tables), clause("on", self.tier), clause("cache", self.cache),
+            clause("by", self.policy), clause("reading", self.reading),
+            clause("loaded", self.load),
+        )  # fmt: skip
+
+    def check(self, check: Checker) -> None:
+        """Check that tables, tier, policy and unit are texts, and that the others are numbers."""
+        texts = ((self.tables, "tables"), (self.tier, "a tier"), (self.policy, "a policy"),
+                 (self.reading, "blocks or rows"))  # fmt: skip
+        for expression, what in texts:
+            if expression is not None:
+                check.kinds.need("text", expression, what)
+
+    def run(self, frame: Frame) -> Entry:
+        """Put the tables on the tier."""
+        graph = frame.state.graph
+        names = self._names(frame)
+        where = self._where(frame, names)
+        try:
+            done = place(graph, names, where)
+        except RefusedError as error:
+            what = "the tables are not placed"
+            raise illegal(refusal(error, what, self.place, graph)) from None
+        frame.state.graph = done.graph
+        held = sum(where.cached.values())
+        cache = f", {held:,} rows cached ({where.policy})" if held else ""
+        what = f"{counted(len(names), 'table')} on {where.tier}{cache}"
+        made = len(done.ops)
+        return replace(frame.entry(self), done=what, made=made, legal=(done.legal,))
+
+    def _names(self, frame: Frame) -> list[str]:
+        """Return the tables of these names, of which there is at least one."""
+        wanted, known = self._text(frame, self.tables), table_sizes(frame.state.graph)
+        found = [name for name in known if fnmatchcase(name, wanted)]
+        if not found:
+            message = f"no table that bags are looked up in is called {wanted!r}"
+            hint = f"tables: {', '.join(list(known)[:8]) or 'none'}; * stands for anything"
+            raise fail(f"{message}{near(wanted, known)}", self.tables.place, hint=hint)
+        return found
+
+    def _where(self, frame: Frame, names: list[str]) -> Where:
+        text = self._text(frame, self.tier)
+        split = _PIECES.fullmatch(text)
+        pieces, name = (int(split[1]), split[2]) if split else (1, text)
+        try:
+            tier = load_tier(name)
+        except IrgraphError as error:
+            first = error.diagnostics[0]
+            raise fail(first.message, self.tier.place, hint=first.hint) from None
+        if tier.kind == "device":
+            message = f"{tier.name} is memory of the device, where tables lie anyway"
+            raise fail(message, self.tier.place)
+        if pieces < 1:
+            raise fail("no piece of a tier holds nothing", self.tier.place)
+        shipped = tier.name if not name.endswith(".json") else name
+        policy = self._among(frame, self.policy, POLICIES, "lru")
+        rows = self._among(frame, self.reading, UNITS, "blocks") == "rows"
+        return Where(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame))
+
+    def _cached(self, frame: Frame, names: list[str]) -> dict[str, int]:
+        """Return the rows of each table that the cache holds: a share of each, or of bytes."""
+        if self.cache is None:
+            return {}
+        size = self._number(frame, self.cache, "a share such as 20% or a size such as 1GiB")
+        weights = {name: weight for name, weight, _ in lookups(frame.state.graph) if name in names}
+        sizes = {name: (int(w.shape[0]), int(w.shape[1]) * w.itemsize) for name, w in
+                 weights.items()}  # fmt: skip
+        share = size if size <= 1 else min(size / sum(n * row for n, row in sizes.values()), 1.0)
+        if share <= 0:
+            message = "a cache holds a share such as 20%, or a size such as 1GiB, above zero"
+            raise fail(message, self.cache.place)
+        return {name: max(int(share * rows), 1) for name, (rows, _) in sizes.items()}
+
+    def _load(self, frame: Frame) -> float:
+        if self.load is None:
+            return 0.0
+        load = self._number(frame, self.load, "a share such as 30%")
+        if not 0 <= load < 1:
+            message = f"a load is a share of the tier's reads below 100%, not {load:.0%}"
+            raise fail(message, self.load.place)
+        return load
+
+    def _among(
+        self, frame: Frame, given: Expression | None, known: tuple[str, ...], default: str
+    ) -> str:
+        if given is None:
+            return default
+        value = self._text(frame, given)
+        if value not in known:
+            message = f"expected one of {', '.join(known)}, not {value!r}{near(value, known)}"
+            raise fail(message, given.place)
+        return value
+
+    def _text(self, frame: Frame, expression: Expression) -> str:
+        value = frame.value(expression)
+        if not isinstance(value, str):
+            raise fail(f"expected a text, not {spell(value)}", expression.place)
+        return value
+
+    def _number(self, frame: Frame, expression: Expression, what: str) -> float:
+        value = frame.value(expression)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise fail(f"expected {what}, not {spell(value)}", expression.place)
+        return float(value)

@@ -1,0 +1,68 @@
+"""``quantize`` keeps tables in narrow rows, and lets linear layers multiply integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from irgraph.diagnostics import fail
+from irgraph.ir.narrow.rows import FORMATS
+from irgraph.ir.op import Op
+from irgraph.language.checking.checker import Checker
+from irgraph.language.expressions.kinds import CALLED, OPEN
+from irgraph.language.expressions.nodes import Expression
+from irgraph.language.expressions.values import counted, spell
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.statement import Statement
+from irgraph.verbs.quantize import check_quantize, quantize
+
+LEGAL = "each takes what the format holds of its parameter, which the step never writes"
+MIB = 2**20
+KNOWN = [name for name in FORMATS if name != "f32"]
+
+
+@dataclass(frozen=True)
+class Quantize(Statement):
+    """``quantize selection to format``."""
+
+    selection: Selection
+    to: Expression
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        return f"quantize {self.selection} to {self.to}"
+
+    def check(self, check: Checker) -> None:
+        """Check the selection and the format."""
+        check.selection(self.selection)
+        found = check.kinds.of(self.to)
+        if found not in ("dtype", "text", *OPEN):
+            hint = f"as a text: {', '.join(KNOWN)}"
+            check.kinds.note(f"expected a format, not {CALLED[found]}", self.to, hint)
+
+    def run(self, frame: Frame) -> Entry:
+        """Quantise what matches."""
+        state, to = frame.state, frame.value(self.to)
+        if to not in KNOWN:
+            raise fail(f"formats are {', '.join(KNOWN)}, not {spell(to)}", self.to.place)
+        selected = frame.select_whole(self.selection)
+        refusals = Refusals(frame, self.place, self.selection.many)
+        chosen: list[Op] = []
+        for op in (op for match in selected.matches for op in selected.members(match)):
+            with refusals.attempt(f"{call_of(op)} is not quantised"):
+                check_quantize(state.graph, op, str(to))
+                chosen.append(op)
+        done = quantize(state.graph, chosen, str(to))
+        for op, why in done.refused:
+            refusals.add(why, f"{call_of(op)} is not quantised")
+        state.graph = done.graph
+        size = f"parameters take {done.saved / MIB:.3g} MiB less" if done.ops else "nothing changed"
+        return replace(
+            frame.entry_of(self, selected, self.selection),
+            done=f"{counted(len(done.ops), 'op')} in {to}, {size}",
+            replaced=len(done.ops),
+            made=len(done.made),
+            legal=(LEGAL,) if done.ops else (),
+            refused=tuple(refusals.found),
+        )

@@ -1,0 +1,1 @@
+"""What the reports of commands show: predictions, differences, rewrites, traces, plans."""

@@ -1,0 +1,140 @@
+"""The reports of recorded steps: what they spent their time on, and what changed between two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from irgraph.analyze import Analysis
+from irgraph.analyze.compare import Change
+from irgraph.analyze.roofline import works_of
+from irgraph.backend import backend
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.html import sections
+from irgraph.html.page import Page
+from irgraph.html.sections import Section
+from irgraph.pages.breakdowns import BESIDE
+from irgraph.pages.recorded import recorded_sections
+from irgraph.pages.roofs import roof_sections
+from irgraph.report.console import time_text
+
+TABS = {
+    "family": "by family", "op": "by operator", "kernel": "by kernel", "module": "by module",
+    "phase": "by phase", "annotation": "by annotation",
+}  # fmt: skip
+
+TITLES = {
+    "idle": "Device idle, by what the host did",
+    "host": "Time of the host by operator",
+    "collectives_by_kind": "Collectives",
+    "stragglers": "Ranks in collectives, a step",
+    "attribution": "Attribution of device events",
+}
+"""Tables of an analysis, and what they are called."""
+
+
+def analysis_page(
+    result: Analysis, trees: Sequence[Tree], more: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Page:
+    """Return the report of an analysis; ``more`` are tables that were asked for, by name."""
+    tables = result.tables()
+    parts = [_headline(result), *_repairs(trees), *recorded_sections(trees)]
+    parts += [
+        _breakdown(tables),
+        sections.records("steps", "Steps", tables["steps"], bars=("step",)),
+    ]
+    for name, title in TITLES.items():
+        if tables[name]:
+            parts.append(sections.records(name, title, tables[name], bars=("time", "self")))
+    parts += _roofline(trees)
+    parts += [sections.records(name, name.replace("_", " "), rows) for name, rows in more.items()]
+    sources = dict.fromkeys(Path(tree.trace.source).name for tree in trees)
+    return Page(", ".join(sources), f"recorded on {_cards(trees)}", parts)
+
+
+def comparison_page(
+    names: Sequence[str], figures: Sequence[Change], parts: Sequence[Change], by: str,
+    trees: Sequence[Tree],
+) -> Page:  # fmt: skip
+    """Return the report of two traces: the mean usual step of each, and its parts ``by`` a key."""
+    step = figures[0]
+    share = f"{step.delta / step.before:+.1%}" if step.before else ""
+    tone = "bad" if step.delta > 0 else "good"
+    numbers = [
+        {"label": "change of the mean usual step", "tone": tone, "value": _signed(step.delta),
+         "detail": f"{share}, as recorded"},
+        {"label": "before", "value": time_text(step.before)},
+        {"label": "after", "value": time_text(step.after)},
+    ]  # fmt: skip
+    found = [
+        sections.headline(numbers),
+        *_repairs(trees),
+        _rows("step", "Mean usual step", figures),
+    ]
+    found.append(_rows(by, f"Time a step by {by}, largest change first", parts))
+    title = " → ".join(Path(name).name for name in names)
+    return Page(title, f"recorded on {_cards(trees)}", found)
+
+
+def _rows(name: str, title: str, changes: Sequence[Change]) -> Section:
+    columns = [("name", "text"), ("before", "us"), ("after", "us"), ("change", "change"),
+               ("calls before", "number"), ("calls after", "number"), ("what", "text")]  # fmt: skip
+    rows = [(c.name, c.before, c.after, c.delta, c.calls_before, c.calls_after, c.what)
+            for c in changes]  # fmt: skip
+    return sections.table(name, title, columns, rows, bars=BESIDE)
+
+
+def _signed(change: float) -> str:
+    return f"{'+' if change > 0 else ''}{time_text(change)}"
+
+
+def _cards(trees: Sequence[Tree]) -> str:
+    names = dict.fromkeys(tree.trace.device_name for tree in trees)
+    return ", ".join(filter(None, names)) or "a device that the trace does not name"
+
+
+def _repairs(trees: Sequence[Tree]) -> list[Section]:
+    lines = [line for tree in trees for line in tree.trace.health.reasons()]
+    return [sections.notes(lines, warning=True)] if lines else []
+
+
+def _headline(result: Analysis) -> Section:
+    usual = [step for step in result.steps if not step.left_out]
+    steps = f"mean of {len(usual)} usual of {len(result.steps)} steps, as recorded"
+    if not usual:
+        return sections.headline([{"label": "step time", "value": "–", "detail": steps}])
+    whole = mean(step.time for step in usual)
+    numbers = [{"label": "step time", "value": time_text(whole), "detail": steps}]
+    if all(step.on_device for step in usual):
+        active = mean(step.active for step in usual)
+        numbers += [
+            {"label": "GPU active", "value": f"{active / whole:.1%}" if whole else "–",
+             "detail": f"idle {time_text(whole - active)}"},
+            {"label": "exposed communication",
+             "value": time_text(mean(step.exposed for step in usual))},
+        ]  # fmt: skip
+    if result.covered is not None:
+        numbers.append({"label": "device time within the steps", "value": f"{result.covered:.1%}"})
+    return sections.headline(numbers)
+
+
+def _breakdown(tables: Mapping[str, list[dict[str, Any]]]) -> Section:
+    parts = {
+        label: sections.records(f"work-{by}", f"device work {label}", tables[by], bars=("time",))
+        for by, label in TABS.items()
+        if {row[by] for row in tables[by]} - {"(no module)", "(no annotation)"}
+    }
+    if not parts:
+        return sections.notes(["the trace has no device work"])
+    text = "Device work a step, means over the usual steps of all ranks; work may overlap."
+    return sections.tabs("breakdown", "Where the device time goes", parts, text=text)
+
+
+def _roofline(trees: Sequence[Tree]) -> list[Section]:
+    names = {backend().device_of_card(tree.trace.device_name) for tree in trees}
+    if len(names) != 1 or "" in names:
+        return []
+    works, steps = works_of(trees)
+    return roof_sections(works, backend().device(names.pop()), max(1, steps)) if works else []

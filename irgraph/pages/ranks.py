@@ -1,0 +1,93 @@
+"""The reports of several ranks: a step of all of them, and plans of where tables lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from irgraph.html import sections
+from irgraph.html.page import Page
+from irgraph.html.sections import Section
+from irgraph.pages.slices import Slices
+from irgraph.pages.timelines import add_timeline, path_slices
+from irgraph.planning.plans import Tried
+from irgraph.report.console import time_text
+from irgraph.schedule.critical_path import critical_path
+from irgraph.schedule.ranks import Ranks
+
+PATH_TEXT = "One chain over all ranks, from the start of the first to the end of the last."
+
+
+def ranks_page(found: Ranks, figures: Mapping[str, Any], lines: Sequence[str]) -> Page:
+    """Return the report of ranks: ``figures`` as the command prints them, ``lines`` remarks."""
+    drawn = figures.get("step_draws_us", {})
+    path = figures["path"]
+    transfer = sum(meeting.transfer for meeting in found.meetings)
+    most = f"most waiting is for rank {found.straggler}" if any(found.waiting) else "none waits"
+    numbers = [
+        {"label": "step time of all ranks", "value": time_text(found.step_time), "detail": most},
+        {"label": "ranks", "value": str(len(found.steps))},
+        {"label": "collectives", "value": str(len(found.meetings)),
+         "detail": f"{time_text(transfer)} of transfer"},
+        {"label": "hops of the critical path", "value": str(path["hops"])},
+        *({"label": f"step, {name} of draws", "value": time_text(time)}
+          for name, time in drawn.items()),
+    ]  # fmt: skip
+    collectives = [{**row, "waits_us": ", ".join(f"{wait:.1f}" for wait in row["waits_us"])}
+                   for row in figures["collectives"]]  # fmt: skip
+    rows = [{key: row[key] for key in row if key != "shares_us"} for row in figures["ranks"]]
+    names = dict.fromkeys(Path(row["model"]).name for row in rows)
+    parts = [
+        sections.headline(numbers),
+        sections.notes(lines),
+        *ranks_sections(found),
+        sections.records("path-parts", "Critical path by what is on it", path["parts"],
+                         bars=("path",)),
+        sections.records("ranks", "Ranks", rows, bars=("step", "waits", "exposed", "idle")),
+        sections.records("meetings", "Collectives", collectives, bars=("transfer",)),
+    ]  # fmt: skip
+    return Page(", ".join(names), f"{len(rows)} ranks together", parts)
+
+
+def plan_page(
+    model: str, tried: Sequence[Tried], best: Tried, rows: Sequence[Mapping[str, Any]]
+) -> Page:
+    """Return the report of a search for a plan: ``rows`` are the figures of all that were tried."""
+    others = [one for one in tried if one is not best]
+    numbers = [
+        {"label": "step time of the plan", "value": time_text(best.step_time), "detail": best.name},
+        {"label": "imbalance of tables", "value": f"{best.imbalance:.2f}",
+         "detail": "slowest rank over the mean"},
+        {"label": "memory of the fullest rank", "value": f"{max(best.memory) / 2**30:.2f} GiB"},
+    ]  # fmt: skip
+    if others:
+        rival = min(others, key=lambda one: one.step_time)
+        gain = f"{best.step_time / rival.step_time - 1:+.1%} against it"
+        numbers.append({"label": f"best of the others: {rival.name}", "detail": gain,
+                        "value": time_text(rival.step_time)})  # fmt: skip
+    parts = [
+        sections.headline(numbers),
+        sections.records("plans", "Plans that were tried", rows,
+                         bars=("step", "tables", "exposed", "waits")),
+        _placed(best),
+        *ranks_sections(best.ranks),
+    ]  # fmt: skip
+    return Page(model, f"tables over {best.plan.ranks} ranks", parts)
+
+
+def ranks_sections(found: Ranks) -> list[Section]:
+    """Return the critical path over ranks, and the timeline of all of them."""
+    path, slices = critical_path(found.timeline), Slices()
+    add_timeline(slices, found.timeline, path)
+    return [
+        sections.slices("path", "Critical path", path_slices(path), text=PATH_TEXT, tall=True),
+        sections.slices("timeline", "Timeline of all ranks", slices.record()),
+    ]
+
+
+def _placed(best: Tried) -> Section:
+    rows = [(name, placed.scheme, ", ".join(map(str, best.plan.over(name))))
+            for name, placed in best.plan.tables.items()]  # fmt: skip
+    columns = [("table", "text"), ("scheme", "text"), ("ranks", "text")]
+    return sections.table("placed", "Where the tables lie", columns, rows)

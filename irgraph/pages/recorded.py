@@ -1,0 +1,65 @@
+"""Recorded steps as slices of a report: the last usual step of each rank, and its critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from irgraph.capture.kineto.events.steps import Step
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.html import sections
+from irgraph.html.sections import Section
+from irgraph.pages.slices import Slices, add_events
+from irgraph.pages.timelines import path_slices
+from irgraph.replay.lengths import Lengths
+from irgraph.replay.recorded import RecordedStep
+from irgraph.replay.replay import replayer, usual_steps
+from irgraph.schedule.critical_path import critical_path
+
+RANKS = 8
+"""Ranks whose steps are shown at most."""
+
+TEXT = "The last usual step as it was recorded, from its start: calls on threads, work on streams."
+
+PATH_TEXT = (
+    "What the last usual step waited for, one thing after the other: found by simulating the step "
+    "with its own recorded times, so that the path may differ from the measured step by a little."
+)
+
+
+def last_steps(trees: Sequence[Tree]) -> Iterator[tuple[str, Tree, Step]]:
+    """Yield a name, the trace and its last usual step, of those that have one."""
+    seen: set[str] = set()
+    for number, tree in enumerate(trees):
+        usual = usual_steps(tree)
+        name = f"rank {tree.trace.rank}"
+        name = name if name not in seen else f"trace {number}"
+        seen.add(name)
+        if usual:
+            yield name, tree, usual[-1]
+
+
+def recorded_slices(trees: Sequence[Tree]) -> dict[str, Any]:
+    """Return the last usual step of each rank as slices; one after the other, all from zero."""
+    slices = Slices()
+    found = list(last_steps(trees))[:RANKS]
+    for name, tree, step in found:
+        group = name if len(found) > 1 else ""
+        events = RecordedStep(tree, step).trace_events(group or "measured")["traceEvents"]
+        add_events(slices, events, group or "measured", group)
+    return slices.record()
+
+
+def recorded_sections(trees: Sequence[Tree]) -> list[Section]:
+    """Return the critical path of the first rank's last usual step, and all ranks' timelines."""
+    found = next(last_steps(trees), None)
+    if found is None:
+        return []
+    name, tree, step = found
+    timeline = sections.slices("timeline", "Timeline", recorded_slices(trees), text=TEXT)
+    if not tree.trace.on_device.any():
+        return [timeline]
+    simulated = replayer(tree).replay(step, Lengths()).timeline
+    several = len({id(tree) for tree in trees}) > 1
+    path = path_slices(critical_path(simulated), name if several else "")
+    return [sections.slices("path", "Critical path", path, text=PATH_TEXT, tall=True), timeline]

@@ -1,0 +1,54 @@
+"""The roofline of a predicted step, as a chart and a table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from irgraph.backend import DeviceFacts
+from irgraph.html import sections
+from irgraph.html.sections import Section
+from irgraph.report.roofline import Work, roofline
+
+POINTS = 600
+"""Points of the chart at most, those of the longest calls."""
+
+TEXT = (
+    "operations a second over operations a byte, for calls of products, convolutions and "
+    "attention, those of one shape together. No call can lie above the roof of its element type."
+)
+
+
+def roof_sections(works: Sequence[Work], device: DeviceFacts, steps: int = 1) -> list[Section]:
+    """Return the chart, where some call's operations are counted, and the table of all calls."""
+    total = sum(work.time for work in works) / steps
+    rows = [row.row("op", total) for row in roofline(works, "op", device, steps)]
+    rows = [{key: row[key] for key in row if key != "uncounted_calls"} for row in rows]
+    listed = sections.records(
+        "roofline-ops", "Operators beside the device's limits", rows,
+        text="Of limit: the time that peak and bandwidth would allow, as a share of the time.",
+        bars=("time",),
+    )  # fmt: skip
+    points = _points(works, steps)
+    if not points:
+        return [listed] if rows else []
+    dtypes = sorted({work.dtype for work in works if work.flop})
+    peaks = {dtype: device.peak(dtype)[0] for dtype in dtypes}
+    chart = sections.roof("roofline", "Roofline", points, peaks,
+                          device.bandwidth, text=f"{device.name}: {TEXT}")  # fmt: skip
+    return [chart, listed]
+
+
+def _points(works: Sequence[Work], steps: int) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str, str], list[Work]] = defaultdict(list)
+    for work in works:
+        if work.flop and work.nbytes and work.time:
+            groups[work.op, work.shape, work.dtype].append(work)
+    longest = sorted(groups.items(), key=lambda item: -sum(work.time for work in item[1]))
+    return [
+        {"name": f"{op}({shape})", "group": f"{op}, {dtype}", "calls": len(same) / steps,
+         "flop": same[0].flop, "bytes": same[0].nbytes,
+         "us": sum(work.time for work in same) / len(same)}
+        for (op, shape, dtype), same in longest[:POINTS]
+    ]  # fmt: skip

@@ -1,0 +1,22 @@
+"""Texts that many slices share, and tables of facts that name them by number."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+
+class Numbered:
+    """Values by number, each once, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def __call__(self, value: Hashable) -> int:
+        """Return the number of a value, a new one if it has none."""
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    @property
+    def values(self) -> list[Any]:
+        """The values in the order of their numbers."""
+        return list(self._numbers)

@@ -1,0 +1,176 @@
+"""Plans, executed and simulated: what each costs in accuracy, and what it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from irgraph.diagnostics import fail
+from irgraph.execute import LIMIT, execute
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.language import load_script, run
+from irgraph.precision.candidates import Candidate, Plan, script
+from irgraph.precision.data import Data
+from irgraph.precision.metrics import auc, divergence, entropy, l2, normalized_entropy, rise, sqnr
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import Prediction, predict
+
+SQUASHING = ("sigmoid", "_softmax", "softmax", "_log_softmax", "log_softmax")
+"""Ops that make predictions of logits, which are compared before them."""
+
+AIMS = ("time", "active", "parameters")
+"""What a plan makes less: the step's time, the device's, or the bytes of parameters."""
+
+
+class Errors(Struct, frozen=True):
+    """How far a plan's predictions are from the reference's, over all batches.
+
+    Attributes:
+        kl: mean Kullback-Leibler divergence of a prediction, nats.
+        share: the same over the mean entropy of the reference's predictions.
+        logits: normalised L2 error of the logits.
+        ops: by result, the normalised L2 error of what an op makes.
+        rise: where there are labels, the share by which the log loss rises, and its standard
+            error; else nothing.
+    """
+
+    kl: float
+    share: float
+    logits: float
+    ops: Mapping[str, float]
+    rise: tuple[float, float] | None = None
+
+
+class Simulated(Struct, frozen=True):
+    """A simulated step: its time, that of the device (us), and bytes of parameters."""
+
+    time: float
+    active: float
+    parameters: float
+
+
+class Bench:
+    """Runs plans of one model: each is executed and simulated once, and remembered."""
+
+    def __init__(self, graph: Graph, known: Sequence[Candidate], data: Data,
+                 options: PredictOptions, output: str = "",
+                 limit: int = LIMIT) -> None:  # fmt: skip
+        """Execute the reference; tensors of one execution may take ``limit`` bytes.
+
+        Raises:
+            IrgraphError: an op cannot be executed, the step returns no predictions (exit code 2).
+        """
+        self.graph, self.known, self.data, self.options = graph, known, data, options
+        self.limit = limit
+        self.logits = logits_of(graph, output)
+        results = {name for one in known for name in one.results}
+        self.reference = self._executed(graph, {self.logits, *results})
+        self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
+        self._simulated: dict[tuple[tuple[int, str], ...], Simulated] = {}
+        self.predictions: dict[tuple[tuple[int, str], ...], Prediction] = {}
+
+    def rewritten(self, plan: Plan) -> Graph:
+        """Return the model with a plan's formats."""
+        text = script(self.known, plan)
+        return run(load_script(text), self.graph).graph if text else self.graph
+
+    def errors(self, plan: Plan) -> Errors:
+        """Execute a plan on the data and return its errors."""
+        key = tuple(sorted(plan.items()))
+        if key not in self._errors:
+            named = [name for number in plan for name in self.known[number].results]
+            self._errors[key] = self.compared(self.rewritten(plan), named)
+        return self._errors[key]
+
+    def compared(self, graph: Graph, named: Sequence[str] = ()) -> Errors:
+        """Execute a rewritten model, and hold its predictions against the reference's."""
+        if self.logits not in graph.by_name:
+            raise fail(f"the rewritten model lacks %{self.logits}", exit_code=2)
+        changed = self._executed(graph, {self.logits, *named})
+        first, second = (_joined(found, self.logits) for found in (self.reference, changed))
+        kl, base = divergence(first, second), entropy(first)
+        ops = {name: l2(_joined(self.reference, name), _joined(changed, name)) for name in named}
+        labels = [_tensor(one) for one in self.data.labels]
+        rises = rise(first, second, _cat(labels)) if labels else None
+        return Errors(kl, kl / base if base else 0.0, l2(first, second), ops, rises)
+
+    def joined(self) -> Any:  # noqa: ANN401  (a tensor)
+        """Return the reference's logits of all batches."""
+        return _joined(self.reference, self.logits)
+
+    def noise(self, name: str, plan: Plan) -> float:
+        """Return an op's signal to noise under a plan, decibels."""
+        changed = self._executed(self.rewritten(plan), {name})
+        return sqnr(_joined(self.reference, name), _joined(changed, name))
+
+    def accuracy(self) -> dict[str, float]:
+        """Return normalised entropy and AUC of the reference, where there are labels."""
+        if not self.data.labels:
+            return {}
+        logits = _joined(self.reference, self.logits)
+        labels = _cat([_tensor(one) for one in self.data.labels])
+        return {"normalized_entropy": normalized_entropy(logits, labels),
+                "auc": auc(logits, labels)}  # fmt: skip
+
+    def simulated(self, plan: Plan) -> Simulated:
+        """Simulate a plan's step and return its figures."""
+        key = tuple(sorted(plan.items()))
+        if key not in self._simulated:
+            graph = self.rewritten(plan)
+            found = predict(graph, self.options)
+            held = sum(d.tensor.nbytes for d in graph.tensors if d.role == "param")
+            self.predictions[key] = found
+            figures = Simulated(found.step_time, found.timeline.active_time, float(held))
+            self._simulated[key] = figures
+        return self._simulated[key]
+
+    def _executed(self, graph: Graph, wanted: set[str]) -> list[dict[str, Any]]:
+        found = []
+        for number, batch in enumerate(self.data.batches):
+            values = execute(
+                graph, batch, seed=number, dims=self.data.dims, limit=self.limit
+            ).values
+            found.append({name: values[name].clone() for name in wanted if name in values})
+        return found
+
+
+def logits_of(graph: Graph, output: str = "") -> str:
+    """Return the name of the logits of what a step returns, or of ``output``.
+
+    Raises:
+        IrgraphError: it returns no floating-point tensor, or has none of that name (exit code 2).
+    """
+    makers: dict[str, Op] = {t.name: op for op in graph.leaves() for t in op.outputs}
+    returned = [t.name for t in graph.returned or () if t.dtype.startswith(("f", "bf"))]
+    name = output.removeprefix("%") or next(iter(returned), "")
+    if name not in makers:
+        what = f"no op makes %{name}" if name else "the step returns no predictions"
+        raise fail(what, hint="name a tensor: --output NAME", exit_code=2)
+    while name in makers:
+        op = makers[name]
+        if op.base in SQUASHING:
+            return op.inputs[0].name
+        if not (is_view(op) or op.base == "_to_copy") or not op.inputs:
+            break
+        name = op.inputs[0].name
+    return output.removeprefix("%") or returned[0]
+
+
+def _joined(found: Sequence[Mapping[str, Any]], name: str) -> Any:  # noqa: ANN401  (a tensor)
+    return _cat([one[name] for one in found])
+
+
+def _cat(parts: Sequence[Any]) -> Any:  # noqa: ANN401  (a tensor)
+    import torch
+
+    return torch.cat([part.reshape(1) if not part.dim() else part for part in parts])
+
+
+def _tensor(value: Any) -> Any:  # noqa: ANN401  (a tensor)
+    import torch
+
+    return torch.as_tensor(value)

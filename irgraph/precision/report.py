@@ -1,0 +1,104 @@
+"""The search over a model, and what it found: which op, which format, error, gain, budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from irgraph.precision.candidates import Plan, script
+from irgraph.precision.measure import AIMS, Bench, Errors
+from irgraph.precision.search import Item, search
+
+
+class Alone:
+    """The problem that a search solves: each format alone, and any plan, on one bench."""
+
+    def __init__(self, bench: Bench, aim: str = AIMS[0]) -> None:
+        self.bench, self.aim = bench, aim
+
+    @cached_property
+    def items(self) -> Sequence[Item]:
+        """Every format of every candidate, executed and simulated alone."""
+        pairs = [(n, to) for n, one in enumerate(self.bench.known) for to in one.formats]
+        return [Item(n, to, self.kl({n: to}), self.gain({n: to})) for n, to in pairs]
+
+    def kl(self, plan: Plan) -> float:
+        """Return a plan's divergence, nats."""
+        return self.bench.errors(plan).kl if plan else 0.0
+
+    def gain(self, plan: Plan) -> float:
+        """Return by what a plan makes the aim less: microseconds, or bytes."""
+        before, after = (getattr(self.bench.simulated(p), self.aim) for p in ({}, plan))
+        return float(before - after)
+
+
+class Found(Struct, frozen=True):
+    """A plan and its figures.
+
+    Attributes:
+        plan: formats by candidate.
+        script: the same as statements.
+        budget: divergence allowed, nats.
+        errors: of the joint plan, executed.
+        alone: sum of the divergences of its formats alone, nats.
+        said: how the search went.
+        rows: every format tried, for tables.
+        figures: of the step before and after, and of the reference.
+    """
+
+    plan: Plan
+    script: str
+    budget: float
+    errors: Errors
+    alone: float
+    said: Sequence[str]
+    rows: Sequence[dict[str, Any]]
+    figures: dict[str, Any]
+
+
+def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> Found:
+    """Search the plan of most gain within a budget of divergence (nats), and report on it."""
+    problem = Alone(bench, aim)
+    plan, said = search(problem, budget)
+    singles = {(item.candidate, item.format): item for item in problem.items}
+    alone = sum(singles[pair].kl for pair in plan.items())
+    rows = [_row(bench, item, plan) for item in problem.items]
+    return Found(plan, script(bench.known, plan), budget, bench.errors(plan), alone, said, rows,
+                 figures(bench, plan))  # fmt: skip
+
+
+def _row(bench: Bench, item: Item, plan: Plan) -> dict[str, Any]:
+    one = bench.known[item.candidate]
+    alone = {item.candidate: item.format}
+    errors = bench.errors(alone)
+    base, after = bench.simulated({}), bench.simulated(alone)
+    return {
+        "parameter": one.name,
+        "format": item.format,
+        "sqnr_db": bench.noise(one.results[0], alone),
+        "l2": errors.ops[one.results[0]],
+        "kl": item.kl,
+        "kl_share": errors.share,
+        "step_us": base.time - after.time,
+        "active_us": base.active - after.active,
+        "bytes": base.parameters - after.parameters,
+        "chosen": plan.get(item.candidate) == item.format,
+    }
+
+
+def figures(bench: Bench, plan: Plan) -> dict[str, Any]:
+    """Return the step before and after a plan: times with 90 % intervals, bytes of parameters."""
+    found: dict[str, Any] = dict(bench.accuracy())
+    for name, each in (("before", {}), ("after", plan)):
+        bench.simulated(each)
+        prediction = bench.predictions[tuple(sorted(each.items()))]
+        found[name] = {
+            "step_us": prediction.step_time,
+            "step_interval_us": list(prediction.interval),
+            "active_us": prediction.timeline.active_time,
+            "parameter_bytes": bench.simulated(each).parameters,
+        }
+    return found

@@ -1,0 +1,75 @@
+"""Calls of a graph that have equal prices whatever the sizes: one stands for all of its class."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+
+
+class Calls:
+    """Classes of calls of a graph with equal prices.
+
+    Attributes:
+        graph: the graph with one call of each class; valid for pricing only.
+        differ: whether embedding tables have different index distributions.
+        of: for each top-level call in launch order, the position of its representative.
+    """
+
+    def __init__(self, graph: Graph, *, lookups_differ: bool) -> None:
+        """Set ``lookups_differ`` if embedding tables have different index distributions."""
+        self.differ = lookups_differ
+        known: dict[object, int] = {}
+        kept: list[Op] = []
+        self.of: list[int] = []
+        for op in graph.top_level():
+            alone = is_sparse(op) or (lookups_differ and _has_indices(op))
+            key = id(op) if alone else _key(op, {})
+            if key not in known:
+                known[key] = len(kept)
+                kept.append(op)
+            self.of.append(known[key])
+        self.graph = replace(graph, ops=tuple(kept))
+
+
+def is_sparse(op: Op) -> bool:
+    """Return whether a price depends on more than the call: on values of sparse tensors."""
+    found = (t for inner in op.walk() for t in (*inner.inputs, *inner.outputs))
+    return any(t.strides is not None and not any(t.strides) for t in found)
+
+
+def _has_indices(op: Op) -> bool:
+    return any(t.dtype in ("i64", "i32") for inner in op.walk() for t in inner.inputs)
+
+
+def _key(op: Op, names: dict[str, int]) -> object:
+    """Return all that the price of a call depends on, sizes as expressions."""
+    return (
+        op.name,
+        tuple(_sketch(v, op, names) for v in op.operands),
+        tuple(_sketch(v, op, names) for v in op.results),
+        tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
+        tuple(_key(child, names) for child in op.body),
+    )
+
+
+def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
+    if isinstance(value, Tensor):
+        which = names.setdefault("$" + value.buffer, len(names))
+        same = names.setdefault(value.name, len(names))
+        sizes = [str(size) for size in value.shape], [str(step) for step in value.strides or ()]
+        written = value.name in op.written
+        return (
+            value.dtype,
+            *map(tuple, sizes),
+            str(value.offset),
+            value.device,
+            which,
+            same,
+            written,
+        )
+    if isinstance(value, tuple):
+        return tuple(_sketch(item, op, names) for item in value)
+    return (type(value).__name__, str(value))

@@ -1,0 +1,1 @@
+"""Services: queries a second under a latency limit, hosts for a load, power, price, endurance."""

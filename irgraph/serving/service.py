@@ -1,0 +1,228 @@
+"""What a host serves with its tables placed: queries a second, latency, power, endurance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Graph
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import predict
+from irgraph.serving.fleet import Fleet, Host, fleet
+from irgraph.serving.problem import Placed, Problem, Store, store, tables_of
+from irgraph.serving.search import search
+from irgraph.tiers.hits import Policy
+from irgraph.tiers.tier import Figure, Platform
+from irgraph.verbs.place import place
+from irgraph.verbs.placing import Where
+
+MOST_LOAD = 0.7
+"""Share of a tier's best rate that a host may ask of it: queues grow fast above."""
+
+HOURS = 24.0
+
+
+class Service(Struct, frozen=True, kw_only=True):
+    """One way to serve a load on a platform.
+
+    Attributes:
+        name: of the way: fast memory alone, or a slower tier.
+        step: microseconds of one query alone, predicted.
+        latency: mean microseconds of a query where hosts share the load evenly, its wait for the
+            device included.
+        qps: queries a second of one host at most.
+        bound: what bounds them.
+        limits: queries a second by each cause.
+        fleet: hosts for the whole load, their power and price.
+        load: share of the slower tier's best rate that is asked of it then.
+        reads: of the slower tier in a query.
+        hits: share of lookups of moved tables that the cache answers.
+        moved: tables on the slower tier, and the rows of each that the cache holds.
+        moved_bytes: of those tables.
+        cache_bytes: of the cache.
+        hours: least time between two rewrites of all moved tables, by the tier's endurance.
+    """
+
+    name: str
+    step: float
+    latency: float
+    qps: float
+    bound: str
+    limits: Mapping[str, float]
+    fleet: Fleet
+    load: float = 0.0
+    reads: float = 0.0
+    hits: float = 1.0
+    moved: Mapping[str, int] = {}
+    moved_bytes: float = 0.0
+    cache_bytes: float = 0.0
+    hours: float | None = None
+
+
+class Wanted(Struct, frozen=True):
+    """What is asked of a service: queries a second of all hosts, microseconds of each at most."""
+
+    qps: float
+    latency: float
+    policy: Policy = "lru"
+    sub_block: bool = False
+
+
+def services(
+    graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
+) -> list[Service]:
+    """Return the ways to serve a load, the one of least power first.
+
+    Raises:
+        IrgraphError: no table is looked up (exit code 2), or no way keeps the latency (1).
+    """
+    tables = tables_of(graph, options.indices)
+    if not tables:
+        raise fail("no lookup of bags is in the model: nothing is placed", exit_code=2)
+    fast = store(platform.fast)
+    found = [_alone(graph, platform, fast, sum(t.nbytes for t in tables), wanted, options)]
+    reasons = [] if found[0] else ["fast memory alone: a query takes longer than the limit"]
+    for piece in platform.slow:
+        slow = store(piece)
+        problem = Problem(tables, fast.nbytes, slow, wanted.policy, wanted.sub_block)
+        best = search(problem)
+        if best is None:
+            reasons.append(f"{slow.tier.name}: {slow.nbytes / 1e9:,.0f} GB do not hold the tables")
+            continue
+        if not best.moved:
+            continue  # fast memory holds all tables: what stands there already
+        one = _placed(graph, platform, problem, best, wanted, options)
+        found.append(one)
+        reasons += [] if one else [f"{slow.tier.name}: a query takes longer than the limit"]
+    served = [one for one in found if one is not None]
+    if not served:
+        raise fail("no placement serves the load", hint="; ".join(reasons), exit_code=1)
+    return sorted(served, key=lambda one: (one.fleet.watts, one.name))
+
+
+def _alone(
+    graph: Graph,
+    platform: Platform,
+    fast: Store,
+    nbytes: float,
+    wanted: Wanted,
+    options: PredictOptions,
+) -> Service | None:
+    """Return the service without a slower tier: hosts that together hold one copy of the tables.
+
+    What they exchange is not counted, so that they are better here than they can be.
+    """
+    step = predict(graph, options).step_time
+    limits = _limits(platform, step, wanted)
+    if not limits["latency"] > 0:
+        return None
+    qps, bound = min((rate, cause) for cause, rate in limits.items())
+    group = max(math.ceil(nbytes / max(fast.nbytes, 1.0)), 1)
+    one = Host(qps, platform.base_watts.value, _value(platform.base_usd), group=group)
+    copies = f" ({group} hosts hold a copy)" if group > 1 else ""
+    hosts = fleet(one, wanted.qps)
+    return Service(
+        name=f"{fast.tier.name} alone{copies}", step=step, qps=qps, bound=bound, limits=limits,
+        latency=_latency(step, wanted.qps / hosts.hosts, platform), fleet=hosts,
+    )  # fmt: skip
+
+
+def _placed(
+    graph: Graph,
+    platform: Platform,
+    problem: Problem,
+    best: Placed,
+    wanted: Wanted,
+    options: PredictOptions,
+) -> Service | None:
+    """Return the service with a placement, its step simulated at the load that it makes."""
+    load, qps, bound, step = 0.0, 0.0, "", 0.0
+    limits: dict[str, float] = {}
+    for _ in range(2):  # once without a load to find it, once under it
+        step = predict(_rewritten(graph, problem, best, load), options).step_time
+        limits = _limits(platform, step, wanted)
+        if best.seconds:
+            limits[f"reads of {best.slow.tier.name}"] = MOST_LOAD / best.seconds
+        if not limits["latency"] > 0:
+            return None
+        qps, bound = min((rate, cause) for cause, rate in limits.items())
+        load = min(qps * best.seconds, MOST_LOAD)
+    hosts = fleet(Host(qps, 0.0, _usd(platform, best.slow)), wanted.qps)
+    each = wanted.qps / hosts.hosts
+    load = each * best.seconds
+    hosts = replace(hosts, watts=hosts.hosts * _watts(platform, best.slow, load))
+    moved = sum(table.nbytes for table in best.moved)
+    return Service(
+        name=f"{best.slow.pieces} x {best.slow.tier.name}", step=step, qps=qps, bound=bound,
+        limits=limits, latency=_latency(step, each, platform), fleet=hosts, load=load,
+        reads=best.asked.reads, hits=best.hit_rate(), moved=best.rows_held(),
+        moved_bytes=moved, cache_bytes=best.cache.bytes_held, hours=_hours(best.slow, moved),
+    )  # fmt: skip
+
+
+def _rewritten(graph: Graph, problem: Problem, best: Placed, load: float) -> Graph:
+    """Return the step with its tables placed."""
+    if not best.moved:
+        return graph
+    slow = best.slow
+    where = Where(
+        slow.tier.name, slow.pieces, best.rows_held(), problem.policy, problem.sub_block, load
+    )
+    return place(graph, [table.name for table in best.moved], where).graph
+
+
+def _limits(platform: Platform, step: float, wanted: Wanted) -> dict[str, float]:
+    """Return queries a second that devices compute, and that they serve within the latency.
+
+    Queries come at random, and each device serves one after the other (M/D/1: the mean wait is
+    u / (2 (1 - u)) steps at utilisation u); a step as long as the limit, or longer, serves none.
+    """
+    most = platform.devices * 1e6 / step
+    slack = max(wanted.latency / step - 1.0, 0.0)
+    return {"compute": most, "latency": most * 2.0 * slack / (1.0 + 2.0 * slack)}
+
+
+def _latency(step: float, qps: float, platform: Platform) -> float:
+    used = min(qps * step / 1e6 / platform.devices, 1.0 - 1e-9)
+    return step * (1.0 + used / (2.0 * (1.0 - used)))
+
+
+def _watts(platform: Platform, slow: Store, load: float) -> float:
+    """Return the power of a host, its slow tier between idle and its best rate."""
+    idle = _value(slow.tier.idle_watts) or 0.0
+    active = _value(slow.tier.active_watts) or idle
+    return platform.base_watts.value + slow.pieces * (idle + load * (active - idle))
+
+
+def _usd(platform: Platform, slow: Store) -> float | None:
+    base, piece = _value(platform.base_usd), _value(slow.tier.price_usd)
+    return None if base is None or piece is None else base + slow.pieces * piece
+
+
+def _hours(slow: Store, moved: float) -> float | None:
+    """Return hours between rewrites of all moved tables that the tier's endurance allows."""
+    writes = _value(slow.tier.dwpd)
+    return None if not writes else HOURS * moved / (writes * slow.nbytes)
+
+
+def _value(figure: Figure | None) -> float | None:
+    return None if figure is None else figure.value
+
+
+def placed_model(
+    graph: Graph, platform: Platform, chosen: Service, wanted: Wanted, indices: Sequence[str] = ()
+) -> Graph:
+    """Return the step of a service, with the ops that read its slower tier."""
+    for piece in platform.slow:
+        slow = store(piece)
+        if chosen.name == f"{slow.pieces} x {slow.tier.name}":
+            tables = tables_of(graph, indices)
+            problem = Problem(tables, store(platform.fast).nbytes, slow, wanted.policy,
+                              wanted.sub_block)  # fmt: skip
+            best = search(problem)
+            return graph if best is None else _rewritten(graph, problem, best, chosen.load)
+    return graph

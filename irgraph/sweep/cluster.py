@@ -1,0 +1,149 @@
+"""Chunks worked out by the processes of a Dask cluster: one here, or one that is running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from irgraph.diagnostics import fail
+from irgraph.sweep.grid import Chunk, Grid
+from irgraph.sweep.price import Priced, priced
+
+if TYPE_CHECKING:
+    from distributed import Client, Worker
+
+AHEAD = 3
+"""Chunks that are with the cluster for each of its threads: none waits for the next, and what is
+not yet written stays bounded."""
+
+DEATHS = 5
+"""Workers that a chunk may lose before it is taken for what kills them."""
+
+SECONDS = 30
+"""How long to wait for a scheduler, and for its first worker."""
+
+
+def need(module: str, name: str) -> None:
+    """Raise ``IrgraphError`` (exit code 2) where a library of the extra is not installed."""
+    if find_spec(module) is None:
+        hint = "pip install 'irgraph[distributed]'"
+        raise fail(f"a sweep needs {name}, which is not installed", hint=hint, exit_code=2)
+
+
+class Model:
+    """What each worker is given once, also one that comes later: the model's text and the grid.
+
+    A plug-in of Dask's workers; chunks then name it by its key.
+    """
+
+    def __init__(self, key: str, text: str, grid: Grid) -> None:
+        self.name = key
+        self.text, self.grid = text, grid
+
+    def setup(self, worker: Worker) -> None:
+        """Read the model, once a worker."""
+        from irgraph.text import parse
+
+        held: dict[str, Any] = worker.__dict__.setdefault("irgraph_models", {})
+        held[self.name] = (parse(self.text), self.grid)
+
+    def teardown(self, worker: Worker) -> None:
+        """Let go of the model."""
+        worker.__dict__.get("irgraph_models", {}).pop(self.name, None)
+
+
+def work(key: str, chunk: Chunk) -> Priced:
+    """Return the figures of a chunk, in a worker that has the model."""
+    from distributed import get_worker
+
+    graph, grid = get_worker().irgraph_models[key]
+    return priced(graph, grid, chunk)
+
+
+@contextmanager
+def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
+    """Yield a client of a running scheduler, or of a cluster of this machine's own.
+
+    Raises ``IrgraphError`` where the scheduler does not answer, or has no worker.
+    """
+    need("distributed", "Dask")
+    import dask
+    from distributed import Client, LocalCluster
+
+    dask.config.set({"distributed.scheduler.allowed-failures": DEATHS})
+    if dashboard and find_spec("bokeh") is None:
+        hint = "pip install bokeh, or leave --dashboard out"
+        raise fail("a dashboard needs bokeh, which is not installed", hint=hint, exit_code=2)
+    if not scheduler:
+        with (
+            LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=dashboard or None,
+                silence_logs=50,
+            ) as cluster,
+            Client(cluster) as client,
+        ):  # fmt: skip
+            yield client
+        return
+    try:
+        client = Client(scheduler, timeout=SECONDS)
+    except (OSError, TimeoutError, ValueError) as error:
+        message = f"--scheduler: {scheduler} does not answer: {str(error).splitlines()[0]}"
+        raise fail(message, hint="start one with `dask scheduler`", exit_code=2) from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=SECONDS)
+        except TimeoutError:
+            hint = f"start some with `dask worker {scheduler}`"
+            message = f"--scheduler: {scheduler} has no worker"
+            raise fail(message, hint=hint, exit_code=2) from None
+        yield client
+
+
+def spread(
+    client: Client, key: str, text: str, grid: Grid, chunks: Sequence[Chunk]
+) -> Iterator[tuple[Chunk, Priced]]:
+    """Yield chunks with their figures as they are done; those of a worker that dies run again.
+
+    Raises ``IrgraphError`` where a chunk ends its workers again and again, or cannot be priced.
+    """
+    from distributed import as_completed
+
+    client.register_plugin(_plugin(key, text, grid))
+    threads = max(1, sum(client.nthreads().values()))
+    waiting = iter(chunks)
+    by_key: dict[str, Chunk] = {}
+    running = as_completed()
+
+    def submit() -> None:
+        for chunk in (c for c in [next(waiting, None)] if c is not None):
+            name = f"{key[:12]}-{chunk.number}"
+            by_key[name] = chunk
+            running.add(client.submit(work, key, chunk, key=name, pure=False))
+
+    for _ in range(AHEAD * threads):
+        submit()
+    for future in running:
+        chunk = by_key.pop(future.key)
+        yield chunk, _result(future, chunk)
+        future.release()
+        submit()
+
+
+def _plugin(key: str, text: str, grid: Grid) -> Any:  # noqa: ANN401  (a class of Dask's)
+    """Return the plug-in as a subclass of Dask's own, which is not imported before it is needed."""
+    from distributed import WorkerPlugin
+
+    return type("SweptModel", (Model, WorkerPlugin), {})(key, text, grid)
+
+
+def _result(future: Any, chunk: Chunk) -> Priced:  # noqa: ANN401  (Dask's future)
+    from distributed.scheduler import KilledWorker
+
+    try:
+        found: Priced = future.result()
+    except KilledWorker:
+        message = f"chunk {chunk.number} ended {DEATHS} workers: does it fit into their memory?"
+        raise fail(message, hint="--chunk makes chunks smaller; what is done is kept") from None
+    return found

@@ -1,0 +1,137 @@
+"""The variants of a sweep: every combination of sizes, hosts and devices, in a fixed order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from irgraph.diagnostics import fail
+
+MOST = 10**10
+"""Variants that no sweep has."""
+
+DIGITS = 18
+"""Most digits of a size: it fits into 64 bits."""
+
+
+class Chunk(Struct, frozen=True):
+    """Consecutive combinations of sizes on one host, and all devices.
+
+    Attributes:
+        number: of the chunk, from 0.
+        host: name or path of the host.
+        first, end: places of its combinations of sizes, the end excluded.
+    """
+
+    number: int
+    host: str
+    first: int
+    end: int
+
+
+class Grid(Struct, frozen=True):
+    """What a sweep varies.
+
+    Attributes:
+        dims: sizes of each dimension.
+        devices, hosts: names or paths.
+        mode, software, accounting: as ``PredictOptions`` has them.
+        weights: files or records of measured calls, or trained models.
+        chunk: variants of a chunk, about.
+    """
+
+    dims: Mapping[str, tuple[int, ...]]
+    devices: tuple[str, ...]
+    hosts: tuple[str, ...] = ("v100",)
+    mode: str = "corrected"
+    software: str = "torch-2"
+    accounting: str = "blocking"
+    weights: tuple[str, ...] = ()
+    chunk: int = 4000
+
+    @property
+    def combinations(self) -> int:
+        """Combinations of sizes."""
+        return math.prod(map(len, self.dims.values()))
+
+    @property
+    def variants(self) -> int:
+        """All variants."""
+        return self.combinations * len(self.devices) * len(self.hosts)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks: host by host, in each the sizes in the order of ``sizes``."""
+        width = max(1, self.chunk // len(self.devices))
+        number = 0
+        for host in self.hosts:
+            for first in range(0, self.combinations, width):
+                yield Chunk(number, host, first, min(first + width, self.combinations))
+                number += 1
+
+    def sizes(self, chunk: Chunk) -> list[dict[str, int]]:
+        """Return the sizes of a chunk; those of the last dimension change fastest."""
+        return [self._at(place) for place in range(chunk.first, chunk.end)]
+
+    def _at(self, place: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in reversed(tuple(self.dims)):
+            place, at = divmod(place, len(self.dims[name]))
+            found[name] = self.dims[name][at]
+        return {name: found[name] for name in self.dims}
+
+    def fingerprint(self, model: str, version: str) -> str:
+        """Return the SHA-256 of all that the figures depend on: 64 hexadecimal digits.
+
+        Args:
+            model: the text of the model.
+            version: of irgraph, whose shipped cost models and tables it stands for.
+        """
+        files = {name: _content(name) for name in (*self.devices, *self.hosts, *self.weights)}
+        told: dict[str, Any] = {**asdict(self), "model": model, "version": version, "files": files}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _content(name: str) -> str:
+    """Return the hash of a file's content, ``""`` for what is no file."""
+    path = Path(name)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def parsed_dims(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the sizes that options give: ``B=64,128``, ``B=64:4096:64`` (the end included).
+
+    Raises ``IrgraphError`` (exit code 2) where one is no list and no range of sizes.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        if name in found:
+            raise fail(f"--dim {name}: given twice", exit_code=2)
+        if not (name and sign):
+            raise fail(f"--dim: give NAME=SIZES, not {text!r}", exit_code=2)
+        sizes = [size for part in values.split(",") for size in _range(name, part)]
+        if len(set(sizes)) < len(sizes):
+            raise fail(f"--dim {name}: a size is given twice", exit_code=2)
+        found[name] = tuple(sizes)
+    return found
+
+
+def _range(name: str, text: str) -> range:
+    parts = text.split(":")
+    if not (1 <= len(parts) <= 3 and all(p.isdecimal() and len(p) <= DIGITS for p in parts)):
+        message = f"--dim {name}: give sizes such as 64,128 or 64:4096:64, not {text!r}"
+        raise fail(message, exit_code=2)
+    numbers = [int(part) for part in parts]
+    first, last = numbers[0], numbers[min(1, len(numbers) - 1)]
+    step = numbers[2] if len(numbers) == 3 else 1
+    if not (1 <= first <= last and step >= 1 and (last - first) // step < MOST):
+        message = f"--dim {name}: a range goes up from at least 1, in steps of at least 1: {text!r}"
+        raise fail(message, exit_code=2)
+    return range(first, last + 1, step)

@@ -1,0 +1,74 @@
+"""The figures of one chunk, wherever it is worked out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.graph import Graph
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.variants import predict_variants
+from irgraph.schedule.tasks import Floats
+from irgraph.sweep.grid import Chunk, Grid
+
+
+class Priced(Struct, frozen=True):
+    """Figures of a chunk.
+
+    Attributes:
+        number: of the chunk.
+        step, active: microseconds, ``float64[devices, sizes]``; NaN where refused.
+        refused: why there are no figures, by the place of the sizes.
+    """
+
+    number: int
+    step: Floats
+    active: Floats
+    refused: Mapping[int, str]
+
+
+def priced(graph: Graph, grid: Grid, chunk: Chunk) -> Priced:
+    """Return the figures of a chunk; sizes that the model cannot have are refused one by one.
+
+    Raises ``IrgraphError`` where not the sizes are wrong, but the device, host or another option.
+    """
+    sizes = grid.sizes(chunk)
+    try:
+        step, active = _times(graph, grid, chunk.host, sizes)
+        return Priced(chunk.number, step, active, {})
+    except IrgraphError:
+        pass
+    return _one_by_one(graph, grid, chunk, sizes)
+
+
+def _times(
+    graph: Graph, grid: Grid, host: str, sizes: Sequence[Mapping[str, int]]
+) -> tuple[Floats, Floats]:
+    options = PredictOptions(
+        host=host,
+        mode=grid.mode,
+        software=grid.software,
+        accounting=grid.accounting,
+        weights=grid.weights,
+    )
+    found = predict_variants(graph, grid.devices, sizes, options)
+    return found.step_time, found.active_time
+
+
+def _one_by_one(
+    graph: Graph, grid: Grid, chunk: Chunk, sizes: Sequence[Mapping[str, int]]
+) -> Priced:
+    """Return what the sizes that can be give, and why the others cannot."""
+    shape = len(grid.devices), len(sizes)
+    step, active = np.full(shape, np.nan), np.full(shape, np.nan)
+    refused: dict[int, str] = {}
+    for place, one in enumerate(sizes):
+        try:
+            times = _times(graph, grid, chunk.host, [one])
+            step[:, place], active[:, place] = times[0][:, 0], times[1][:, 0]
+        except IrgraphError as error:
+            refused[place] = error.diagnostics[0].message
+    return Priced(chunk.number, step, active, refused)

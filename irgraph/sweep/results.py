@@ -1,0 +1,123 @@
+"""The folder of a sweep: what it is, and a Parquet file for each chunk that is done."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from irgraph.diagnostics import Place, fail
+from irgraph.files import read_text, write_atomic
+from irgraph.sweep.grid import Chunk, Grid
+from irgraph.sweep.price import Priced
+
+if TYPE_CHECKING:
+    import pyarrow
+
+HEAD = "sweep.json"
+"""The file that says what a folder's sweep is."""
+
+FORMAT = 1
+
+
+class Results:
+    """The folder that a sweep's results go to.
+
+    Attributes:
+        folder: where.
+        grid: what is varied.
+    """
+
+    def __init__(self, folder: str | Path, grid: Grid, fingerprint: str) -> None:
+        """Make the folder, or go on with one of the same sweep.
+
+        Raises ``IrgraphError`` where the folder holds another sweep or other files, or cannot be
+        written.
+        """
+        self.folder = Path(folder)
+        self.grid = grid
+        head = {"format": FORMAT, "fingerprint": fingerprint, "variants": grid.variants}
+        place = Place(str(self.folder / HEAD))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            known = any(self.folder.iterdir())
+        except OSError as error:
+            raise fail(error.strerror or str(error), Place(str(folder))) from None
+        if not known:
+            write_atomic(self.folder / HEAD, json.dumps(head, indent=1) + "\n")
+        elif not (self.folder / HEAD).is_file():
+            hint = "give a new folder with -o"
+            raise fail("the folder holds other files", Place(str(folder)), hint=hint, exit_code=2)
+        elif _read(place).get("fingerprint") != fingerprint:
+            hint = "give a new folder with -o, or the same options, model and irgraph as before"
+            raise fail("the folder holds another sweep", place, hint=hint, exit_code=2)
+
+    def todo(self) -> list[Chunk]:
+        """Return the chunks that no file holds yet."""
+        return [chunk for chunk in self.grid.chunks() if not self.path(chunk.number).exists()]
+
+    def path(self, number: int) -> Path:
+        """Return the file of a chunk."""
+        return self.folder / f"part-{number:07d}.parquet"
+
+    def write(self, chunk: Chunk, found: Priced) -> None:
+        """Write a chunk's file, whole or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        buffer = pa.BufferOutputStream()
+        pq.write_table(self.table(chunk, found), buffer, compression="zstd")
+        write_atomic(self.path(chunk.number), buffer.getvalue().to_pybytes())
+
+    def table(self, chunk: Chunk, found: Priced) -> pyarrow.Table:
+        """Return a chunk's figures: sizes by sizes, each on all devices."""
+        import pyarrow as pa
+
+        sizes, many = self.grid.sizes(chunk), len(self.grid.devices)
+        rows = len(sizes) * many
+        columns: dict[str, Any] = {
+            name: np.repeat([one[name] for one in sizes], many) for name in self.grid.dims
+        }
+        places = np.tile(np.arange(many, dtype=np.int32), len(sizes))
+        columns["device"] = pa.DictionaryArray.from_arrays(places, list(self.grid.devices))
+        columns["host"] = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), [chunk.host])
+        columns["step_us"] = pa.array(found.step.T.ravel(), from_pandas=True)
+        columns["active_us"] = pa.array(found.active.T.ravel(), from_pandas=True)
+        reasons = [found.refused.get(place) for place in range(len(sizes)) for _ in range(many)]
+        columns["refused"] = pa.array(reasons, pa.string())
+        return pa.table(columns)
+
+    def tables(self) -> Iterator[pyarrow.Table]:
+        """Yield the figures of all chunks that are done, in their order."""
+        import pyarrow.parquet as pq
+
+        for chunk in self.grid.chunks():
+            if self.path(chunk.number).exists():
+                yield pq.read_table(self.path(chunk.number))
+
+    def fastest(self, most: int) -> tuple[list[dict[str, Any]], int]:
+        """Return the variants with the shortest steps, and how many were refused."""
+        best: list[tuple[float, int, dict[str, Any]]] = []
+        refused = count = 0
+        for table in self.tables():
+            refused += table.column("step_us").null_count
+            for row in table.sort_by("step_us").slice(0, most).to_pylist():
+                count += 1
+                if row["step_us"] is not None:
+                    best.append((row["step_us"], count, row))
+            best = heapq.nsmallest(most, best)
+        return [{k: v for k, v in row.items() if k != "refused"} for _, _, row in best], refused
+
+
+def _read(place: Place) -> dict[str, Any]:
+    try:
+        found = json.loads(read_text(place.source))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise fail("not what a sweep wrote", place, hint="give a new folder with -o")
+    return found

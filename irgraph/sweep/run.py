@@ -1,0 +1,125 @@
+"""Running a sweep: what is done stays done, by this process, by several, or by a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from irgraph.diagnostics import fail, near
+from irgraph.ir.graph import Graph
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.variants import predict_variants
+from irgraph.sweep.cluster import connected, need, spread
+from irgraph.sweep.grid import MOST, Chunk, Grid
+from irgraph.sweep.price import Priced, priced
+from irgraph.sweep.results import Results
+from irgraph.text.printer import print_graph
+
+Worked: TypeAlias = Iterator[tuple[Chunk, Priced]]
+"""Chunks with their figures, as they are done."""
+
+
+class Engine(Struct, frozen=True):
+    """Who works chunks out.
+
+    Attributes:
+        workers: processes on this machine; 0: this process alone, without Dask.
+        scheduler: address of a Dask scheduler that is running, instead of ``workers``.
+        dashboard: address of the dashboard of the own cluster, such as ``:8787``; ``""``: none.
+    """
+
+    workers: int = 0
+    scheduler: str = ""
+    dashboard: str = ""
+
+
+class Swept(Struct, frozen=True):
+    """What became of a sweep.
+
+    Attributes:
+        results: its folder.
+        new, known: chunks worked out now, and found done.
+    """
+
+    results: Results
+    new: int
+    known: int
+
+
+def sweep(
+    graph: Graph,
+    grid: Grid,
+    folder: str | Path,
+    engine: Engine | None = None,
+    *,
+    version: str = "",
+    progress: Callable[[int, int], None] | None = None,
+) -> Swept:
+    """Price all variants of a grid into a folder of Parquet files; chunks that it holds are kept.
+
+    Each chunk's file is written when the chunk is done, so that a sweep that was ended goes on.
+
+    Args:
+        graph: the step.
+        grid: what is varied.
+        folder: a new one, or one of the same sweep.
+        engine: who works it out; by default this process.
+        version: of irgraph: a folder that another one wrote is refused.
+        progress: told the chunks done and their number, after each.
+
+    Raises:
+        IrgraphError: a device, host, dimension or option is wrong, a library is missing, or the
+            folder holds something else.
+    """
+    need("pyarrow", "pyarrow")
+    _check(graph, grid)
+    text = print_graph(graph)
+    key = grid.fingerprint(text, version)
+    results = Results(folder, grid, key)
+    todo = results.todo()
+    total = sum(1 for _ in grid.chunks())
+    known = total - len(todo)
+    with _worked(graph, text, key, grid, todo, engine or Engine()) as found:
+        for done, (chunk, figures) in enumerate(found, known + 1):
+            results.write(chunk, figures)
+            if progress is not None:
+                progress(done, total)
+    return Swept(results, len(todo), known)
+
+
+@contextmanager
+def _worked(
+    graph: Graph, text: str, key: str, grid: Grid, todo: Sequence[Chunk], engine: Engine
+) -> Iterator[Worked]:
+    """Yield chunks with their figures, as the engine works them out."""
+    if not todo:
+        yield iter(())
+    elif engine.workers or engine.scheduler:
+        with connected(engine.scheduler, engine.workers, engine.dashboard) as client:
+            yield spread(client, key, text, grid, todo)
+    else:
+        yield ((chunk, priced(graph, grid, chunk)) for chunk in todo)
+
+
+def _check(graph: Graph, grid: Grid) -> None:
+    """Refuse what is wrong for every variant, before any work."""
+    for name in grid.dims:
+        if name not in graph.dims:
+            known = ", ".join(graph.dims) or "none"
+            message = f"--dim: the model has no dimension {name!r}{near(name, graph.dims)}"
+            raise fail(message, hint=f"its dimensions: {known}", exit_code=2)
+    if grid.variants > MOST:
+        raise fail(f"{grid.variants:,} variants are more than {MOST:,}", exit_code=2)
+    for host in grid.hosts:
+        options = PredictOptions(
+            host=host,
+            mode=grid.mode,
+            software=grid.software,
+            accounting=grid.accounting,
+            weights=grid.weights,
+        )
+        predict_variants(graph, grid.devices, [{}], options)

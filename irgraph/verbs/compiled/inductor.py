@@ -1,0 +1,147 @@
+"""Asks torch's own compiler, Inductor, which ops it would put into one kernel on a GPU.
+
+Neither a GPU nor Triton is needed: the ops are traced with fake tensors on a pretended card,
+lowered to Inductor's loops, and given to its scheduler, which decides what is fused before any code
+is made (``torch/_inductor/scheduler.py``). Only the partition is taken; the ops stay the model's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+from msgspec import Struct
+
+from irgraph.capture.common.torch_object import Torch
+from irgraph.execute.callables import Computation, computation
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.compiled.trace import decomposed, traced
+from irgraph.verbs.refusal import RefusedError
+
+CARD = {
+    "name": "pretended", "major": 8, "minor": 0, "multi_processor_count": 108, "warp_size": 32,
+    "total_memory": 40 << 30, "max_threads_per_multi_processor": 2048, "gcnArchName": "",
+    "regs_per_multiprocessor": 65536, "max_threads_per_block": 1024, "L2_cache_size": 40 << 20,
+    "shared_memory_per_block": 49152, "shared_memory_per_multiprocessor": 167936,
+}  # fmt: skip
+"""An A100's limits, by which Inductor sizes reductions."""
+
+UNLOWERED = frozenset({
+    "bernoulli", "bernoulli_", "_ctc_loss", "_ctc_loss_backward", "_grouped_mm",
+})  # fmt: skip
+"""Ops that Inductor refuses on a GPU, that read values, or whose types differ by device."""
+
+
+class Kernel(Struct, frozen=True):
+    """What Inductor launches at once.
+
+    Attributes:
+        members: positions of the ops that it computes, in the order they were given.
+        library: whether it calls a library's kernel, for one op.
+    """
+
+    members: tuple[int, ...]
+    library: bool
+
+
+def partition(graph: Graph, leaves: Sequence[Op], kept: Sequence[Tensor]) -> list[Kernel]:
+    """Return the kernels that Inductor would make of ops, in the order of their launches.
+
+    Args:
+        graph: the model that has the ops.
+        leaves: ops that torch can trace, in order.
+        kept: results of theirs that are used elsewhere. Ops that torch has no meaning of its own
+            for on a CPU, as fused attention and ops of passes, are a library's: no kernel has them.
+
+    Raises:
+        RefusedError: an op cannot be traced or lowered; says which.
+    """
+    calls: list[tuple[Op, int, Computation]] = []
+    apart: set[str] = set()
+    for number, op in enumerate(leaves):
+        how = computation(op, graph)
+        if isinstance(how, Computation) and _traceable(op, how):
+            calls.append((op, number, how))
+        else:
+            apart.update(t.name for t in op.inputs)
+    mine = {t.name: t for op, *_ in calls for t in op.outputs}
+    wanted = {*apart, *(tensor.name for tensor in kept)}
+    results = [t for name, t in mine.items() if name in wanted]
+    with _pretended() as fake:
+        try:
+            lowered, inputs = decomposed(*traced(calls, results), fake)
+            return list(_scheduled(lowered, inputs, fake))
+        except Exception as error:
+            raise RefusedError(f"torch's compiler fails at these ops: {error}") from error
+
+
+def _traceable(op: Op, how: Computation) -> bool:
+    """Return whether an op is torch's own call, and one that Inductor lowers."""
+    return isinstance(how.call, torch._ops.OpOverload) and op.base not in UNLOWERED
+
+
+def _scheduled(module: Torch, inputs: Sequence[Torch], fake: Torch) -> Iterator[Kernel]:
+    """Yield Inductor's kernels of a graph."""
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.scheduler import (
+        ExternKernelSchedulerNode,
+        NopKernelSchedulerNode,
+        Scheduler,
+    )
+    from torch._inductor.virtualized import V
+
+    with V.set_fake_mode(fake):
+        lowering = GraphLowering(module, is_inference=True)
+        with V.set_graph_handler(lowering), V.set_debug_handler(mock.MagicMock()):
+            lowering.run(*inputs)
+            scheduler = Scheduler(lowering.operations)
+            for one in scheduler.nodes:
+                if not isinstance(one, NopKernelSchedulerNode):
+                    library = isinstance(one, ExternKernelSchedulerNode)
+                    origins = {o for part in one.get_nodes() for o in _origins(part.node, library)}
+                    tags = {o.meta["op"] for o in origins if "op" in o.meta}
+                    yield Kernel(tuple(sorted(tags)), library)
+
+
+def _origins(node: Torch, library: bool) -> Sequence[Torch]:
+    """Return the traced calls that a scheduled node computes; a library computes one."""
+    if not library:
+        return list(node.get_origins())
+    return [node.get_origin_node()] if node.get_origin_node() is not None else []
+
+
+@contextlib.contextmanager
+def _pretended() -> Iterator[Torch]:
+    """Let torch believe in a card and in Triton, for as long as nothing is run on them."""
+    from torch._dynamo.device_interface import CudaInterface
+    from torch._inductor import config, scheduler
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    card = SimpleNamespace(**CARD)
+    answers: list[tuple[object, str, Callable[..., object]]] = [
+        (scheduler, "has_triton", lambda *_: True),
+        (torch.cuda, "get_device_properties", lambda *_: card),
+        (torch.cuda, "get_device_capability", lambda *_: (card.major, card.minor)),
+        (torch.cuda, "current_device", lambda: 0),
+        (torch.cuda, "device_count", lambda: 1),
+        (torch.cuda, "is_available", lambda: True),
+        (CudaInterface, "get_device_properties", staticmethod(lambda *_: card)),
+        (CudaInterface, "get_compute_capability", staticmethod(lambda *_: "80")),
+        (CudaInterface.Worker, "get_device_properties", staticmethod(lambda *_: card)),
+    ]
+    with contextlib.ExitStack() as stack:
+        fake = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        for owner, name, answer in answers:
+            stack.enter_context(mock.patch.object(owner, name, answer))
+        stack.enter_context(config.patch(layout_optimization=False))
+        stack.enter_context(torch.no_grad())
+        log = logging.getLogger("torch._inductor")
+        stack.callback(log.setLevel, log.level)
+        log.setLevel(logging.ERROR)
+        yield fake

@@ -1,0 +1,138 @@
+"""Runs of ops that one call of compiled code can make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from irgraph.ir.effects import effects, written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import READS, is_label
+from irgraph.ir.op import Op
+from irgraph.ir.ranks import is_collective
+from irgraph.verbs.capture import sized
+from irgraph.verbs.compiled.names import CALL
+from irgraph.verbs.launch_order import declared
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.streams import works
+
+LEAST = 2
+"""Ops that launch something, of which a call is made."""
+ACCUMULATE = "autograd.AccumulateGrad"
+
+
+@dataclass
+class Region:
+    """Neighbours that become one call, and what autograd does between them that can follow it."""
+
+    units: list[Op] = field(default_factory=list)
+    later: list[Op] = field(default_factory=list)
+
+    @property
+    def leaves(self) -> list[Op]:
+        """The ops that compute something, in order."""
+        return [leaf for unit in self.units for leaf in unit.leaves() if not is_label(leaf)]
+
+    def takes(self, unit: Op) -> bool:
+        """Return whether a unit may follow the region's ops and run before what comes later."""
+        if self.units and _lane(unit) != _lane(self.units[0]):
+            return False
+        made, read, written = _touched(self.later)
+        names, reads, writes = _touched([unit])
+        return not (
+            made & {t.name for leaf in unit.leaves() for t in leaf.inputs}
+            or written & (reads | writes)
+            or read & writes
+            or names & made
+        )
+
+
+def _lane(unit: Op) -> tuple[str, str, str]:
+    """Return thread, stream and phase of an op, or of what it calls first."""
+    leaf = next(leaf for leaf in unit.leaves() if works(leaf) or leaf.outputs)
+    return leaf.thread, leaf.stream, leaf.phase
+
+
+def _touched(units: Sequence[Op]) -> tuple[set[str], set[str], set[str]]:
+    """Return names that are made, buffers that are read, and buffers that are written."""
+    leaves = [leaf for unit in units for leaf in unit.leaves()]
+    made = {t.name for leaf in leaves for t in leaf.outputs}
+    read = {t.buffer for leaf in leaves for t in leaf.inputs}
+    written = {t.buffer for leaf in leaves for t in written_by(leaf)}
+    return made, read, written
+
+
+class Search:
+    """The search for regions; ``left`` says which ops are in none, and why."""
+
+    def __init__(self, graph: Graph, asked: Collection[int] | None) -> None:
+        self.asked = asked
+        self.declared = declared(graph)
+        self.left: dict[int, tuple[Op, RefusedError]] = {}
+
+    def regions(self, ops: Sequence[Op]) -> Iterator[Region]:
+        """Yield regions of neighbours; a label that fits in no whole is opened."""
+        region = Region()
+        for op in ops:
+            if op.name == ACCUMULATE or not _computes(op):
+                region.later.append(op)
+            elif self._fits(op) and region.takes(op):
+                region.units.append(op)
+            else:
+                yield from _whole(region)
+                region = Region()
+                if self._fits(op):
+                    region.units.append(op)
+                elif op.is_annotation:
+                    yield from self.regions(op.body)
+        yield from _whole(region)
+
+    def _fits(self, op: Op) -> bool:
+        leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
+        if not self._wanted(op):
+            return False
+        why = [(leaf, self._why_not(leaf)) for leaf in leaves]
+        for leaf, reason in why:
+            if reason:
+                self.left.setdefault(id(leaf), (leaf, RefusedError(reason, [(leaf, "")])))
+        inside = {_lane(part) for part in op.leaves() if works(part)}
+        return not any(reason for _, reason in why) and len(inside) <= 1
+
+    def _wanted(self, op: Op) -> bool:
+        if any(inner.name in (CALL, ACCUMULATE) for inner in op.walk()):
+            return False
+        leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
+        if self.asked is not None:
+            asked = self.asked
+            return any(id(inner) in asked for inner in op.walk())
+        return all(leaf.phase != "optimizer" for leaf in leaves)
+
+    def _why_not(self, leaf: Op) -> str:
+        """Return why an op cannot be part of compiled code."""
+        for holds, why in WHY_NOT:
+            if holds(leaf):
+                return why
+        if effects(leaf, self.declared).barrier:
+            return "nothing says what it does"
+        return ""
+
+
+WHY_NOT: tuple[tuple[Callable[[Op], bool], str], ...] = (
+    (lambda leaf: leaf.name in READS, "the host reads it"),
+    (lambda leaf: leaf.name.startswith(("sync.", "memcpy.", "cuda.")), "it is no op of torch's"),
+    (is_collective, "it communicates"),
+    (sized, "the host reads the sizes of its results from the device"),
+    (
+        lambda leaf: any(t.device == "cpu" for t in (*leaf.inputs, *leaf.outputs)),
+        "it works on the host's memory",
+    ),
+)
+
+
+def _computes(op: Op) -> bool:
+    return any(works(leaf) or leaf.outputs for leaf in op.leaves())
+
+
+def _whole(region: Region) -> Iterator[Region]:
+    if sum(map(works, region.leaves)) >= LEAST:
+        yield region

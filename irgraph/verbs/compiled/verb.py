@@ -1,0 +1,172 @@
+"""Makes the calls of compiled code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.dependence import dependences
+from irgraph.ir.effects import is_view, written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import leaving
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.compiled.inductor import Kernel, partition
+from irgraph.verbs.compiled.names import CALL, KERNEL
+from irgraph.verbs.compiled.order import Group, groups_of, ordered
+from irgraph.verbs.compiled.regions import Region, Search
+from irgraph.verbs.launch_order import declared
+from irgraph.verbs.refusal import RefusedError
+
+LAUNCHES = 2
+"""Of a single op, from which on it is no longer what it is outside of compiled code."""
+SCATTERING = frozenset({
+    "embedding_dense_backward", "index_put", "index_put_", "_index_put_impl_", "index_add",
+    "index_add_", "scatter_add", "scatter_add_", "scatter", "sort", "topk", "cumsum",
+})  # fmt: skip
+"""Ops whose time is not that of a pass over memory."""
+
+
+class Compiling(Struct, frozen=True):
+    """What became calls of compiled code.
+
+    Attributes:
+        graph: the new graph.
+        calls: the calls in it.
+        left: the ops that are in none of them although they were asked for, with why.
+    """
+
+    graph: Graph
+    calls: tuple[Op, ...]
+    left: tuple[tuple[Op, RefusedError], ...]
+
+    @property
+    def fused(self) -> tuple[int, int]:
+        """How many ops lie in generated kernels, and in how many of these."""
+        inside = [op for call in self.calls for op in call.body if op.name == KERNEL]
+        return sum(len(op.body) for op in inside), len(inside)
+
+
+def compiled(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
+    """Let ops, or all of forward and backward, run as what ``torch.compile`` makes of them.
+
+    Each run of ops that follow one another becomes one call. Inside of it Inductor's own scheduler
+    says which ops share a kernel; products, convolutions and attention stay a library's. The ops
+    themselves stay, as the bodies of their kernels. Left out is what torch cannot compile, and what
+    communicates. Unlike ``torch.compile`` on a module it saves for backward what eager torch saves.
+
+    Args:
+        graph: the step.
+        ops: those that are asked for; ``None`` for all but the optimizer's.
+
+    Raises:
+        RefusedError: Inductor cannot lower an op.
+    """
+    search = Search(graph, None if ops is None else {id(op) for op in ops})
+    made: dict[int, list[Op]] = {}
+    gone: set[int] = set()
+    calls = []
+    for region in list(search.regions(graph.ops)):
+        calls.append(_call(graph, region))
+        made[id(region.units[0])] = [calls[-1], *_between(region, graph)]
+        gone.update(id(op) for op in (*region.units, *_between(region, graph)))
+    after = replace(graph, ops=tuple(_placed(graph.ops, made, gone)))
+    places = graph.places
+    left = sorted(search.left.values(), key=lambda one: places[id(one[0])])
+    return Compiling(after, tuple(calls), tuple(left))
+
+
+def _between(region: Region, graph: Graph) -> list[Op]:
+    """Return what stands between a region's ops and now follows them."""
+    places = graph.places
+    last = places[id(next(region.units[-1].leaves()))]
+    first = places[id(next(region.units[0].leaves()))]
+    return [op for op in region.later if first < places[id(next(op.leaves()))] < last]
+
+
+def _placed(ops: Sequence[Op], made: Mapping[int, list[Op]], gone: Collection[int]) -> Iterator[Op]:
+    for op in ops:
+        if id(op) in made:
+            yield from made[id(op)]
+        elif id(op) not in gone:
+            body = tuple(_placed(op.body, made, gone)) if op.is_annotation else op.body
+            yield op if body == op.body else replace(op, body=body)
+
+
+def _call(graph: Graph, region: Region) -> Op:
+    """Return the call that a region becomes."""
+    leaves = region.leaves
+    inside = {id(leaf) for leaf in leaves}
+    used = {
+        t.name for leaf in graph.leaves() if id(leaf) not in inside for t in leaf.inputs
+    } | leaving(graph).keys()
+    kept = _made(leaves, used)
+    kernels = partition(graph, leaves, kept)
+    groups = groups_of(kernels, _alone(leaves, kernels), _views(leaves))
+    ties = dependences(leaves, declared(graph))
+    body = []
+    for group in ordered(groups, ties):
+        members = [leaves[i] for i in group.members]
+        elsewhere = {
+            t.name for i, leaf in enumerate(leaves) if i not in group.members for t in leaf.inputs
+        }
+        plain = len(members) == 1 and group.launches < LAUNCHES
+        body.append(members[0] if plain else _kernel(members, group, used | elsewhere))
+    first = next(leaf for leaf in leaves if leaf.stream or not is_view(leaf))
+    return replace(
+        _around(CALL, leaves, kept),
+        body=tuple(body), thread=first.thread, stream=first.stream, phase=first.phase,
+        origin=f"compile: {len(leaves)} ops",
+    )  # fmt: skip
+
+
+def _alone(leaves: Sequence[Op], kernels: Sequence[Kernel]) -> list[bool]:
+    """Return which ops stay outside of fused kernels: views, scatters, what a library computes."""
+    library = {i for kernel in kernels if kernel.library for i in kernel.members}
+    return [
+        i in library or is_view(leaf) or leaf.base in SCATTERING for i, leaf in enumerate(leaves)
+    ]
+
+
+def _views(leaves: Sequence[Op]) -> dict[int, int]:
+    """Return for each view the op that made its memory, where one of them did."""
+    made: dict[str, int] = {}
+    found: dict[int, int] = {}
+    for i, leaf in enumerate(leaves):
+        if is_view(leaf):
+            found.update((i, made[t.buffer]) for t in leaf.outputs if t.buffer in made)
+        else:
+            made.update((t.buffer, i) for t in leaf.outputs)
+    return found
+
+
+def _kernel(members: Sequence[Op], group: Group, used: Collection[str]) -> Op:
+    counts = Counter(member.name for member in members)
+    first = members[0]
+    return replace(
+        _around(KERNEL, members, _made(members, used)),
+        attributes={"launches": group.launches} if group.launches > 1 else {},
+        body=tuple(members), thread=first.thread, stream=first.stream, phase=first.phase,
+        module=first.module,
+        origin="compile: " + ", ".join(f"{n} x {name}" for name, n in counts.items()),
+    )  # fmt: skip
+
+
+def _around(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:
+    """Return a call of members: what it takes and writes that they did not make."""
+    made: set[str] = set()
+    taken: dict[str, Tensor] = {}
+    written: set[str] = set()
+    for op in members:
+        taken.update((t.name, t) for t in op.inputs if t.name not in made)
+        written.update(t.name for t in written_by(op) if t.name not in made)
+        made.update(t.name for t in op.outputs)
+    return Op(name, tuple(taken.values()), tuple(results), written=frozenset(written))
+
+
+def _made(members: Sequence[Op], used: Collection[str]) -> list[Tensor]:
+    """Return what ops make that is used elsewhere."""
+    return list({t.name: t for op in members for t in op.outputs if t.name in used}.values())

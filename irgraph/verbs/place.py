@@ -1,0 +1,161 @@
+"""``place``: embedding tables lie on another tier of memory, with some of their rows in a cache.
+
+A lookup becomes ops of its own, so that the scheduler finds what hides behind what: the cache is
+probed, rows that it does not hold are read on a stream for input and output, bags are pooled from
+both, and the cache is filled with what was read. Rows that are read are added in the order in which
+they were, so that bags are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.edit import map_tensors
+from irgraph.ir.effects import is_view
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.fuse import put_in_place
+from irgraph.verbs.insert import outermost_call
+from irgraph.verbs.placing import FILL, POOL, PROBE, READ, Lookup, Where, Writer
+from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.reorder import reorder
+from irgraph.verbs.sharding.tables import lookups
+from irgraph.verbs.streams import Free, on_streams
+
+STREAM = "io"
+"""What streams of reads are called, with a number."""
+
+HOST = "cpu"
+"""Where tables lie that the device does not hold, as far as its memory is concerned."""
+
+
+class Placement(Struct, frozen=True):
+    """What ``place`` made: the graph, its new ops, and why it was legal."""
+
+    graph: Graph
+    ops: tuple[Op, ...]
+    legal: str
+
+
+def place(graph: Graph, names: Collection[str], where: Where) -> Placement:
+    """Put tables, by their labels, on a tier; they are read together, and their bags pooled so.
+
+    Raises:
+        RefusedError: a table is used by anything but one plain lookup of bags, or a lookup's
+            results are wanted for its backward, or the lookups depend on each other.
+    """
+    chosen = [_lookup(graph, *found) for found in lookups(graph) if found[0] in names]
+    _check(graph, chosen)
+    declared, ops = Writer(graph, where).written(chosen)
+    held = replace(graph, tensors=(*graph.tensors, *declared))
+    done = put_in_place(held, [[one.outer] for one in chosen], ops, by="place")
+    apart = _apart(_elsewhere(done.graph, {one.weight.buffer for one in chosen}), done.ops)
+    stream = Free(apart).name(STREAM)
+    reads = [(op, stream) for op in _same(apart, done.ops, (READ, FILL))]
+    changed, _ = on_streams(apart, reads)
+    why = done.legal.partition("; placed")[0]
+    return Placement(changed, ops, f"bags add up the same rows in the same order; {why}")
+
+
+def _apart(graph: Graph, made: Sequence[Op]) -> Graph:
+    """Let rows be read as early as their indices are there, and pooled as late as may be.
+
+    Views that indices come through go with the reads.
+    """
+    makers = {t.name: op for op in graph.leaves() for t in op.outputs}
+    reads = _same(graph, made, (PROBE, READ))
+    moved = [*_views(reads, makers), *reads]
+    graph = reorder(graph, moved, "earliest").graph
+    graph = reorder(graph, _same(graph, made, (POOL, FILL)), "latest").graph
+    (pool,), fills = (_same(graph, made, (name,)) for name in (POOL, FILL))
+    behind = list(graph.leaves())[graph.places[id(pool)] + 1 :]
+    if not fills or behind[0] is fills[0]:
+        return graph
+    return reorder(graph, fills, "before", outermost_call(graph, behind[0])).graph
+
+
+def _views(ops: Sequence[Op], makers: Mapping[str, Op]) -> list[Op]:
+    """Return the views that some ops need, and those that these need, in order."""
+    found: dict[int, Op] = {}
+    waiting = [t.name for op in ops for t in op.inputs]
+    while waiting:
+        op = makers.get(waiting.pop())
+        if op is not None and id(op) not in found and is_view(op):
+            found[id(op)] = op
+            waiting += [t.name for t in op.inputs]
+    return list(found.values())[::-1]
+
+
+def _same(graph: Graph, made: Sequence[Op], names: Collection[str]) -> list[Op]:
+    """Return the new ops of some names as they stand in a graph now, by what they are called."""
+    keys = {_key(op) for op in made if op.name in names}
+    return [op for op in graph.leaves() if op.name in names and _key(op) in keys]
+
+
+def _key(op: Op) -> tuple[str, ...]:
+    return (op.name, *(t.name for t in (*op.inputs, *op.outputs)))
+
+
+def _elsewhere(graph: Graph, buffers: Collection[str]) -> Graph:
+    """Return a graph in which the tensors of some buffers lie on no device."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        return replace(tensor, device=HOST) if tensor.buffer in buffers else tensor
+
+    declared = tuple(replace(d, tensor=moved(d.tensor)) for d in graph.tensors)
+    return replace(graph, tensors=declared, ops=tuple(map_tensors(op, moved) for op in graph.ops))
+
+
+def _lookup(graph: Graph, name: str, weight: Tensor, leaf: Op) -> Lookup:
+    schema = resolve(leaf, graph.schemas)
+    given = {argument.name: value for argument, value in bind(schema, leaf)} if schema else {}
+    return Lookup(name, weight, leaf, outermost_call(graph, leaf), given)
+
+
+def _check(graph: Graph, chosen: Sequence[Lookup]) -> None:
+    """Refuse tables that something else uses, and lookups that are no plain ones."""
+    seen: set[str] = set()
+    for one in chosen:
+        if one.name in seen:
+            raise refused(one.leaf, f"looks up table {one.name!r} a second time")
+        seen.add(one.name)
+    for one in chosen:
+        _check_arguments(graph, one)
+        inside = {id(op) for op in one.outer.leaves()}
+        for _, leaf in graph.touching.get(one.weight.buffer, ()):
+            if id(leaf) not in inside and leaf is not graph.end:
+                raise refused(leaf, f"uses table {one.name!r} too, which only a lookup may")
+            if leaf is graph.end:
+                raise RefusedError(f"table {one.name!r} is returned", [(one.leaf, "")])
+        _check_uses(graph, one, inside)
+    modes = {one.given.get("mode", 0) for one in chosen}
+    if len(modes) > 1:
+        raise refused(chosen[-1].leaf, "pools in another way than the others: place them apart")
+    if len({bool(one.given.get("include_last_offset")) for one in chosen}) > 1:
+        raise refused(chosen[-1].leaf, "takes other offsets than the others: place them apart")
+
+
+def _check_arguments(graph: Graph, one: Lookup) -> None:
+    indices, offsets = one.given.get("indices"), one.given.get("offsets")
+    if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
+        raise refused(one.leaf, "does not look up bags by indices and offsets")
+    if isinstance(one.given.get("per_sample_weights"), Tensor):
+        raise refused(one.leaf, "weighs its rows, which pooling from a cache does not")
+    if one.given.get("padding_idx") not in (None, -1):
+        raise refused(one.leaf, "leaves out a row of padding, which pooling does not")
+    if one.weight.buffer not in graph.lasting or not one.weight.contiguous:
+        raise refused(one.leaf, f"looks up %{one.weight.name}, which is no table that lasts")
+
+
+def _check_uses(graph: Graph, one: Lookup, inside: Collection[int]) -> None:
+    """Refuse a lookup whose results beside the bags something uses: its backward does."""
+    for tensor in one.leaf.outputs[1:]:
+        for _, leaf in graph.touching.get(tensor.buffer, ()):
+            if id(leaf) not in inside:
+                raise refused(leaf, f"uses %{tensor.name} of the lookup of {one.name!r}: only "
+                                    "steps of inference are placed")  # fmt: skip

@@ -1,0 +1,1 @@
+"""What ``quantize`` makes of lookups and of linear layers."""

@@ -1,0 +1,90 @@
+"""Lookups in a table of f32 that become lookups in narrow rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.narrow.ops import LOOKUPS, ROWS_LOOKUP
+from irgraph.ir.narrow.prepared import ROWS, SCALE
+from irgraph.ir.narrow.rows import FORMATS, columns_of
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.quantizing.work import Work
+from irgraph.verbs.refusal import RefusedError, refused
+
+BAGS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
+SINGLE = "aten.embedding"
+
+
+def is_lookup(op: Op) -> bool:
+    """Return whether an op looks up one table."""
+    return op.name in (*BAGS, SINGLE)
+
+
+def arguments(graph: Graph, op: Op) -> Mapping[str, Value]:
+    """Return an op's arguments by the names of its schema."""
+    schema = resolve(op, graph.schemas)
+    if schema is None:
+        raise refused(op, "has no schema that takes these operands")
+    return {argument.name: value for argument, value in bind(schema, op)}
+
+
+def check_lookup(graph: Graph, op: Op, to: str) -> Tensor:
+    """Return the table of a lookup that can read rows of a format; refuse others."""
+    given = arguments(graph, op)
+    weight, indices = given.get("weight"), given.get("indices")
+    if not isinstance(weight, Tensor) or not isinstance(indices, Tensor) or weight.rank != 2:
+        raise refused(op, "looks up no table of rows")
+    mode = given.get("mode", 0)
+    if mode != 0:
+        raise refused(op, "takes the mean or maximum of a bag, and lookups in narrow rows add up")
+    if given.get("padding_idx") not in (None, -1) and op.name != SINGLE:
+        raise refused(op, "leaves out an index (padding_idx), and lookups in narrow rows do not")
+    if not indices.contiguous:
+        raise refused(op, f"has indices with gaps (%{indices.name})")
+    _check_results(graph, op)
+    try:
+        columns_of(to, int(weight.shape[1]))
+    except ValueError as error:
+        raise RefusedError(str(error), [(op, "")]) from None
+    return weight
+
+
+def _check_results(graph: Graph, op: Op) -> None:
+    """Refuse a lookup whose notes for its own backward pass somebody reads."""
+    own = {id(leaf) for leaf in op.leaves()}
+    for tensor in op.outputs[1:]:
+        for _, leaf in graph.touching.get(tensor.buffer, ()):
+            if id(leaf) not in own and any(t.name == tensor.name for t in leaf.inputs):
+                what = f"{leaf.name} reads %{tensor.name}, which the lookup keeps for its gradient"
+                raise RefusedError(f"the step trains this table: {what}", [(leaf, "")])
+
+
+def quantize_lookup(work: Work, op: Op, table: Declared, to: str) -> None:
+    """Put the lookup in narrow rows in the place of one in f32."""
+    given = arguments(work.graph, op)
+    weight, indices, out = table.tensor, given["indices"], op.outputs[0]
+    assert isinstance(indices, Tensor)
+    shape = (weight.shape[0], columns_of(to, int(weight.shape[1])))
+    kept = "u8" if FORMATS[to].packed else to
+    named = work.tensor(f"{weight.name}_{to}", kept, shape, weight)
+    rows = work.parameter(named, to, ROWS, table)
+    operands: list[Value] = [rows]
+    if op.name == SINGLE:
+        looked = work.flat(op, indices, 1)
+        made = work.result(out, looked.shape[0])
+        operands += [looked]
+    else:
+        made, looked = out, indices
+        operands += [looked, given["offsets"]]
+    more = {name: given[name] for name in ("per_sample_weights", "include_last_offset")
+            if given.get(name) not in (None, False)}  # fmt: skip
+    if to == "f8e4m3":
+        one = work.tensor(f"{weight.name}_{to}_scale", "f32", (1,), weight)
+        more["scale"] = work.parameter(one, to, SCALE, table)
+    work.put(op, LOOKUPS.get(to, ROWS_LOOKUP), operands, replace(made, strides=None), **more)
+    work.shaped(op, made, out)

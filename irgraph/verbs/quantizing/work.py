@@ -1,0 +1,78 @@
+"""Names, new tensors and new ops of one rewrite that quantises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from irgraph.ir.edit import Edit, free_name, names_of
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.narrow.prepared import SCALE, SCALES, Prepared
+from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.shapes import infer
+
+
+class Work:
+    """One rewrite: ops that take the places of others, and parameters that others become."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.edit = Edit(graph)
+        self.prepared: dict[str, tuple[Declared, Prepared]] = {}
+        self.made: list[Op] = []
+        self._taken = names_of(graph)
+
+    def tensor(self, name: str, dtype: str, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Return a new tensor in a buffer of its own, on the device of another."""
+        free = free_name(name, self._taken)
+        self._taken.add(free)
+        return Tensor(free, dtype, tuple(shape), free, device=like.device)
+
+    def parameter(self, made: Tensor, kind: str, part: str, source: Declared) -> Tensor:
+        """Return a parameter that is prepared of another; equal ones are made once."""
+        about = Prepared(made.name, kind, part, source.tensor)
+        key = f"{kind} {part} {source.tensor.name}"
+        if key not in self.prepared:
+            label = source.label and source.label + (f".{part}" if part in (SCALE, SCALES) else "")
+            self.prepared[key] = (Declared("param", made, label), about)
+        return self.prepared[key][0].tensor
+
+    def put(self, unit: Op, name: str, operands: Sequence[Value], *made: Result,
+            **attributes: Value) -> Op:  # fmt: skip
+        """Place a new op where another stands, called as that was; return it."""
+        op = Op(
+            name, tuple(operands), made, attributes, thread=unit.thread, stream=unit.stream,
+            module=unit.module, phase=unit.phase, origin=f"quantize: {unit.name}",
+        )  # fmt: skip
+        self.edit.put(op, before=unit)
+        self.made.append(op)
+        return op
+
+    def flat(self, unit: Op, tensor: Tensor, columns: int) -> Tensor:
+        """Return a tensor as a matrix of so many columns: a view, where it is none already."""
+        if tensor.rank == 2 and int(tensor.shape[1]) == columns:
+            return tensor
+        size: tuple[Value, ...] = (-1, columns)
+        call = Op("aten.view", (tensor,), (), {"size": size})
+        (found,) = infer(call, self.graph.schemas, self.graph.dims, self.graph.device)
+        assert isinstance(found, Tensor)
+        name = free_name(f"{tensor.name}_rows", self._taken)
+        self._taken.add(name)
+        view = replace(found, name=name)
+        self.put(unit, "aten.view", (tensor,), view, size=size)
+        return view
+
+    def result(self, out: Tensor, rows: int) -> Tensor:
+        """Return what an op that makes rows gives: the result itself, or what it is a view of."""
+        if out.rank == 2:
+            return out
+        name = free_name(f"{out.name}_rows", self._taken)
+        self._taken.add(name)
+        return Tensor(name, out.dtype, (rows, out.shape[-1]), out.buffer, device=out.device)
+
+    def shaped(self, unit: Op, rows: Tensor, out: Tensor) -> None:
+        """Give rows the shape that the result has."""
+        if rows is not out:
+            self.put(unit, "aten.view", (rows,), out, size=tuple(out.shape))

@@ -1,0 +1,94 @@
+"""The linear layers of a step: their weights and biases, as programs name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.ir.tensor import Tensor
+from irgraph.ir.tf32 import plain_name
+
+ALIKE = ("to", "_to_copy", "detach", "alias", "contiguous", "clone")
+"""Ops whose result stands for the parameter: casts of autocast, and views."""
+
+
+class Layer(Struct, frozen=True):
+    """One layer.
+
+    Attributes:
+        name: of its module, or of its weight where that has no other name.
+        weight: [outputs, inputs].
+        bias: [outputs], if it has one.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None = None
+
+
+def linear_layers(graph: Graph) -> dict[str, Layer]:
+    """Return by name the layers whose weight a product reads, in the order of their use.
+
+    A weight is [outputs, inputs] as ``torch.nn.Linear`` keeps it: ``aten.linear`` reads it so,
+    other products read it transposed.
+    """
+    labels = {d.tensor.name: d.label or d.tensor.name for d in graph.tensors}
+    known = {d.tensor.name: (d.tensor, False) for d in graph.tensors
+             if d.role == "param" and d.tensor.contiguous}  # fmt: skip
+    found: dict[str, Layer] = {}
+    for op in _calls(graph):
+        if op.name.rpartition(".")[2] in ALIKE or op.base == "t":
+            _follow(op, known)
+            continue
+        weight, bias = _read(op, known)
+        if weight is not None:
+            name = labels[weight.name].removesuffix(".weight")
+            found.setdefault(name, Layer(name, weight, bias))
+    return found
+
+
+Known = dict[str, tuple[Tensor, bool]]
+"""By name: the parameter that a tensor stands for, and whether it is transposed."""
+
+
+def _calls(graph: Graph) -> Iterator[Op]:
+    """Yield all calls of the forward pass, outer ones after those in them."""
+
+    def inner(op: Op) -> Iterator[Op]:
+        for child in op.body:
+            yield from inner(child)
+        yield op
+
+    for op in graph.ops:
+        yield from (call for call in inner(op) if call.phase == "forward")
+
+
+def _follow(op: Op, known: Known) -> None:
+    if op.inputs and op.outputs and op.inputs[0].name in known:
+        parameter, turned = known[op.inputs[0].name]
+        for tensor in op.outputs:
+            known.setdefault(tensor.name, (parameter, turned ^ (op.base == "t")))
+
+
+def _read(op: Op, known: Mapping[str, tuple[Tensor, bool]]) -> tuple[Tensor | None, Tensor | None]:
+    """Return the weight and the bias that a product reads, if they are parameters."""
+    name, operands = plain_name(op.name), op.operands
+    if name == "aten.linear" and len(operands) > 1:
+        bias = operands[2] if len(operands) > 2 else None
+        return _parameter(operands[1], known, turned=False), _parameter(bias, known, turned=False)
+    if name in ("aten.mm", "aten.addmm") and operands:
+        bias = operands[0] if name == "aten.addmm" else None
+        return _parameter(operands[-1], known, turned=True), _parameter(bias, known, turned=False)
+    return None, None
+
+
+def _parameter(
+    value: Value, known: Mapping[str, tuple[Tensor, bool]], *, turned: bool
+) -> Tensor | None:
+    if not isinstance(value, Tensor) or value.name not in known:
+        return None
+    parameter, way = known[value.name]
+    return parameter if way == turned else None

@@ -1,0 +1,233 @@
+"""Goes through a step and writes what one rank runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from irgraph.ir.edit import map_value, without_times
+from irgraph.ir.effects import written_by
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.op import Op, Result, Value, tensors_in
+from irgraph.ir.schema import bind, schemas_of
+from irgraph.ir.tensor import Tensor
+from irgraph.shapes import ShapeError, infer
+from irgraph.verbs.refusal import refused
+from irgraph.verbs.sharding.layers.exchange import Held
+from irgraph.verbs.sharding.layers.placement import PART, SAME, Call, Choice, Place
+from irgraph.verbs.sharding.layers.rules import choose, over_parts
+
+ORIGIN = "shard"
+
+
+class RankOps:
+    """The ops of one rank, made from those of the whole step in launch order.
+
+    Attributes:
+        held: what the rank has of every tensor, at the end of what was gone through.
+        made: new ops.
+    """
+
+    def __init__(self, graph: Graph, rank: int, ranks: int, places: Mapping[str, Place]) -> None:
+        """Begin a step; ``places`` say which declared tensors are split."""
+        self.graph, self.ranks = graph, ranks
+        self.held = Held(graph, rank, ranks)
+        self.made = 0
+        for declared in graph.tensors:
+            tensor, place = declared.tensor, places.get(declared.tensor.name, SAME)
+            self.held.learn(tensor, self._block(tensor, place), place)
+
+    def _block(self, tensor: Tensor, place: Place) -> Tensor:
+        if place == SAME:
+            return tensor
+        shape = list(tensor.shape)
+        shape[place.axis] //= self.ranks
+        return replace(tensor, shape=tuple(shape), strides=None)
+
+    def graph_of(self) -> Graph:
+        """Return the rank's model.
+
+        Raises:
+            RefusedError: an op cannot run on parts, nor on what is put together of them.
+        """
+        ops = [new for op in self.graph.ops for new in self._ops(op)]
+        for name in leaving(self.graph):
+            if self.held.places[name] == PART:
+                self.held.given(self.graph.by_name[name], SAME)
+        ops += self._new(ops[-1]) if ops else []
+        tensors = tuple(
+            replace(d, tensor=self.held.local[d.tensor.name]) for d in self.graph.tensors
+        )
+        returned = map_value(self.graph.returned, self._local)
+        return replace(self.graph, tensors=tensors, ops=tuple(ops), returned=returned)
+
+    def _local(self, tensor: Tensor) -> Tensor:
+        return self.held.local.get(tensor.name, tensor)
+
+    def _ops(self, op: Op) -> list[Op]:
+        """Return what a rank runs in place of an op."""
+        if not op.body:
+            return [self._renamed(op)] if is_label(op) else self._leaf(op)
+        body = [new for child in op.body for new in self._ops(child)]
+        if len(body) == len(op.body) and all(a is b for a, b in zip(body, op.body, strict=True)):
+            return [op]
+        if op.is_annotation or op.is_autograd:
+            return [replace(self._renamed(op), body=tuple(body))]
+        return self._composite(op, body)
+
+    def _renamed(self, op: Op) -> Op:
+        """Return an op with the rank's tensors."""
+        if all(self._local(tensor) is tensor for tensor in (*op.inputs, *op.outputs)):
+            return op
+        results: tuple[Result, ...] = map_value(op.results, self._local)
+        given = {name: map_value(value, self._local) for name, value in op.attributes.items()}
+        return replace(op, operands=map_value(op.operands, self._local), results=results,
+                       attributes=given, notes=without_times(op.notes))  # fmt: skip
+
+    def _composite(self, op: Op, body: list[Op]) -> list[Op]:
+        """Return a call with what it now calls, or that alone where it is another call."""
+        same = [new.name for new in body] == [child.name for child in op.body]
+        made = replace(self._renamed(op), body=tuple(body))
+        inside = {tensor.name for new in body for tensor in new.outputs}
+        taken = {tensor.name for new in body for tensor in new.inputs} - inside
+        if not same or not taken <= {tensor.name for tensor in made.inputs}:
+            return body
+        made = replace(made, attributes={**made.attributes, **_sizes(op, body)})
+        try:
+            found = [t.shape for t in tensors_in(infer(replace(made, body=()), self.graph.schemas,
+                                                       self.graph.dims))]  # fmt: skip
+        except ShapeError:
+            return body
+        return [made] if found == [tensor.shape for tensor in made.outputs] else body
+
+    def _leaf(self, op: Op) -> list[Op]:
+        """Return an op on what the rank has, behind what that takes."""
+        if _draws(op):
+            raise refused(op, "draws random numbers: ranks would draw others than the whole step")
+        call = Call(op, self.held.places, self.ranks, self.held.write.sizes)
+        if over_parts(call):
+            return self._with_bias(op)
+        choice = choose(call)
+        wants = {tensor.name: choice.wants.get(tensor.name, SAME) for tensor in op.inputs}
+        for tensor in written_by(op):
+            if self.held.places[tensor.name] not in (wants[tensor.name], PART):
+                raise refused(op, f"writes to %{tensor.name}, of which a rank has but a part")
+        given = {tensor.name: self.held.given(tensor, wants[tensor.name]) for tensor in op.inputs}
+        new = self._new(op)
+        made = self._made(op, choice, given)
+        return [*new, *self._new(op), made]
+
+    def _with_bias(self, op: Op) -> list[Op]:
+        """Return a product of what is split, its sum over ranks, and the bias on top."""
+        bias, left, right = op.inputs
+        (made,) = op.outputs
+        tensor = self.held.write.fresh("product", made.dtype, made.shape)
+        product = replace(op, name="aten.mm" + op.name[len("aten.addmm"):]
+                          if op.name.startswith("aten.") else "irgraph.mm_tf32",
+                          operands=(left, right), results=(tensor,))  # fmt: skip
+        added = replace(op, name="aten.add", operands=(tensor, bias), origin=ORIGIN)
+        self.made += 1
+        return [*self._leaf(product), *self._leaf(added)]
+
+    def _made(self, op: Op, choice: Choice, given: Mapping[str, Tensor]) -> Op:
+        """Return an op on a rank's tensors, and learn what it makes."""
+        makes = choice.makes or (SAME,) * len(op.outputs)
+        same = all(given[tensor.name] is tensor for tensor in op.inputs)
+        if same and set(makes) <= {SAME}:
+            for tensor in op.outputs:
+                self.held.learn(tensor, tensor, SAME)
+            made = op
+        else:
+            made = self._smaller(op, choice, given, makes)
+        for tensor in written_by(op):
+            self.held.wrote(tensor)
+        return made
+
+    def _smaller(
+        self, op: Op, choice: Choice, given: Mapping[str, Tensor], makes: Sequence[Place]
+    ) -> Op:
+        attributes = {**op.attributes, **choice.given}
+        call = replace(
+            op,
+            operands=map_value(op.operands, lambda tensor: given[tensor.name]),
+            attributes={n: map_value(v, lambda t: given[t.name]) for n, v in attributes.items()},
+            written=frozenset(given[name].name for name in op.written if name in given),
+            notes=without_times(op.notes),
+        )
+        call, types = self._typed(op, call)
+        made = iter(zip(types, makes, strict=True))
+
+        def typed(whole: Tensor) -> Tensor:
+            kind, place = next(made)
+            local = self._as(op, whole, kind, place)
+            self.held.learn(whole, local, place)
+            return local
+
+        return replace(call, results=map_value(op.results, typed))
+
+    def _typed(self, op: Op, call: Op) -> tuple[Op, list[Tensor]]:
+        """Return a call whose results torch can type, and these; a view may need a copy before."""
+        try:
+            return call, self._types(op, call)
+        except ShapeError as error:
+            loose = {tensor.name: tensor for tensor in call.inputs if not tensor.contiguous}
+            if not loose or op.written:
+                raise refused(op, f"cannot run on parts of its operands: {error}") from None
+        whole = {name: self.held.write.whole(tensor) for name, tensor in loose.items()}
+        call = replace(call, operands=map_value(call.operands, lambda t: whole.get(t.name, t)))
+        try:
+            return call, self._types(op, call)
+        except ShapeError as error:
+            raise refused(op, f"cannot run on parts of its operands: {error}") from None
+
+    def _types(self, op: Op, call: Op) -> list[Tensor]:
+        if not op.outputs:
+            return []
+        found = infer(call, self.graph.schemas, self.graph.dims, op.outputs[0].device)
+        types = list(tensors_in(found))
+        if len(types) != len(op.outputs):
+            raise ShapeError(f"torch makes {len(types)} tensors, and {len(op.outputs)} are known")
+        return types
+
+    def _as(self, op: Op, whole: Tensor, kind: Tensor, place: Place) -> Tensor:
+        """Return a rank's tensor: by name that of the whole step, by form what torch makes."""
+        shape = list(whole.shape)
+        if place.kind == "split":
+            shape[place.axis] //= self.ranks
+        if list(map(int, kind.shape)) != list(map(int, shape)):
+            raise refused(op, f"makes %{whole.name} in another form on a rank")
+        # Fresh memory keeps its buffer's name; a view lies where its operand now lies.
+        where = (kind.buffer, kind.offset) if kind.buffer else (whole.buffer, whole.offset)
+        return replace(whole, shape=tuple(shape), strides=kind.strides, buffer=where[0],
+                       offset=where[1])  # fmt: skip
+
+    def _new(self, at: Op) -> list[Op]:
+        """Return the ops that were written, run where and when an op is."""
+        found = self.held.taken()
+        self.made += len(found)
+        return [
+            replace(new, thread=at.thread, stream=at.stream, module=at.module, phase=at.phase,
+                    origin=ORIGIN)
+            for new in found
+        ]  # fmt: skip
+
+
+def _draws(op: Op) -> bool:
+    """Return whether an op draws random numbers; attention without dropout draws none."""
+    schemas = schemas_of(op.name)
+    if not any(schema.random for schema in schemas):
+        return False
+    named = {argument.name: value for schema in schemas for argument, value in bind(schema, op)}
+    rates = any(argument.name == "dropout_p" for schema in schemas for argument in schema.arguments)
+    return not rates or named.get("dropout_p", 0.0) != 0
+
+
+def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:
+    """Return the sizes that a call names, as the call in it that names them has them now."""
+    found = {}
+    for old, new in zip(op.body, body, strict=True):
+        named = {str(value): new.attributes[name] for name, value in old.attributes.items()}
+        found.update({n: named[str(v)] for n, v in op.attributes.items() if str(v) in named})
+    return {name: value for name, value in found.items() if isinstance(value, tuple)}

@@ -1,0 +1,60 @@
+"""``irgraph place`` from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+Run: TypeAlias = Callable[..., Any]
+
+TEXT = """model "m" { format = 2  dims = {B = 64} }
+
+device @gpu0 "v100"
+input %x : f32[B, 32] in $x
+input %ids : i64[40*B] in $ids
+input %starts : i64[B] in $starts
+param %w "items.weight" : f32[1000000000, 32] in $w
+
+%y, %y1, %y2, %y3 = aten._embedding_bag(%w, %ids, %starts) : f32[B, 32] in $y, i64[40*B] in $y1, i64[B] in $y2, i64[0] in $y3
+%s = aten.add(%x, %y) : f32[B, 32] in $s
+return %s
+"""  # noqa: E501
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "m.ir").write_text(TEXT)
+    return str(tmp_path / "m.ir")
+
+
+def test_the_command_prints_and_writes(model: str, tmp_path: Path, run: Run) -> None:
+    written = str(tmp_path / "placed.ir")
+    given = ("--platform", "dgx-1-optane", "--qps", "1000", "--latency", "50ms")
+    found = run("place", model, *given, "--indices", "zipf:0.9", "-o", written, "--json")
+    assert found.code == 0, found.err
+    ways = json.loads(found.out)
+    assert ways[0]["name"] == "4 x Optane-P4800X-375GB"
+    assert "irgraph.tier_read" in Path(written).read_text()
+    assert "Optane" in run("place", model, *given).out
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--platform", "dgx-1", "--qps", "0", "--latency", "1ms"), "above zero"),
+        (("--platform", "dgx-1", "--qps", "5", "--latency", "1"), "not a time"),
+        (("--platform", "dgx", "--qps", "5", "--latency", "1ms"), "no platform is called"),
+        (("--platform", "dgx-1", "--qps", "5", "--latency", "1us"), "no placement serves"),
+        (("--platform", "dgx-1", "--qps", "5", "--latency", "1ms", "--policy", "x"), "lru, lfu"),
+    ],
+)
+def test_bad_input_ends_in_a_sentence(
+    model: str, given: tuple[str, ...], says: str, run: Run
+) -> None:
+    found = run("place", model, *given)
+    assert found.code != 0
+    assert says in found.err

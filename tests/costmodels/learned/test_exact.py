@@ -1,0 +1,39 @@
+"""A trained model's answer for a kernel does not depend on what else is asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from costmodels.devices.library import load_device
+from costmodels.learned.exact import exact_forward, exact_layers
+from costmodels.learned.infer import estimate, forward
+from costmodels.learned.weights import load_shipped, shipped
+
+
+@pytest.mark.parametrize("family", shipped())
+def test_whole_numbers_give_the_networks_answer(family: str) -> None:
+    weights = load_shipped(family)
+    inputs = np.random.default_rng(1).standard_normal((len(weights.mean), 300)).astype(np.float32)
+    exact = exact_forward(exact_layers(weights.layers), inputs)
+    np.testing.assert_allclose(exact, forward(weights.layers, inputs), rtol=1e-4, atol=2e-5)
+    alone = exact_forward(exact_layers(weights.layers), inputs[:, 77:78])
+    assert (alone[:, :, 0] == exact[:, :, 77]).all()
+
+
+def test_sums_are_exact() -> None:
+    for layer in exact_layers(load_shipped("gemm").layers):
+        assert (layer.weights == np.rint(layer.weights)).all()
+        assert np.abs(layer.weights).sum(-1).max() * 128 * layer.up < 2**53
+
+
+def test_a_product_alone_takes_what_it_takes_among_others() -> None:
+    weights = load_shipped("gemm")
+    device = weights.family.campaign.hardware([load_device("v100")])
+    sides = 2.0 ** np.random.default_rng(0).uniform(1, 12, (3, 500))
+    sizes = dict(zip(("m", "n", "k"), sides.astype(int).astype(np.float32), strict=True))
+    sizes |= {"batch": np.ones(500, np.float32), "op": np.zeros(500, np.float32)}
+    many = estimate(weights, sizes, device)
+    for at in range(0, 500, 50):
+        one = estimate(weights, {name: c[at : at + 1] for name, c in sizes.items()}, device)
+        assert one.time[0] == many.time[at] and one.width[0] == many.width[at]

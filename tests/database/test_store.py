@@ -1,0 +1,124 @@
+"""Records are added once, whole or not at all, whoever else writes and whatever is killed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pytest
+
+from irgraph.database.access import Database
+from irgraph.database.entry import Entry, Provenance
+from irgraph.database.query import listed, records
+from irgraph.database.store import add
+from irgraph.database.stored import record
+from irgraph.diagnostics import IrgraphError
+
+FORK = multiprocessing.get_context("fork")
+WRITERS, OWN, SHARED = 8, 3, 20
+
+
+def kernels(head: str, times: list[float]) -> Entry:
+    """Return a campaign with a row for each time."""
+    rows = [
+        {"family": "calls", "op": f"aten.op{n}", "key": f"aten.op{n}()", "op_us": t, "kernels": []}
+        for n, t in enumerate(times)
+    ]
+    return Entry("kernels", {"name": head}, rows, Provenance(by="me", card=head))
+
+
+def test_what_is_there_is_not_added_again(database: Database) -> None:
+    (first,) = add(database, [kernels("A100", [1.0, 2.0])], "mine")
+    (again,) = add(database, [kernels("A100", [1.0, 2.0])], "other name")
+    assert (first.name, first.is_new, first.new, first.known) == ("mine", True, 2, 0)
+    assert (again.name, again.is_new, again.new, again.known) == ("mine", False, 0, 2)
+
+
+def test_a_file_that_was_continued_adds_its_new_rows_in_their_order(database: Database) -> None:
+    add(database, [kernels("A100", [5.0])])
+    (grown,) = add(database, [kernels("A100", [5.0, 3.0, 4.0])])
+    assert (grown.is_new, grown.new, grown.known) == (False, 2, 1)
+    head, rows, _ = record(database, grown.name, "kernels")
+    assert head == {"name": "A100"}
+    assert [row["op_us"] for row in rows] == [5.0, 3.0, 4.0]
+
+
+def test_a_name_is_one_records(database: Database) -> None:
+    add(database, [kernels("A100", [1.0])], "mine")
+    with pytest.raises(IrgraphError, match="the name 'mine' is another record's"):
+        add(database, [kernels("H100", [1.0])], "mine")
+    assert [row["card"] for row in records(database)] == ["A100"]
+
+
+def test_a_record_is_found_by_name_and_by_hash(database: Database) -> None:
+    add(database, [kernels("A100", [1.0])], "mine")
+    digits = records(database)[0]["hash"]
+    assert record(database, "mine", "kernels") == record(database, digits[:8], "kernels")
+    for name in ("mi", digits[:7], "0" * 8):
+        with pytest.raises(IrgraphError, match="no record of kernels named"):
+            record(database, name, "kernels")
+    with pytest.raises(IrgraphError, match="it holds no hosts"):
+        record(database, "mine", "hosts")
+
+
+def test_texts_that_databases_refuse_are_made_harmless(database: Database) -> None:
+    odd = "a\0b\ud800c'; DROP TABLE records; --"
+    add(database, [Entry("kernels", {"name": odd}, [{"op": odd}], Provenance(by=odd))], odd)
+    (row,), _ = listed(database, "kernels")
+    assert row["op"] == row["by"] == row["name"] == "a\ufffdb?c'; DROP TABLE records; --"
+    assert record(database, row["name"], "kernels")[0] == {"name": odd}
+
+
+def in_processes(work: Callable[[int], None], many: int) -> list[int | None]:
+    """Run work in processes at once; return their exit codes."""
+    started = [FORK.Process(target=work, args=(number,)) for number in range(many)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(120)
+    return [process.exitcode for process in started]
+
+
+def test_eight_writers_at_once_lose_nothing_and_add_nothing_twice(url: str) -> None:
+    from irgraph.database.schema import upgrade
+
+    def write(writer: int) -> None:
+        own = Database(url)
+        upgrade(own)
+        for number in range(OWN):
+            add(own, [kernels(f"card {writer}.{number}", [1.0, 2.0])])
+            add(own, [kernels("common", [float(time) for time in range(SHARED)])])
+
+    assert in_processes(write, WRITERS) == [0] * WRITERS
+    database = Database(url)
+    found = {row["card"]: row["rows"] for row in records(database)}
+    own = {f"card {writer}.{number}": 2 for writer in range(WRITERS) for number in range(OWN)}
+    assert found == {**own, "common": SHARED}
+    assert listed(database, "kernels", most=1)[1] == WRITERS * OWN * 2 + SHARED
+
+
+def test_a_writer_killed_in_its_transaction_leaves_nothing_and_blocks_nobody(url: str) -> None:
+    from irgraph.database.schema import upgrade
+    from irgraph.database.store import add_record
+
+    upgrade(Database(url))
+    ours, theirs = FORK.Pipe()
+
+    def write(pipe: Connection) -> None:
+        with Database(url).writing() as connection:
+            add_record(connection, kernels("half", [1.0, 2.0]), "half", "now")
+            pipe.send("written, not committed")
+            signal.pause()
+
+    process = FORK.Process(target=write, args=(theirs,))
+    process.start()
+    assert ours.poll(60)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join(60)
+    database = Database(url)
+    assert records(database) == []
+    (added,) = add(database, [kernels("half", [1.0, 2.0])], "half")
+    assert (added.is_new, added.new) == (True, 2)

@@ -1,0 +1,96 @@
+"""Stages of pipelines, captured rank by rank and simulated together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from irgraph.capture.live import capture_file
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.graph import Graph
+from irgraph.ir.ranks import peer_of
+from irgraph.ir.verify import verify
+from irgraph.predict.ranks import predict_ranks
+from irgraph.text import parse, print_graph
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "several_gpus.py"
+RANKS = 3
+
+
+def stages(kind: str, parts: int) -> list[Graph]:
+    """Return the models of all ranks, wide enough that the host is not what they wait for."""
+    program = f"{FILE}:pipeline(kind='{kind}', parts={parts}, layers=2, width=4096)"
+    found = [
+        capture_file(program, batch=2048 * parts, symbolic=False, ranks=RANKS, rank=rank).graph
+        for rank in range(RANKS)
+    ]
+    for graph in found:
+        assert verify(graph) == []
+        assert parse(print_graph(graph)) == graph
+    return found
+
+
+@pytest.mark.parametrize(("kind", "parts"), [("1f1b", 3), ("gpipe", 2)])
+def test_the_bubble_is_that_of_the_schedule(kind: str, parts: int) -> None:
+    """(p - 1) / (m + p - 1) of the step, of GPipe (arXiv:1811.06965) and of 1F1B as well.
+
+    Stages are not quite equal: the first needs no gradient of its data, all have an optimizer.
+    """
+    graphs = stages(kind, parts)
+    for rank, graph in enumerate(graphs):
+        ways = [peer_of(op) for op in graph.leaves() if peer_of(op) is not None]
+        neighbours = [other for other in (rank - 1, rank + 1) if 0 <= other < RANKS]
+        assert sorted(ways) == sorted(
+            (way, other) for other in neighbours for way in ("from", "to") for _ in range(parts)
+        )
+    found = predict_ranks(graphs, device="h100")
+    ideal = (RANKS - 1) / (parts + RANKS - 1)
+    assert abs(found.bubble - ideal) < 0.04
+    assert len(found.meetings) == 2 * parts * (RANKS - 1)
+    assert all(sum(wait > 0 for wait in meeting.waits) <= 1 for meeting in found.meetings)
+
+
+def test_ranks_that_send_more_than_is_received_do_not_match() -> None:
+    graph = parse("""model "stage" { format = 2  ranks = 2  rank = 0 }
+
+device @gpu0 "h100"
+stream comm_world_to_1 @gpu0
+param %x : f32[1024] in $x
+
+c10d.send([%x], process_group = "world", dst = 1, tag = 0) on main/comm_world_to_1
+""")
+    text = print_graph(graph).replace("_to_1", "_from_0")
+    text = text.replace("send([%x]", "recv_([%x!]").replace("dst = 1", "src = 0")
+    other = parse(text.replace("rank = 0", "rank = 1"))
+    (meeting,) = predict_ranks([graph, other], device="h100").meetings
+    assert meeting.name == "send to 1, 4096 B"
+    twice = replace(graph, ops=graph.ops * 2)
+    with pytest.raises(IrgraphError, match="different numbers of collectives"):
+        predict_ranks([twice, other], device="h100")
+    larger = parse(print_graph(other).replace("1024", "2048"))
+    with pytest.raises(IrgraphError, match="ranks do not match"):
+        predict_ranks([graph, larger], device="h100")
+
+
+PROGRAM = """
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+
+def train(batch, device):
+    dist.init_process_group("nccl")
+    card = torch.device("cuda", dist.get_rank())
+    layer = torch.nn.Linear(8, 8).to(card)
+    schedule = ScheduleGPipe(PipelineStage(layer, dist.get_rank(), 2, card), 2)
+    return lambda: schedule.step(torch.rand(4, 8, device=card))
+"""
+
+
+def test_stages_that_ask_for_shapes_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    with pytest.raises(IrgraphError, match="stage 0 of the pipeline asks its neighbours"):
+        capture_file(f"{file}:train", batch=4, ranks=2, rank=0)

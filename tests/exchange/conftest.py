@@ -1,0 +1,5 @@
+"""Running commands in this process."""
+
+from tests.cli.conftest import run
+
+__all__ = ["run"]

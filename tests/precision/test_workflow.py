@@ -1,0 +1,131 @@
+"""The whole workflow on the example: trained, quantised, executed, searched, monitored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from irgraph.capture.live import capture_file
+from irgraph.cli.main import app
+from irgraph.precision.candidates import candidates, script
+from irgraph.precision.data import drawn, read_data
+from irgraph.precision.measure import Bench, logits_of
+from irgraph.precision.report import Alone, find
+from irgraph.precision.search import exhaustive
+from irgraph.predict.options import PredictOptions
+from irgraph.text import IrgraphError, print_graph
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
+DEVICE = PredictOptions(device="a100-sxm4-80gb")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the example's model and data, trained for a few steps."""
+    from irgraph.capture.live.target import load_file
+
+    made = tmp_path_factory.mktemp("quantize")
+    example = load_file(str(FILE))
+    torch.save(example.data(steps=60, size=1024, count=2), made / "data.pt")
+    graph = capture_file(f"{FILE}:infer", batch=1024).graph
+    (made / "model.ir").write_text(print_graph(graph))
+    return made
+
+
+@pytest.fixture(scope="module")
+def bench(folder: Path) -> Bench:
+    from irgraph.text import parse
+
+    graph = parse((folder / "model.ir").read_text())
+    data = read_data(str(folder / "data.pt"), graph)
+    return Bench(graph, candidates(graph, ["i8", "i4"]), data, DEVICE)
+
+
+def test_the_reference_is_the_program(bench: Bench, folder: Path) -> None:
+    from irgraph.capture.live.target import load_file
+
+    held = torch.load(folder / "data.pt", weights_only=True)
+    model = load_file(str(FILE)).Ranking()
+    model.load_state_dict(held["parameters"])
+    with torch.no_grad():
+        clicks = torch.cat([model(*batch.values()) for batch in held["batches"]])
+    torch.testing.assert_close(bench.joined().sigmoid(), clicks)
+    assert bench.accuracy()["auc"] > 0.6, "it has learned something"
+
+
+def test_divergences_add_up_and_errors_are_of_the_right_size(bench: Bench) -> None:
+    for to, bar in (("i8", 0.15), ("i4", 0.15)):
+        tables = {n: to for n, one in enumerate(bench.known) if one.kind == "table"}
+        alone = sum(bench.errors({n: to}).kl for n in tables)
+        assert len(tables) == 4
+        assert bench.errors(tables).kl == pytest.approx(alone, rel=bar)
+    first = min(tables)
+    assert bench.errors({first: "i4"}).kl > 20 * bench.errors({first: "i8"}).kl > 0
+    assert bench.noise(bench.known[first].results[0], {first: "i8"}) > 30
+
+
+def test_the_plan_is_as_good_as_the_best_of_all(bench: Bench) -> None:
+    tables = [n for n, one in enumerate(bench.known) if one.kind == "table"]
+    problem = Alone(bench, "parameters")
+    budget = 0.5 * bench.errors(dict.fromkeys(tables, "i4")).kl
+    found = find(bench, budget, "parameters")
+    assert found.errors.kl <= budget
+    few = [one for one in problem.items if bench.known[one.candidate].kind == "table"]
+    problem.__dict__["items"] = few
+    best = exhaustive(problem, budget)
+    assert problem.gain(found.plan) >= 0.99 * problem.gain(best)
+
+
+def test_the_command_writes_a_plan_and_the_monitor_holds_it(folder: Path) -> None:
+    model, data, plan = (str(folder / name) for name in ("model.ir", "data.pt", "plan.irg"))
+    run = CliRunner().invoke
+    given = [model, "--data", data, "--device", "a100-sxm4-80gb", "--formats", "i8"]
+    done = run(app, ["quantize", *given, "--budget", "0.5%", "--for", "parameters", "-o", plan])
+    assert done.exit_code == 0, done.output
+    assert "quantize many aten.embedding_bag" in Path(plan).read_text()
+    after = str(folder / "after.ir")
+    assert run(app, ["opt", "-s", plan, model, "-o", after, "--check"]).exit_code == 0
+    watched = ["quantize", model, "--data", data, "--plan", plan]
+    assert run(app, [*watched, "--budget", "0.5%"]).exit_code == 0
+    over = run(app, [*watched, "--budget", "1e-12"])
+    assert over.exit_code == 1 and "over the budget" in over.output
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["--budget", "much"], ["--budget", "-1"], ["--budget", "1%", "--for", "glory"],
+     ["--budget", "1%", "--formats", "i3"], ["--budget", "1%", "--data", "none.pt"],
+     ["--budget", "1%", "--output-name", "nothing"]],
+)  # fmt: skip
+def test_odd_input_is_refused(folder: Path, given: list[str]) -> None:
+    done = CliRunner().invoke(app, ["quantize", str(folder / "model.ir"), *given])
+    assert done.exit_code != 0
+    assert not isinstance(done.exception, ValueError | KeyError | TypeError)
+
+
+def test_data_that_does_not_fit_is_refused(bench: Bench, folder: Path) -> None:
+    held = torch.load(folder / "data.pt", weights_only=True)
+    batch = held["batches"][0]
+    for wrong in (
+        {**held, "batches": []},
+        {**held, "batches": [{**batch, "input9": batch["input1"]}]},
+        {**held, "batches": [{"input1": batch["input1"]}]},
+        {**held, "parameters": {}},
+        {**held, "labels": [torch.zeros(3)] * 5},
+        [1, 2],
+    ):
+        torch.save(wrong, folder / "wrong.pt")
+        with pytest.raises(IrgraphError):
+            read_data(str(folder / "wrong.pt"), bench.graph)
+
+
+def test_training_steps_offer_nothing_and_a_plan_of_nothing_is_empty(bench: Bench) -> None:
+    assert script(bench.known, {}) == ""
+    assert drawn(bench.graph).source.startswith("drawn")
+    assert logits_of(bench.graph) == bench.logits
+    with pytest.raises(IrgraphError):
+        logits_of(replace(bench.graph, returned=()))

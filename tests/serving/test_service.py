@@ -1,0 +1,107 @@
+"""The service view: by hand, end to end beside a simulated trace, and from the command line."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from costmodels.lookups.popularity import Zipf, rows_of
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.cost import Popularity
+from irgraph.predict.options import PredictOptions
+from irgraph.serving.problem import Problem, Store, Table
+from irgraph.serving.service import MOST_LOAD, Wanted, services
+from irgraph.text import parse
+from irgraph.tiers.library import load_platform, load_tier
+from irgraph.tiers.queueing import loaded_latency
+
+TEXT = """model "m" { format = 2  dims = {B = 64} }
+
+device @gpu0 "v100"
+input %x : f32[B, 32] in $x
+input %ids : i64[40*B] in $ids
+input %starts : i64[B] in $starts
+param %w "items.weight" : f32[1000000000, 32] in $w
+
+%y, %y1, %y2, %y3 = aten._embedding_bag(%w, %ids, %starts) : f32[B, 32] in $y, i64[40*B] in $y1, i64[B] in $y2, i64[0] in $y3
+%s = aten.add(%x, %y) : f32[B, 32] in $s
+return %s
+"""  # noqa: E501
+OPTIONS = PredictOptions(device="v100", indices="zipf:0.9,1")
+
+
+def test_a_service_by_hand() -> None:
+    """One table of 128 GB on hosts with 96 GB of fast memory: two hosts, or one with NAND."""
+    nand = load_platform("dgx-1-nand")
+    wanted = Wanted(1000.0, 50_000.0)
+    found = {one.name: one for one in services(parse(TEXT), nand, wanted, OPTIONS)}
+    alone, placed = found["HBM2-V100 alone (2 hosts hold a copy)"], found["4 x NAND-P3700-800GB"]
+    assert alone.fleet.hosts == 2
+    assert alone.fleet.watts == 7000
+    assert placed.fleet.hosts == 1
+    assert placed.fleet.watts == pytest.approx(3500 + 4 * (4 + placed.load * 21))
+    assert placed.hours == pytest.approx(24 * 128e9 / (10 * 3200e9))
+    assert placed.limits["compute"] == pytest.approx(8e6 / placed.step)
+    bound = MOST_LOAD * 4 * 460e3 / placed.reads
+    assert placed.limits["reads of NAND-P3700-800GB"] == pytest.approx(bound)
+    assert placed.qps == min(placed.limits.values())
+    assert placed.cache_bytes == pytest.approx(96e9, rel=0.01)
+
+
+def test_a_tighter_limit_takes_more_hosts_and_one_too_tight_is_refused() -> None:
+    nand = load_platform("dgx-1-nand")
+    hosts = []
+    for limit in (50_000.0, 2_000.0, 1_000.0):
+        found = services(parse(TEXT), nand, Wanted(1e5, limit), OPTIONS)
+        hosts.append(min(one.fleet.hosts for one in found))
+        assert all(one.latency <= limit * 1.001 for one in found)
+    assert hosts == sorted(hosts)
+    with pytest.raises(IrgraphError, match="no placement serves"):
+        services(parse(TEXT), nand, Wanted(1e5, 10.0), OPTIONS)
+
+
+def test_end_to_end_within_five_percent_of_a_simulated_trace() -> None:
+    """Queries at random, their lookups through a least-recently-used cache, misses to dies."""
+    rows, slots, each, qps = 20_000, 4_000, 8, 60_000.0
+    tier = load_tier("nand")
+    known = rows_of(Zipf(0.9, 1), rows)
+    popularity = Popularity(tuple(known.counts), tuple(known.chances))
+    table = Table("t", rows, 112, float(each), popularity)
+    problem = Problem([table], slots * 128.0, Store(tier, 1, 1e12))
+    placed = problem.placed(())
+    reads, wait = simulated(rows, slots, each, qps, tier.dies, tier.latency_us.value)
+    assert placed.asked.reads == pytest.approx(reads, rel=0.05)
+    load = qps * placed.seconds
+    assert 0.2 < load < 0.7
+    assert loaded_latency(tier, load) == pytest.approx(wait, rel=0.05)
+
+
+def simulated(
+    rows: int, slots: int, each: int, qps: float, dies: float, service: float
+) -> tuple[float, float]:
+    """Return reads a query and mean microseconds of a read, of queries one by one."""
+    source = np.random.default_rng(8)
+    weights = (np.arange(1, rows + 1) + 1.0) ** -0.9
+    count = 40_000
+    keys = source.choice(rows, (count, each), p=weights / weights.sum())
+    when = np.cumsum(source.exponential(1e6 / qps, count))
+    held: OrderedDict[int, None] = OrderedDict()
+    free = np.zeros(round(dies))
+    total, waited, late = 0, 0.0, 0
+    for number in range(count):
+        for key in keys[number].tolist():
+            if key in held:
+                held.move_to_end(key)
+                continue
+            held[key] = None
+            if len(held) > slots:
+                held.popitem(last=False)
+            die = source.integers(len(free))
+            start = max(float(when[number]), float(free[die]))
+            free[die] = start + source.exponential(service)
+            if number >= count // 4:
+                total, waited = total + 1, waited + float(free[die] - when[number])
+        late += number >= count // 4
+    return total / late, waited / total

@@ -1,0 +1,108 @@
+"""``compile``: Inductor says what shares a kernel, and what is computed stays the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from irgraph.capture.live import capture
+from irgraph.execute import compare
+from irgraph.ir.dependence import Dependence
+from irgraph.ir.graph import Graph
+from irgraph.ir.verify import verify
+from irgraph.text import parse, print_graph
+from irgraph.verbs.compiled import CALL, KERNEL, compiled
+from irgraph.verbs.compiled.inductor import Kernel
+from irgraph.verbs.compiled.order import Group, groups_of, ordered
+from tests.execute.models import conv_step, eager_step
+
+HEAD = 'model "m" {{ format = 2 }}\n\ndevice @gpu0 "a100"\n{}\n'
+
+
+def made(graph: Graph) -> Graph:
+    done = compiled(graph).graph
+    assert verify(done) == []
+    assert parse(print_graph(done)) == done
+    found = compare(graph, done)
+    assert found.same, found
+    return done
+
+
+def kernels(graph: Graph) -> list[list[str]]:
+    return [[op.base for op in one.body] for one in graph.walk() if one.name == KERNEL]
+
+
+def test_a_product_keeps_its_kernel_and_what_follows_shares_one() -> None:
+    graph = parse(
+        HEAD.format("""input %x : f32[8, 4] in $x
+param %w : f32[4, 4] in $w
+
+%h = aten.mm(%x, %w) : f32[8, 4] in $h
+%s = aten.sigmoid(%h) : f32[8, 4] in $s
+%t = aten.t(%s) : f32[4, 8; 1, 4] in $s
+%y = aten.mul(%t, 2.0) : f32[4, 8; 1, 4] in $y
+return %y""")
+    )
+    done = made(graph)
+    assert kernels(done) == [["sigmoid", "t", "mul"]]
+    assert [op.name for op in done.ops[0].body] == ["aten.mm", KERNEL]
+    (call,) = (op for op in done.ops if op.name == CALL)
+    assert [t.name for t in call.inputs] == ["x", "w"]
+    assert [t.name for t in call.outputs] == ["y"]
+
+
+def test_training_steps_compute_the_same_and_gradients_are_kept_behind_the_call() -> None:
+    for step in (eager_step, conv_step):
+        done = made(capture(step(4, "meta"), device="meta").graph)
+        calls = [i for i, op in enumerate(done.ops) if op.name == CALL]
+        kept = [i for i, op in enumerate(done.ops) if op.name == "autograd.AccumulateGrad"]
+        assert calls and kept and min(kept) > max(calls)
+        assert kernels(done)
+
+
+def test_what_is_written_in_place_is_written_by_its_kernel() -> None:
+    graph = parse(
+        HEAD.format("""param %w : f32[4] in $w
+input %x : f32[4] in $x
+
+%a = aten.neg(%x) : f32[4] in $a
+aten.add_(%w!, %a)
+%b = aten.exp(%w) : f32[4] in $b
+return %b""")
+    )
+    (call,) = made(graph).ops
+    assert call.written == {"w"}
+
+
+def test_dropout_shares_a_kernel_with_what_it_drops() -> None:
+    graph = parse(
+        HEAD.format("""input %x : f32[8, 4] in $x
+
+%s = aten.sigmoid(%x) : f32[8, 4] in $s
+%d, %m = aten.native_dropout(%s, p = 0.5, train = true) : f32[8, 4] in $d, bool[8, 4] in $m
+return %d, %m""")
+    )
+    assert kernels(made(graph)) == [["sigmoid", "native_dropout"]]
+
+
+@pytest.mark.parametrize(
+    ("ties", "order"),
+    [
+        ([(0, 1), (1, 2)], [(0,), (1,), (2,)]),  # 0 and 2 share a kernel, and 1 lies between
+        ([(0, 2)], [(0, 2), (1,)]),
+        ([(1, 2)], [(1,), (0, 2)]),
+    ],
+)
+def test_a_kernel_that_depends_on_itself_is_split(
+    ties: list[tuple[int, int]], order: list[tuple[int, ...]]
+) -> None:
+    made_of = [Kernel((0, 2), False), Kernel((1,), True)]
+    groups = groups_of(made_of, [False, True, False], {})
+    found = ordered(groups, [Dependence(a, b, "def") for a, b in ties])
+    assert [group.members for group in found] == order
+
+
+def test_what_two_kernels_compute_belongs_to_the_first_and_a_kernel_without_ops_is_a_launch() -> (
+    None
+):
+    shared = [Kernel((0, 1), False), Kernel((0, 2), False), Kernel((2,), False)]
+    assert groups_of(shared, [False] * 3, {}) == [Group((0, 1), 1), Group((2,), 2)]
