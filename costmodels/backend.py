@@ -38,7 +38,7 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
 
     Trained models price what they were trained for, formulas the rest.
     """
-    sheet = load_device(device)
+    sheet = load_device(device).set_by(graph.settings)
     corrected = options.mode == "corrected"
     tables = [path for path in options.weights if path.endswith(".jsonl") or path.startswith("db:")]
     weights = [path for path in options.weights if path not in tables]
@@ -68,7 +68,7 @@ def price_points(
 
     ``None`` stands for a call that ``price`` has to price at each point alone.
     """
-    sheet = load_device(device)
+    sheet = load_device(device).set_by(graph.settings)
     if options.weights or sheet.is_host or fbgemm_lookups(graph):
         return [None for _ in graph.top_level()]
     learned = predictors(sheet, options.software) if options.mode == "corrected" else {}
@@ -79,9 +79,9 @@ def price_points(
     return price_calls(graph, machine, sparse_values(graph), OPERANDS in graph.settings, dims)
 
 
-def device(name: str) -> DeviceSheet:
-    """Return a device sheet by name, alias or path."""
-    return load_device(name)
+def device(name: str, graph: Graph | None = None) -> DeviceSheet:
+    """Return a device sheet by name, alias or path, as the program of ``graph`` sets it."""
+    return load_device(name).set_by(graph.settings if graph is not None else {})
 
 
 def devices() -> Sequence[DeviceSheet]:

@@ -79,8 +79,11 @@ class Backend(Protocol):
         ``indices`` are as in ``PriceOptions``. Raises ``IrgraphError`` where one cannot be read.
         """
 
-    def device(self, name: str) -> DeviceFacts:
-        """Return a device; raise ``IrgraphError`` (exit code 2) where there is none."""
+    def device(self, name: str, graph: Graph | None = None) -> DeviceFacts:
+        """Return a device, as the program of ``graph`` sets it.
+
+        Raises ``IrgraphError`` (exit code 2) where there is none.
+        """
 
     def devices(self) -> Sequence[DeviceFacts]:
         """Return the devices that ship or are installed, by name."""

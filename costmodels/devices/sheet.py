@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 from irgraph.diagnostics import Place, fail, near
+from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 
 UNMEASURED_SHARE = 0.9
 """Share of a datasheet's DRAM bandwidth that is taken as reachable where nobody measured it: the
@@ -94,7 +96,8 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         launch_us: of an op that computes next to nothing, from the call to the end, microseconds:
             to compare with a host's overheads, which schedules take.
         link_gbs: bandwidth to other cards, both directions together, GB/s.
-        tf32: whether float32 matrix products use the matrix units' tf32 (torch's default: no).
+        tf32: whether float32 matrix products use the matrix units' tf32 (torch's default: no),
+            where the program does not say.
         tf32_convolutions: the same of convolutions (torch's default: yes, where there are such
             units).
     """
@@ -183,6 +186,11 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def has_tf32(self) -> bool:
         """Whether the sheet knows of matrix units that multiply in tf32."""
         return self.tf32_gflops.value is not None
+
+    def set_by(self, settings: Mapping[str, object]) -> DeviceSheet:
+        """Return the sheet as a program's own settings round float32 (``irgraph.ir.tf32``)."""
+        given = {key: bool(settings[key]) for key in (PRODUCTS, CONVOLUTIONS) if key in settings}
+        return msgspec.structs.replace(self, **given) if given and self.has_tf32 else self
 
     def peak(self, dtype: str) -> tuple[float, bool]:
         """Return the peak of matrix products in GFLOP/s, and whether matrix units give it.

@@ -18,6 +18,7 @@ from irgraph.ir.quantity import Quantity
 from irgraph.ir.ranks import FABRIC, RANKS
 from irgraph.ir.resize import BETWEEN, FIXED
 from irgraph.ir.tensor import DeviceRef, DType, Tensor
+from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 from irgraph.ir.verify import OPERANDS
 
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,3}(?:-chakra(?:\.\d{1,3}){0,3})?", re.ASCII)
@@ -88,8 +89,9 @@ class _Renaming:
             found[RANKS] = given[RANKS]
         if OPERANDS in given:
             found[OPERANDS] = "as recorded"
-        if isinstance(given.get("pinned"), bool):
-            found["pinned"] = given["pinned"]
+        for key in ("pinned", PRODUCTS, CONVOLUTIONS):
+            if isinstance(given.get(key), bool):
+                found[key] = given[key]
         laws = self.lookups(str(given.get("indices", "")))
         return {**found, **({"indices": laws} if laws else {}), **self.fixed()}
 

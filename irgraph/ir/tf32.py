@@ -14,6 +14,12 @@ from irgraph.ir.edit import Edit, without_times
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 
+PRODUCTS = "tf32"
+"""Setting of a model: its program lets the units multiply float32 in tf32, wherever it runs."""
+
+CONVOLUTIONS = "tf32_convolutions"
+"""Setting of a model: whether its program lets cuDNN do so."""
+
 FIRST = {"linear": 0, "addmm": 1, "mm": 0, "bmm": 0, "baddbmm": 1}
 """Torch's products that have such a form, and where the first factor stands; the other follows."""
 

@@ -170,7 +170,7 @@ def predict(
     chosen = predict_options(options, **changes)
     graph = prepared(graph, chosen)
     name = chosen.device or device_of(graph)
-    sheet, host = backend().device(name), load_host(chosen.host)
+    sheet, host = backend().device(name, graph), load_host(chosen.host)
     priced = backend().price(graph, name, chosen)
     timeline = _scheduled(priced, host, chosen)
     used = measured_times(priced, name, chosen.uses_measured)
@@ -184,6 +184,7 @@ def _device(sheet: DeviceFacts) -> dict[str, Any]:
         "architecture": sheet.architecture,
         "clock_mhz": sheet.clock,
         "tf32": sheet.tf32,
+        "tf32_convolutions": sheet.convolution_dtype == "tf32",
     }
 
 

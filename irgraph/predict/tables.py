@@ -81,11 +81,19 @@ def figure_rows(
     yield "products", _flop_text(summary)
     yield "peak memory", _memory(summary["memory"])
     yield "of that", _kinds(summary["memory"])
-    more = "" if processor == "CPU" else f", TF32 {'on' if device['tf32'] else 'off'}"
+    more = "" if processor == "CPU" else f", TF32 {_tf32(device)}"
     yield "device", f"{device['name']}, {device['clock_mhz']:.0f} MHz{more}"
     yield "host", summary["host"]
     yield "software, accounting", f"{summary['software']}, {summary['accounting']}"
     yield from _origins(summary)
+
+
+def _tf32(device: Mapping[str, Any]) -> str:
+    """Return which calls of float32 the matrix units compute in tf32."""
+    which = {"products": device["tf32"], "convolutions": device["tf32_convolutions"]}
+    return (
+        "in " + " and ".join(found) if (found := [name for name in which if which[name]]) else "off"
+    )
 
 
 def _times(summary: Mapping[str, Any], measured: float | None) -> Iterator[tuple[str, str]]:

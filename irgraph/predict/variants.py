@@ -75,7 +75,7 @@ def predict_variants(
         message = f"accounting: {chosen.rules.name!r} predicts one step at a time"
         raise fail(message, hint="call predict for each variant", exit_code=2)
     graph = prepared(graph, chosen)
-    sheets = [backend().device(name) for name in devices]
+    sheets = [backend().device(name, graph) for name in devices]
     tables = [load_host(name) for name in hosts or (chosen.host,)]
     _check_sizes(graph, sizes)
     given = bool(chosen.indices) or "indices" in graph.settings

@@ -24,6 +24,7 @@ from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
 from irgraph.capture.emulate.communication import talking
+from irgraph.capture.emulate.float32 import float32_settings
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.processes import settle
@@ -65,10 +66,12 @@ class Taken:
     Attributes:
         recording: what the dispatch mode saw.
         nodes: the calls of the execution trace, once the recording has ended.
+        float32: settings of how float32 is rounded, as the program had them at the end.
     """
 
     recording: recorder.Recording = field(default_factory=recorder.Recording)
     nodes: list[Node] = field(default_factory=list)
+    float32: dict[str, Value] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -92,6 +95,7 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
                     mark_current()
                 yield taken
         finally:
+            taken.float32 = float32_settings()
             with without_stderr():
                 observer.stop()
                 observer.unregister_callback()
@@ -126,6 +130,7 @@ def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
     settings |= {"torch": _torch_version(), **live_ranks(), **twice(lowering.twice)}
+    settings |= taken.float32
     is_pinned, notes = pinned_memory(recording.copies, words.pinned)
     returned, unknown = _returned(recording, identities, assembler)
     recording.forget()

@@ -111,7 +111,7 @@ def _predicted(
 
     graph = with_dim_options(read_model(path), dim)
     name = device or device_of(graph)
-    sheet = backend().device(name)
+    sheet = backend().device(name, graph)
     options = PredictOptions(device=name, software=software, measured=not formulas)
     priced = backend().price(graph, name, options)
     below = [f"times are predicted for {sheet.name}, or measured where the model has them"]
