@@ -33,6 +33,16 @@ SHARE = 0.5
 """Share of the peak of fused attention kernels (FlashAttention-2 reports 0.5 to 0.73 forward on
 A100, 0.3 to 0.5 its first version)."""
 
+EFFICIENT = 0.3
+"""The same of CUTLASS's memory-efficient kernel: forward 0.26 to 0.35 of A100's peak (xFormers'
+issue 712: no mask, heads of 64 and 128, 1,024 to 8,192 tokens); backward 0.17 to 0.28 (CUTLASS'
+pull request 992: 2,048 to 8,192 tokens, the card not named), which is this share at ``SLOWER``."""
+
+AMPERE = 0.57
+"""What is left of such a share on Hopper and B200, for whose units that kernel was not written:
+FlashAttention-2 without a mask reaches 0.64 of A100's peak [Dao 2023] and 0.37 of H100's
+[Shah et al. 2024], with heads of 128 and 2,048 tokens."""
+
 BACKWARD = 2.5
 """Products of the gradient over those of the forward pass: five to two [Dao 2022]."""
 
@@ -60,12 +70,21 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if learned is not None:
         return (_gradient(learned) if backward else learned,)
     held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
-    peak = machine.sheet.peak(query.dtype)[0] * SHARE * held
+    peak = machine.sheet.peak(query.dtype)[0] * _share(op, machine) * held
     flops = 4.0 * query.numel * whole(key.shape[-2]) * (BACKWARD if backward else 1.0)
     flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
     moved = traffic(*tensors, *op.outputs)
     time = most(flops / peak / 1e3, machine.stream(moved)) + SMALL
     return (work("attention", name, time, BORROWED, FORMULA, outside=True),)
+
+
+def _share(op: Op, machine: Machine) -> float:
+    """Return the share of the peak that a kernel without a trained model reaches."""
+    slower = SLOWER if op.base.endswith("_backward") else 1.0
+    if not op.base.startswith("_scaled_dot_product_efficient"):
+        return SHARE / slower
+    own = machine.sheet.target.startswith(("sm_90", "sm_10"))
+    return EFFICIENT * (AMPERE if own else 1.0) / slower
 
 
 def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) -> Kernel | None:
