@@ -11,7 +11,7 @@ from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value
-from irgraph.ir.tensor import Tensor, oversized
+from irgraph.ir.tensor import Tensor, negative, oversized
 
 FIXED = "fixed"
 """Prefix of the setting that lists, for a dimension, the numbers that do not follow it."""
@@ -35,7 +35,8 @@ def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
 
     Shapes, strides and attributes that are expressions over the dimensions follow; plain numbers
     stay. Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size that
-    is no whole number of at least 1 or one by which a tensor gets larger than any device.
+    is no whole number of at least 1, or one by which an axis gets negative or a tensor larger than
+    any device.
     """
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
@@ -114,10 +115,15 @@ class Rebinding:
         found = self._seen.get(id(tensor))
         if found is None:
             found = self._seen[id(tensor)] = self._tensor(tensor)
-            problem = oversized(found) if found is not tensor else ""
+            problem = self._problem(found) if found is not tensor else ""
             if problem:
                 raise ValueError(problem)
         return found
+
+    def _problem(self, tensor: Tensor) -> str:
+        """Return why a tensor cannot be; negative sizes are looked for where they are numbers."""
+        below = self._size is rebind and min(tensor.shape, default=0) < 0
+        return negative(tensor) if below else oversized(tensor)
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         strides = tensor.strides

@@ -125,6 +125,16 @@ def oversized(tensor: Tensor) -> str:
     return f"%{tensor.name} would take {end:.2g} bytes, 1 PiB is the most" if end > LARGEST else ""
 
 
+def negative(tensor: Tensor) -> str:
+    """Return which size of a tensor is negative, and how its axes spell it; ``""`` for none."""
+    found = next((size for size in tensor.shape if size < 0), None)
+    if found is None:
+        return ""
+    text = str(found)
+    spelt = f" ({text})" if text != str(int(found)) else ""
+    return f"%{tensor.name} would have {int(found)} elements along an axis{spelt}"
+
+
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Return whether two tensors may share a byte (a conservative test on byte ranges)."""
     if a.buffer != b.buffer:

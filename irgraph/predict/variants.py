@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import fail
+from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Graph
 from irgraph.ir.points.pieces import Ints
 from irgraph.overheads import HostTable, load_host
@@ -101,6 +102,18 @@ def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
     few = replace(graph, ops=())
     for dims in sizes:
         resized(few, dims)
+    least = {terms for terms in _shapes(graph) if any(number < 0 for _, number in terms)}
+    for terms in least:
+        for dims in sizes:
+            if evaluate(terms, {**graph.dims, **dims}) < 0:
+                resized(graph, dims)
+
+
+def _shapes(graph: Graph) -> Iterator[tuple[Term, ...]]:
+    """Yield the expressions of the sizes along the axes of all that ops make."""
+    made = {id(tensor): tensor for op in graph.walk() for tensor in op.outputs}
+    for tensor in made.values():
+        yield from (size.terms for size in tensor.shape if type(size) is Dim)
 
 
 def _scheduled(

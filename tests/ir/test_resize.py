@@ -77,3 +77,12 @@ def test_what_does_not_follow_from_a_dimension_is_kept_with_the_model() -> None:
     assert kept_sizes(with_notes, "B") == notes
     assert kept_sizes(with_notes, "L") == ()
     assert fixed_sizes("B", ()) == {}
+
+
+def test_an_axis_that_would_get_negative_is_refused() -> None:
+    left = make([(("B",), 1), ((), -3)], DIMS)
+    made = Tensor("y", "f32", (left, 8), "b1")
+    before = Graph("g", DIMS, ops=(Op("aten.slice", results=(made,)),))
+    assert with_dims(before, {"B": 3}).ops[0].outputs[0].shape == (0, 8)
+    with pytest.raises(ValueError, match=r"%y would have -1 elements along an axis \(B-3\)"):
+        with_dims(before, {"B": 2})

@@ -119,3 +119,27 @@ def test_tables_that_are_looked_up_differently_are_not_taken_for_one_another() -
 def test_rules_that_are_not_simulated_are_refused() -> None:
     with pytest.raises(IrgraphError, match="'code-2021' predicts one step at a time"):
         predict_variants(parse(LOOKUPS), ["v100"], [{"B": 512}], accounting="code-2021")
+
+
+LESS = """
+model "m" { format = 1  dims = {B = 128} }
+
+device @gpu0 "v100"
+input %x : f32[B, 64] in $x
+param %w : f32[64, 32] in $w
+
+%s = aten.slice(%x, 0, 64) : f32[B-64, 64] in $x+16384
+%y = aten.mm(%s, %w) : f32[B-64, 32] in $y
+"""
+
+
+@pytest.mark.parametrize("size", [32, 63])
+def test_a_size_below_what_the_step_takes_off_is_refused(size: int) -> None:
+    graph, dims = parse(LESS), {"B": size}
+    message = rf"dims: %s would have {size - 64} elements along an axis \(B-64\)"
+    with pytest.raises(IrgraphError, match=message):
+        predict(graph, dims=dims)
+    with pytest.raises(IrgraphError, match=message):
+        predict_variants(graph, DEVICES, [{"B": 128}, dims])
+    nothing = predict_variants(graph, DEVICES, [{"B": 64}]).step_time
+    assert nothing[0, 0] == predict(graph, "v100", dims={"B": 64}).step_time
