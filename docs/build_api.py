@@ -45,6 +45,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
                    "devices", "device", "hosts", "Prediction", "Difference", "Plot", "Change",
                    "Variants", "Ranks", "Meeting", "Timeline", "Interval", "Resource",
                    "CriticalPath", "Priced", "Kernel", "Accounting", "DeviceFacts", "HostTable"),
+    "Searching": ("search_space", "SearchSpace", "Axis", "PointFigures"),
     "Recorded steps": ("analyze_traces", "replay_trace", "Analysis", "StepFigures", "Replayed"),
     "Errors": ("IrgraphError", "Diagnostic", "Place"),
 }  # fmt: skip
@@ -73,7 +74,10 @@ def _described(name: str) -> str:
 def _class(found: type) -> str:
     """Return a class's text: its docstring, those of what its fields come from, its methods."""
     inherited = (_text(base).partition("Attributes:\n\n")[2].strip() for base in found.__mro__[1:])
-    whole = "\n".join([_text(found).strip(), *filter(None, inherited)])
+    own = _text(found).strip()
+    fields = "\n".join(filter(None, inherited))
+    head = "\n" if "Attributes:\n" in own or not fields else "\n\nAttributes:\n\n"
+    whole = f"{own}{head}{fields}".strip()
     rows = "\n".join(f"- {row}" for row in _members(found))
     return f"{whole}\n\n{rows}\n" if rows else f"{whole}\n"
 

@@ -67,6 +67,10 @@ if TYPE_CHECKING:
     from irgraph.schedule.ranks import Ranks
     from irgraph.schedule.timeline import Resource, Timeline
     from irgraph.text import parse, print_graph
+    from irgraph.tuning.axes import Axis
+    from irgraph.tuning.build import search_space
+    from irgraph.tuning.figures import PointFigures
+    from irgraph.tuning.space import SearchSpace
 
 __version__ = "0.1.0"
 
@@ -74,6 +78,7 @@ __all__ = [
     "Accounting",
     "Analysis",
     "Applied",
+    "Axis",
     "Call",
     "Capture",
     "Capturing",
@@ -102,6 +107,7 @@ __all__ = [
     "Pass",
     "Place",
     "Plot",
+    "PointFigures",
     "PredictOptions",
     "Prediction",
     "Priced",
@@ -111,6 +117,7 @@ __all__ = [
     "Report",
     "Resource",
     "Script",
+    "SearchSpace",
     "Space",
     "Stage",
     "StepFigures",
@@ -146,6 +153,7 @@ __all__ = [
     "rewrite",
     "run_script",
     "save",
+    "search_space",
     "space",
     "verified",
     "with_dims",
@@ -198,6 +206,10 @@ _HOMES = {
     "irgraph.schedule.ranks": ("Ranks",),
     "irgraph.schedule.timeline": ("Resource", "Timeline"),
     "irgraph.text": ("parse", "print_graph"),
+    "irgraph.tuning.axes": ("Axis",),
+    "irgraph.tuning.build": ("search_space",),
+    "irgraph.tuning.figures": ("PointFigures",),
+    "irgraph.tuning.space": ("SearchSpace",),
 }  # fmt: skip
 """Where names come from, as the imports above tell type checkers; ``new=old`` renames one."""
 

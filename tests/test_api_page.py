@@ -47,10 +47,13 @@ def test_every_field_is_on_the_page(found: type) -> None:
     assert public - listed <= {"place"}, "its docstring needs Attributes"  # place: of every node
 
 
+PROGRAMS = ("passes", "schedule", "tune")
+"""Pages whose programs are run."""
+
 UNNAMED = {
     "Any", "Callable", "Exception", "ForwardRef", "Iterable", "Iterator", "Mapping", "None",
     "Path", "Sequence", "Unpack",
-    "Floats", "Ints", "Intervals", "Note", "Result", "Torch", "Value",  # names of plain types
+    "Choice", "Floats", "Ints", "Intervals", "Note", "Point", "Result", "Torch", "Value",  # plain
     "Expression", "Node", "Statement",  # parts of scripts, which are read from text
     "Host", "HostFile", "Overheads", "Stat",  # parts of host tables, which are read from files
     "PredictFields",  # the fields of PredictOptions
@@ -78,7 +81,7 @@ def test_every_type_that_a_program_meets_has_a_name(name: str) -> None:
     assert named - UNNAMED <= set(irgraph.__all__)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/passes.md", "docs/schedule.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{n}.md" for n in PROGRAMS)])
 def test_programs_on_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

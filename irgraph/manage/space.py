@@ -22,6 +22,9 @@ from irgraph.text.printer import print_graph
 MOST = 256
 """Maximum instances of a pass to try."""
 
+NOTHING = "changes nothing"
+"""Why a call that is legal is no instance."""
+
 INTEGERS = (*range(1, 9), *(2**k for k in range(4, 15)))
 
 CANDIDATES: Mapping[str, tuple[Value | Quantity, ...]] = {
@@ -65,9 +68,11 @@ class Space:
 
     Attributes:
         instances: in the order in which they were tried.
+        dropped: calls that were tried and are none of them, each with why.
     """
 
     instances: tuple[Instance, ...]
+    dropped: tuple[tuple[str, str], ...] = ()
 
     @property
     def values(self) -> dict[str, tuple[Value | Quantity, ...]]:
@@ -114,16 +119,24 @@ def space(
     ]
     names = [parameter.name for parameter in declared.parameters]
     found: dict[str, Instance] = {}
+    dropped: list[tuple[str, str]] = []
+    unchanged = print_graph(graph)
     for chosen in islice(product(*choices), most):
         arguments = dict(zip(names, chosen, strict=True))
-        script = Script(own, (Apply(call_of(declared.name, arguments)),))
+        call = call_of(declared.name, arguments)
         try:
-            made = run(script, graph, pricer=pricer, paths=pass_path).graph
-        except IrgraphError:
+            made = run(Script(own, (Apply(call),)), graph, pricer=pricer, paths=pass_path).graph
+        except IrgraphError as error:
+            dropped.append((str(call), error.diagnostics[0].message))
             continue
-        if made is not graph:
-            found.setdefault(print_graph(made), Instance(declared.name, arguments, made))
-    return Space(tuple(found.values()))
+        text = unchanged if made is graph else print_graph(made)
+        if text == unchanged:
+            dropped.append((str(call), NOTHING))
+        elif text in found:
+            dropped.append((str(call), f"the same as {found[text]}"))
+        else:
+            found[text] = Instance(declared.name, arguments, made)
+    return Space(tuple(found.values()), tuple(dropped))
 
 
 def _candidates(parameter: Parameter, graph: Graph) -> Iterator[Value | Quantity]:

@@ -8,14 +8,18 @@ Not in the peak: what libraries and the driver take (``WORKSPACE``, ``CONTEXT``)
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.points.pieces import several
+from irgraph.ir.tensor import Tensor
 from irgraph.schedule.tasks import Ints
 
 ROUND = 512
@@ -100,12 +104,70 @@ def memory_by_op(
     return lives.leaves, {kind: np.cumsum(change)[:count] for kind, change in changes.items()}
 
 
+class Peaks:
+    """Peak memory of a step at many sizes of its dimensions: buffers live as long at all of them.
+
+    ``device`` is one of the step's (default: its first), ``rounded`` as for ``peak_memory``.
+    """
+
+    def __init__(self, graph: Graph, device: str = "", *, rounded: int = ROUND) -> None:
+        lives = _Lives(graph, device or graph.device)
+        self._dims, self._rounded = graph.dims, rounded
+        self._count = max(len(lives.leaves), 1)
+        self._born = np.array([lives.born[name] for name in lives.sizes], np.int64)
+        self._after = np.array([lives.dead[name] + 1 for name in lives.sizes], np.int64)
+        self._views = [list(lives.views[name].values()) for name in lives.sizes]
+
+    def at(self, dims: Mapping[str, Ints]) -> Ints:
+        """Return the peak in bytes at every point, ``int64[points]``.
+
+        ``dims`` holds the sizes of some dimensions, ``int64[points]`` each.
+        """
+        points = len(next(iter(dims.values()))) if dims else 1
+        width = max(1, HELD // self._count)
+        parts = [
+            self._some({name: sizes[at : at + width] for name, sizes in dims.items()})
+            for at in range(0, points, width)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def _some(self, dims: Mapping[str, Ints]) -> Ints:
+        points = len(next(iter(dims.values()))) if dims else 1
+        sizes: dict[str, Any] = {**self._dims, **dims}
+        kept = np.zeros((len(self._views), points), np.int64)
+        for row, views in zip(kept, self._views, strict=True):
+            for view in views:
+                np.maximum(row, _end(view, sizes), out=row)
+        kept = -(-kept // self._rounded) * self._rounded
+        changes = np.zeros((self._count + 1, points), np.int64)
+        np.add.at(changes, self._born, kept)
+        np.subtract.at(changes, self._after, kept)
+        found: Ints = np.cumsum(changes, axis=0)[: self._count].max(axis=0)
+        return found
+
+
+HELD = 1 << 22
+"""Sums of bytes that ``Peaks`` holds at once: ops times points."""
+
+
+def _end(view: Tensor, dims: Mapping[str, Any]) -> Ints:
+    """Return one past the last byte that a view may touch (``Tensor.extent``), at every point."""
+    shape = [several(size, dims) for size in view.shape]
+    first, count = several(view.offset, dims), math.prod(shape)
+    if view.strides is None:
+        return np.asarray(first + count * view.itemsize)
+    steps = [several(step, dims) for step in view.strides]
+    last = sum(((size - 1) * step for size, step in zip(shape, steps, strict=True)), start=0)
+    return np.where(np.equal(count, 0), first, first + (last + 1) * view.itemsize)
+
+
 class _Lives:
     """First and last op of every buffer of a device, with its size and kind."""
 
     def __init__(self, graph: Graph, device: str) -> None:
         self.leaves = list(graph.leaves())
         self.sizes: dict[str, int] = {}
+        self.views: dict[str, dict[int, Tensor]] = {}
         self.born: dict[str, int] = {}
         self.dead: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
@@ -113,19 +175,21 @@ class _Lives:
         for declared in graph.tensors:
             tensor = declared.tensor
             if tensor.device == device:
-                self._seen(tensor.buffer, tensor.extent[1], 0)
+                self._seen(tensor, 0)
                 self.dead[tensor.buffer] = last
                 self._name(tensor.buffer, ROLES.get(declared.role, "state"))
         kept = set(self.dead)
         for at, leaf in enumerate(self.leaves):
             mine = [t for t in (*leaf.inputs, *leaf.outputs) if t.device == device]
             for tensor in mine:
-                self._seen(tensor.buffer, tensor.extent[1], at)
+                self._seen(tensor, at)
                 if tensor.buffer not in kept:
                     self._touch(tensor.buffer, leaf, at, last)
 
-    def _seen(self, buffer: str, size: int, at: int) -> None:
-        self.sizes[buffer] = max(size, self.sizes.get(buffer, 0))
+    def _seen(self, tensor: Tensor, at: int) -> None:
+        buffer = tensor.buffer
+        self.sizes[buffer] = max(tensor.extent[1], self.sizes.get(buffer, 0))
+        self.views.setdefault(buffer, {}).setdefault(id(tensor), tensor)
         self.born.setdefault(buffer, at)
 
     def _name(self, buffer: str, kind: str) -> None:

@@ -54,3 +54,17 @@ def test_a_call_built_as_an_object_prints_as_text_reads() -> None:
 
 def test_a_pass_tells_its_space() -> None:
     assert space(load_pass("fuse-embedding"), training(3)).values == {"least": (2,)}
+
+
+def test_what_is_dropped_says_why() -> None:
+    script = load_script('pass batch(b: int) "Another batch." { resize B = b }')
+    found = space(script.passes[0], mlp(), values={"b": [8, 4, -1]})
+    assert [str(instance) for instance in found.instances] == ["batch(b = 8)"]
+    (same, nothing), (wrong, why) = found.dropped
+    assert (same, nothing) == ("batch(b = 4)", "changes nothing")
+    assert wrong == "batch(b = -1)" and "above 0" in why
+    least = space("fuse-embedding", training(4), values={"least": [2, 3, 99]})
+    assert least.dropped == (
+        ("fuse-embedding(least = 3)", "the same as fuse-embedding(least = 2)"),
+        ("fuse-embedding(least = 99)", "changes nothing"),
+    )

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from irgraph.schedule.memory import CONTEXT, OTHER_WORKSPACE, Memory, peak_memory
+from costmodels.evaluate.dlrm_v100 import dlrm
+from irgraph.ir.resize import with_dims
+from irgraph.schedule.memory import CONTEXT, OTHER_WORKSPACE, Memory, Peaks, peak_memory
 from irgraph.text import parse
 
 STEP = """
@@ -138,3 +141,11 @@ def test_the_peak_is_what_torch_tracks_on_the_cpu(
     measured = tracked(torch, model(torch, batch))
     found = peak_memory(capture(model(torch, batch), device="cpu").graph, rounded=1)
     assert found.peak - found.before == pytest.approx(measured, rel=0.02)
+
+
+def test_peaks_at_many_sizes_are_those_at_each() -> None:
+    graph = dlrm("DLRM_MLPerf", 2048)
+    sizes = np.array([1, 7, 64, 2048, 5000])
+    wanted = [peak_memory(with_dims(graph, {"B": int(size)})).peak for size in sizes]
+    assert Peaks(graph).at({"B": sizes}).tolist() == wanted
+    assert Peaks(graph).at({}).tolist() == [peak_memory(graph).peak]

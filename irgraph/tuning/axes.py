@@ -1,0 +1,157 @@
+"""Axes of a search space: what a point chooses, and on which other choices that depends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from irgraph.diagnostics import fail, near
+
+Choice: TypeAlias = bool | int | float | str
+"""What a point chooses on an axis: a plain value, as JSON has them."""
+
+Point: TypeAlias = Mapping[str, Choice]
+"""The choices of a variant, by the names of the axes that take part in it."""
+
+OFF, ON = "off", "on"
+"""Choices of a pass: left out, and applied where there is one way to."""
+
+KINDS = ("pass", "parameter", "size", "device", "host", "ranks")
+
+SHOWN = 12
+"""Choices that a text lists one by one."""
+
+
+class Axis(Struct, frozen=True):
+    """One thing that points of a search space choose.
+
+    Attributes:
+        name: a dimension's, a pass's, ``PASS.PARAMETER``, or ``device``, ``host``, ``ranks``.
+        kind: ``size``, ``pass``, ``parameter``, ``device``, ``host`` or ``ranks``.
+        choices: plain values, each once; of a pass ``off`` is the first.
+        when: choices of other axes with which this one takes part, by their names; all must hold.
+            A point in which it takes no part leaves it out: the pass is not applied, the size is
+            the model's, the device and the host are the first ones.
+        why: where the choices come from.
+        calls: what choices stand for in a script: calls of a pass, or values of a parameter.
+    """
+
+    name: str
+    kind: str
+    choices: tuple[Choice, ...]
+    when: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+    why: str = ""
+    calls: Mapping[str, str] = field(default_factory=dict)
+
+    def takes_part(self, point: Point) -> bool:
+        """Return whether this axis is chosen, given the choices that it depends on."""
+        return all(point.get(name) in allowed for name, allowed in self.when.items())
+
+    @property
+    def step(self) -> int:
+        """The distance between evenly spaced whole numbers, upwards; 0 for other choices."""
+        return spacing(self.choices)
+
+    def __str__(self) -> str:
+        """Return the choices as text."""
+        if self.step and len(self.choices) > SHOWN:
+            return f"{self.choices[0]} to {self.choices[-1]} in steps of {self.step}"
+        few = ", ".join(map(str, self.choices[:SHOWN]))
+        more = len(self.choices) - SHOWN
+        return f"{few} and {more} more" if more > 0 else few
+
+
+def spacing(choices: Sequence[Choice]) -> int:
+    """Return the distance between whole numbers that are evenly spaced upwards, else 0."""
+    numbers = [value for value in choices if isinstance(value, int) and type(value) is not bool]
+    if len(numbers) < len(choices) or len(numbers) < 2:
+        return 0
+    step = numbers[1] - numbers[0]
+    even = all(b - a == step for a, b in pairwise(numbers))
+    return step if even and step > 0 else 0
+
+
+def ordered(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Return axes such that each comes behind those that it depends on, else as they are given.
+
+    Raises ``IrgraphError`` (exit code 2) where a condition names what is not there, or itself.
+    """
+    by_name = {axis.name: axis for axis in axes}
+    for axis in axes:
+        _check_when(axis, by_name)
+    graph = {axis.name: list(axis.when) for axis in axes}
+    try:
+        order = list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        text = " -> ".join(error.args[1])
+        raise fail(f"when: these axes wait for each other: {text}", exit_code=2) from None
+    depth: dict[str, int] = {}
+    for name in order:
+        depth[name] = 1 + max((depth[other] for other in graph[name]), default=0)
+    return tuple(sorted(axes, key=lambda axis: depth[axis.name]))
+
+
+def _check_when(axis: Axis, axes: Mapping[str, Axis]) -> None:
+    for name, allowed in axis.when.items():
+        if name not in axes:
+            message = f"when.{axis.name}: there is no axis {name!r}{near(name, axes)}"
+            raise fail(message, hint=f"axes: {', '.join(axes)}", exit_code=2)
+        for value in allowed:
+            check_choice(axes[name], value, f"when.{axis.name}")
+        if not allowed:
+            raise fail(f"when.{axis.name}: give choices of {name}", exit_code=2)
+
+
+def condition(axis: Axis) -> str:
+    """Return where an axis takes part, ``""`` for everywhere."""
+    return " and ".join(
+        f"{name} is {' or '.join(map(str, allowed))}" for name, allowed in axis.when.items()
+    )
+
+
+def check_choice(axis: Axis, value: object, where: str) -> None:
+    """Raise ``IrgraphError`` (exit code 2) for what an axis cannot be."""
+    if any(value == known and type(value) is type(known) for known in axis.choices):
+        return
+    hint = f"its choices: {axis}"
+    message = f"{where}: {axis.name} cannot be {value!r}{near(str(value), map(str, axis.choices))}"
+    raise fail(message, hint=hint, exit_code=2)
+
+
+def check_point(axes: Sequence[Axis], point: Point) -> None:
+    """Raise ``IrgraphError`` (exit code 2) for what is no point of a space: it says why."""
+    names = [axis.name for axis in axes]
+    for name in point:
+        if name not in names:
+            message = f"point: there is no axis {name!r}{near(name, names)}"
+            raise fail(message, hint=f"axes: {', '.join(names)}", exit_code=2)
+    for axis in axes:
+        if not axis.takes_part(point):
+            if axis.name in point:
+                message = f"point: {axis.name} takes part only where {condition(axis)}"
+                raise fail(message, exit_code=2)
+        elif axis.name not in point:
+            raise fail(f"point: it lacks a choice of {axis.name}", hint=str(axis), exit_code=2)
+        else:
+            check_choice(axis, point[axis.name], "point")
+
+
+def every_point(axes: Sequence[Axis]) -> Iterator[dict[str, Choice]]:
+    """Yield every point of a space once; the last axis changes fastest."""
+
+    def grown(point: dict[str, Choice], at: int) -> Iterator[dict[str, Choice]]:
+        if at == len(axes):
+            yield point
+            return
+        axis = axes[at]
+        if not axis.takes_part(point):
+            yield from grown(point, at + 1)
+            return
+        for value in axis.choices:
+            yield from grown({**point, axis.name: value}, at + 1)
+
+    return grown({}, 0)

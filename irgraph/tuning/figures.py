@@ -1,0 +1,163 @@
+"""Figures of points of a search space: priced together, each structure and each point once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from irgraph.backend import DeviceFacts, backend
+from irgraph.diagnostics import IrgraphError
+from irgraph.predict.variants import predict_variants
+from irgraph.schedule.memory import workspace
+from irgraph.tuning.axes import Point
+from irgraph.tuning.described import Described
+from irgraph.tuning.limits import DEVICE, FIGURES, excess
+from irgraph.tuning.script import calls_of
+from irgraph.tuning.structures import Structure, Structures
+
+Key = tuple[tuple[str, ...], str, str, str, tuple[tuple[str, int], ...]]
+"""What figures depend on: calls of passes, ranks, host, device and sizes."""
+
+HOUR = 3600e6
+"""Microseconds."""
+
+
+class PointFigures(Struct, frozen=True):
+    """What a point of a search space costs.
+
+    Attributes:
+        point: its choices.
+        values: ``step.time`` and ``gpu.active`` in microseconds, ``memory.peak`` in bytes of
+            tensors, workspace and context, ``throughput`` in samples a second (of all ranks, each
+            with a batch of its own), ``price`` in USD for a million samples; those that there are.
+        refused: why there are no figures, ``""`` where there are.
+        excess: by limit, by which share it is broken; 0 or less where it is kept.
+    """
+
+    point: Point
+    values: Mapping[str, float]
+    refused: str = ""
+    excess: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there are figures, and they keep all limits."""
+        return not self.refused and all(share <= 0 for share in self.excess.values())
+
+    def text(self) -> str:
+        """Return the figures with their units, or why there are none."""
+        if self.refused:
+            return self.refused
+        return ", ".join(f"{name} {FIGURES[name].text(v)}" for name, v in self.values.items())
+
+
+class Pricing:
+    """Prices points of one space.
+
+    Attributes:
+        structures: the steps that passes make.
+    """
+
+    def __init__(self, space: Described) -> None:
+        self.space = space
+        self.structures = Structures(space.graph, space.pass_path)
+        self._devices: dict[str, DeviceFacts] = {}
+        self._known: dict[Key, tuple[float, float, int] | str] = {}
+        self._choices = {axis.kind: axis for axis in space.axes}
+
+    def figures(self, points: Sequence[Point]) -> list[PointFigures]:
+        """Return the figures of points, in order."""
+        keys = [self._key(point) for point in points]
+        groups: dict[Key, dict[Key, None]] = defaultdict(dict)
+        for key in keys:
+            if key not in self._known:
+                calls, ranks, host, device, _ = key
+                groups[calls, ranks, host, device, ()][key] = None
+        for group in groups.values():
+            self._price(list(group))
+        return [self._told(point, key) for point, key in zip(points, keys, strict=True)]
+
+    def _key(self, point: Point) -> Key:
+        sizes = tuple(
+            (axis.name, int(point[axis.name]))
+            for axis in self.space.axes
+            if axis.kind == "size" and axis.name in point
+        )
+        places = (self._chosen(point, kind) for kind in ("ranks", "host", "device"))
+        return (calls_of(self.space, point), *places, sizes)  # type: ignore[return-value]
+
+    def _chosen(self, point: Point, kind: str) -> str:
+        axis = self._choices.get(kind)
+        if axis is None:
+            return ""
+        return str(point.get(kind, "" if kind == "ranks" else axis.choices[0]))
+
+    def _price(self, keys: Sequence[Key]) -> None:
+        """Price points that differ in their sizes alone."""
+        structure = self.structures.of(keys[0][0])
+        if structure.refused:
+            self._known.update(dict.fromkeys(keys, structure.refused))
+            return
+        try:
+            self._known.update(self._together(structure, keys))
+        except IrgraphError as error:
+            if len(keys) == 1:
+                self._known[keys[0]] = error.diagnostics[0].message
+            for key in keys if len(keys) > 1 else ():
+                self._price([key])
+
+    def _together(
+        self, structure: Structure, keys: Sequence[Key]
+    ) -> dict[Key, tuple[float, float, int]]:
+        _, ranks, host, device, _ = keys[0]
+        sizes = [dict(key[-1]) for key in keys]
+        options = replace(self.space.options, host=host, ranks=ranks or None)
+        found = predict_variants(structure.graph, [device], sizes, options)
+        assert structure.peaks is not None
+        columns = {name: np.array([one[name] for one in sizes], np.int64) for name in sizes[0]}
+        peaks = np.broadcast_to(structure.peaks.at(columns), (len(keys),))
+        rows = zip(found.step_time[0], found.active_time[0], peaks, strict=True)
+        return {
+            key: (float(step), float(active), int(peak))
+            for key, (step, active, peak) in zip(keys, rows, strict=True)
+        }
+
+    def _told(self, point: Point, key: Key) -> PointFigures:
+        found = self._known[key]
+        if isinstance(found, str):
+            return PointFigures(point, {}, found)
+        step, active, peak = found
+        _, ranks, _, device, sizes = key
+        facts = self._facts(device)
+        needed = peak + workspace(facts.architecture)
+        values = {"step.time": step, "gpu.active": active, "memory.peak": float(needed)}
+        samples = {**self.space.graph.dims, **dict(sizes)}.get(self.space.samples, 0)
+        count = _count(ranks)
+        samples *= count
+        if samples and step:
+            values["throughput"] = samples / step * 1e6
+        if samples and device in self.space.prices:
+            values["price"] = self.space.prices[device] * count * step / HOUR / samples * 1e6
+        return PointFigures(point, values, "", self._excess(values, facts))
+
+    def _excess(self, values: Mapping[str, float], facts: DeviceFacts) -> dict[str, float]:
+        found = {}
+        for name, bound in self.space.limits.items():
+            most = facts.memory_bytes if bound == DEVICE else float(bound)
+            found[name] = excess(name, values[name], most) if name in values else 1.0
+        return found
+
+    def _facts(self, device: str) -> DeviceFacts:
+        if device not in self._devices:
+            self._devices[device] = backend().device(device)
+        return self._devices[device]
+
+
+def _count(ranks: str) -> int:
+    """Return how many ranks ``8`` or ``2x8`` are, 1 where nothing is said."""
+    machines, _, each = ranks.rpartition("x")
+    return int(machines or 1) * int(each or 1)

@@ -1,0 +1,47 @@
+"""Points of a search space as scripts."""
+
+from __future__ import annotations
+
+from irgraph.tuning.axes import OFF, Point
+from irgraph.tuning.described import Described
+
+
+def calls_of(space: Described, point: Point) -> tuple[str, ...]:
+    """Return the calls of passes that a point chooses, in the order in which they are applied."""
+    axes = {axis.name: axis for axis in space.axes}
+    found = []
+    for name in space.passes:
+        chosen = point.get(name, OFF)
+        if chosen == OFF:
+            continue
+        parameters = [
+            f"{other.name.removeprefix(f'{name}.')} = {other.calls[str(point[other.name])]}"
+            for other in space.axes
+            if other.kind == "parameter" and other.name.startswith(f"{name}.")
+        ]
+        call = axes[name].calls[str(chosen)]
+        found.append(f"{call}({', '.join(parameters)})" if parameters else call)
+    return tuple(found)
+
+
+def script_of(space: Described, point: Point, said: str) -> str:
+    """Return the script of a point, with comments about what a script cannot say."""
+    places = {kind: _chosen(space, point, kind) for kind in ("device", "host", "ranks")}
+    options = "".join(f" --{kind} {value}" for kind, value in places.items() if value)
+    folders = "".join(f" --pass-path {folder}" for folder in space.pass_path)
+    lines = [f"# {line}" for line in said.splitlines()]
+    lines.append(f"# irgraph opt -s THIS_FILE{options}{folders} MODEL")
+    lines += [f"apply {call}" for call in calls_of(space, point)]
+    for axis in space.axes:
+        if axis.kind == "size" and axis.name in point:
+            lines.append(f"resize {axis.name} = {point[axis.name]}")
+    return "\n".join(lines) + "\n"
+
+
+def _chosen(space: Described, point: Point, kind: str) -> str:
+    """Return the device, the host or the ranks of a point; ``""`` where nothing says so."""
+    for axis in space.axes:
+        if axis.kind == kind:
+            default = "" if kind == "ranks" else axis.choices[0]
+            return str(point.get(axis.name, default))
+    return ""

@@ -1,0 +1,157 @@
+"""Search spaces: which variants of a step there are, what each costs, and the script of one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.graph import Graph
+from irgraph.predict.options import PredictOptions
+from irgraph.text.printer import print_graph
+from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, ordered
+from irgraph.tuning.described import Described
+from irgraph.tuning.figures import PointFigures, Pricing
+from irgraph.tuning.limits import limit, limit_text
+from irgraph.tuning.script import calls_of, script_of
+
+FORMAT = 1
+"""Version of a space's JSON."""
+
+
+class SearchSpace(Described, frozen=True, eq=False):
+    """Which variants of a step may be chosen, and what they must keep to.
+
+    ``search_space`` makes it. A point is a plain ``dict`` of choices by the names of axes.
+    """
+
+    _known: list[Pricing] = field(default_factory=list)
+
+    @property
+    def most(self) -> int:
+        """How many points there are, if every axis took part in each."""
+        found = 1
+        for axis in self.axes:
+            found *= len(axis.choices)
+        return found
+
+    def points(self) -> Iterator[dict[str, Choice]]:
+        """Yield every point once, as plain values; the last axis changes fastest."""
+        return every_point(self.axes)
+
+    def ask(self, choose: Callable[[Axis], Choice]) -> dict[str, Choice]:
+        """Return a point for which ``choose`` is asked axis by axis, where they take part.
+
+        This is all that a search needs, whichever it is: ``random.choice(axis.choices)`` is one.
+        Raises ``IrgraphError`` (exit code 2) for what is no choice of an axis.
+        """
+        point: dict[str, Choice] = {}
+        for axis in self.axes:
+            if axis.takes_part(point):
+                point[axis.name] = choose(axis)
+        check_point(self.axes, point)
+        return point
+
+    def figures(self, points: Sequence[Point]) -> list[PointFigures]:
+        """Return what points cost, by models alone: the times that ``predict`` gives each.
+
+        Points are priced together where they share their passes, and each pass is applied once;
+        what was priced before is remembered. A variant that cannot be says why.
+        Raises ``IrgraphError`` (exit code 2) for what is no point of the space.
+        """
+        for point in points:
+            check_point(self.axes, point)
+        return _pricing(self).figures(points)
+
+    def variant(self, point: Point) -> Graph:
+        """Return the step that a point stands for, at the captured sizes.
+
+        Raises ``IrgraphError`` where a pass cannot be applied.
+        """
+        check_point(self.axes, point)
+        found = _pricing(self).structures.of(calls_of(self, point))
+        if found.refused:
+            raise fail(found.refused)
+        return found.graph
+
+    def script(self, point: Point, said: str = "") -> str:
+        """Return the script that makes a variant, for ``irgraph opt -s`` and ``run_script``.
+
+        Comments say on which device, host and ranks it was priced, and ``said``, if anything.
+        """
+        check_point(self.axes, point)
+        return script_of(self, point, said)
+
+    def explain(self) -> str:
+        """Return the axes, where their choices come from, the limits, and what is left out."""
+        rows = [f"{axis.name}: {axis}{_where(axis)}\n    {axis.why}" for axis in self.axes]
+        rows += [f"{name}: left out\n    {why}" for name, why in self.left_out.items()]
+        rows += [f"limit: {name} {limit_text(name, bound)}" for name, bound in self.limits.items()]
+        return "\n".join([*rows, f"at most {self.most:,} points"])
+
+    def to_json(self) -> str:
+        """Return the space as JSON text, without the step: its hash stands for it."""
+        told: dict[str, Any] = {"format": FORMAT, "model": model_hash(self.graph)}
+        for name in KEPT:
+            told[name] = msgspec.to_builtins(getattr(self, name))
+        return msgspec.json.format(msgspec.json.encode(told), indent=1).decode() + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, graph: Graph, source: str = "space") -> SearchSpace:
+        """Return the space that ``to_json`` told, of the same step.
+
+        Raises ``IrgraphError`` where it is none, or of another step.
+        """
+        try:
+            told = msgspec.json.decode(text)
+            found = {name: msgspec.convert(told[name], kind) for name, kind in KEPT.items()}
+            version, model = told["format"], told["model"]
+        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+            raise fail(f"not a search space: {error}", Place(source)) from None
+        if version != FORMAT:
+            raise fail(f"format {version} of search spaces is not {FORMAT}", Place(source))
+        if model != model_hash(graph):
+            raise fail("the search space is of another model", Place(source))
+        limits = {
+            name: bound if isinstance(bound, float) else limit(name, bound)
+            for name, bound in found.pop("limits").items()
+        }
+        return cls(graph, ordered(found.pop("axes")), limits, **found)
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of all that figures depend on here but the version of irgraph."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+KEPT: Mapping[str, Any] = {
+    "axes": tuple[Axis, ...],
+    "limits": dict[str, float | str],
+    "prices": dict[str, float],
+    "samples": str,
+    "options": PredictOptions,
+    "passes": tuple[str, ...],
+    "pass_path": tuple[str, ...],
+    "left_out": dict[str, str],
+}
+"""The fields that JSON holds, and their types."""
+
+
+def _pricing(space: SearchSpace) -> Pricing:
+    """Return the structures and figures of a space that are known so far."""
+    if not space._known:
+        space._known.append(Pricing(space))
+    return space._known[0]
+
+
+def model_hash(graph: Graph) -> str:
+    """Return the SHA-256 of a step's text: 64 hexadecimal digits."""
+    return hashlib.sha256(print_graph(graph).encode()).hexdigest()
+
+
+def _where(axis: Axis) -> str:
+    return f", where {condition(axis)}" if axis.when else ""
