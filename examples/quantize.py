@@ -1,8 +1,14 @@
-"""A small DLRM that learns a planted truth in seconds, to try narrow formats on.
+r"""A small DLRM that learns a planted truth in seconds, to try narrow formats on.
 
     python examples/quantize.py --data data.pt          # train it, and write parameters and batches
     irgraph capture examples/quantize.py:infer --batch 2048 -o model.ir
     irgraph quantize model.ir --data data.pt --budget 0.02% --device a100 -o plan.irg
+
+Served with tables of 1.3 TB, formats and tiers together:
+
+    irgraph capture examples/quantize.py:serve --batch 512 -o served.ir
+    irgraph place served.ir --executed model.ir --data data.pt --formats i8,i4,i2 \
+        --platform dgx-1-nand --qps 20000 --latency 10ms --indices zipf:1.05
 
 Clicks are drawn from a logistic model over hidden vectors of the looked-up rows and the dense
 features, so that predictions mean something and their divergence is one of real probabilities.
@@ -19,18 +25,21 @@ from torch import Tensor, nn
 ROWS = (4000, 3000, 2000, 1000)
 DENSE, WIDTH, LOOKUPS = 13, 32, 4
 ZIPF = 1.05
+LARGER = 1_000_000
 Batch = dict[str, Tensor]
 
 
 class Ranking(nn.Module):
     """Dense features and sums of table rows, products of all pairs, and an MLP over all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, larger: int = 1) -> None:
         super().__init__()
         self.bottom = nn.Sequential(
             nn.Linear(DENSE, 64), nn.ReLU(), nn.Linear(64, WIDTH), nn.ReLU()
         )
-        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, WIDTH, mode="sum") for rows in ROWS)
+        self.tables = nn.ModuleList(
+            nn.EmbeddingBag(larger * rows, WIDTH, mode="sum") for rows in ROWS
+        )
         vectors = len(ROWS) + 1
         self.top = nn.Sequential(
             nn.Linear(WIDTH + vectors * vectors, 64), nn.ReLU(), nn.Linear(64, 1), nn.Sigmoid()
@@ -47,10 +56,15 @@ class Ranking(nn.Module):
         return self.top(torch.cat([x, products], 1))
 
 
-def infer(batch: int, device: str) -> Callable[[], Tensor]:
+def serve(batch: int, device: str) -> Callable[[], Tensor]:
+    """Return the same forward pass over tables too large for a device: 1.3 TB in f32."""
+    return infer(batch, device, LARGER)
+
+
+def infer(batch: int, device: str, larger: int = 1) -> Callable[[], Tensor]:
     """Return a forward pass to be captured; its parameters are those of an untrained model."""
     with torch.device(device):
-        model = Ranking()
+        model = Ranking(larger)
         given = (
             torch.zeros(batch, DENSE),
             torch.zeros(len(ROWS), LOOKUPS * batch, dtype=torch.int64),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import Diagnostic, Place, fail
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.held import tolerance_of
-from irgraph.execute.pair import Measure, Pair, largest, plain
+from irgraph.execute.pair import Measure, Pair, floating, largest, plain
 from irgraph.execute.reads import Read, paired
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.scatter import SURE, scatter
@@ -146,7 +146,7 @@ def _compared_reads(trial: Trial, reads: Sequence[Read], measure: Measure) -> It
 def undefined(graph: Graph, result: Result) -> bool:
     """Tell whether a step leaves any nan."""
     left = (plain(result[name]) for name in leaving(graph) if name in result.values)
-    return any(bool(value.sum().isnan()) for value in left)
+    return any(bool(floating(value).sum().isnan()) for value in left)
 
 
 def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -138,8 +138,8 @@ class Machine:
         for declared in self.graph.tensors:
             self._hold_constant(declared)
             self._give(declared.tensor)
-        hold(self.graph, self.values, self.inputs, self._drawer.generator("caches").initial_seed())
         self._prepare()
+        hold(self.graph, self.values, self.inputs, self._drawer.generator("caches").initial_seed())
         for declared in self.graph.tensors:
             self.initial[declared.tensor.name] = self.values[declared.tensor.name].clone()
 

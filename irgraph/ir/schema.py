@@ -202,7 +202,8 @@ OWN_SCHEMAS = (
     " int pieces=1, int[] cached=[], str policy='', bool sub_block=False, float load=0.0)"
     " -> Tensor[]",
     "irgraph::tier_pool(Tensor[] staged, Tensor[] offsets, *, Tensor[] held=[],"
-    " Tensor[] slots=[], int mode=0, bool include_last_offset=False) -> Tensor[]",
+    " Tensor[] slots=[], int mode=0, bool include_last_offset=False, str[] kinds=[],"
+    " Tensor[] scales=[]) -> Tensor[]",
     "irgraph::tier_fill(Tensor(a!)[] directories, Tensor(b!)[] held, Tensor[] indices,"
     " Tensor[] slots, Tensor[] staged, *, str policy='lru', int ways=32) -> ()",
     "irgraph::embedding_bag_rows(Tensor weight, Tensor indices, Tensor? offsets=None,"

@@ -59,7 +59,7 @@ Chosen = dict[int, Item]
 def search(problem: Problem, budget: float) -> tuple[dict[int, str], list[str]]:
     """Return a plan whose executed divergence is within a budget, and what was done for it."""
     useful = [item for item in problem.items if item.gain > 0]
-    front = _front(useful)
+    front = best_sums(useful)
     place = bisect_right([point.kl for point in front], budget) - 1
     said = [f"{len(front[place].chosen)} ops would take {front[place].kl:.3g} nats if they add up"]
     while (joint := problem.kl(plan_of(front[place].chosen))) > budget:
@@ -82,7 +82,7 @@ class Point(NamedTuple):
     chosen: Chosen
 
 
-def _front(items: Sequence[Item]) -> list[Point]:
+def best_sums(items: Sequence[Item]) -> list[Point]:
     """Return all plans that no other betters, by rising divergence: none at all is the first.
 
     Candidate after candidate each format is added to each plan so far; where there are very many,

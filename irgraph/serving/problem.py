@@ -17,7 +17,7 @@ from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Piece, Tier
-from irgraph.verbs.sharding.tables import lookups
+from irgraph.verbs.placing import placeable
 
 ENTRY = 16
 """Bytes that a cache keeps about a row beside it: which one it is, and when it was used."""
@@ -63,7 +63,7 @@ def tables_of(graph: Graph, indices: Sequence[str] = ()) -> list[Table]:
     """Return the tables that a step looks up, a step being one query."""
     known = backend().popularity(graph, indices)
     found = []
-    for name, weight, op in lookups(graph):
+    for name, weight, op in placeable(graph):
         index = _indices(op, graph)
         row = int(weight.shape[1]) * weight.itemsize
         count = float(index.numel) if index is not None else 0.0

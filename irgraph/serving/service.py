@@ -40,10 +40,12 @@ class Service(Struct, frozen=True, kw_only=True):
         fleet: hosts for the whole load, their power and price.
         load: share of the slower tier's best rate that is asked of it then.
         reads: of the slower tier in a query.
+        link_bytes: that cross the link of the slower tier in a query.
         hits: share of lookups of moved tables that the cache answers.
         moved: tables on the slower tier, and the rows of each that the cache holds.
         moved_bytes: of those tables.
         cache_bytes: of the cache.
+        group: hosts that hold one copy of the tables together, what they exchange not counted.
         hours: least time between two rewrites of all moved tables, by the tier's endurance.
     """
 
@@ -56,10 +58,12 @@ class Service(Struct, frozen=True, kw_only=True):
     fleet: Fleet
     load: float = 0.0
     reads: float = 0.0
+    link_bytes: float = 0.0
     hits: float = 1.0
     moved: Mapping[str, int] = {}
     moved_bytes: float = 0.0
     cache_bytes: float = 0.0
+    group: int = 1
     hours: float | None = None
 
 
@@ -128,6 +132,7 @@ def _alone(
     return Service(
         name=f"{fast.tier.name} alone{copies}", step=step, qps=qps, bound=bound, limits=limits,
         latency=_latency(step, wanted.qps / hosts.hosts, platform), fleet=hosts,
+        group=group,
     )  # fmt: skip
 
 
@@ -159,8 +164,9 @@ def _placed(
     return Service(
         name=f"{best.slow.pieces} x {best.slow.tier.name}", step=step, qps=qps, bound=bound,
         limits=limits, latency=_latency(step, each, platform), fleet=hosts, load=load,
-        reads=best.asked.reads, hits=best.hit_rate(), moved=best.rows_held(),
-        moved_bytes=moved, cache_bytes=best.cache.bytes_held, hours=_hours(best.slow, moved),
+        reads=best.asked.reads, link_bytes=best.asked.nbytes, hits=best.hit_rate(),
+        moved=best.rows_held(), moved_bytes=moved, cache_bytes=best.cache.bytes_held,
+        hours=_hours(best.slow, moved),
     )  # fmt: skip
 
 

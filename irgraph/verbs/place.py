@@ -21,10 +21,9 @@ from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.fuse import put_in_place
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.placing import FILL, POOL, PROBE, READ, Lookup, Where, Writer
+from irgraph.verbs.placing import FILL, POOL, PROBE, READ, Lookup, Where, Writer, placeable
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.reorder import reorder
-from irgraph.verbs.sharding.tables import lookups
 from irgraph.verbs.streams import Free, on_streams
 
 STREAM = "io"
@@ -49,7 +48,7 @@ def place(graph: Graph, names: Collection[str], where: Where) -> Placement:
         RefusedError: a table is used by anything but one plain lookup of bags, or a lookup's
             results are wanted for its backward, or the lookups depend on each other.
     """
-    chosen = [_lookup(graph, *found) for found in lookups(graph) if found[0] in names]
+    chosen = [_lookup(graph, *found) for found in placeable(graph) if found[0] in names]
     _check(graph, chosen)
     declared, ops = Writer(graph, where).written(chosen)
     held = replace(graph, tensors=(*graph.tensors, *declared))
@@ -146,6 +145,8 @@ def _check_arguments(graph: Graph, one: Lookup) -> None:
         raise refused(one.leaf, "does not look up bags by indices and offsets")
     if isinstance(one.given.get("per_sample_weights"), Tensor):
         raise refused(one.leaf, "weighs its rows, which pooling from a cache does not")
+    if isinstance(one.given.get("compressed_indices_mapping"), Tensor):
+        raise refused(one.leaf, "looks up a pruned table, whose rows pooling does not find")
     if one.given.get("padding_idx") not in (None, -1):
         raise refused(one.leaf, "leaves out a row of padding, which pooling does not")
     if one.weight.buffer not in graph.lasting or not one.weight.contiguous:

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from irgraph.ir.edit import free_name, names_of
 from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.narrow.ops import FORMAT_OF, ROWS_LOOKUP
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.verbs.sharding.tables import lookups
 
 PROBE, READ, POOL, FILL = (f"irgraph.tier_{name}" for name in ("probe", "read", "pool", "fill"))
+
+
+def placeable(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
+    """Yield the name, the rows and the op of every lookup of bags, in narrow rows too."""
+    yield from lookups(graph)
+    labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
+    for op in graph.leaves():
+        if kind_of(op) and op.inputs[0].rank == 2:
+            weight = op.inputs[0]
+            yield labels.get(weight.buffer, weight.name), weight, op
+
+
+def kind_of(op: Op) -> str:
+    """Return the format of the rows that a lookup reads, ``""`` where they are plain elements."""
+    if op.name == ROWS_LOOKUP and op.inputs:
+        return op.inputs[0].dtype
+    return FORMAT_OF.get(op.name, "") if op.inputs else ""
 
 
 class Where(Struct, frozen=True):
@@ -50,6 +69,17 @@ class Lookup(Struct, frozen=True):
         return found
 
 
+def _pooling(chosen: Sequence[Lookup]) -> dict[str, Value]:
+    """Return the arguments of pooling that are not the schema's defaults."""
+    found: dict[str, Value] = {
+        k: v for k in ("mode", "include_last_offset") if (v := chosen[0].given.get(k))
+    }
+    kinds = tuple(kind_of(one.leaf) for one in chosen)
+    scales = tuple(s for one in chosen if isinstance(s := one.given.get("scale"), Tensor))
+    found |= {"kinds": kinds} if any(kinds) else {}
+    return found | ({"scales": scales} if scales else {})
+
+
 class Writer:
     """Writes the ops that stand in place of lookups, and what exists before the step for them."""
 
@@ -67,9 +97,7 @@ class Writer:
         offsets = tuple(one.tensor("offsets") for one in chosen)
         plain = self._reading()
         staged = tuple(self._rows(one) for one in chosen)
-        pooling: dict[str, Value] = {
-            k: v for k in ("mode", "include_last_offset") if (v := chosen[0].given.get(k))
-        }
+        pooling = _pooling(chosen)
         bags = tuple(one.leaf.outputs[0] for one in chosen)
         if not caching:
             read = Op(READ, (weights, indices), (staged,), plain)

@@ -42,6 +42,31 @@ def test_the_command_prints_and_writes(model: str, tmp_path: Path, run: Run) -> 
     assert "Optane" in run("place", model, *given).out
 
 
+def test_formats_give_a_front_and_a_model(model: str, tmp_path: Path, run: Run) -> None:
+    small, written = tmp_path / "small.ir", str(tmp_path / "placed.ir")
+    small.write_text(TEXT.replace("1000000000", "50"))
+    given = ("--platform", "dgx-1-nand", "--qps", "20000", "--latency", "50ms", "--formats", "i8")
+    known = (*given, "--executed", str(small), "--indices", "zipf:1.05")
+    found = run("place", model, *known, "--for", "links", "--budget", "1", "--json", "-o", written)
+    assert found.code == 0, found.err
+    (best,) = (one for one in json.loads(found.out)["points"] if one["chosen"])
+    assert best["formats"] == {"items.weight": "i8"} and best["front"] and best["kl"] > 0
+    text = Path(written).read_text()
+    assert "prepared" in text
+    assert ("irgraph.tier_pool" in text) == bool(best["moved_bytes"])
+    assert "as they are" in run("place", model, *known).out
+    for wrong, says in (
+        (("--for", "glory"), "none of power"), (("--formats", "i3"), "none of f16"),
+        (("--budget", "much"), "not a budget"), (("--for", "price"), "no price"),
+    ):  # fmt: skip
+        failed = run("place", model, *known, *wrong)
+        assert failed.code != 0
+        assert says in failed.err
+    alone = run("place", model, *given[:-2], "--executed", str(small))
+    assert alone.code == 2
+    assert "--formats is missing" in alone.err
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

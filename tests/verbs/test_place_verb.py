@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from costmodels.lookups.popularity import Zipf, rows_of
+from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare, execute
 from irgraph.execute.tiers.ops import tier_fill, tier_probe, tier_read
 from irgraph.ir.cost import Popularity
@@ -18,6 +19,7 @@ from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import Lookups, cache_of
 from irgraph.verbs.place import place
 from irgraph.verbs.placing import READ, Where
+from irgraph.verbs.quantize import quantize
 from irgraph.verbs.refusal import RefusedError
 
 TEXT = """model "m" { format = 2  dims = {B = 32} }
@@ -64,6 +66,31 @@ def test_bags_are_the_same_to_the_last_bit(policy: str, cached: int) -> None:
     assert found.same
     assert max(one.absolute for one in found.compared) == 0.0
     assert print_graph(parse(print_graph(after))) == print_graph(after)
+
+
+@pytest.mark.parametrize("cached", [0, 20])
+@pytest.mark.parametrize("to", ["f16", "bf16", "f8e4m3", "i8", "i4", "i2"])
+def test_bags_of_narrow_rows_are_the_same_too(to: str, cached: int) -> None:
+    before = graph()
+    lookups = [op for op in before.leaves() if op.base == "_embedding_bag"]
+    narrow = quantize(before, lookups, to).graph
+    after = placed(narrow, cached)
+    assert not list(verify(after)) and parse(print_graph(after)) == after
+    found = compare(narrow, after)
+    assert found.same and max(one.absolute for one in found.compared) == 0.0
+    assert compare(before, after).same, "what is prepared is placed, and cached"
+    read = next(op for op in after.leaves() if op.name == READ)
+    assert read.outputs[0].nbytes < read.outputs[0].shape[0] * 8 * 4, "rows are read narrow"
+
+
+def test_a_wrong_format_makes_other_bags() -> None:
+    before = graph()
+    lookups = [op for op in before.leaves() if op.base == "_embedding_bag"]
+    narrow = quantize(before, lookups, "i4").graph
+    text = print_graph(placed(narrow, 20))
+    wrong = parse(text.replace('kinds = ["i4", "i4"]', 'kinds = ["i4", "i2"]'))
+    with pytest.raises(IrgraphError):
+        compare(narrow, wrong)
 
 
 @pytest.mark.parametrize("mode", [1, 2])

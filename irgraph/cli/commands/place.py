@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -10,13 +10,20 @@ from irgraph.cli import common as cli
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
+    from irgraph.precision.measure import Bench
+    from irgraph.predict.options import PredictOptions
     from irgraph.serving.service import Service, Wanted
+    from irgraph.tiers.tier import Platform
+    from irgraph.tradeoff import Point
 
 PANEL = "predict"
 
-PolicyOption = Annotated[
-    str, typer.Option("--policy", help="Which rows leave a full cache: lru, lfu, static.")
-]
+FORMATS = "Also serve tables in these formats, as in i8,i4: accuracy against what a service takes."
+DATA = "With --formats: parameters and batches, as of `irgraph quantize`."
+EXECUTED = "With --formats: the same program with tables small enough to execute."
+BUDGET = "With --formats: divergence allowed to what --output writes."
+AIM = "With --formats: what stands against accuracy: power, hosts, step, price, links."
 
 
 def place(
@@ -39,12 +46,22 @@ def place(
     rows: Annotated[
         bool, typer.Option("--rows", help="Reads ask for rows, not for whole blocks.")
     ] = False,
+    formats: Annotated[str, typer.Option("--formats", metavar="LIST", help=FORMATS)] = "",
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
+    ] = None,
+    executed: Annotated[
+        str | None, typer.Option("--executed", metavar="MODEL", help=EXECUTED)
+    ] = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="KL", help=BUDGET)] = "0.02%",
+    aim: Annotated[str, typer.Option("--for", metavar="WHAT", help=AIM)] = "power",
     output: cli.OutputOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Search where tables of a step of inference lie on hosts with slower tiers of memory.
 
     Shows queries a second of a host under a latency limit, hosts, power and price of the fleet.
+    With --formats tables become narrower, too: each plan's divergence is executed on the data.
     """
     from irgraph.diagnostics import fail
     from irgraph.predict.options import PredictOptions
@@ -57,6 +74,14 @@ def place(
     host = load_platform(platform)
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
     wanted = _wanted(qps, latency, policy, rows)
+    if formats:
+        what = f"{host.name}: {qps:g} queries a second, {latency} each"
+        asked = Asked(graph, host, wanted, options, what)
+        _tradeoff(asked, formats, data, executed, budget, aim, output, json)
+        return
+    for name, given in (("--data", data), ("--executed", executed)):
+        if given is not None:
+            raise fail(f"{name} is for formats of tables: --formats is missing", exit_code=2)
     try:
         found = services(graph, host, wanted, options)
     except RefusedError as error:
@@ -113,3 +138,85 @@ def _say(one: Service) -> None:
         f"{one.cache_bytes / 1e9:,.1f} GB of cache answer {one.hits:.1%} of their lookups; "
         f"{one.reads:,.0f} reads a query, load {one.load:.0%}; rewrites of all: {hours}"
     )
+
+
+class Asked(NamedTuple):
+    """What is served: a model on hosts, under a load."""
+
+    graph: Graph
+    platform: Platform
+    wanted: Wanted
+    options: PredictOptions
+    what: str
+
+
+def _tradeoff(
+    asked: Asked,
+    formats: str,
+    data: str | None,
+    executed: str | None,
+    budget: str,
+    aim: str,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Show the front of accuracy and of what the service takes; write what keeps the budget."""
+    from irgraph.diagnostics import fail
+    from irgraph.precision.asked import read_budget, read_formats
+    from irgraph.precision.candidates import TABLE, candidates
+    from irgraph.precision.data import drawn, read_data
+    from irgraph.precision.measure import Bench
+    from irgraph.tradeoff import AIMS, as_row, chosen, tradeoff
+
+    if aim not in AIMS:
+        raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
+    small = asked.graph if executed is None else cli.read_model(executed)
+    held = drawn(small) if data is None else read_data(data, small)
+    known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
+    bench = Bench(small, known, held, asked.options)
+    limit = read_budget(budget, bench)
+    points = tradeoff(bench, asked.graph, asked.platform, asked.wanted, asked.options, aim)
+    best = chosen(points, limit)
+    if output is not None:
+        _write(asked, bench, best, output)
+    if as_json:
+        rows = [as_row(one) | {"chosen": one is best} for one in points]
+        cli.write_json({"data": held.source, "for": aim, "budget": limit, "points": rows})
+        return
+    print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
+    cli.say(f"data: {held.source}")
+    cli.say(f"{len(points)} plans served, shown are those that no other betters in both")
+
+
+def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
+    """Write the model of a point, its tables in their formats and placed."""
+    from irgraph.diagnostics import fail
+    from irgraph.serving.service import placed_model
+    from irgraph.text import print_graph
+    from irgraph.tradeoff import Served
+
+    if best is None:
+        raise fail("no plan keeps the budget", exit_code=1)
+    graph = Served(bench, asked.graph).rewritten(best.plan)
+    indices = list(asked.options.indices)
+    made = placed_model(graph, asked.platform, best.way, asked.wanted, indices)
+    cli.write_result(print_graph(made), output)
+
+
+def _cells(one: Point, wanted: Wanted, chosen: bool) -> dict[str, Any]:
+    """Return a point of the front as cells; tables of one format are counted."""
+    way, counts = one.way, list(one.formats.values())
+    kinds = ", ".join(f"{counts.count(to)} {to}" for to in dict.fromkeys(counts))
+    return {
+        "tables": kinds or "as they are",
+        "KL": f"{one.kl:.2g}",
+        "of entropy": f"{one.share:.2g}",
+        "on": way.name,
+        "hits": f"{way.hits:.1%}" if way.moved else "",
+        "reads/s": f"{way.reads * wanted.qps:,.0f}" if way.moved else "",
+        "step us": f"{way.step:,.0f}",
+        "hosts": f"{way.fleet.hosts:,}",
+        "kW": f"{way.fleet.watts / 1e3:,.2f}",
+        "$": "unknown" if way.fleet.usd is None else f"{way.fleet.usd:,.0f}",
+        "": "chosen" if chosen else "",
+    }

@@ -57,6 +57,7 @@ def quantize(
     again on fresh batches, and the exit code is 1 if it is over the budget.
     """
     from irgraph.diagnostics import fail
+    from irgraph.precision.asked import read_budget, read_formats
     from irgraph.precision.candidates import candidates
     from irgraph.precision.data import drawn, read_data
     from irgraph.precision.measure import AIMS, Bench
@@ -66,12 +67,12 @@ def quantize(
     if aim not in AIMS:
         raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
-    chosen = _formats(formats)
+    chosen = read_formats(formats)
     held = drawn(graph) if data is None else read_data(data, graph)
     known = [] if plan else candidates(graph, chosen)
     options = PredictOptions(device=device, host=host)
     bench = Bench(graph, known, held, options, output_name, int(limit * 2**30))
-    allowed = _limit(budget, bench)
+    allowed = read_budget(budget, bench)
     if plan is not None:
         _monitor(graph, bench, plan, allowed, json)
         return
@@ -79,36 +80,6 @@ def quantize(
     if output is not None:
         cli.write_result(found.script, output)
     _show(found, bench, output, json)
-
-
-def _formats(text: str) -> list[str]:
-    from irgraph.diagnostics import fail
-    from irgraph.precision.candidates import FORMATS
-
-    known = list(dict.fromkeys(name for each in FORMATS.values() for name in each))
-    chosen = [part.strip() for part in text.split(",") if part.strip()]
-    for name in chosen:
-        if name not in known:
-            raise fail(f"--formats: {name!r} is none of {', '.join(known)}", exit_code=2)
-    return chosen
-
-
-def _limit(text: str, bench: Bench) -> float:
-    """Return a budget in nats."""
-    import math
-
-    from irgraph.diagnostics import fail
-    from irgraph.precision.metrics import entropy
-
-    share = text.endswith("%")
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        hint = "0.02% of the predictions' entropy, or nats as in 1e-4"
-        raise fail(f"--budget: not a budget: {text!r}", hint=hint, exit_code=2)
-    return value / 100 * entropy(bench.joined()) if share else value
 
 
 def _monitor(graph: Graph, bench: Bench, plan: str, limit: float, as_json: bool) -> None:

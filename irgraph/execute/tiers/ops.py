@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from irgraph.execute.narrow.ops import embedding_bag_rows
 from irgraph.execute.torch_values import Torch
+from irgraph.ir.narrow.ops import LOOKUPS
 
 Tensors = Sequence[torch.Tensor]
 
@@ -40,11 +42,17 @@ def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: obje
     places = slots or [torch.full_like(index, EMPTY) for index in indices]
     read = []
     for weight, index, slot in zip(weights, indices, places, strict=True):
-        rows = weight.new_zeros(index.numel(), weight.shape[1])
+        table = _plain(weight)
+        rows = table.new_zeros(index.numel(), weight.shape[1])
         missing = slot < 0
-        rows[missing] = weight[index[missing].long()]
-        read.append(rows)
+        rows[missing] = table[index[missing].long()]
+        read.append(rows.view(weight.dtype))
     return read
+
+
+def _plain(rows: Torch) -> Torch:
+    """Return rows of a type of one byte as bytes: torch moves few elements of f8 about."""
+    return rows.view(torch.uint8) if rows.element_size() == 1 else rows
 
 
 def tier_pool(
@@ -54,21 +62,37 @@ def tier_pool(
     slots: Tensors = (),
     mode: int = 0,
     include_last_offset: bool = False,
+    kinds: Sequence[str] = (),
+    scales: Tensors = (),
 ) -> list[Torch]:
-    """Return the bags of rows: those in a slot from the cache, all others as they were read."""
-    bags = []
-    for number, (rows, offset) in enumerate(zip(staged, offsets, strict=True)):
+    """Return the bags of rows: those in a slot from the cache, all others as they were read.
+
+    ``kinds`` are the rows' formats, ``""`` for plain elements; ``scales`` those of tables of f8.
+    """
+    bags, each = [], iter(scales)
+    named = kinds or ("",) * len(staged)
+    for number, (rows, offset, kind) in enumerate(zip(staged, offsets, named, strict=True)):
         if held:
             slot = slots[number]
-            cached = held[number][slot.clamp(min=0)]
-            rows = torch.where((slot >= 0).unsqueeze(1), cached, rows)
-        every = torch.arange(len(rows), dtype=offset.dtype)
-        bags.append(
-            torch.ops.aten._embedding_bag(
-                rows, every, offset, False, mode, False, None, include_last_offset
-            )[0]
-        )
+            cached = _plain(held[number])[slot.clamp(min=0)]
+            found = torch.where((slot >= 0).unsqueeze(1), cached, _plain(rows))
+            rows = found.view(rows.dtype)
+        scale = next(each) if kind == "f8e4m3" else None
+        bags.append(_bags(rows, offset, kind, scale, mode, include_last_offset))
     return bags
+
+
+def _bags(rows: Torch, offset: Torch, kind: str, scale: Torch, mode: int, closed: bool) -> Torch:
+    """Return the bags of rows of one table, by the lookup that reads such rows."""
+    every = torch.arange(len(rows), dtype=offset.dtype)
+    if not kind:
+        return torch.ops.aten._embedding_bag(rows, every, offset, False, mode, False, None, closed)[
+            0
+        ]
+    if kind not in LOOKUPS:
+        return embedding_bag_rows(rows, every, offset, scale, None, closed)
+    lookup = getattr(torch.ops.quantized, LOOKUPS[kind].partition(".")[2])
+    return lookup(rows, every, offset, include_last_offset=closed)
 
 
 def tier_fill(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from irgraph.diagnostics import IrgraphError, fail, near
+from irgraph.ir.tensor import Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import clause, words
 from irgraph.language.expressions.nodes import Expression
@@ -17,9 +18,8 @@ from irgraph.language.statement import Statement
 from irgraph.tiers.hits import POLICIES
 from irgraph.tiers.library import load_tier
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where
+from irgraph.verbs.placing import Where, placeable
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sharding.tables import lookups, table_sizes
 
 UNITS = ("blocks", "rows")
 """What reads ask a tier for."""
@@ -73,7 +73,7 @@ class Place(Statement):
 
     def _names(self, frame: Frame) -> list[str]:
         """Return the tables of these names, of which there is at least one."""
-        wanted, known = self._text(frame, self.tables), table_sizes(frame.state.graph)
+        wanted, known = self._text(frame, self.tables), _tables(frame)
         found = [name for name in known if fnmatchcase(name, wanted)]
         if not found:
             message = f"no table that bags are looked up in is called {wanted!r}"
@@ -105,9 +105,8 @@ class Place(Statement):
         if self.cache is None:
             return {}
         size = self._number(frame, self.cache, "a share such as 20% or a size such as 1GiB")
-        weights = {name: weight for name, weight, _ in lookups(frame.state.graph) if name in names}
-        sizes = {name: (int(w.shape[0]), int(w.shape[1]) * w.itemsize) for name, w in
-                 weights.items()}  # fmt: skip
+        sizes = {name: (int(w.shape[0]), int(w.shape[1]) * w.itemsize)
+                 for name, w in _tables(frame).items() if name in names}  # fmt: skip
         share = size if size <= 1 else min(size / sum(n * row for n, row in sizes.values()), 1.0)
         if share <= 0:
             message = "a cache holds a share such as 20%, or a size such as 1GiB, above zero"
@@ -145,3 +144,8 @@ class Place(Statement):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise fail(f"expected {what}, not {spell(value)}", expression.place)
         return float(value)
+
+
+def _tables(frame: Frame) -> dict[str, Tensor]:
+    """Return the rows of every table that bags are looked up in, by name."""
+    return {name: weight for name, weight, _ in placeable(frame.state.graph)}

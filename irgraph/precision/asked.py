@@ -1,0 +1,41 @@
+"""What commands ask for as text: formats to try, and a budget."""
+
+from __future__ import annotations
+
+import math
+
+from irgraph.diagnostics import fail
+from irgraph.precision.candidates import FORMATS
+from irgraph.precision.measure import Bench
+from irgraph.precision.metrics import entropy
+
+
+def read_formats(text: str, kind: str = "") -> list[str]:
+    """Return the formats of a list such as ``i8,i4``, of tables or layers alone if so asked.
+
+    Raises:
+        IrgraphError: there is no such format (exit code 2).
+    """
+    known = list(dict.fromkeys(n for k, each in FORMATS.items() for n in each if kind in ("", k)))
+    chosen = [part.strip() for part in text.split(",") if part.strip()]
+    for name in chosen:
+        if name not in known:
+            raise fail(f"--formats: {name!r} is none of {', '.join(known)}", exit_code=2)
+    return chosen
+
+
+def read_budget(text: str, bench: Bench) -> float:
+    """Return a budget in nats: ``1e-4``, or ``0.02%`` of the entropy of a bench's predictions.
+
+    Raises:
+        IrgraphError: it is no number from zero (exit code 2).
+    """
+    share = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        hint = "0.02% of the predictions' entropy, or nats as in 1e-4"
+        raise fail(f"--budget: not a budget: {text!r}", hint=hint, exit_code=2)
+    return value / 100 * entropy(bench.joined()) if share else value

@@ -1,0 +1,125 @@
+"""Formats and tiers together: the front is one, what is shown was executed, narrow rows help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from costmodels.lookups.popularity import Zipf, rows_of
+from irgraph.capture.live import capture_file
+from irgraph.diagnostics import IrgraphError
+from irgraph.ir.cost import Popularity
+from irgraph.precision.candidates import TABLE, candidates
+from irgraph.precision.data import read_data
+from irgraph.precision.measure import Bench
+from irgraph.predict.options import PredictOptions
+from irgraph.serving.problem import Problem, Store, Table
+from irgraph.serving.service import Wanted
+from irgraph.text import parse, print_graph
+from irgraph.tiers.hits import POLICIES, Policy
+from irgraph.tiers.library import load_platform, load_tier
+from irgraph.tradeoff import Point, chosen, tradeoff
+from irgraph.verbs.place import place
+from irgraph.verbs.placing import Where, placeable
+
+FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
+PLATFORM, LAW = "dgx-1-nand", "zipf:1.05"
+OPTIONS = PredictOptions(device="v100", indices=LAW)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the example's model, small and as it is served, and its data."""
+    from irgraph.capture.live.target import load_file
+
+    made = tmp_path_factory.mktemp("tradeoff")
+    torch.save(load_file(str(FILE)).data(steps=20, size=256, count=1), made / "data.pt")
+    for name, batch in (("infer", 256), ("serve", 512)):
+        graph = capture_file(f"{FILE}:{name}", batch=batch).graph
+        (made / f"{name}.ir").write_text(print_graph(graph))
+    return made
+
+
+@pytest.fixture(scope="module")
+def bench(folder: Path) -> Bench:
+    graph = parse((folder / "infer.ir").read_text())
+    known = [one for one in candidates(graph, ["i8", "i4"]) if one.kind == TABLE]
+    return Bench(graph, known, read_data(str(folder / "data.pt"), graph), OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def points(bench: Bench, folder: Path) -> list[Point]:
+    served = parse((folder / "serve.ir").read_text())
+    wanted = Wanted(20_000.0, 10_000.0)
+    return tradeoff(bench, served, load_platform(PLATFORM), wanted, OPTIONS)
+
+
+def test_the_front_is_one(points: Sequence[Point]) -> None:
+    """No point of it is bettered by any, and every other point is."""
+    counted = [one for one in points if one.way.group == 1]
+    front = [one for one in counted if one.front]
+    assert len(front) > 3
+    assert not any(one.front for one in points if one.way.group > 1)
+    for one in counted:
+        others = [o for o in counted if o is not one and o.kl <= one.kl and o.aim <= one.aim]
+        strict = [o for o in others if o.kl < one.kl or o.aim < one.aim]
+        assert not strict if one.front else others
+    assert front[0].kl == 0 and not front[0].formats
+    assert front[-1].way.fleet.watts < 0.6 * front[0].way.fleet.watts
+    assert front[-1].way.fleet.hosts < front[0].way.fleet.hosts
+
+
+def test_the_divergence_is_that_of_the_placed_model_executed(
+    bench: Bench, points: Sequence[Point]
+) -> None:
+    for one in (p for p in points if p.front and p.plan):
+        narrow = bench.rewritten(one.plan)
+        names = [name for name, _, _ in placeable(narrow)]
+        moved = place(narrow, names, Where("nand", cached=dict.fromkeys(names, 100))).graph
+        assert bench.compared(moved).kl == one.kl > 0
+
+
+def test_what_keeps_a_budget_is_the_least_of_the_front(points: Sequence[Point]) -> None:
+    front = [one for one in points if one.front]
+    assert chosen(points, 0.0) is front[0]
+    assert chosen(points, front[2].kl) is front[2]
+    assert chosen(points, 1.0) is front[-1]
+
+
+def test_other_tables_are_not_served(bench: Bench, folder: Path) -> None:
+    text = (folder / "serve.ir").read_text().replace("tables.0.weight", "other.weight")
+    with pytest.raises(IrgraphError, match=r"tables\.0\.weight.*no such table"):
+        tradeoff(bench, parse(text), load_platform(PLATFORM), Wanted(1e3, 1e4), OPTIONS)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_narrower_tables_never_lower_hits_nor_raise_reads(policy: Policy, seed: int) -> None:
+    """The cache has the same bytes; tables become narrower one after the other."""
+    source = np.random.default_rng(seed)
+    tables = []
+    for number in range(4):
+        rows, law = int(10 ** source.uniform(3, 6)), Zipf(source.uniform(0.6, 1.2), 1.0)
+        known = rows_of(law, rows)
+        popularity = Popularity(tuple(known.counts), tuple(known.chances))
+        tables.append(Table(f"t{number}", rows, 512, float(source.integers(5, 200)), popularity))
+    fast = 0.05 * sum(table.nbytes for table in tables)
+    hits, reads, nbytes = [], [], []
+    for row in (512, 136, 68, 36):
+        for number in range(len(tables)):
+            known_tables = [Table(t.name, t.rows, row if n <= number else t.row, t.lookups,
+                                  t.popularity) for n, t in enumerate(tables)]  # fmt: skip
+            slow = Store(load_tier("optane"), 1, 1e13)
+            placed = Problem(known_tables, fast, slow, policy).placed(())
+            hits.append(placed.hit_rate())
+            reads.append(placed.asked.reads)
+            nbytes.append(placed.asked.nbytes)
+        tables = known_tables
+    assert hits == pytest.approx(sorted(hits), abs=1e-9)
+    assert hits[-1] > hits[0] + 0.02
+    assert reads == pytest.approx(sorted(reads, reverse=True), rel=1e-6)
+    assert nbytes == pytest.approx(sorted(nbytes, reverse=True), rel=1e-6)
