@@ -25,8 +25,9 @@ from irgraph.backend import backend_name
 if TYPE_CHECKING:
     from types import ModuleType
 
-PACKAGES = ("irgraph.cli.commands", f"{backend_name()}.commands")
-"""Folders of commands: irgraph's own, and those that the cost models add."""
+PACKAGES = ("irgraph.cli.commands", "irgraph.studio.commands", f"{backend_name()}.commands")
+"""Folders of commands: irgraph's own, the studio's, which stands above them, and those that the
+cost models add."""
 
 PANELS = ("models", "transform", "predict", "traces", "cost models", "evaluate")
 """The groups of commands, in the order in which the help lists them."""

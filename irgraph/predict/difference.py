@@ -91,7 +91,7 @@ class Difference(Struct, frozen=True, dict=True):
 
 
 def diff(
-    before: Graph,
+    before: Graph | Prediction,
     after: Graph,
     options: PredictOptions | str | None = None,
     *,
@@ -100,7 +100,8 @@ def diff(
 ) -> Difference:
     """Predict two models and compare them (``predict_pair``); options as for ``predict``.
 
-    ``step_times`` are the measured step times of both, microseconds, if any.
+    ``before`` may be a prediction already. ``step_times`` are the measured step times of both,
+    microseconds, if any.
     """
     return Difference(*predict_pair(before, after, options, **changes), step_times)
 

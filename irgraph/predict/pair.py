@@ -32,7 +32,7 @@ Key = tuple[str, str]
 
 
 def predict_pair(
-    before: Graph,
+    before: Graph | Prediction,
     after: Graph,
     options: PredictOptions | str | None = None,
     **changes: Unpack[PredictFields],
@@ -43,10 +43,16 @@ def predict_pair(
     of changed ops are scaled by measured / model of the same op before, or else of its kernels'
     family among the ops that changed; such times are ``scaled``. If only one of the models has
     measured times, cost models price both.
+
+    ``before`` may be a prediction, whose options are then the default: what is compared with many
+    others need be predicted once.
     """
-    chosen = predict_options(options, **changes)
+    known = before if isinstance(before, Prediction) else None
+    before = before.priced.graph if isinstance(before, Prediction) else before
+    chosen = predict_options(known.options if known and options is None else options, **changes)
     chosen = replace(chosen, device=chosen.device or device_of(before, after))
-    first, second = predict(before, chosen), predict(after, chosen)
+    first = known if known and known.options == chosen else predict(before, chosen)
+    second = predict(after, chosen)
     used = [_uses(p) for p in (first, second)]
     if used[0] and (used[1] or _same_card(first, after)):
         second = _scaled(first, predict(before, chosen, measured=False), second)

@@ -1,0 +1,1 @@
+"""The studio: a page on this machine where one edits a step by looking (``irgraph studio``)."""

@@ -1,0 +1,230 @@
+"""What the studio answers: the page, its scripts and styles, and the session in JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+import irgraph
+from irgraph import Diagnostic, IrgraphError
+from irgraph.html.page import asset, island
+from irgraph.studio import folder, patterns, shown, words
+from irgraph.studio.guard import Guard
+from irgraph.studio.session import Session
+
+OF_REPORTS = ("base", "colours", "table", "figures", "slices", "draw", "lanes", "steer", "search")
+"""Scripts that the page shares with reports."""
+
+OWN = ("server", "editor", "ops", "passes", "result", "main")
+"""Scripts of the page, in the order in which they need each other."""
+
+LIBRARY = ("codemirror/codemirror.js", "codemirror/show-hint.js")
+STYLES = ("codemirror/codemirror.css", "codemirror/show-hint.css", "studio.css")
+
+
+class Tried(msgspec.Struct):
+    """Statements; ``number`` counts the page's requests, so that only the last is worked on."""
+
+    text: str
+    number: int = 0
+
+
+class Selected(msgspec.Struct):
+    """Ops that were selected, by their places among all."""
+
+    verb: str
+    ops: list[int]
+
+
+class Moved(msgspec.Struct):
+    """Edits to undo (negative) or to apply again."""
+
+    by: int
+
+
+class Saved(msgspec.Struct):
+    """Names of the files to write."""
+
+    script: str
+    model: str
+    replace: bool = False
+
+
+class Studio:
+    """A session, and who asks what of it; one request at a time.
+
+    Args:
+        session: the edits.
+        about: title and one line about the model, as the page shows them.
+        name: from which names of files are made.
+        place: the folder where files are written.
+    """
+
+    def __init__(self, session: Session, about: tuple[str, str], name: str, place: Path) -> None:
+        self.session, self.about, self.name, self.place = session, about, name, place
+        self.lock = threading.Lock()
+        self.passes = irgraph.passes(session.pass_path)
+        self._latest = 0
+
+    def start(self) -> dict[str, Any]:
+        """Return all that the page begins with."""
+        stem = re.sub(r"[^A-Za-z0-9_]", "", self.name)[:60] or "model"
+        return {
+            "title": self.about[0], "about": self.about[1], "folder": str(self.place),
+            "names": {"script": f"{stem}-edited.irg", "model": f"{stem}-edited.ir"},
+            "rules": words.rules(),
+            "forms": [[verb, label] for verb, (label, _) in patterns.FORMS.items()],
+            "passes": [[one.name, one.description, words.call(one), one.changing]
+                       for one in self.passes],
+            "state": shown.state(self.session),
+        }  # fmt: skip
+
+    def tried(self, asked: Tried) -> dict[str, Any]:
+        """Return what statements would do, nothing where others were tried since."""
+        self._latest = max(self._latest, asked.number)
+        with self.lock:
+            if asked.number < self._latest:
+                return {"late": True}
+            return shown.attempt(self.session, self.session.attempt(asked.text))
+
+    def applied(self, asked: Tried) -> dict[str, Any]:
+        """Apply statements; return the state after them, or why they are refused."""
+        with self.lock:
+            found = self.session.apply(asked.text)
+            if found.step is None:
+                return shown.attempt(self.session, found)
+            return {"legal": True, "state": shown.state(self.session)}
+
+    def moved(self, asked: Moved) -> dict[str, Any]:
+        """Undo or redo edits."""
+        with self.lock:
+            self.session.move(asked.by)
+            return {"state": shown.state(self.session)}
+
+    def selected(self, asked: Selected) -> dict[str, Any]:
+        """Return a statement about ops."""
+        with self.lock:
+            return {"text": patterns.statement(self.session.step.graph, asked.verb, asked.ops)}
+
+    def completed(self, asked: Tried) -> dict[str, Any]:
+        """Return the words that may follow a text."""
+        earlier = "".join(step.text.rstrip() + "\n" for step in self.session.done)
+        graph = self.session.step.graph
+        part, found = words.completions(earlier + asked.text, graph, self.passes)
+        return {"part": len(part), "words": found}
+
+    def saved(self, asked: Saved) -> dict[str, Any]:
+        """Write the script and the model into the folder."""
+        with self.lock:
+            text = self.session.script()
+            model = irgraph.print_graph(self.session.step.graph)
+        files = {"script": (asked.script, text), "model": (asked.model, model)}
+        try:
+            paths = folder.write(self.place, files, replace=asked.replace)
+        except folder.TakenError as error:
+            return {"taken": error.diagnostics[0].message}
+        return {"saved": [path.name for path in paths]}
+
+
+def application(studio: Studio, token: str, port: int) -> Guard:
+    """Return what a server runs: the studio, to its own page alone."""
+    calls: dict[str, tuple[type[msgspec.Struct], Callable[[Any], dict[str, Any]]]] = {
+        "try": (Tried, studio.tried),
+        "apply": (Tried, studio.applied),
+        "move": (Moved, studio.moved),
+        "select": (Selected, studio.selected),
+        "complete": (Tried, studio.completed),
+        "save": (Saved, studio.saved),
+    }
+    routes = [
+        Route("/", lambda _: _page(studio)),
+        Route("/studio.js", lambda _: Response(_script(), media_type="text/javascript")),
+        Route("/editor.js", lambda _: Response(_library(), media_type="text/javascript")),
+        Route("/studio.css", lambda _: Response(_style(), media_type="text/css")),
+        *(Route(f"/{name}", _call(*call), methods=["POST"]) for name, call in calls.items()),
+    ]
+    return Guard(Starlette(routes=routes), token, port)
+
+
+def _call(
+    kind: type[msgspec.Struct], act: Callable[[Any], dict[str, Any]]
+) -> Callable[[Request], Any]:
+    """Return what answers a request in JSON; a refusal is an answer, too."""
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _json({"problems": _said("send JSON")}, 415)
+        try:
+            asked = msgspec.json.decode(await request.body(), type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return _json({"problems": _said(f"not what this takes: {error}")}, 400)
+        try:
+            return _json(await run_in_threadpool(act, asked))
+        except IrgraphError as error:
+            return _json({"problems": [shown.problem(one) for one in error.diagnostics]}, 422)
+        except Exception as error:
+            return _json({"problems": _said(_defect(error))}, 500)
+
+    return answer
+
+
+def _defect(error: Exception) -> str:
+    import os
+
+    if os.environ.get("IRGRAPH_DEBUG"):
+        raise error
+    return f"internal error: {type(error).__name__}: {error}; this is a defect of irgraph"
+
+
+def _said(message: str) -> list[dict[str, Any]]:
+    return [shown.problem(Diagnostic(message))]
+
+
+def _json(value: Mapping[str, Any], status: int = 200) -> Response:
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # the name of a file that is no UTF-8
+        text = json.dumps(value).encode()
+    return Response(text, status, media_type="application/json")
+
+
+def _page(studio: Studio) -> Response:
+    with studio.lock:
+        data = island(studio.start())
+    return Response(Template(_asset("studio.html")).substitute(data=data), media_type="text/html")
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files("irgraph.studio") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    parts = [asset(f"js/{name}.js") for name in OF_REPORTS]
+    parts += [_asset(f"js/{name}.js") for name in OWN]
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "\n})();"
+
+
+@cache
+def _library() -> str:
+    return "\n".join(map(_asset, LIBRARY))
+
+
+@cache
+def _style() -> str:
+    return asset("page.css") + "\n".join(map(_asset, STYLES))

@@ -1,0 +1,62 @@
+"""``irgraph studio``: edit a step by looking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from irgraph.cli import common as cli
+
+if TYPE_CHECKING:
+    from irgraph import Graph, PredictOptions
+    from irgraph.studio.app import Studio
+
+PANEL = "transform"
+
+
+def studio(
+    model: cli.ModelArgument,
+    device: cli.CardOption = None,
+    host: cli.HostOption = "v100",
+    dim: cli.DimOption = None,
+    ranks: cli.RanksOption = None,
+    fabric: cli.FabricOption = None,
+    pass_path: cli.PassPathOption = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1 (0: any that is free).")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")
+    ] = True,
+) -> None:
+    """Edit a step on a page of this machine: passes, statements, what they change, step time."""
+    from irgraph import PredictOptions
+
+    graph = cli.with_dim_options(cli.read_model(model), dim)
+    options = PredictOptions(device=device, host=host, ranks=ranks, fabric=fabric)
+    made = _studio(graph, options, tuple(pass_path or ()), model)
+    from irgraph.studio.serve import serve
+
+    serve(made, port=port, browser=browser, say=cli.say)
+
+
+def _studio(graph: Graph, options: PredictOptions, pass_path: tuple[str, ...], path: str) -> Studio:
+    """Return the studio of a model; what it writes goes into the present folder."""
+    try:
+        import uvicorn  # noqa: F401
+
+        from irgraph.studio.app import Studio
+    except ImportError:
+        from irgraph.diagnostics import fail
+
+        hint = "pip install 'irgraph[studio]'"
+        raise fail("this needs starlette and uvicorn", hint=hint, exit_code=2) from None
+    from irgraph.studio.session import Session
+
+    session = Session(graph, options, pass_path)
+    found = session.first.prediction
+    about = f"predicted on {found.sheet.name}, host {found.host.name}"
+    title = graph.name if path == "-" else f"{graph.name} ({Path(path).name})"
+    return Studio(session, (title, about), graph.name, Path.cwd())

@@ -1,0 +1,142 @@
+"""Who is answered: this machine's browser, on the page with the token, and nobody else.
+
+Other users of the machine and pages of other origins do not know the token. A name of another host
+that was made to lead to 127.0.0.1 (DNS rebinding) stands in the header ``Host``, and is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MOST = 1 << 20
+"""Bytes that a request may have: far more than a script, which is read as a whole."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""What the page may load: its own scripts and styles; and ask for: answers from here."""
+
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Headers of every answer; no address with the token leaves in a ``Referer``."""
+
+
+class Guard:
+    """Answers what has the token and comes from the page itself; refuses all else.
+
+    Args:
+        app: what answers, with paths from behind the token on.
+        token: the first part of every path.
+        port: of this server.
+    """
+
+    def __init__(self, app: App, token: str, port: int) -> None:
+        self.app, self.token = app, token
+        self.hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or say why not."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a web socket: none is served
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        reason = self._reason(scope)
+        body = None if reason else await _body(scope, receive)
+        if reason or body is None:
+            status = 403 if reason else 413
+            await _refuse(send, status, reason or f"more than {MOST} bytes")
+            return
+        inner = {**scope, "path": "/" + scope["path"].split("/", 2)[2], "root_path": ""}
+        await self.app(inner, _given(body, receive), _with_headers(send))
+
+    def _reason(self, scope: Scope) -> str:
+        """Return why a request is refused, ``""`` where it is not."""
+        headers = scope["headers"]
+        host = _values(headers, b"host")
+        if len(host) != 1 or host[0] not in self.hosts:
+            return "this answers to this machine's own name alone"
+        parts = scope["path"].split("/", 2)
+        known = len(parts) == 3 and secrets.compare_digest(
+            parts[1].encode(errors="replace"), self.token.encode()
+        )
+        if not known:
+            return "the address lacks the token that irgraph studio printed"
+        origins = _values(headers, b"origin")
+        if scope["method"] not in ("GET", "HEAD") and len(origins) != 1:
+            return "this answers to its own page alone"
+        sites = _values(headers, b"sec-fetch-site")
+        if any(origin != f"http://{host[0]}" for origin in origins) or any(
+            site not in ("same-origin", "none") for site in sites
+        ):
+            return "this answers to its own page alone: open the address itself"
+        return ""
+
+
+def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key.lower() == name]
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes | None:
+    """Return a request's body, ``None`` where it is too large; no more than that is read."""
+    said = _values(scope["headers"], b"content-length")
+    if any(not length.isdecimal() or int(length) > MOST for length in said if len(length) < 19):
+        return None
+    if any(len(length) >= 19 for length in said):
+        return None
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MOST:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Return what hands a body on as a whole, and then what comes after it."""
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def given() -> MutableMapping[str, Any]:
+        return left.pop() if left else await receive()
+
+    return given
+
+
+def _with_headers(send: Send) -> Send:
+    async def sent(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), *_encoded()]
+        await send(message)
+
+    return sent
+
+
+def _encoded() -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_encoded()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{reason}\n".encode()})

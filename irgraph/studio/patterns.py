@@ -1,0 +1,81 @@
+"""Statements about ops that were selected on the page: the first draft that a reader edits."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from irgraph import Graph, IrgraphError, Op
+from irgraph.diagnostics import fail
+
+PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+"""Names that patterns write without quotes."""
+
+FORMS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "find": ("Name them", lambda pattern: f"find chosen = {pattern}"),
+    "remove": ("Remove", lambda pattern: f"remove {pattern}"),
+    "cast": ("Compute in bf16", lambda pattern: f"cast {pattern} to bf16"),
+    "compile": ("Compile", lambda pattern: f"compile {pattern}"),
+    "recompute": ("Recompute in the backward", lambda pattern: f"recompute {pattern}"),
+    "reorder": ("Run as early as is legal", lambda pattern: f"reorder {pattern} earliest"),
+    "expect": ("Expect none", lambda pattern: f"expect no {pattern.removeprefix('many ')}"),
+}
+"""By verb: what a button says, and the statement about a pattern."""
+
+
+def statement(graph: Graph, verb: str, places: Sequence[int]) -> str:
+    """Return a statement about ops, one a line where they have different names.
+
+    Args:
+        graph: the model.
+        verb: a key of ``FORMS``.
+        places: where the ops are among all, in launch order, outer before inner.
+
+    Raises:
+        IrgraphError: there is no such op, or a pattern would match others, too (exit code 2).
+    """
+    ops = list(graph.walk())
+    if verb not in FORMS or not places or not all(0 <= place < len(ops) for place in places):
+        raise fail("select ops of the list", exit_code=2)
+    chosen: dict[str, list[Op]] = {}
+    for place in sorted(set(places)):
+        chosen.setdefault(ops[place].name, []).append(ops[place])
+    patterns = [_pattern(name, found, ops) for name, found in chosen.items()]
+    if verb == "find" and len(patterns) > 1:
+        names = [f"chosen{number}" for number in range(1, len(patterns) + 1)]
+        return "\n".join(f"find {n} = {p}" for n, p in zip(names, patterns, strict=True))
+    return "\n".join(FORMS[verb][1](pattern) for pattern in patterns)
+
+
+def _pattern(name: str, chosen: Sequence[Op], ops: Sequence[Op]) -> str:
+    """Return a pattern that matches some ops of a name, and no others."""
+    named = [op for op in ops if op.name == name]
+    quoted = name if PLAIN.fullmatch(name) else _quoted(name)
+    many = "many " if len(chosen) > 1 else ""
+    if len(named) == len(chosen):
+        return many + quoted
+    results = [_result(op) for op in chosen]
+    same = [op for op in named if _result(op) in results]
+    if len(same) != len(chosen) or "" in results:
+        raise _alike(name, len(same) - len(chosen))
+    tests = [f"op.result == {_quoted(result)}" for result in results]
+    return f"{many}{quoted} where {' or '.join(tests)}"
+
+
+def _alike(name: str, others: int) -> IrgraphError:
+    message = f"{name}: {others} more make or write tensors of the same names"
+    hint = "select these, too, or tell them apart by hand: within, where op.phase == ..."
+    return fail(message, hint=hint, exit_code=2)
+
+
+def _result(op: Op) -> str:
+    """Return the name by which ``op.result`` knows an op, ``""`` for none."""
+    made = next(iter(op.outputs), None)
+    if made is not None:
+        return made.name
+    return next((tensor.name for tensor in op.inputs if tensor.name in op.written), "")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

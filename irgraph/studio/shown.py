@@ -1,0 +1,189 @@
+"""What the page shows, as plain records: names are data in them, and stay text on the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import irgraph
+from irgraph import Diagnostic, Difference, Entry, Prediction
+from irgraph.html import sections
+from irgraph.pages.difference import changes
+from irgraph.pages.slices import Slices
+from irgraph.pages.timelines import add_path, add_timeline
+from irgraph.report.structure import grouped
+from irgraph.studio.session import Attempt, Session, Step
+
+Record = dict[str, Any]
+
+
+def state(session: Session) -> Record:
+    """Return the present model: its ops, figures and timeline, and the edits that led to it."""
+    step = session.step
+    return {
+        "ops": ops(step),
+        "figures": figures(step.prediction, total=step.total if session.done else None),
+        "drawn": drawn({"": step.prediction}),
+        "done": [edit(one) for one in session.done],
+        "undone": [edit(one) for one in session.undone],
+        "warnings": warnings(step.prediction),
+    }
+
+
+def attempt(session: Session, found: Attempt) -> Record:
+    """Return what statements would do: the change and why it is legal, or why it is refused."""
+    if found.step is None:
+        problems = [problem(one) for one in found.problems]
+        return {"legal": False, "wrong": found.wrong, "problems": problems}
+    step, now = found.step, session.step
+    change = session.difference(step)
+    shown = {"now": now.prediction, "after": step.prediction}
+    return {
+        "legal": True,
+        "changed": step.graph is not now.graph,
+        "entries": [entry(one) for one in step.entries if not one.spare],
+        "problems": [problem(one) for one in _remarks(step)],
+        "figures": figures(step.prediction, change=change, total=step.total),
+        "comparable": change is not None,
+        "changes": changes(grouped(change.changes), timed=True) if change else None,
+        "marks": marks(now, change) if change else {},
+        "drawn": drawn(shown),
+        "warnings": warnings(step.prediction),
+    }
+
+
+def ops(step: Step) -> Record:
+    """Return all ops in launch order, outer before inner, as columns.
+
+    Times are microseconds: the device's work priced at an op, and what its calls add to the
+    critical path.
+    """
+    all_ops = list(step.graph.walk())
+    lines = irgraph.print_graph(step.graph).splitlines()
+    if step.graph.returned is not None:
+        del lines[-1]
+    lines = [line for line in lines if line.strip() not in ("}", "")][-len(all_ops) :]
+    kernels = step.prediction.priced.kernels
+    path: dict[int, float] = {}
+    for part in step.prediction.path.intervals:
+        if part.op is not None:
+            path[id(part.op)] = path.get(id(part.op), 0.0) + part.length
+    return {
+        "text": [line.strip().removesuffix(" {") for line in lines],
+        "depth": [(len(line) - len(line.lstrip())) // 2 for line in lines],
+        "device": [round(sum(k.time for k in kernels.get(id(op), ())), 4) for op in all_ops],
+        "path": [round(path.get(id(op), 0.0), 4) for op in all_ops],
+        "phase": [op.phase for op in all_ops],
+        "module": [op.module for op in all_ops],
+        "by": ["/".join(sorted({k.by for k in kernels.get(id(op), ())})) for op in all_ops],
+    }
+
+
+def figures(
+    prediction: Prediction, *, change: Difference | None = None, total: Difference | None = None
+) -> Record:
+    """Return the step time with its interval, and how much it changed; microseconds and bytes.
+
+    Args:
+        prediction: of the model.
+        change: from the model before the edit.
+        total: from the model that the session began with.
+    """
+    shares: dict[str, float] = {}
+    for kernel in prediction.kernels():
+        shares[kernel.by] = shares.get(kernel.by, 0.0) + kernel.time
+    everything = sum(shares.values()) or 1.0
+    return {
+        "step": _span(prediction.step_time, prediction.interval),
+        "change": _span(change.step_time_change, change.interval) if change else None,
+        "total": _span(total.step_time_change, total.interval) if total else None,
+        "memory": prediction.memory.peak,
+        "memory_before": change.before.memory.peak if change else None,
+        "provenance": [
+            [name, time / everything]
+            for name, time in sorted(shares.items(), key=lambda item: -item[1])
+        ],
+        "unknown": sorted({op.name for op in prediction.priced.unknown}),
+    }
+
+
+def _span(value: float, interval: tuple[float, float]) -> Record:
+    low, high = interval
+    return {"value": value, "low": low, "high": high}
+
+
+def drawn(predictions: Mapping[str, Prediction]) -> list[Record]:
+    """Return critical paths and timelines by the names of their models, as reports draw them."""
+    paths, lines = Slices(), Slices()
+    for name, prediction in predictions.items():
+        add_path(paths, prediction.path, name)
+        add_timeline(lines, prediction.timeline, prediction.path, name)
+    return [
+        sections.slices("path", "Critical path", paths.record(), tall=True),
+        sections.slices("timeline", "Timeline", lines.record()),
+    ]
+
+
+def marks(step: Step, change: Difference) -> dict[str, str]:
+    """Return what happens to ops of a model: by their places, a kind of ``Change``."""
+    found: dict[str, str] = {}
+    for one in change.changes:
+        if one.before is None:
+            continue
+        inner = one.before.walk() if one.kind == "removed" else [one.before]
+        for op in inner:
+            found[str(step.numbers[id(op)])] = one.kind
+    return found
+
+
+def entry(found: Entry) -> Record:
+    """Return what one statement did, and why that is legal."""
+    return {
+        "caller": found.caller,
+        "statement": str(found.statement),
+        "summary": found.summary,
+        "legal": _several(found.legal),
+        "assumed": _several(found.assumptions),
+    }
+
+
+def edit(step: Step) -> Record:
+    """Return an applied edit: its text, and the step time after it."""
+    return {"text": step.text, "step": step.prediction.step_time}
+
+
+def problem(found: Diagnostic) -> Record:
+    """Return why something is refused: the message, its place, and the chain of reasons."""
+    place = found.place
+    own = place is not None and place.source == "script" and place.line > 0
+    return {
+        "severity": found.severity,
+        "message": found.message,
+        "hint": found.hint,
+        "where": str(place) if place else "",
+        "mark": [place.line, place.column, place.length] if place and own else None,
+        "notes": [problem(note) for note in found.notes],
+    }
+
+
+def warnings(prediction: Prediction) -> list[str]:
+    """Return what makes the figures doubtful, and which ops no cost model knows."""
+    unknown = Counter(op.name for op in prediction.priced.unknown)
+    lines = [f"{name}: no cost model knows it ({n} times)" for name, n in unknown.items()]
+    return [*prediction.warnings, *lines]
+
+
+def _remarks(step: Step) -> Iterable[Diagnostic]:
+    yield from step.warnings
+    for one in step.entries:
+        yield from one.refused
+        yield from (w for w in one.warnings if not one.spare)
+
+
+def _several(reasons: Sequence[str]) -> list[str]:
+    """Return different reasons, each with how often it was given."""
+    return [
+        reason + (f" ({times} times)" if times > 1 else "")
+        for reason, times in Counter(reasons).items()
+    ]

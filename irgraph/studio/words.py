@@ -1,0 +1,136 @@
+"""What the editor knows of the language: how its texts are coloured, and which words may follow.
+
+Both come from the grammar: the rules of the lexers, whose words are the grammar's, and the symbols
+that the parser would accept at the cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+import grammars
+import irgraph
+from grammars.vocabulary import WORD
+from irgraph import Graph
+
+PART = re.compile(r'(?:"[^"\n]*|[%@]?[\w.*-]*)\Z')
+"""What is being typed at the end of a text."""
+
+MEMBER = re.compile(r"(op|%\w+)\.(\w*)\Z")
+NAMED = re.compile(r"\b(?:find|as|let)\s+([A-Za-z_]\w*)")
+HOLES = re.compile(r"%\w+")
+MOST = 80
+"""Words that are offered at once."""
+
+Word = tuple[str, str]
+"""A word, and what it is."""
+
+
+@cache
+def rules() -> list[tuple[str, list[str]]]:
+    """Return the regular expressions of the script's lexer, each with the classes of its groups.
+
+    Of the first that matches at a place. They are written for JavaScript, where ``]`` at the start
+    of a class needs a backslash.
+    """
+    from irgraph.text.lexers import SCRIPT_RULES
+
+    return [(regex.replace("[][", r"[\]\["), [str(kind)[6:].replace(".", "-").lower()
+            for kind in kinds]) for regex, kinds in SCRIPT_RULES]  # fmt: skip
+
+
+def completions(text: str, graph: Graph, passes: Iterable[irgraph.Pass]) -> tuple[str, list[Word]]:
+    """Return the end of a text that a word would replace, and the words that may stand there.
+
+    Args:
+        text: all that stands before the cursor.
+        graph: the model, for the names of its ops, modules, dimensions and devices.
+        passes: those that can be applied.
+    """
+    member = MEMBER.search(text)
+    if member:
+        found: Iterable[Word] = ((name, "property") for name in _properties(member[1]))
+        part = member[2]
+    else:
+        match = PART.search(text)
+        part = match[0] if match else ""
+        found = _allowed(text[: len(text) - len(part)], text, graph, passes)
+    typed = part.lower()
+    unique = {word: kind for word, kind in found if word.lower().startswith(typed) and word != part}
+    return part, list(unique.items())[:MOST]
+
+
+def _allowed(
+    before: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
+) -> Iterator[Word]:
+    """Yield the words with which the text may go on."""
+    names = {terminal.name: terminal for terminal in grammars.load("transform").terminals}
+    accepted = _accepted(before)
+    offers = _offers(before, text, graph, passes)
+    for name in sorted(accepted, key=lambda name: (name not in offers, name)):
+        if name in offers:
+            yield from offers[name]
+        elif name in names:
+            yield from ((word, "keyword") for word in _words(str(names[name].pattern.value)))
+
+
+def _accepted(before: str) -> set[str]:
+    """Return the symbols that the grammar has behind a text, none where it is wrong already."""
+    from lark.exceptions import LarkError
+
+    try:
+        parser = grammars.load("transform").parse_interactive(before)
+        parser.exhaust_lexer()
+        accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+        return accepted
+    except LarkError:
+        return set()
+
+
+def _words(pattern: str) -> list[str]:
+    """Return the words that a terminal stands for, if it stands for words."""
+    whole = WORD.fullmatch(pattern)
+    listed = re.fullmatch(r"\(\?:([a-z0-9|]+)\)\\b", pattern)
+    found = whole or listed
+    return found[1].split("|") if found else []
+
+
+def _offers(
+    before: str, text: str, graph: Graph, passes: Iterable[irgraph.Pass]
+) -> Mapping[str, list[Word]]:
+    """Return what the model has for symbols that are names."""
+    ops = sorted({op.name for op in graph.walk() if not op.is_annotation})
+    dotted = [(name, "op") for name in ops if "." in name]
+    own = [(name, "name") for name in dict.fromkeys(NAMED.findall(text))]
+    dims = [(name, "dimension") for name in graph.dims]
+    modules = sorted({op.module for op in graph.walk() if op.module})
+    holes = [(hole, "tensor") for hole in dict.fromkeys(HOLES.findall(before))]
+    return {
+        "PASSNAME": [(call(found), "pass") for found in passes],
+        "NAME": [*own, *(dims if before.rstrip().endswith("resize") else [])],
+        "OPGLOB": dotted,
+        "OPNAME": dotted,
+        "VALUE": holes,
+        "STRING": [(json.dumps(name, ensure_ascii=False), "module") for name in modules],
+        "DEVICE": [(f"@{device.name}", "device") for device in graph.devices],
+    }
+
+
+def call(found: irgraph.Pass) -> str:
+    """Return the call of a pass with what must be given, or else may be."""
+    given = [
+        f"{one.name} = {one.default if one.default is not None else '?'}"
+        for one in found.parameters
+    ]
+    return f"{found.name}({', '.join(given)})" if given else found.name
+
+
+def _properties(of: str) -> list[str]:
+    from irgraph.language.expressions.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
+
+    if of.startswith("%"):
+        return sorted(TENSOR_ATTRIBUTES)
+    return sorted({*OP_ATTRIBUTES, "time", "idle", "unread", "dead", "scope"})
