@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from irgraph.execute.attention import efficient_attention, efficient_attention_backward
+from irgraph.execute.fused.attention import efficient_attention, efficient_attention_backward
+from irgraph.execute.fused.recurrent import cudnn_rnn, cudnn_rnn_backward
 from irgraph.execute.torch_values import Torch
 
 
@@ -74,6 +75,8 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.cudnn_convolution": cudnn_convolution,
     "aten._scaled_dot_product_efficient_attention": efficient_attention,
     "aten._scaled_dot_product_efficient_attention_backward": efficient_attention_backward,
+    "aten._cudnn_rnn": cudnn_rnn,
+    "aten._cudnn_rnn_backward": cudnn_rnn_backward,
     "aten.histc": histc,
     "aten.pin_memory": pinned,
     "aten._pin_memory": pinned,

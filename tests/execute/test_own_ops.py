@@ -7,7 +7,7 @@ import inspect
 import pytest
 import torch
 
-from irgraph.execute.attention import (
+from irgraph.execute.fused.attention import (
     efficient_attention,
     efficient_attention_backward,
 )

@@ -18,7 +18,7 @@ LOWER = """
 _convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d
 conv_transpose2d.input conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum
 mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot
-_thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+_cudnn_rnn _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
 _scaled_dot_product_flash_attention scaled_dot_product_attention
 """
 """Operators that run in the lower precision."""

@@ -32,6 +32,10 @@ FORMS: Mapping[str, str] = {
 """By the captured op, what runs on a CUDA device instead (PyTorch 2.13's own choices)."""
 
 
+FINAL = {"aten._cudnn_rnn"}
+"""What a CUDA device runs: an op of which this is the body is captured as there."""
+
+
 def accelerator_forms(graph: Graph) -> tuple[str, ...]:
     """Return one line for each kind of op whose accelerator form is another, with its count."""
     seen = Counter(op.name for op in _outermost(graph.ops))
@@ -45,7 +49,7 @@ def accelerator_forms(graph: Graph) -> tuple[str, ...]:
 def _outermost(ops: Sequence[Op]) -> Iterator[Op]:
     """Yield the ops that have another form on a device, without those below one of them."""
     for op in ops:
-        if op.name in FORMS:
+        if op.name in FORMS and not any(inner.name in FINAL for inner in op.body):
             yield op
         else:
             yield from _outermost(op.body)

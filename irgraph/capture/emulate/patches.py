@@ -14,6 +14,7 @@ from irgraph.capture.emulate.environment import Process, as_process
 from irgraph.capture.emulate.float32 import kept_float32
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
+from irgraph.capture.emulate.recurrent import cudnn_layers_on_meta
 from irgraph.diagnostics import fail
 
 
@@ -53,6 +54,7 @@ def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn
         if device == "meta":
             stack.enter_context(autocast_on_meta())
             stack.enter_context(fused_on_meta(stand_in.notes))
+            stack.enter_context(cudnn_layers_on_meta())
             if not torch.accelerator.is_available():
                 stack.enter_context(_pinned_memory(stand_in.pinned))
             stack.enter_context(_fused_dropout())

@@ -1,0 +1,60 @@
+"""Recurrent layers on meta tensors as a CUDA device runs them: one call of cuDNN.
+
+Torch takes a meta tensor's layer apart into a cell for each step, because it chooses by the device.
+Here it calls ``_cudnn_rnn`` as ``aten/src/ATen/native/cudnn/RNN.cpp`` does, around its derivative.
+Weights count as one buffer, which ``flatten_parameters`` makes of them on a CUDA device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Iterator
+
+from irgraph.capture.common.torch_object import Torch
+from irgraph.ir.torch_schemas.recurrent import MODES, register_recurrent
+
+
+@contextlib.contextmanager
+def cudnn_layers_on_meta() -> Iterator[None]:
+    """Let recurrent layers over meta tensors be calls of cuDNN while it lasts."""
+    from torch.library import Library
+
+    register_recurrent()
+    library = Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch has kernels of its own for these
+        for name in MODES:
+            for form in ("input", "data"):
+                kernel = functools.partial(_layer, name, form)
+                library.impl(f"{name}.{form}", kernel, "AutogradMeta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _layer(name: str, form: str, *given: Torch) -> Torch:
+    """Run ``aten.NAME.FORM`` on meta: by cuDNN, or step by step where cuDNN would not."""
+    import torch
+
+    data, *rest = given
+    lengths = rest.pop(0) if form == "data" else ()
+    state, weights, has_biases, layers, dropout, train, both, *first = rest
+    states = list(state) if name == "lstm" else [state]
+    kinds = {tensor.dtype for tensor in (data, *states, *weights)}
+    mixed = len(kinds) > 1 and not torch.is_autocast_enabled("cuda")
+    if mixed or not torch.backends.cudnn.enabled:
+        return getattr(getattr(torch.ops.aten, name), form).decompose(*given)
+    hidden = (states[1] if name == "lstm" else states[0]).shape[2]
+    width = states[0].shape[2]
+    projected = width if width != hidden else 0
+    first_state = states[0].contiguous()
+    cells = states[1].contiguous() if name == "lstm" else None
+    stride = 2 + 2 * has_biases + bool(projected)
+    found = torch.ops.aten._cudnn_rnn(
+        data, list(weights), stride, None, first_state, cells, MODES.index(name), hidden, projected,
+        layers, bool(first and first[0]), dropout, train, both, [int(n) for n in lengths], None,
+    )  # fmt: skip
+    return found[:3] if name == "lstm" else found[:2]

@@ -1,0 +1,1 @@
+"""Ops that a CUDA device runs as one kernel, in plain torch on the CPU."""

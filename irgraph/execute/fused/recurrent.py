@@ -1,0 +1,89 @@
+"""cuDNN's recurrent layers, and their gradient, by torch's own layers on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from irgraph.execute.torch_values import Torch
+from irgraph.ir.torch_schemas.recurrent import MODES, kept_bytes
+
+SEED = 0
+"""Dropout between layers draws from here, so that the gradient sees what the forward pass saw."""
+
+
+def cudnn_rnn(
+    input: Torch,  # noqa: A002
+    weight: Sequence[Torch],
+    weight_stride0: int,
+    weight_buf: Torch,
+    hx: Torch,
+    cx: Torch,
+    mode: int,
+    hidden_size: int,
+    proj_size: int,
+    num_layers: int,
+    batch_first: bool,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    dropout_state: Torch,
+) -> tuple[Torch, ...]:
+    """Return results, last states, what is kept for the gradient (zeros), and no copied weights."""
+    biased = weight_stride0 - bool(proj_size) == 4
+    layer: Callable[..., Torch] = getattr(torch, MODES[mode])
+    states = hx if cx is None else [hx, cx]
+    rest = (list(weight), biased, num_layers, dropout, train, bidirectional)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        if len(batch_sizes):
+            lengths = torch.tensor(list(batch_sizes))
+            found = layer(input, lengths, states, *rest)
+        else:
+            found = layer(input, states, *rest, batch_first)
+    kept = kept_bytes(input, mode, hidden_size, num_layers, bidirectional) if train else 0
+    cells = found[2] if cx is not None else input.new_empty(0)
+    reserve = torch.zeros(kept, dtype=torch.uint8)
+    return found[0], found[1], cells, reserve, input.new_empty(0)
+
+
+def cudnn_rnn_backward(
+    input: Torch,  # noqa: A002
+    weight: Sequence[Torch],
+    weight_stride0: int,
+    weight_buf: Torch,
+    hx: Torch,
+    cx: Torch,
+    output: Torch,
+    grad_output: Torch,
+    grad_hy: Torch,
+    grad_cy: Torch,
+    *rest: Torch,
+    **named: Torch,
+) -> tuple[Torch, Torch, Torch, list[Torch]]:
+    """Return gradients of the input, of the states and of the weights, by running forward again."""
+    names = (
+        "mode", "hidden_size", "proj_size", "num_layers", "batch_first", "dropout", "train",
+        "bidirectional", "batch_sizes", "dropout_state",
+    )  # fmt: skip
+    settings = {**dict(zip(names, rest, strict=False)), **named}
+    settings = {name: settings[name] for name in names}
+    with torch.enable_grad():
+        given = [input, hx, *([] if cx is None else [cx]), *weight]
+        leaves = [tensor.detach().requires_grad_() for tensor in given]
+        data, first, *others = leaves
+        cells, matrices = (None, others) if cx is None else (others[0], others[1:])
+        found = cudnn_rnn(data, matrices, weight_stride0, None, first, cells, **settings)
+        pairs = zip(found, (grad_output, grad_hy, grad_cy), strict=False)
+        asked = [(made, grad) for made, grad in pairs if grad is not None]
+        grads = torch.autograd.grad(
+            [made for made, _ in asked], leaves, [grad for _, grad in asked], allow_unused=True
+        )
+    filled = [
+        torch.zeros_like(leaf) if grad is None else grad
+        for leaf, grad in zip(leaves, grads, strict=True)
+    ]
+    states = filled[2] if cx is not None else input.new_empty(0)
+    return filled[0], filled[1], states, filled[2 if cx is None else 3 :]
