@@ -22,6 +22,29 @@ what a measured rate of such products is divided by where no datasheet gives the
 LANES = 128
 """Lanes of a multiprocessor whose products reach a share of the peak that differs by card."""
 
+WHOLE_RATE = 1024
+"""Flop in 16 bits that the matrix units of a multiprocessor do a cycle, accumulating in float32,
+where nothing holds them back."""
+
+HALVING = ("sm_75", "sm_86", "sm_89", "sm_120")
+"""Chips that GeForce boards have, too, on which accumulating in float32 takes twice as long (NVIDIA
+Ampere GA102, Ada and RTX Blackwell whitepapers: appendices)."""
+
+HALVED = ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
+"""Types of which that is so."""
+
+HALVED_SHARE = 1.0
+"""Share of the halved peak that large products reach where nobody measured: 0.94 (RTX 4090), 1.07
+(3090) and 1.12 (5090) were, at clocks above those that datasheets name."""
+
+SHARPNESS = 4
+"""How a kernel's time on halved units follows from two bounds, what it takes at their whole rate
+and what its flop take at the halved one: the norm of this order. Twelve f16 products of an RTX 4090
+and eight of a 5090 (512 to 28,672 a side, by cuBLAS under torch 2.13; public sweeps of
+cloudrift-ai/emmy, July 2026) come out within 4.4 and 5.1 % on average, by the greater bound alone
+within 4.0 and 11.6 %, and as on units of that peak 26 and 44 % too long. Units are what limits such
+kernels: others idle half of the time (triton-lang/triton issue 10851, RTX 4060)."""
+
 LINK_SHARE, PAGEABLE_SHARE = 0.79, 0.65
 """Share of the raw PCIe rate that a copy from pinned memory reaches, and share of that which one
 from pageable memory reaches, where nobody measured: both as measured on V100-SXM2-16GB."""
@@ -227,6 +250,32 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if figure.measured is None or figure.datasheet is None:
             return None
         return figure.measured / figure.datasheet
+
+    @property
+    def halved(self) -> bool:
+        """Whether its matrix units accumulate in float32 at half of their rate, as GeForce's do."""
+        peak, hertz = self.fp16_gflops.datasheet, self.units_mhz.datasheet
+        if peak is None or self.target not in HALVING:
+            return False
+        clock = hertz or _known(self.clock_mhz.datasheet)
+        return peak * 1e3 / (self.sms * clock) < 0.75 * WHOLE_RATE
+
+    def whole_rate(self) -> DeviceSheet:
+        """Return the sheet as if its matrix units accumulated at their whole rate, unmeasured."""
+        if not self.halved:
+            return self
+        names = ("tf32_gflops", "fp16_gflops", "bf16_gflops", "fp8_gflops")
+        figures = {n: f for n in names if (f := getattr(self, n)).datasheet is not None}
+        doubled = {n: Figure(2 * f.datasheet, source=f.source) for n, f in figures.items()}
+        return msgspec.structs.replace(self, **doubled)
+
+    def shared(self, dtype: str, share: float) -> float:
+        """Return the share of the peak that kernels reach which reach ``share`` of a whole rate."""
+        if not (self.halved and dtype in HALVED):
+            return share
+        most = self.reached(dtype) or HALVED_SHARE
+        both = (2 * share) ** -SHARPNESS + most**-SHARPNESS
+        return float(both ** (-1 / SHARPNESS))
 
     def _plain(self, dtype: str) -> Figure:
         return self.fp64_gflops if dtype == "f64" else self.fp32_gflops

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.devices.sheet import UNITS_SHARE
+from costmodels.devices.sheet import HALVED, UNITS_SHARE
 from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.learnable.campaign import Campaign
@@ -25,8 +25,8 @@ from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "max(flop / half the peak, bytes / DRAM bandwidth) (Dao 2022, 2023); trained on published "
-    "forward passes over whole sequences in bf16 since Ampere"
+    "max(flop / half the peak, bytes / DRAM bandwidth), on GeForce rounds of blocks (Dao 2022, "
+    "2023); trained on published forward passes over whole sequences in bf16 since Ampere"
 )
 
 SHARE = 0.5
@@ -55,6 +55,16 @@ but Hopper has more than one figure, so all take this one."""
 GRADIENT = 0.3
 """Half a 90 % interval of log errors that is added for gradients: what holds all those ratios."""
 
+BLOCK = 64
+"""Rows of a block of FlashAttention-2, and keys that it reads at once; both are padded to it."""
+
+IN_BLOCKS = "rounds of blocks of 64 rows over padded keys, or bytes / DRAM bandwidth [Dao 2023]"
+"""For units that accumulate at half of their rate, whose kernels nobody trained on: passes over 512
+keys of 8 heads take 18.5 and 10.5 us (RTX 4090, heads of 128 and 64; here 18.7 and 10.7), 18.4 and
+10.2 us (5090; 18.1 and 10.4), causal ones of 16 heads of 256 take 39 to 41 us (4090; here 34.6), by
+public sweeps (cloudrift-ai/emmy, July 2026); the model of others up to 2.6 times as long.
+"""
+
 FORMULA = "max(4 B H S T D flop / share of peak, bytes / DRAM bandwidth) [Dao 2022]"
 
 
@@ -66,16 +76,34 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     query, key = tensors[1:3] if backward else tensors[:2]
     name = f"{op.base.strip('_')} {shape_text(query)}"
-    learned = _learned(op, query, key, name, machine)
+    halved = machine.sheet.halved and query.dtype in HALVED
+    learned = None if halved else _learned(op, query, key, name, machine)
     if learned is not None:
         return (_gradient(learned) if backward else learned,)
     held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
-    peak = machine.sheet.peak(query.dtype)[0] * _share(op, machine) * held
-    flops = 4.0 * query.numel * whole(key.shape[-2]) * (BACKWARD if backward else 1.0)
-    flops *= 0.5 if op.attributes.get("is_causal") is True else 1.0
+    share = machine.sheet.shared(query.dtype, _share(op, machine) * held)
+    peak = machine.sheet.peak(query.dtype)[0] * share
+    seen = 0.5 if op.attributes.get("is_causal") is True else 1.0
     moved = traffic(*tensors, *op.outputs)
+    if halved:
+        flops, formula = _in_blocks(query, key, seen, machine), IN_BLOCKS
+    else:
+        flops, formula = 4.0 * query.numel * whole(key.shape[-2]) * seen, FORMULA
+    flops *= BACKWARD if backward else 1.0
     time = most(flops / peak / 1e3, machine.stream(moved)) + SMALL
-    return (work("attention", name, time, BORROWED, FORMULA, outside=True),)
+    return (work("attention", name, time, BORROWED, formula, outside=True),)
+
+
+def _in_blocks(query: Tensor, key: Tensor, seen: float, machine: Machine) -> float:
+    """Return the flop that all multiprocessors could do while the busiest one does its blocks.
+
+    ``seen`` is the share of keys that a row sees on average; the last block sees all of them.
+    """
+    batch, heads, seq, dim = (whole(size) for size in query.shape)
+    rows, keys = -(-seq // BLOCK), -(-whole(key.shape[-2]) // BLOCK)
+    sms = machine.sheet.sms
+    rounds = most(-(-batch * heads * rows // sms) * seen, 1.0)
+    return 4.0 * rounds * sms * BLOCK * keys * BLOCK * dim
 
 
 def _share(op: Op, machine: Machine) -> float:
@@ -218,6 +246,12 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
     return Query(op, sizes, 0.0 if held else BORROWED, not held)
 
 
+def _flops(asked: Mapping[str, float | str]) -> float:
+    """Return the flop of a forward pass."""
+    batch, heads, dim, seq = (real(asked[name]) for name in ("batch", "heads", "dim", "seq"))
+    return 4.0 * batch * heads * seq * seq * dim * (0.5 if asked["sees"] == "causal" else 1.0)
+
+
 def _op(row: Row) -> str:
     """Return how a row was measured."""
     ours = "vllm" in row["library"]
@@ -254,4 +288,5 @@ LEARNED = LearnedFamily(
         asked=("causal", "full"),
         targets=tuple(target for target in UNITS if CORES[target] >= CORES["sm_80"]),
     ),
+    flops=_flops,
 )

@@ -117,6 +117,12 @@ def _op(dtype: str, card: str, target: str, layout: str) -> str:
     return "layer" if dtype == "f16" and card in LAYERS else "sweep"
 
 
+def _flops(asked: Mapping[str, float | str]) -> float:
+    """Return the flop of a product."""
+    batch, m, n, k = (real(asked[name]) for name in SIZES)
+    return 2.0 * batch * m * n * k
+
+
 def _sizes(row: Row) -> tuple[str | float, ...]:
     return row.get("batch") or 1.0, row["m"], row["n"], row["k"]
 
@@ -154,4 +160,5 @@ LEARNED = LearnedFamily(
         ("bf16", "f16", "f8e4m3", "tf32"),
         targets=UNITS,
     ),
+    flops=_flops,
 )

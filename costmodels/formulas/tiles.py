@@ -12,6 +12,7 @@ import math
 
 from msgspec import Struct
 
+from costmodels.devices.sheet import HALVED
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.points.many import least, most, where
@@ -86,6 +87,8 @@ def menu(product: Product, machine: Machine) -> Menu:
     kind = kind if kind in BATCHED else "ampere"
     units = machine.sheet.peak(product.dtype)[1]
     tiles = TILES["units" if units else kind]
+    if units and machine.sheet.halved and product.dtype in HALVED:
+        return tuple((x, y, machine.sheet.shared(product.dtype, share)) for x, y, share in tiles)
     gain = 1.0 if product.layout in TRANSPOSED or units else STRAIGHT_GAIN
     scaled = tuple((x, y, min(share * gain, 0.985)) for x, y, share in tiles)
     scaled = _as_reached(scaled, machine.sheet.reached(product.dtype))

@@ -57,6 +57,8 @@ class LearnedFamily(Struct, frozen=True):
         similar: the family whose launches ``launches`` builds on, if any.
         measured_as: names of the sweeps that measure its ops, if they are not its own name.
         campaign: the measurements it learns from.
+        flops: from the keywords of ``Machine.ask`` to flop on matrix units, which bound the time on
+            cards never seen (``costmodels.learned.predictors``); none: nothing does.
         folder: where its trained weights ``NAME.safetensors`` are kept.
     """
 
@@ -70,6 +72,7 @@ class LearnedFamily(Struct, frozen=True):
     similar: str = ""
     measured_as: tuple[str, ...] = ()
     campaign: Campaign = SINGLE
+    flops: Callable[[Mapping[str, float | str]], float] | None = None
     folder: Path = WEIGHTS
 
     @property

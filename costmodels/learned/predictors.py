@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from costmodels.devices.sheet import DeviceSheet
+from costmodels.devices.sheet import HALVED, HALVED_SHARE, SHARPNESS, DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import Answer, Predictor
@@ -22,7 +22,7 @@ from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
 from costmodels.learned.infer import Estimates, estimate
 from costmodels.learned.weights import Weights, load_shipped, shipped
-from irgraph.ir.points.many import Many, Truths, at_all, points_of
+from irgraph.ir.points.many import Many, Truths, at_all, most, points_of
 
 SOFTWARE = "torch-2"
 """Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1."""
@@ -50,7 +50,9 @@ def _measured(family: LearnedFamily, device: str) -> bool:
 
 def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
-    device, card = family.campaign.hardware([sheet]), family.campaign.card(sheet)
+    card = family.campaign.card(sheet)
+    bounded = family.flops is not None and card not in family.campaign.known
+    device = family.campaign.hardware([sheet.whole_rate() if bounded else sheet])
 
     def ask(sizes: Mapping[str, float | str]) -> Answer | None:
         known = sizes.get("dtype") in family.campaign.dtypes
@@ -59,9 +61,30 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
             return None
         if sheet.name != sheet.card:  # at a clock that none of its kernels was measured at
             found = replace(found, doubt=found.doubt + BORROWED, outside=True)
-        return _answer(load_shipped(family.name), device, found)
+        answer = _answer(load_shipped(family.name), device, found)
+        if not bounded or family.flops is None:
+            return answer
+        return _held(answer, family.flops(sizes), str(sizes["dtype"]), sheet)
 
     return ask
+
+
+def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answer:
+    """Return an answer for a card never seen that is no faster than its large products were.
+
+    Where units accumulate at half of their rate, the answer is for the whole one
+    (``costmodels.devices.sheet.SHARPNESS``).
+    """
+    reached = sheet.reached(dtype)
+    halved = sheet.halved and dtype in HALVED
+    if reached is None and not halved:
+        return answer
+    least = flops / (sheet.peak(dtype)[0] * (reached or HALVED_SHARE) * 1e3)
+    if halved:
+        time = (answer.time**SHARPNESS + least**SHARPNESS) ** (1 / SHARPNESS)
+    else:
+        time = most(answer.time, least)
+    return replace(answer, time=time, spread=answer.spread * (time / answer.time))
 
 
 def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:

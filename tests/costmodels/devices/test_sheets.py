@@ -300,6 +300,27 @@ def test_what_large_products_reach_is_a_share_of_the_datasheets_peak() -> None:
     assert load_device("b300").reached("bf16") is None  # nobody measured
 
 
+@pytest.mark.parametrize("name", ["rtx-2080-ti", "rtx-3090", "rtx-4090", "rtx-5090"])
+def test_geforce_accumulates_at_half_of_the_rate(name: str) -> None:
+    sheet = load_device(name)
+    whole = sheet.whole_rate()
+    assert sheet.halved and not whole.halved
+    assert whole.peak("f16")[0] == pytest.approx(2 * sheet.peak("f16")[0])
+    assert whole.peak("i8") == sheet.peak("i8")
+    most = sheet.reached("f16") or 1.0
+    assert sheet.shared("f16", 0.75) == pytest.approx(most, rel=0.1)
+    assert sheet.shared("f16", 0.1) == pytest.approx(0.2, rel=0.01)
+    assert sheet.shared("i8", 0.75) == 0.75
+
+
+@pytest.mark.parametrize("name", ["t4", "a40", "a10", "l4", "l40s", "rtx-pro-6000", "a100", "h100"])
+def test_boards_for_servers_do_not(name: str) -> None:
+    sheet = load_device(name)
+    assert not sheet.halved
+    assert sheet.whole_rate() is sheet
+    assert sheet.shared("f16", 0.75) == 0.75
+
+
 def test_a_clock_is_locked_once() -> None:
     with pytest.raises(IrgraphError, match="no device sheet named 'v100@1297@1000'"):
         load_device("v100@1297@1000")

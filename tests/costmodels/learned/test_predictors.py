@@ -85,6 +85,39 @@ def test_a_card_never_measured_is_told_as_such() -> None:
     assert strange.spread / strange.time > 2 * known.spread / known.time
 
 
+RTX_4090 = {
+    (512, 3840, 15360): 385, (512, 4096, 14336): 385, (512, 28672, 4096): 735,
+    (512, 3840, 4096): 114, (512, 4096, 3840): 105, (512, 4096, 4096): 112,
+    (512, 12288, 4096): 330, (512, 512, 512): 5.75, (1024, 1024, 1024): 17.3,
+    (2048, 2048, 2048): 110, (4096, 4096, 4096): 818, (2040, 2040, 2040): 108.9,
+}  # fmt: skip
+RTX_5090 = {
+    (512, 4096, 14336): 296, (512, 28672, 4096): 556, (512, 4096, 4096): 95.2,
+    (512, 12288, 4096): 250.2, (512, 512, 512): 6.14, (1024, 1024, 1024): 14.51,
+    (2048, 2048, 2048): 98.36, (4096, 4096, 4096): 640.9,
+}  # fmt: skip
+"""Microseconds of f16 products (rows, columns, depth) by cuBLAS: public sweeps of cloudrift-ai/emmy
+of July 2026, and torch issue 181718 (2040)."""
+
+
+@pytest.mark.parametrize(("device", "rows"), [("rtx-4090", RTX_4090), ("rtx-5090", RTX_5090)])
+def test_products_of_geforce_cards_take_what_others_measured(
+    device: str, rows: dict[tuple[int, int, int], float]
+) -> None:
+    errors = []
+    for (m, n, k), time in rows.items():
+        found = asked("f16", device, m=m, n=n, k=k)
+        assert found is not None
+        errors.append(abs(found.time / time - 1))
+    assert sum(errors) / len(errors) < 0.06
+    assert max(errors) < 0.2
+
+
+def test_no_card_is_faster_than_its_large_products_were() -> None:
+    found = asked("f16", "l4", m=8192, n=8192, k=8192)
+    assert found and 2 * 8192**3 / found.time / 1e6 == pytest.approx(53.8)
+
+
 def test_types_take_the_units_that_they_run_on() -> None:
     times = [asked(kind, "h100") for kind in ("f8e4m3", "f16", "tf32")]
     assert all(found is not None for found in times)
@@ -130,6 +163,27 @@ def test_attention_of_another_kind_is_left_to_the_formula() -> None:
     assert attention(kind=CUDNN).by == "heuristic"  # scores with a bias
     assert attention(value=128).by == "heuristic"
     assert attention(dim=96).by == "heuristic"
+
+
+@pytest.mark.parametrize(
+    ("device", "heads", "dim", "causal", "least", "most"),
+    [
+        ("rtx-4090", 8, 128, False, 18, 19), ("rtx-4090", 8, 64, False, 10, 11),
+        ("rtx-4090", 16, 256, True, 34, 41), ("rtx-5090", 8, 128, False, 18, 18.5),
+        ("rtx-5090", 8, 64, False, 10.2, 10.5),
+    ],
+)  # fmt: skip
+def test_attention_of_geforce_cards_takes_what_others_measured(
+    device: str, heads: int, dim: int, causal: bool, least: float, most: float
+) -> None:
+    """Public sweeps of cloudrift-ai/emmy (July 2026): torch's fused attention over 512 keys."""
+    tensors = tuple(Tensor(n, "f16", (1, heads, 512, dim), f"b{n}") for n in "qkvo")
+    attributes = {"is_causal": True} if causal else {}
+    op = Op(f"aten.{FLASH}_attention", tensors[:3], tensors[3:], attributes=attributes)
+    sheet = load_device(device)
+    on = Machine(sheet, software_profile("torch-2"), learned=predictors(sheet, "torch-2"))
+    (kernel,) = rules()[op.name](op, on) or ()
+    assert least <= kernel.time <= most
 
 
 def test_heads_of_a_size_that_only_another_kernel_had_are_outside() -> None:
