@@ -11,10 +11,10 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.autocast import autocast_on_meta
 from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.environment import Process, as_process
-from irgraph.capture.emulate.float32 import kept_float32
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
 from irgraph.capture.emulate.recurrent import cudnn_layers_on_meta
+from irgraph.capture.emulate.switches import kept_switches
 from irgraph.diagnostics import fail
 
 
@@ -46,7 +46,7 @@ def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn
         raise fail(message, hint="leave the device out, or the ranks", exit_code=2)
     stand_in = StandIn()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(kept_float32())
+        stack.enter_context(kept_switches())
         stack.enter_context(as_process(process))
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())

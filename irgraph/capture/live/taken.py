@@ -24,11 +24,11 @@ from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
 from irgraph.capture.emulate.communication import talking
-from irgraph.capture.emulate.float32 import float32_settings
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known import Known
 from irgraph.capture.emulate.processes import settle
 from irgraph.capture.emulate.streams import mark_current
+from irgraph.capture.emulate.switches import deterministic_note, float32_settings
 from irgraph.capture.execution_trace.reader import read_execution_trace
 from irgraph.capture.live import recorder
 from irgraph.capture.live.discover import program_forms
@@ -67,11 +67,13 @@ class Taken:
         recording: what the dispatch mode saw.
         nodes: the calls of the execution trace, once the recording has ended.
         float32: settings of how float32 is rounded, as the program had them at the end.
+        notes: what else it set then.
     """
 
     recording: recorder.Recording = field(default_factory=recorder.Recording)
     nodes: list[Node] = field(default_factory=list)
     float32: dict[str, Value] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -95,7 +97,7 @@ def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
                     mark_current()
                 yield taken
         finally:
-            taken.float32 = float32_settings()
+            taken.float32, taken.notes = float32_settings(), deterministic_note()
             with without_stderr():
                 observer.stop()
                 observer.unregister_callback()
@@ -144,7 +146,7 @@ def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
         ops=assembler.ops,
         returned=returned,
     )
-    notes += [*loading, *unknown, *dict.fromkeys(recording.repaired), *changes]
+    notes += [*taken.notes, *loading, *unknown, *dict.fromkeys(recording.repaired), *changes]
     if device == "meta" and {"cpu"} == {t.device for t in graph.by_name.values()}:
         notes.append(NOT_MOVED)
     notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *lost(nodes)]

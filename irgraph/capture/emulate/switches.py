@@ -1,4 +1,4 @@
-"""How a program lets matrix units round float32: what it set, and how torch was set before."""
+"""What a program sets in torch that other kernels follow from, and how torch was set before."""
 
 from __future__ import annotations
 
@@ -39,9 +39,40 @@ def _rounded() -> tuple[bool, bool]:
     return getter("cuda", "matmul") == "tf32", getter("cuda", "conv") == "tf32"
 
 
+DETERMINISTIC = (
+    "the program asks for deterministic kernels, which can take longer: priced are the usual ones"
+)
+
+
+def deterministic_note() -> list[str]:
+    """Return what is to be said where a program wants deterministic algorithms."""
+    import torch
+
+    wanted = torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic
+    return [DETERMINISTIC] if wanted else []
+
+
 @contextlib.contextmanager
-def kept_float32() -> Iterator[None]:
-    """Set torch back, in the end, to how it rounded float32 before."""
+def kept_switches() -> Iterator[None]:
+    """Set torch back, in the end, to how it rounded and chose algorithms before."""
+    import torch
+
+    cudnn = torch.backends.cudnn
+    strict, warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    flags = cudnn.deterministic, cudnn.benchmark
+    try:
+        with _kept_float32():
+            yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warns)
+        cudnn.deterministic, cudnn.benchmark = flags
+
+
+@contextlib.contextmanager
+def _kept_float32() -> Iterator[None]:
     import torch
 
     getter = getattr(torch._C, "_get_fp32_precision_getter", None)

@@ -1,4 +1,4 @@
-"""How a program rounds float32 is part of its step, and of nobody else's."""
+"""How a program rounds float32 and chooses algorithms is part of its step, and of nobody else's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import irgraph
 
 torch = pytest.importorskip("torch")
 
-from irgraph.capture.emulate.float32 import float32_settings, kept_float32  # noqa: E402
+from irgraph.capture.emulate.switches import float32_settings, kept_switches  # noqa: E402
 
 
 def allow(kind: str) -> Callable[[], None]:
@@ -42,7 +42,7 @@ def test_torch_rounds_by_itself_only_in_cudnn() -> None:
     ],
 )  # fmt: skip
 def test_each_way_of_saying_so_is_seen_and_undone(kind: str, settings: dict[str, bool]) -> None:
-    with kept_float32():
+    with kept_switches():
         allow(kind)()
         assert float32_settings() == settings
     assert float32_settings() == {}
@@ -86,3 +86,25 @@ def test_a_script_s_products_cost_what_its_settings_make_them(tmp_path: Path) ->
     sizes = [dict(fast.dims)]
     (many,) = irgraph.predict_variants(fast, ["a100"], sizes).step_time.ravel()
     assert many == irgraph.predict(fast, device="a100").step_time
+
+
+DETERMINISTIC = """
+import torch
+
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.backends.cudnn.benchmark = True
+model = torch.nn.Linear(8, 8, device="cuda")
+for _ in range(9):
+    model(torch.randn(4, 8, device="cuda")).sum().backward()
+    model.zero_grad()
+"""
+
+
+def test_deterministic_kernels_are_told_to_be_priced_as_others(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(DETERMINISTIC)
+    captured = irgraph.capture_file(str(file), step_at="backward")
+    assert sum("deterministic" in note for note in captured.notes) == 1
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    assert not torch.backends.cudnn.benchmark
