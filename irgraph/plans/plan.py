@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import pairwise
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import fail, near
 
 TABLE: Final = "table-wise"
 COLUMN: Final = "column-wise"
@@ -29,9 +28,6 @@ LayerScheme: TypeAlias = Literal["column-parallel", "row-parallel"]
 
 MOST_RANKS = 100_000
 """More than any machine has; what a plan says of all ranks is made for each."""
-
-TORCHREC = "table_wise", "column_wise", "row_wise", "table_row_wise", "data_parallel"
-"""The same as TorchRec's ``ShardingType`` spells them."""
 
 Sizes: TypeAlias = Mapping[str, tuple[int, int]]
 """Rows and columns of tables by name."""
@@ -132,35 +128,17 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
     })  # fmt: skip
 
 
-def read_plan(data: bytes | str, source: str = "") -> Plan:
-    """Return the plan of a text: our own form, or TorchRec's as ``to_torchrec`` writes it.
-
-    Raises ``IrgraphError`` (exit code 2) where it is neither.
-    """
-    try:
-        raw = msgspec.json.decode(data)
-        ours = isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
-        return msgspec.convert(raw, Plan) if ours else _from_torchrec(raw)
-    except (ValueError, RecursionError) as error:
-        hint = (
-            'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
-            ' or has "layers": {"NAME": "column-parallel" or "row-parallel"}'
-        )
-        place = Place(source) if source else None
-        raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
-
-
 def check_plan(plan: Plan, sizes: Sizes) -> None:
     """Refuse a plan that does not fit tables of these rows and columns (exit code 2)."""
     _check_ranks(plan.ranks)
     for name in plan.tables:
         if name not in sizes:
             message = f"plan: the model has no embedding table {name!r}{near(name, sizes)}"
-            raise fail(message, hint=f"tables: {_listed(sizes)}", exit_code=2)
+            raise fail(message, hint=f"tables: {listed(sizes)}", exit_code=2)
     missing = [name for name in sizes if name not in plan.tables]
     if missing:
         hint = "every table needs a scheme; data-parallel keeps a copy on every rank"
-        raise fail(f"plan: nothing is said of {_listed(missing)}", hint=hint, exit_code=2)
+        raise fail(f"plan: nothing is said of {listed(missing)}", hint=hint, exit_code=2)
     for name, placed in plan.tables.items():
         problem = _problem(plan, placed, *sizes[name])
         if problem:
@@ -197,85 +175,7 @@ def _problem(plan: Plan, placed: Placed, rows: int, columns: int) -> str:
     return ""
 
 
-def _listed(names: Collection[str], most: int = 8) -> str:
+def listed(names: Collection[str], most: int = 8) -> str:
+    """Return some names, and how many more there are."""
     shown = ", ".join(list(names)[:most])
     return (shown or "none") + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def to_torchrec(plan: Plan, sizes: Sizes) -> str:
-    """Return a plan as TorchRec's ``ShardingPlan`` in JSON: modules, their tables, their shards.
-
-    The fields are those of ``ParameterSharding`` and ``ShardMetadata``; a table's module and its
-    name in it come from its label, ``MODULE.embedding_bags.NAME.weight`` as TorchRec's own are or
-    ``MODULE.NAME.weight``.
-    """
-    found: dict[str, dict[str, object]] = {}
-    for name, placed in plan.tables.items():
-        module, table = torchrec_name(name)
-        spread = plan.parts(name, *sizes[name])
-        kernel = "dense" if placed.scheme == DATA else "fused"
-        found.setdefault(module, {})[table] = {
-            "sharding_type": placed.scheme.replace("-", "_"),
-            "compute_kernel": kernel,
-            "ranks": list(plan.over(name)),
-            "sharding_spec": None
-            if placed.scheme == DATA
-            else {"shards": list(map(_shard, spread))},
-        }
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
-
-
-def _shard(part: Part) -> dict[str, object]:
-    offsets = [part.rows[0], part.columns[0]]
-    sizes = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]]
-    return {
-        "shard_offsets": offsets,
-        "shard_sizes": sizes,
-        "placement": f"rank:{part.rank}/cuda:{part.rank}",
-    }
-
-
-def torchrec_name(label: str) -> tuple[str, str]:
-    """Return the module and the table of a label, as TorchRec's plans name them."""
-    module, _, table = label.removesuffix(".weight").rpartition(".")
-    return module.removesuffix("embedding_bags").removesuffix("."), table
-
-
-def _from_torchrec(raw: object) -> Plan:
-    """Return the plan of ``to_torchrec``'s text; tables are called ``MODULE.TABLE``.
-
-    Raises ``ValueError``.
-    """
-    tables = dict(_torchrec_tables(raw))
-    if not tables:
-        raise ValueError("it says nothing of any table")
-    last = max((rank for placed in tables.values() for rank in placed.ranks), default=0)
-    return Plan(last + 1, tables)
-
-
-def _torchrec_tables(raw: object) -> Iterator[tuple[str, Placed]]:
-    for module, held in _items(raw):
-        for table, given in _items(held):
-            spelled = _items_of(given, "sharding_type")
-            if spelled not in TORCHREC:
-                raise ValueError(f"no sharding type is called {spelled!r}")
-            ranks = msgspec.convert(_items_of(given, "ranks") or [], tuple[int, ...])
-            scheme: Any = str(spelled).replace("_", "-")
-            yield ".".join(filter(None, (module, table))), Placed(scheme, ranks)
-
-
-def _items(raw: object) -> Sequence[tuple[str, object]]:
-    if not isinstance(raw, dict):
-        raise ValueError("expected an object")
-    return list(raw.items())
-
-
-def _items_of(raw: object, key: str) -> object:
-    return dict(_items(raw)).get(key)
-
-
-def named_as(plan: Plan, names: Collection[str]) -> Plan:
-    """Return a plan of TorchRec's whose tables bear a model's own names, where one fits."""
-    known = {".".join(filter(None, torchrec_name(name))): name for name in names}
-    tables = {known.get(name, name): placed for name, placed in plan.tables.items()}
-    return replace(plan, tables=tables)

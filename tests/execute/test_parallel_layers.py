@@ -20,7 +20,8 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.verify import verify
-from irgraph.plans.plan import Plan, read_plan
+from irgraph.plans.plan import Plan
+from irgraph.plans.reading import read_plan
 from irgraph.text import parse, print_graph
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import Sharded, shard

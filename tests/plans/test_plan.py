@@ -13,11 +13,10 @@ from irgraph.plans.plan import (
     Placed,
     Plan,
     check_plan,
-    named_as,
-    read_plan,
-    to_torchrec,
     uniform,
 )
+from irgraph.plans.reading import read_plan
+from irgraph.plans.torchrec import named_as, to_torchrec
 
 SIZES = {"ebc.embedding_bags.users.weight": (10, 8), "items.weight": (7, 12), "tags": (64, 4)}
 USERS, ITEMS, TAGS = SIZES
@@ -59,6 +58,77 @@ def test_torchrecs_form_comes_back_under_the_models_names() -> None:
     assert {name: (p.scheme, back.over(name)) for name, p in back.tables.items()} == {
         name: (p.scheme, PLAN.over(name)) for name, p in PLAN.tables.items()
     }
+
+
+UNSAID = [
+    (Plan(4, {"t": Placed("row-wise")}, layers={"*.up": "column-parallel"}), r"layers.*\*\.up"),
+    (Plan(4, {"t": Placed("row-wise")}, optimizer="split"), "the optimizer is split"),
+    (Plan(4, {"t": Placed("table-wise", (2,))}), "how many ranks there are.* 4 holds no table"),
+    (Plan(4, {"t": Placed("row-wise"), "t.weight": Placed("row-wise")}), "'t' and 't.weight'"),
+]
+
+
+@pytest.mark.parametrize(("plan", "said"), UNSAID, ids=lambda v: v if isinstance(v, str) else "")
+def test_what_torchrecs_form_cannot_say_is_refused_and_named(plan: Plan, said: str) -> None:
+    with pytest.raises(IrgraphError, match=f"TorchRec's form cannot say .*{said}"):
+        to_torchrec(plan, dict.fromkeys(plan.tables, (64, 8)))
+
+
+def test_a_plan_of_other_tables_is_not_written_as_torchrecs() -> None:
+    with pytest.raises(IrgraphError, match="nothing is said of tags"):
+        to_torchrec(Plan(1, {"t": Placed("row-wise")}), {"t": (64, 8), "tags": (64, 4)})
+
+
+def _theirs(**changed: object) -> str:
+    """Return a table in two groups of columns as TorchRec says it, with some fields changed."""
+    plan = Plan(2, {"ebc.t": Placed("column-wise", (1, 0))})
+    said = json.loads(to_torchrec(plan, {"ebc.t": (10, 8)}))
+    said["ebc"]["t"] |= changed
+    return json.dumps(said)
+
+
+def _shards(*given: tuple[int, int, int]) -> dict[str, object]:
+    return {"shards": [
+        {"shard_offsets": [0, at], "shard_sizes": [10, width], "placement": f"rank:{rank}/cuda:0"}
+        for rank, at, width in given
+    ]}  # fmt: skip
+
+
+def test_torchrecs_fields_that_say_nothing_more_are_read() -> None:
+    plan = Plan(2, {"ebc.t": Placed("column-wise", (1, 0))})
+    for given in ({}, {"cache_params": None}, {"compute_kernel": None}, {"sharding_spec": None}):
+        assert read_plan(_theirs(**given)) == plan
+    turned = _shards((0, 4, 4), (1, 0, 4))
+    assert read_plan(_theirs(sharding_spec=turned)) == plan
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"compute_kernel": "fused_uvm_caching"}, "'ebc.t': plans cannot say that its kernel is"),
+        ({"cache_params": {"load_factor": 0.2}}, "'ebc.t': plans cannot say its cache_params"),
+        ({"ranks": None}, "'ebc.t': it names no ranks"),
+        ({"sharding_spec": _shards((1, 0, 2), (0, 2, 6))}, "'ebc.t': .* not equal blocks"),
+        ({"sharding_spec": _shards((0, 0, 4), (1, 4, 4))}, "not equal blocks .* ranks named"),
+        ({"sharding_spec": _shards((1, 0, 4))}, "not equal blocks"),
+        ({"sharding_spec": {"shards": [{"shard_offsets": [0, 0]}]}}, "not a plan"),
+    ],
+    ids=str,
+)
+def test_what_our_form_cannot_say_is_refused_and_named(
+    changed: dict[str, object], said: str
+) -> None:
+    with pytest.raises(IrgraphError, match=said):
+        read_plan(_theirs(**changed))
+
+
+def test_what_a_text_says_twice_is_refused() -> None:
+    one = '"t": {"scheme": "row-wise"}'
+    with pytest.raises(IrgraphError, match="it names 't' twice"):
+        read_plan(f'{{"ranks": 2, "tables": {{{one}, {one}}}}}')
+    users = json.loads(_theirs())["ebc"]
+    with pytest.raises(IrgraphError, match=r"it names table 'a\.b\.t' twice"):
+        read_plan(json.dumps({"a.b": users, "a": {"b.t": users["t"]}}))
 
 
 @pytest.mark.parametrize("scheme", ["table-wise", "row-wise", "data-parallel", "table-row-wise"])

@@ -12,7 +12,9 @@ from irgraph.language.expressions.values import counted, spell
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, illegal, refusal
 from irgraph.language.statement import Statement
-from irgraph.plans.plan import Plan, named_as, read_plan, uniform
+from irgraph.plans.plan import Plan, uniform
+from irgraph.plans.reading import read_plan
+from irgraph.plans.torchrec import named_as
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
 from irgraph.verbs.sharding.tables import table_sizes

@@ -1,0 +1,39 @@
+"""Reads the text of a plan, our own form or TorchRec's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import msgspec
+
+from irgraph.diagnostics import Place, fail
+from irgraph.plans.plan import Plan
+from irgraph.plans.torchrec import from_torchrec
+
+
+def read_plan(data: bytes | str, source: str = "") -> Plan:
+    """Return the plan of a text: our own form, or TorchRec's as ``to_torchrec`` writes it.
+
+    Raises ``IrgraphError`` (exit code 2) where it is neither, or says a thing twice.
+    """
+    try:
+        raw = json.loads(data, object_pairs_hook=_once)
+        ours = isinstance(raw, dict) and "ranks" in raw and ("tables" in raw or "layers" in raw)
+        return msgspec.convert(raw, Plan) if ours else from_torchrec(raw)
+    except (ValueError, RecursionError) as error:
+        hint = (
+            'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'
+            ' or has "layers": {"NAME": "column-parallel" or "row-parallel"}'
+        )
+        place = Place(source) if source else None
+        raise fail(f"not a plan: {error}", place, hint=hint, exit_code=2) from None
+
+
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return an object whose keys differ: of two that are equal, JSON would drop the first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"it names {next(k for k in keys if keys.count(k) > 1)!r} twice")
+    return found
