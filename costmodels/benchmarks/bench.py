@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from costmodels.lookups.indices import parse_distribution
 from costmodels.lookups.popularity import rows_of
+from costmodels.lookups.rules import parse_distribution
 from irgraph.ir.dtypes import TORCH
 
 DTYPES = ("f32", "f16", "bf16", "f64")

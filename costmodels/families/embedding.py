@@ -26,6 +26,7 @@ from costmodels.formulas.table_gradient import (
     sparse_gradient,
     weights_gradient,
 )
+from costmodels.lookups.pooling import EQUAL
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, real, whole
@@ -33,8 +34,9 @@ from irgraph.ir.tensor import Tensor
 
 SOURCE = (
     "traffic of offsets, indices, rows and outputs in sectors (paper, III-B-1a); distinct rows "
-    "from the indices' distribution, L2 hits by Che's approximation; gradients kernel by kernel "
-    "(torch, EmbeddingBag.cu, EmbeddingBackwardKernel.cu)"
+    "from the indices' distribution, L2 hits by Che's approximation; at least the latency of the "
+    "longest bag's rows; gradients kernel by kernel (torch, EmbeddingBag.cu, "
+    "EmbeddingBackwardKernel.cu)"
 )
 
 PLAIN = "paper, III-B-1a: all traffic to DRAM"
@@ -53,8 +55,9 @@ def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine:
 
 
 def _table(rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine) -> Table:
-    law = machine.indices.of(indices, rows)
-    return Table(rows, width, bags, whole(indices.numel), size, indices.itemsize, law)
+    law, bags_law = machine.indices.of(indices, rows), machine.indices.bags(indices, rows)
+    lookups, each = whole(indices.numel), indices.itemsize
+    return Table(rows, width, bags, lookups, size, each, law, pooling=bags_law)
 
 
 def lookup_kernel(tables: Sequence[Table], machine: Machine, extra: float = 0.0) -> Kernel:
@@ -75,7 +78,9 @@ def update_kernel(tables: Sequence[Table], machine: Machine) -> Kernel:
 
 def _formula(tables: Sequence[Table]) -> str:
     laws = dict.fromkeys(str(table.indices) for table in tables)
-    return CORRECTED.format(", ".join(laws))
+    bags = dict.fromkeys(str(table.pooling) for table in tables if table.pooling != EQUAL)
+    said = CORRECTED.format(", ".join(laws))
+    return f"{said}, bags {', '.join(bags)}" if bags else said
 
 
 def _paper_kernel(name: str, tables: Sequence[Table], machine: Machine, backward: bool) -> Kernel:

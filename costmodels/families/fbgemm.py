@@ -65,7 +65,10 @@ def _lookup(op: Op, machine: Machine) -> Lookup | None:
     bags, lookups = (offsets.numel - 1) // count, indices.numel // count
     rows = max(weights.numel // (count * width), 1)
     law = machine.indices.of(indices, rows)
-    one = Table(rows, width, bags, lookups, weights.itemsize, indices.itemsize, law)
+    lengths = machine.indices.bags(indices, rows)
+    one = Table(
+        rows, width, bags, lookups, weights.itemsize, indices.itemsize, law, pooling=lengths
+    )
     bits = op.attributes.get("total_hash_size_bits")
     return Lookup(one, count, bits if isinstance(bits, int) and bits else 32, weights)
 

@@ -32,7 +32,8 @@ def _lookup(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     bags, width = int(out.shape[0]), int(out.shape[-1])
     law = machine.indices.of(indices, rows)
     lookups = int(indices.numel)
-    one = Table(rows, width, bags, lookups, 4, indices.itemsize, law, stored)
+    lengths = machine.indices.bags(indices, rows)
+    one = Table(rows, width, bags, lookups, 4, indices.itemsize, law, stored, lengths)
     weights = op.attributes.get("per_sample_weights")
     extra = float(weights.nbytes) if isinstance(weights, Tensor) else 0.0
     kind = FORMAT_OF.get(op.name, weight.dtype)

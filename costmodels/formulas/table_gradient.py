@@ -30,8 +30,9 @@ ATOMIC = "a sector read and written for each element, in place (torch, Embedding
 def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tuple[Kernel, ...]:
     """Return the kernels of a table's dense gradient from that of its bags.
 
-    Zeros of the whole table; the indices copied, numbered and sorted; where equal ones begin and
-    how many sums they need (six kernels); the partial sums; and these summed into their rows.
+    Zeros of the whole table; the indices copied, numbered and sorted by all their bits, however few
+    the table's rows need (torch, EmbeddingBag.cu); where equal ones begin and how many sums they
+    need (six kernels); the partial sums; and these summed into their rows.
     ``weighted`` says that each index has a weight of its own. Where the software counts rows and
     sums on the host, that waits for three counts.
     """
@@ -42,7 +43,7 @@ def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tupl
     return (
         zeros(one, machine),
         *tiny_kernels(2, one.lookups, machine),
-        sort_kernel(one.lookups, max(one.rows - 1, 1).bit_length(), machine),
+        sort_kernel(one.lookups, 8 * one.index_size, machine),
         *tiny_kernels(2, one.lookups, machine),
         *_counts(1, machine),
         *tiny_kernels(3, one.lookups, machine),

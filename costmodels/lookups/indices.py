@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from costmodels.lookups.popularity import (
-    UNIFORM,
-    Distribution,
-    Histogram,
-    Uniform,
-    Zipf,
-    histogram,
-    rows_of,
-)
-from irgraph.diagnostics import IrgraphError, Place, fail, near
+from costmodels.lookups.pooling import EQUAL, Pooling
+from costmodels.lookups.popularity import UNIFORM, Distribution, rows_of
+from costmodels.lookups.rules import Rule, read_rules, rules_of
+from irgraph.diagnostics import Place, fail, near
 from irgraph.ir.cost import Popularity
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.ops import LOOKUPS as NARROW
@@ -30,8 +23,6 @@ from irgraph.ir.tensor import Tensor
 ASSUMED = "assumed"
 """Who says ``uniform`` of tables of which nobody said anything."""
 
-KNOWN = "known: uniform, zipf:EXPONENT, zipf:EXPONENT,SHIFT, or a .json file of tables"
-
 LOOKUPS = (
     "aten.embedding", "aten.embedding_bag", "aten._embedding_bag",
     "aten._embedding_bag_forward_only", "irgraph.batched_embedding", "irgraph.tier_read",
@@ -40,20 +31,17 @@ LOOKUPS = (
 """Ops that show which index tensor belongs to which table."""
 
 
-class Rule(Struct, frozen=True):
-    """Which tables, by name or with ``*``, are looked up how, and who says so."""
-
-    tables: str
-    distribution: Distribution
-    source: str
+Law = TypeVar("Law")
 
 
 class Table(Struct, frozen=True):
-    """A table of a model: its name, what is said of its lookups, and who says so."""
+    """A table of a model: its name, what is said of its lookups and bags, and who says so."""
 
     name: str
     distribution: Distribution
     source: str = ASSUMED
+    pooling: Pooling = EQUAL
+    counted: str = ASSUMED
 
 
 class Indices(Struct, frozen=True):
@@ -64,26 +52,37 @@ class Indices(Struct, frozen=True):
         by_buffer: by the buffer of an index tensor, pairs of a table's rows and its distribution;
             left out where that is the default.
         default: of index tensors that no lookup shows to belong to a table.
+        bags_by_buffer, default_bags: the same of how long the bags are.
     """
 
     tables: tuple[Table, ...] = ()
     by_buffer: Mapping[str, tuple[tuple[int, Distribution], ...]] = field(default_factory=dict)
     default: Distribution = UNIFORM
+    bags_by_buffer: Mapping[str, tuple[tuple[int, Pooling], ...]] = field(default_factory=dict)
+    default_bags: Pooling = EQUAL
 
     def of(self, indices: Tensor, rows: int) -> Distribution:
         """Return how an index tensor looks up a table of so many rows."""
         return dict(self.by_buffer.get(indices.buffer, ())).get(rows, self.default)
+
+    def bags(self, indices: Tensor, rows: int) -> Pooling:
+        """Return how long the bags are in which an index tensor looks up a table."""
+        return dict(self.bags_by_buffer.get(indices.buffer, ())).get(rows, self.default_bags)
 
     def summary(self) -> tuple[str, ...]:
         """Return one line for each way in which tables are looked up: how, which, who says so."""
         found: dict[tuple[str, str], list[str]] = {}
         for table in self.tables:
             found.setdefault((str(table.distribution), table.source), []).append(table.name)
+            if table.counted != ASSUMED:
+                said = f"bags {table.pooling}", table.counted
+                found.setdefault(said, []).append(table.name)
         return tuple(f"{law} ({who}): {_some(names, 4)}" for (law, who), names in found.items())
 
     def key(self, op: Op) -> object:
         """Return what an op's time depends on beside its shapes."""
-        return tuple(self.by_buffer[t.buffer] for t in op.inputs if t.buffer in self.by_buffer)
+        said = self.by_buffer, self.bags_by_buffer
+        return tuple(law[t.buffer] for law in said for t in op.inputs if t.buffer in law)
 
 
 def indices_of(graph: Graph, given: Sequence[str] = ()) -> Indices:
@@ -106,12 +105,23 @@ def indices_of(graph: Graph, given: Sequence[str] = ()) -> Indices:
             message = f"no embedding table is called {rule.tables!r}{near(rule.tables, names)}"
             raise fail(message, hint=f"tables: {_some(names) or 'none'}", exit_code=2)
     by_name = {name: _decide(name, rules) for name in names}
-    by_buffer: dict[str, dict[int, Distribution]] = {}
-    for buffer, rows, name in found:
-        by_buffer.setdefault(buffer, {}).setdefault(rows, by_name[name].distribution)
-    default = next((r.distribution for r in reversed(rules) if r.tables == "*"), UNIFORM)
-    kept = {b: tuple(d.items()) for b, d in by_buffer.items() if set(d.values()) != {default}}
-    return Indices(tuple(by_name.values()), kept, default)
+    every = _decide("", [rule for rule in rules if rule.tables == "*"])
+    laws = [(b, rows, by_name[name].distribution) for b, rows, name in found]
+    bags = [(b, rows, by_name[name].pooling) for b, rows, name in found]
+    return Indices(
+        tuple(by_name.values()), _unlike(laws, every.distribution), every.distribution,
+        _unlike(bags, every.pooling), every.pooling,
+    )  # fmt: skip
+
+
+def _unlike(
+    laws: Iterable[tuple[str, int, Law]], default: Law
+) -> dict[str, tuple[tuple[int, Law], ...]]:
+    """Return laws by buffer and rows, where any is not the default; the first of each counts."""
+    by_buffer: dict[str, dict[int, Law]] = {}
+    for buffer, rows, law in laws:
+        by_buffer.setdefault(buffer, {}).setdefault(rows, law)
+    return {b: tuple(d.items()) for b, d in by_buffer.items() if set(d.values()) != {default}}
 
 
 def popularity_of(graph: Graph, given: Sequence[str] = ()) -> dict[str, Popularity]:
@@ -129,92 +139,22 @@ def popularity_of(graph: Graph, given: Sequence[str] = ()) -> dict[str, Populari
 
 
 def _decide(name: str, rules: Sequence[Rule]) -> Table:
-    for rule in reversed(rules):
-        if fnmatch.fnmatchcase(name, rule.tables):
-            return Table(name, rule.distribution, rule.source)
-    return Table(name, UNIFORM)
+    found = Table(name, UNIFORM)
+    for rule in rules:
+        if not fnmatch.fnmatchcase(name, rule.tables):
+            continue
+        if rule.distribution is not None:
+            found = replace(found, distribution=rule.distribution, source=rule.source)
+        if rule.pooling is not None:
+            found = replace(found, pooling=rule.pooling, counted=rule.source)
+    return found
 
 
 def _settings(graph: Graph) -> list[Rule]:
     said = graph.settings.get("indices")
     if said is None:
         return []
-    return _rules(str(said), "the model", Place(graph.source or graph.name))
-
-
-def read_rules(text: str) -> list[Rule]:
-    """Return the rules of ``[TABLES=]DISTRIBUTION; …``, or of a ``.json`` file.
-
-    The file holds an object from tables' names, in which ``*`` stands for anything, to a
-    distribution: a text as on the command line, a list of pairs ``[rows, lookups]``, or a list
-    with the lookups of each row.
-    """
-    if text.endswith(".json"):
-        return _from_file(Path(text))
-    return _rules(text, "--indices", None)
-
-
-def _rules(text: str, source: str, place: Place | None) -> list[Rule]:
-    parts = [part.strip().rpartition("=") for part in text.split(";")]
-    return [
-        Rule(tables if sign else "*", parse_distribution(law, place), source)
-        for tables, sign, law in parts
-    ]
-
-
-def _from_file(path: Path) -> list[Rule]:
-    place = Place(str(path))
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise fail(f"cannot read how tables are looked up: {error}", place, exit_code=2) from None
-    if not isinstance(content, dict):
-        raise fail("not an object from tables' names to distributions", place, exit_code=2)
-    return [Rule(name, _law(name, law, place), str(path)) for name, law in content.items()]
-
-
-def _law(name: str, law: object, place: Place) -> Distribution:
-    if isinstance(law, str):
-        return parse_distribution(law, place)
-    if isinstance(law, list) and law:
-        pairs = [tuple(p) for p in law if isinstance(p, list) and len(p) == 2]
-        numbers = [n for p in pairs for n in p] if pairs else law
-        if len(pairs) in (0, len(law)) and _counts(numbers):
-            found = Histogram(*zip(*pairs, strict=True)) if pairs else histogram(law)
-            if all(rows > 0 for rows in found.rows) and sum(found.lookups) > 0:
-                return found
-    hint = "[[rows, lookups], …] with rows above zero, or the lookups of each row"
-    raise fail(f"table {name!r}: not a distribution", place, hint=hint, exit_code=2)
-
-
-def _counts(numbers: Iterable[object]) -> bool:
-    kinds = (int, float)
-    return all(isinstance(n, kinds) and math.isfinite(n) and n >= 0 for n in numbers)
-
-
-def parse_distribution(text: str, place: Place | None = None) -> Distribution:
-    """Return the distribution of a text such as ``zipf:1.05``. Raises ``IrgraphError``."""
-    name, _, rest = text.strip().partition(":")
-    if name == "uniform" and not rest:
-        return Uniform()
-    if name != "zipf":
-        guess = near(name, ("uniform", "zipf"))
-        raise fail(f"no distribution of indices is called {text!r}{guess}", place, hint=KNOWN,
-                   exit_code=2)  # fmt: skip
-    try:
-        exponent, shift = (*map(float, rest.split(",")), 0.0)[:2]
-    except ValueError:
-        raise _no_zipf(text, place) from None
-    if not (0 <= exponent < 100 and 0 <= shift < math.inf) or rest.count(",") > 1:
-        raise _no_zipf(text, place)
-    return Zipf(exponent, shift)
-
-
-def _no_zipf(text: str, place: Place | None) -> IrgraphError:
-    message = (
-        f"{text!r}: an exponent from 0 and perhaps a shift from 0 must follow, as in zipf:1.05"
-    )
-    return fail(message, place, exit_code=2)
+    return rules_of(str(said), "the model", Place(graph.source or graph.name))
 
 
 def _lookups(graph: Graph) -> Iterable[tuple[str, int, str]]:

@@ -44,6 +44,21 @@ class Zipf(Struct, frozen=True):
         return f"zipf:{self.exponent:g}" + (f",{self.shift:g}" if self.shift else "")
 
 
+class Hitters(Struct, frozen=True):
+    """A few rows with chances of their own, the other ranks by a Zipf law (FBGEMM's trace model).
+
+    As in FBGEMM's generator of indices (fbgemm_gpu/src/tbe/eeg): the row of rank r after the
+    ``chances`` has the weight of rank r in the law, and all of them share what chance is left.
+    """
+
+    chances: tuple[float, ...]
+    law: Zipf
+
+    def __str__(self) -> str:
+        """Return what the option ``--indices`` takes."""
+        return "+".join((str(self.law), *(f"{chance:g}" for chance in self.chances)))
+
+
 class Histogram(Struct, frozen=True):
     """Groups of rows: how many ``rows`` and ``lookups`` each has, as counts or as shares.
 
@@ -58,7 +73,7 @@ class Histogram(Struct, frozen=True):
         return f"histogram of {len(self.rows)} groups"
 
 
-Distribution: TypeAlias = Uniform | Zipf | Histogram
+Distribution: TypeAlias = Uniform | Zipf | Hitters | Histogram
 
 UNIFORM = Uniform()
 
@@ -79,6 +94,11 @@ class Rows(Struct, frozen=True, eq=False):
     def repeated(self, window: Floats | float) -> Floats:
         """Return the chance that a lookup's row is among the ``window`` lookups before it."""
         return np.asarray((self._seen(window) * (self.counts * self.chances)).sum(-1))
+
+    @property
+    def greatest(self) -> float:
+        """The chance that one lookup takes the most popular row."""
+        return float(self.chances.max())
 
     def _seen(self, lookups: Floats | float) -> Floats:
         """Return, by group in the last axis, the chance that a row is among so many lookups."""
@@ -113,6 +133,8 @@ def rows_of(distribution: Distribution, rows: int) -> Rows:
     """Return a distribution over a table of so many rows, at least one."""
     if isinstance(distribution, Zipf):
         return _zipf(distribution, rows)
+    if isinstance(distribution, Hitters):
+        return _hitters(distribution, rows)
     if isinstance(distribution, Histogram):
         return _histogram(distribution, rows)
     return Rows(np.array([float(rows)]), np.array([1.0 / rows]))
@@ -123,6 +145,18 @@ def _zipf(law: Zipf, rows: int) -> Rows:
     counts = np.diff(edges)
     weights = np.array([_weight(law, low, high) for low, high in pairwise(edges)])
     return Rows(counts, weights / weights.sum() / counts)
+
+
+def _hitters(law: Hitters, rows: int) -> Rows:
+    """Return single rows with their chances, and what follows; fewer rows share all chance."""
+    single = np.array(law.chances[:rows], np.float64)
+    others = rows - len(single)
+    if not others:
+        return Rows(np.ones(rows), single / single.sum())
+    shifted = Zipf(law.law.exponent, law.law.shift + len(single))
+    rest = _zipf(shifted, others)
+    counts = np.concatenate([np.ones(len(single)), rest.counts])
+    return Rows(counts, np.concatenate([single, (1.0 - single.sum()) * rest.chances]))
 
 
 def _ranks(rows: int) -> Floats:

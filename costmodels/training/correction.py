@@ -24,7 +24,8 @@ from costmodels.formulas.software import software_profile
 from costmodels.learned.correction import OwnModel, features, op_key, ratio
 from costmodels.learned.files import Layers
 from costmodels.learned.predictors import SOFTWARE, predictors
-from costmodels.lookups.indices import Indices, parse_distribution
+from costmodels.lookups.indices import Indices
+from costmodels.lookups.rules import parse_distribution
 from costmodels.measure.rows import read_rows
 from costmodels.measure.run import torch_for
 from costmodels.pricing.price import price

@@ -53,9 +53,10 @@ class PriceOptions(Struct, frozen=True, kw_only=True):
         software: name of the software profile, which says what kernels the ops launch.
         pinned: whether host tensors are in pinned memory; ``None`` takes the model's setting
             ``pinned``, or else pageable memory.
-        indices: how embedding tables are looked up: ``uniform``, ``zipf:1.05``, ``TABLE=zipf:1.05``
-            or the path of a ``.json`` file (a text alone counts as a list of one); without any, as
-            the model says, or else uniformly.
+        indices: how embedding tables are looked up: ``uniform``, ``zipf:1.05``,
+            ``TABLE=zipf:1.05``, how long bags are, as in ``zipf:1.05 bags normal:21,35``, or the
+            path of a ``.json`` file (a text alone counts as a list of one); without any, as the
+            model says, or else uniformly in bags of one length.
         weights: files of models trained on measurements of the device itself.
         measured: whether measured times of ops are used on the card that they come from.
     """

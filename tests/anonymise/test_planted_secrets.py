@@ -178,3 +178,18 @@ def test_a_plain_model_prints_and_reads_back() -> None:
     assert parse(print_graph(made)) == made
     label = next(declared.label for declared in made.tensors if declared.label)
     assert made.settings["indices"] == f"{label}=zipf:1.05"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("zipf:0.89,2.75+0.003+1e-4 bags normal:21,35", True), ("bags poisson", True),
+        ("uniform bags equal", True), ("zipf:1 bags lognormal:0.5", True),
+        ("zipf:1 bags secret", False), ("bags normal:secret,1", False),
+        ("secret bags equal", False), ("zipf:1+secret", False),
+    ],
+)  # fmt: skip
+def test_laws_of_lookups_stay_and_other_words_go(said: str, kept: bool) -> None:
+    made = anonymous(parse(MODEL.replace("tower.*=zipf:1.05", said)))
+    assert (made.settings.get("indices") == said) is kept
+    assert "secret" not in print_graph(made)

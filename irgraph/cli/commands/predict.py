@@ -37,7 +37,8 @@ IndicesOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="[TABLE=]SPEC",
-        help="Distribution of embedding indices: uniform, zipf:1.05, a .json file (repeatable).",
+        help="Distribution of embedding indices: uniform, zipf:1.05, zipf:1.05 bags poisson, a "
+        ".json file (repeatable).",
     ),
 ]
 

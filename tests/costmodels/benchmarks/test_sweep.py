@@ -13,8 +13,8 @@ from costmodels.benchmarks.bench import Bench, Case
 from costmodels.benchmarks.sweep import DISTRIBUTIONS
 from costmodels.evaluate.dlrm_2021 import REFERENCES
 from costmodels.families import sweeps
-from costmodels.lookups.indices import parse_distribution
 from costmodels.lookups.popularity import rows_of
+from costmodels.lookups.rules import parse_distribution
 
 DOCS = Path(__file__).parents[3] / "docs" / "learned.md"
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from costmodels.devices.library import load_device
-from costmodels.lookups.indices import indices_of, parse_distribution
-from costmodels.lookups.popularity import UNIFORM, Histogram, Zipf
+from costmodels.lookups.indices import indices_of
+from costmodels.lookups.pooling import EQUAL, Lengths, Normal, Poisson
+from costmodels.lookups.popularity import UNIFORM, Histogram, Hitters, Zipf
+from costmodels.lookups.rules import parse_distribution
 from costmodels.pricing.price import price
 from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
@@ -158,3 +160,72 @@ def test_a_file_that_holds_no_distributions_is_refused(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(IrgraphError, match=r"none\.json.*cannot read how tables are looked up"):
         indices_of(model(), [str(tmp_path / "none.json")])
+
+
+def test_bags_are_said_beside_rows_or_alone() -> None:
+    said = model('"zipf:1.2 bags poisson"')
+    assert parse(print_graph(said)) == said
+    found = indices_of(said, ["emb.large=bags normal:21,35", "emb.small=uniform"])
+    assert found.summary() == (
+        "uniform (--indices): emb.small", "bags poisson (the model): emb.small",
+        "zipf:1.2 (the model): emb.large", "bags normal:21,35 (--indices): emb.large",
+    )  # fmt: skip
+    assert [table.pooling for table in found.tables] == [Poisson(), Normal(21, 35)]
+    graph = model()
+    i1, i2 = graph.by_name["i1"], graph.by_name["i2"]
+    assert found.bags(i2, 1_000_000) == Normal(21, 35) and found.bags(i1, 3) == Poisson()
+    assert indices_of(graph).bags(i1, 3) == EQUAL
+
+
+def test_heavy_hitters_are_read_as_they_print() -> None:
+    law = parse_distribution("zipf:0.89,2.75+0.0032+0.001")
+    assert law == Hitters((0.0032, 0.001), Zipf(0.89, 2.75))
+    assert parse_distribution(str(law)) == law
+
+
+def test_a_file_says_rows_and_bags(tmp_path: Path) -> None:
+    path = tmp_path / "tables.json"
+    bags = [[40, 1], [1, 99]]
+    path.write_text(json.dumps({"emb.small": {"bags": bags}, "emb.*e": {"rows": "zipf:1.2",
+                                "bags": "poisson"}}))  # fmt: skip
+    small, large = indices_of(model(), [str(path)]).tables
+    assert (small.pooling, small.distribution) == (Lengths((1, 40), (99, 1)), UNIFORM)
+    assert (large.pooling, large.distribution) == (Poisson(), Zipf(1.2))
+
+
+def test_uneven_bags_make_a_lookup_slower() -> None:
+    def times(*said: str) -> list[float]:
+        graph = parse(MODEL.format(setting="").replace("20480", "204800"))
+        priced = price(graph, load_device("v100"), indices=indices_of(graph, said))
+        assert "lognormal" in priced.of(graph.ops[1])[0].formula or not said
+        return [priced.of(op)[0].time for op in graph.ops]
+
+    plain, heavy = times(), times("emb.large=bags lognormal:2.5")
+    assert heavy[0] == plain[0] and heavy[1] > 3 * plain[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zipf:1+0", "chances of single rows are above 0"),
+        ("zipf:1+0.5+0.5", "below 1 together"),
+        ("zipf:1+x", "an exponent from 0"),
+        ("uniform bags", "no lengths of bags are called ''"),
+        ("bags poison", "did you mean 'poisson'"),
+        ("bags normal:1", "numbers above 0"),
+        ("bags lognormal:nan", "numbers above 0"),
+        ("zipf:1 bag poisson", "an exponent from 0"),
+    ],
+)
+def test_bags_that_cannot_be_read_are_refused(text: str, message: str) -> None:
+    with pytest.raises(IrgraphError, match=message):
+        indices_of(model(), [text])
+
+
+@pytest.mark.parametrize("given", [{}, {"rows": "uniform", "more": 1}, {"bags": [[0, 5]]},
+                                   {"bags": [1, 2]}, {"bags": []}, {"rows": []}])  # fmt: skip
+def test_a_file_that_says_no_bags_is_refused(tmp_path: Path, given: object) -> None:
+    path = tmp_path / "tables.json"
+    path.write_text(json.dumps({"emb.small": given}))
+    with pytest.raises(IrgraphError, match=r"table 'emb\.small': no"):
+        indices_of(model(), [str(path)])
