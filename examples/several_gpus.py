@@ -4,13 +4,15 @@
 network whose gradients are reduced in buckets; ``fsdp`` a language model whose parameters are
 sharded and gathered layer by layer (``--ranks 2x8 --rank 3``); ``tensor_parallel`` transformer
 layers that ranks share, each with its part of the heads, of the perceptron and of the words;
-``pipeline`` layers of which each rank has some, through which micro-batches pass in turn;
+``pipeline`` layers of which each rank has some, through which micro-batches pass in turn, and
+``whole`` (``--batch 64`` alone) the same layers on one card;
 ``zero`` the network of ``ddp`` whose ranks each update some parameters and send them to the others.
 """
 
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 
 import torch
 from resnet50 import ResNet
@@ -150,6 +152,33 @@ def tensor_parallel(
     return Training(model, torch.rand(batch, length // ranks, width), card)
 
 
+def perceptron(layers: int, width: int, first: int = 0) -> nn.Sequential:
+    """Return layers with ReLU, named as in a model of which they are those from ``first`` on."""
+    made = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
+    return nn.Sequential(OrderedDict((str(n), part) for n, part in enumerate(made, 2 * first)))
+
+
+class Whole:
+    """The step of ``pipeline`` on one card, in one batch."""
+
+    def __init__(self, batch: int, device: str, layers: int, width: int) -> None:
+        self.model = perceptron(layers, width).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.data, self.device = torch.rand(batch, width), device
+
+    def __call__(self) -> None:
+        """Train once."""
+        self.optimizer.zero_grad()
+        data = self.data.to(self.device)
+        functional.mse_loss(self.model(data), data).backward()
+        self.optimizer.step()
+
+
+def whole(batch: int, device: str, layers: int = 16, width: int = 256) -> Whole:
+    """Return the step that ``pipeline`` shares: ``layers`` are those of all ranks."""
+    return Whole(batch, device, layers, width)
+
+
 class Pipeline:
     """A step whose micro-batches pass the layers of one rank after those of the other."""
 
@@ -157,8 +186,7 @@ class Pipeline:
         self, batch: int, card: torch.device, parts: int, layers: int, width: int, kind: str
     ) -> None:
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        made = [part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]
-        self.model = nn.Sequential(*made).to(card)
+        self.model = perceptron(layers, width, rank * layers).to(card)
         given, made_of_it = (
             torch.rand(batch // parts, width, device=card, requires_grad=True) for _ in range(2)
         )

@@ -48,6 +48,16 @@ class Trial(Struct, frozen=True, dict=True):
     start: Mapping[str, Torch] = {}
 
     @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        """What leaves the first graph and is compared: names and kinds."""
+        return leaving(self.before)
+
+    @cached_property
+    def exact(self) -> bool:
+        """Whether the second graph computes nothing that the first does not."""
+        return _only_moved(self.before, self.after)
+
+    @cached_property
     def second(self) -> Result:
         """What the second graph left."""
         return run(self.after, self.known, self.seed, self.ranks, manner=self.manner)
@@ -80,8 +90,7 @@ def compare(trial: Trial) -> Comparison:
     """Run the second graph; ``irgraph.execute.compare`` says what is compared and raised."""
     before, after, first = trial.before, trial.after, trial.first
     second = trial.second
-    kinds, others = leaving(before), leaving(after)
-    exact = _only_moved(before, after)
+    kinds, others, exact = trial.kinds, leaving(after), trial.exact
     precision = _precision(before, after)
     gradients = (plain(first[name]) for name, kind in kinds.items() if kind == "gradient")
     measure = Measure(

@@ -1,13 +1,12 @@
 """Runs the models of several ranks in one process, and holds what they leave against one step.
 
-Each rank runs up to its next collective; when all have come to one, it is computed from the values
-of all. What a rank starts from is its part of what the whole step starts from, and what the ranks
-leave is put together again, by what each model says of its tensors (``irgraph.plans.layout``).
+What a rank starts from is its part of what the whole step starts from, and what the ranks leave is
+put together again, by what each model says of its tensors (``irgraph.plans.layout``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,16 +18,16 @@ from irgraph.execute.coverage import Observer
 from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.machine import Machine, alone, precision
 from irgraph.execute.ranges import Starts, integer_rules
-from irgraph.execute.ranks.meetings import MEETINGS
+from irgraph.execute.ranks.pipelined import compare_pipeline
+from irgraph.execute.ranks.running import run_together
 from irgraph.execute.records import Comparison, Result
 from irgraph.execute.sizes import check_memory, resized
 from irgraph.execute.torch_values import Torch, view_of
 from irgraph.execute.trials import MANNERS, SIZES, merged
 from irgraph.execute.widen import widened
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label, leaving
-from irgraph.ir.op import Op
-from irgraph.ir.ranks import RANK, layout_of
+from irgraph.ir.leaving import leaving
+from irgraph.ir.ranks import RANK, layout_of, peer_of
 from irgraph.plans.layout import BATCH, Layout, layouts_of
 
 Values = Sequence[Torch]
@@ -49,60 +48,6 @@ class Together(Trial, frozen=True, dict=True):
         put = {name: _gathered(name, layouts, results, self.first[name]) for name in names}
         return Result({name: value for name, value in put.items() if value is not None},
                       self.first.initial, results[0].read)  # fmt: skip
-
-
-def run_together(
-    models: Sequence[Graph],
-    given: Sequence[Mapping[str, Any]],
-    seed: int,
-    manner: str = TAME,
-) -> list[Result]:
-    """Run the models of all ranks; ``given`` are values of what each starts from.
-
-    Raises:
-        IrgraphError: an op cannot be executed, or the ranks come to different collectives.
-    """
-    with alone(precision(models[0])):
-        machines = [
-            Machine(graph, values, Drawer(graph, seed, manner), apart=tuple(MEETINGS))
-            for graph, values in zip(models, given, strict=True)
-        ]
-        waiting = [_arrivals(machine) for machine in machines]
-        while True:
-            ops = [next(arrivals, None) for arrivals in waiting]
-            met = [op for op in ops if op is not None]
-            if not met:
-                break
-            _meet(machines, ops, met)
-    return [Result(m.values, m.initial, m.read) for m in machines]
-
-
-def _arrivals(machine: Machine) -> Iterator[Op]:
-    """Run a rank; yield each collective that it comes to, to be finished by who asks on."""
-    for op in machine.graph.leaves():
-        if op.name in MEETINGS:
-            yield op
-        elif not is_label(op):
-            machine.step(op)
-
-
-def _meet(machines: Sequence[Machine], ops: Sequence[Op | None], met: Sequence[Op]) -> None:
-    """Compute a collective to which all ranks have come."""
-    names = ["nothing" if op is None else op.name for op in ops]
-    if len(set(names)) > 1:
-        rank = next(rank for rank, name in enumerate(names) if name != names[0])
-        raise fail(f"ranks do not match: {names[0]} on rank 0 and {names[rank]} on rank {rank}")
-    values = [
-        [machine.values[tensor.name] for tensor in op.inputs]
-        for machine, op in zip(machines, met, strict=True)
-    ]
-    try:
-        made = MEETINGS[met[0].name](met, values)
-    except (RuntimeError, ValueError) as error:
-        first = str(error).partition("\n")[0]
-        raise fail(f"{met[0].name}: what the ranks bring does not fit together: {first}") from None
-    for machine, op, value in zip(machines, met, made, strict=True):
-        machine.finish(op, value)
 
 
 def _part(value: Torch, layout: Layout | None, rank: int, ranks: int) -> Torch:
@@ -165,6 +110,11 @@ def compare_ranks(
 
     ``irgraph.execute.compare_ranks`` says what is taken and raised.
     """
+    if any(peer_of(op) for graph in models for op in graph.leaves()):
+        check_ranks(models)
+        return compare_pipeline(
+            before, models, seed=seed, dims=dims, limit=limit, widen=widen, draws=draws
+        )
     batch = _check(before, models)
     observer = Observer(before)
     found: list[Comparison] = []
@@ -189,6 +139,15 @@ def compare_ranks(
 
 def _check(before: Graph, models: Sequence[Graph]) -> str:
     """Return the dimension that ranks share, ``""`` for none; refuse what are not their models."""
+    check_ranks(models)
+    batch = str(models[0].settings.get(BATCH, ""))
+    if batch and batch not in before.dims:
+        raise fail(f"the whole step has no dimension {batch!r}", exit_code=2)
+    return batch
+
+
+def check_ranks(models: Sequence[Graph]) -> None:
+    """Refuse what are not the models of all ranks, in order."""
     ranks = [graph.settings.get(RANK) for graph in models]
     if ranks != list(range(len(models))) or any(
         layout_of(graph).ranks != len(models) for graph in models
@@ -198,10 +157,6 @@ def _check(before: Graph, models: Sequence[Graph]) -> str:
             f"models of all ranks are needed, in order: these are {said}",
             hint="shard writes them: one model for each rank of a plan", exit_code=2,
         )  # fmt: skip
-    batch = str(models[0].settings.get(BATCH, ""))
-    if batch and batch not in before.dims:
-        raise fail(f"the whole step has no dimension {batch!r}", exit_code=2)
-    return batch
 
 
 class _Draw:

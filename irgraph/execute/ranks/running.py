@@ -1,0 +1,176 @@
+"""Runs the models of several ranks in one process, in the order in which each launches its ops.
+
+A rank runs up to its next collective, or to a receive of which nothing was sent yet. A collective
+is computed when all ranks of its process group have come to it; what is sent is kept until the
+other rank receives it, in order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from irgraph.diagnostics import fail
+from irgraph.execute.draw import TAME, Drawer
+from irgraph.execute.machine import Machine, alone, precision
+from irgraph.execute.ranks.meetings import MEETINGS
+from irgraph.execute.records import Result
+from irgraph.execute.torch_values import Torch
+from irgraph.ir.graph import Graph
+from irgraph.ir.leaving import is_label
+from irgraph.ir.op import Op
+from irgraph.ir.ranks import PEERS, group_of, groups_of, peer_of
+
+Mail: TypeAlias = dict[tuple[int, int], deque[list[Torch]]]
+"""What was sent and not yet received, in order, by the ranks from and to which it goes."""
+
+
+def run_together(
+    models: Sequence[Graph],
+    given: Sequence[Mapping[str, Any]],
+    seed: int,
+    manner: str = TAME,
+) -> list[Result]:
+    """Run the models of all ranks; ``given`` are values of what each starts from.
+
+    Raises:
+        IrgraphError: an op cannot be executed, the ranks come to different collectives, wait for
+            each other, or send what is not received.
+    """
+    with alone(precision(models[0])):
+        ranks = [
+            _Rank(number, graph, values, Drawer(graph, seed, manner))
+            for number, (graph, values) in enumerate(zip(models, given, strict=True))
+        ]
+        mail: Mail = defaultdict(deque)
+        while not all(rank.done for rank in ranks):
+            moved = [rank.go(mail) for rank in ranks]
+            if not any([*moved, *_met(ranks)]):
+                raise fail(f"ranks wait for each other: {', '.join(map(str, ranks))}")
+    for (source, target), left in mail.items():
+        if left:
+            message = f"rank {source} sends {len(left)} times more to rank {target}"
+            raise fail(f"ranks do not match: {message} than that receives")
+    return [Result(r.machine.values, r.machine.initial, r.machine.read) for r in ranks]
+
+
+class _Rank:
+    """One rank under way.
+
+    Attributes:
+        op: what it waits for, if anything.
+        done: whether it has run to its end.
+    """
+
+    def __init__(
+        self, number: int, graph: Graph, values: Mapping[str, Any], drawer: Drawer
+    ) -> None:
+        self.number, self.graph, self.groups = number, graph, groups_of(graph)
+        self.machine = Machine(graph, values, drawer, apart=(*MEETINGS, *PEERS))
+        self.op: Op | None = None
+        self.done = False
+        self._ops = iter(op for op in graph.leaves() if not is_label(op))
+
+    def __str__(self) -> str:
+        """Say what the rank waits for."""
+        if self.op is None:
+            return f"rank {self.number} has ended"
+        peer = peer_of(self.op)
+        what = f"a receive from rank {self.other(self.op)}" if peer else self.op.name
+        return f"rank {self.number} is at {what}"
+
+    @property
+    def meets(self) -> bool:
+        """Whether the rank has come to a collective."""
+        return self.op is not None and peer_of(self.op) is None
+
+    def members(self, op: Op) -> tuple[int, ...]:
+        """Return the ranks of a collective's process group, none where the model names none."""
+        return self.groups.get(group_of(op), ())
+
+    def other(self, op: Op) -> int:
+        """Return the rank that an op sends to, or receives from."""
+        peer = peer_of(op)
+        assert peer is not None
+        members = self.members(op)
+        return members[peer[1]] if members else peer[1]
+
+    def go(self, mail: Mail) -> bool:
+        """Run up to the next op that must wait; return whether any ran."""
+        moved = False
+        while not self.done:
+            self.op = self.op or next(self._ops, None)
+            if self.op is None:
+                self.done = True
+                return True
+            if not self._step(self.op, mail):
+                return moved
+            self.op, moved = None, True
+        return moved
+
+    def _step(self, op: Op, mail: Mail) -> bool:
+        """Run an op; return whether it could run now."""
+        if op.name in MEETINGS:
+            return False
+        if op.name not in PEERS:
+            self.machine.step(op)
+            return True
+        other = self.other(op)
+        values = [self.machine.values[tensor.name] for tensor in op.inputs]
+        if PEERS[op.name][0] == "to":
+            mail[self.number, other].append([value.clone() for value in values])
+        else:
+            waiting = mail[other, self.number]
+            if not waiting:
+                return False
+            self._receive(op, waiting.popleft(), values)
+        self.machine.finish(op, None)
+        return True
+
+    def _receive(self, op: Op, sent: Sequence[Torch], places: Sequence[Torch]) -> None:
+        shapes = [[(v.dtype, tuple(v.shape)) for v in values] for values in (sent, places)]
+        if shapes[0] != shapes[1]:
+            way = f"rank {self.other(op)} sends to rank {self.number}"
+            raise fail(f"ranks do not match: what {way} is not what that receives")
+        for value, place in zip(sent, places, strict=True):
+            place.copy_(value)
+
+
+def _met(ranks: Sequence[_Rank]) -> Iterator[bool]:
+    """Compute the collectives to which all ranks of their group have come."""
+    for rank in ranks:
+        if rank.op is None or not rank.meets:
+            continue
+        numbers = rank.members(rank.op) or range(len(ranks))
+        members = [ranks[number] for number in numbers]
+        if all(member.meets or member.done for member in members):
+            _meet(members)
+            yield True
+
+
+def _meet(members: Sequence[_Rank]) -> None:
+    """Compute a collective to which all ranks of a group have come."""
+    names = ["nothing" if member.op is None else member.op.name for member in members]
+    groups = [member.op is not None and member.members(member.op) for member in members]
+    if len(set(names)) > 1 or len(set(groups)) > 1:
+        place = next(
+            (n for n, name in enumerate(names) if name != names[0]), groups.index(groups[-1])
+        )
+        first, other = members[0].number, members[place].number
+        said = f"{names[0]} on rank {first} and {names[place]} on rank {other}"
+        raise fail(f"ranks do not match: {said}")
+    met = [member.op for member in members if member.op is not None]
+    values = [
+        [member.machine.values[tensor.name] for tensor in op.inputs]
+        for member, op in zip(members, met, strict=True)
+    ]
+    try:
+        made = MEETINGS[met[0].name](met, values)
+    except (RuntimeError, ValueError) as error:
+        first_line = str(error).partition("\n")[0]
+        message = f"{met[0].name}: what the ranks bring does not fit together: {first_line}"
+        raise fail(message) from None
+    for member, op, value in zip(members, met, made, strict=True):
+        member.machine.finish(op, value)
+        member.op = None
