@@ -21,7 +21,16 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+)
+from torch.distributed.pipelining.schedules import (
+    PipelineScheduleMulti,
+    ScheduleInterleavedZeroBubble,
+)
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -179,25 +188,44 @@ def whole(batch: int, device: str, layers: int = 16, width: int = 256) -> Whole:
     return Whole(batch, device, layers, width)
 
 
+SCHEDULES = {
+    "1f1b": Schedule1F1B, "gpipe": ScheduleGPipe, "interleaved": ScheduleInterleaved1F1B,
+    "zero-bubble": ScheduleInterleavedZeroBubble,
+}  # fmt: skip
+
+
 class Pipeline:
-    """A step whose micro-batches pass the layers of one rank after those of the other."""
+    """A step whose micro-batches pass the layers of one rank after those of the other.
+
+    With several ``stages`` a rank they pass all ranks as often, in turn.
+    """
 
     def __init__(
-        self, batch: int, card: torch.device, parts: int, layers: int, width: int, kind: str
+        self, batch: int, card: torch.device, parts: int, layers: int, width: int, stages: int
     ) -> None:
-        rank, ranks = dist.get_rank(), dist.get_world_size()
-        self.model = perceptron(layers, width, rank * layers).to(card)
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.places = range(self.rank, stages * self.ranks, self.ranks)
+        models = [perceptron(layers, width, place * layers).to(card) for place in self.places]
+        self.model = nn.Sequential(OrderedDict(i for m in models for i in m.named_children()))
         given, made_of_it = (
             torch.rand(batch // parts, width, device=card, requires_grad=True) for _ in range(2)
         )
-        stage = PipelineStage(
-            self.model, rank, ranks, card, input_args=given, output_args=made_of_it
-        )
-        schedule = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[kind]
-        self.schedule = schedule(stage, parts, loss_fn=functional.mse_loss)
+        self.stages = [
+            PipelineStage(
+                model, place, stages * self.ranks, card, input_args=given, output_args=made_of_it
+            )
+            for place, model in zip(self.places, models, strict=True)
+        ]
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.data = torch.rand(batch, width)
-        self.first, self.last, self.card = rank == 0, rank == ranks - 1, card
+        self.first, self.last, self.card = self.rank == 0, self.rank == self.ranks - 1, card
+
+    def scheduled(self, kind: str, parts: int) -> Pipeline:
+        """Return the step with its schedule: of one stage, or of several."""
+        several = issubclass(SCHEDULES[kind], PipelineScheduleMulti)
+        held = self.stages if several else self.stages[0]
+        self.schedule = SCHEDULES[kind](held, parts, loss_fn=functional.mse_loss)
+        return self
 
     def __call__(self) -> None:
         """Train once: the first rank has the data, the last one what is wanted of them."""
@@ -209,8 +237,18 @@ class Pipeline:
 
 
 def pipeline(
-    batch: int, device: str, parts: int = 4, layers: int = 4, width: int = 256, kind: str = "1f1b"
+    batch: int,
+    device: str,
+    parts: int = 4,
+    layers: int = 4,
+    width: int = 256,
+    kind: str = "1f1b",
+    stages: int = 1,
 ) -> Pipeline:
-    """Return a step in ``parts`` micro-batches; ``kind`` may be ``gpipe``, too."""
+    """Return a step in ``parts`` micro-batches.
+
+    ``kind`` may be ``gpipe``, too, or ``interleaved`` and ``zero-bubble`` with several ``stages``
+    a rank, of so many ``layers`` each.
+    """
     dist.init_process_group("gloo" if device == "cpu" else "nccl")
-    return Pipeline(batch, place(device), parts, layers, width, kind)
+    return Pipeline(batch, place(device), parts, layers, width, stages).scheduled(kind, parts)

@@ -19,12 +19,13 @@ FILE = Path(__file__).resolve().parents[2] / "examples" / "several_gpus.py"
 RANKS = 3
 
 
-def stages(kind: str, parts: int) -> list[Graph]:
+def stages(kind: str, parts: int, ranks: int = RANKS, held: int = 1) -> list[Graph]:
     """Return the models of all ranks, wide enough that the host is not what they wait for."""
-    program = f"{FILE}:pipeline(kind='{kind}', parts={parts}, layers=2, width=4096)"
+    said = f"kind='{kind}', parts={parts}, layers={2 if held == 1 else 1}, width=4096"
+    program = f"{FILE}:pipeline({said}, stages={held})"
     found = [
-        capture_file(program, batch=2048 * parts, symbolic=False, ranks=RANKS, rank=rank).graph
-        for rank in range(RANKS)
+        capture_file(program, batch=2048 * parts, symbolic=False, ranks=ranks, rank=rank).graph
+        for rank in range(ranks)
     ]
     for graph in found:
         assert verify(graph) == []
@@ -50,6 +51,30 @@ def test_the_bubble_is_that_of_the_schedule(kind: str, parts: int) -> None:
     assert abs(found.bubble - ideal) < 0.04
     assert len(found.meetings) == 2 * parts * (RANKS - 1)
     assert all(sum(wait > 0 for wait in meeting.waits) <= 1 for meeting in found.meetings)
+
+
+@pytest.mark.parametrize(
+    ("parts", "held"), [(4, 2), pytest.param(6, 2, marks=pytest.mark.slow),
+                        pytest.param(4, 4, marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_interleaved_stages_make_the_bubble_smaller(parts: int, held: int) -> None:
+    """(p - 1) / (v m + p - 1) of the step with v stages a rank (arXiv:2104.04473, 2.2).
+
+    Every pair of stages that follow each other lies on two ranks: 2 m sends for each.
+    """
+    found = predict_ranks(stages("interleaved", parts, 2, held), device="h100")
+    assert abs(found.bubble - 1 / (held * parts + 1)) < 0.02
+    assert len(found.meetings) == 2 * parts * (2 * held - 1)
+
+
+@pytest.mark.slow
+def test_weights_whose_gradients_wait_fill_the_bubble() -> None:
+    """Zero bubble (arXiv:2401.10241) puts gradients of weights where a rank would wait."""
+    zero, plain = (
+        predict_ranks(stages(kind, 4, 2, 2), device="h100").bubble
+        for kind in ("zero-bubble", "interleaved")
+    )
+    assert zero < 0.9 * plain
 
 
 def test_ranks_that_send_more_than_is_received_do_not_match() -> None:

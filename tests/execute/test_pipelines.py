@@ -26,9 +26,9 @@ def whole(layers: int) -> Graph:
 
 
 @cache
-def stages(kind: str, ranks: int) -> tuple[Graph, ...]:
-    """Return the models of all ranks, of one layer each, in three micro-batches."""
-    program = f"{FILE}:pipeline(kind='{kind}', parts=3, layers=1, width=6)"
+def stages(kind: str, ranks: int, held: int = 1) -> tuple[Graph, ...]:
+    """Return the models of all ranks, one layer a stage, in three micro-batches."""
+    program = f"{FILE}:pipeline(kind='{kind}', parts=3, layers=1, width=6, stages={held})"
     return tuple(
         capture_file(program, batch=6, symbolic=False, ranks=ranks, rank=rank).graph
         for rank in range(ranks)
@@ -42,13 +42,16 @@ def edited(graph: Graph, old: str, new: str) -> Graph:
     return parse(text.replace(old, new))
 
 
-@pytest.mark.parametrize(("kind", "ranks"), [("1f1b", 3), ("gpipe", 2)])
-def test_ranks_leave_what_the_whole_step_leaves(kind: str, ranks: int) -> None:
-    result = compare_ranks(whole(ranks), stages(kind, ranks))
+@pytest.mark.parametrize(
+    ("kind", "ranks", "held"), [("1f1b", 3, 1), ("gpipe", 2, 1), ("interleaved", 2, 2),
+                                pytest.param("zero-bubble", 2, 3, marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_ranks_leave_what_the_whole_step_leaves(kind: str, ranks: int, held: int) -> None:
+    result = compare_ranks(whole(ranks * held), stages(kind, ranks, held))
     assert result.same, str(result)
-    assert len(result.compared) == 2 * ranks and not result.exact
+    assert len(result.compared) == 2 * ranks * held and not result.exact
     assert all(one.kind == "param" and one.changed for one in result.compared)
-    assert f"{ranks} ranks, {6 * (ranks - 1)} sends received" in result.notes
+    assert f"{ranks} ranks, {6 * (ranks * held - 1)} sends received" in result.notes
 
 
 @pytest.mark.parametrize(
