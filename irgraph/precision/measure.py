@@ -70,6 +70,7 @@ class Bench:
         results = {name for one in known for name in one.results}
         self.reference = self._executed(graph, {self.logits, *results})
         self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
+        self._moved: dict[tuple[int, str], Any] = {}
         self._simulated: dict[tuple[tuple[int, str], ...], Simulated] = {}
         self.predictions: dict[tuple[tuple[int, str], ...], Prediction] = {}
 
@@ -83,14 +84,34 @@ class Bench:
         key = tuple(sorted(plan.items()))
         if key not in self._errors:
             named = [name for number in plan for name in self.known[number].results]
-            self._errors[key] = self.compared(self.rewritten(plan), named)
+            changed = self._changed(self.rewritten(plan), named)
+            self._errors[key] = self._held(changed, named)
+            if len(key) == 1:
+                self._moved[key[0]] = _joined(changed, self.logits) - self.joined()
         return self._errors[key]
+
+    def added(self, plan: Plan) -> float:
+        """Return the divergence, nats, that logits have to which each format alone adds its error.
+
+        Unlike the sum of the divergences of single formats it has what their errors have in common.
+        """
+        for pair in plan.items():
+            self.errors(dict([pair]))
+        reference = self.joined()
+        moved = sum((self._moved[pair].double() for pair in plan.items()), reference.double())
+        return divergence(reference, moved)
 
     def compared(self, graph: Graph, named: Sequence[str] = ()) -> Errors:
         """Execute a rewritten model, and hold its predictions against the reference's."""
+        return self._held(self._changed(graph, named), named)
+
+    def _changed(self, graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
         if self.logits not in graph.by_name:
             raise fail(f"the rewritten model lacks %{self.logits}", exit_code=2)
-        changed = self._executed(graph, {self.logits, *named})
+        return self._executed(graph, {self.logits, *named})
+
+    def _held(self, changed: Sequence[Mapping[str, Any]], named: Sequence[str]) -> Errors:
+        """Hold the predictions of a changed model against the reference's."""
         first, second = (_joined(found, self.logits) for found in (self.reference, changed))
         kl, base = divergence(first, second), entropy(first)
         ops = {name: l2(_joined(self.reference, name), _joined(changed, name)) for name in named}

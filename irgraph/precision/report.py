@@ -44,6 +44,7 @@ class Found(Struct, frozen=True):
         budget: divergence allowed, nats.
         errors: of the joint plan, executed.
         alone: sum of the divergences of its formats alone, nats.
+        added: divergence, nats, where the errors of logits add up instead.
         said: how the search went.
         rows: every format tried, for tables.
         figures: of the step before and after, and of the reference.
@@ -54,6 +55,7 @@ class Found(Struct, frozen=True):
     budget: float
     errors: Errors
     alone: float
+    added: float
     said: Sequence[str]
     rows: Sequence[dict[str, Any]]
     figures: dict[str, Any]
@@ -66,8 +68,8 @@ def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> Found:
     singles = {(item.candidate, item.format): item for item in problem.items}
     alone = sum(singles[pair].kl for pair in plan.items())
     rows = [_row(bench, item, plan) for item in problem.items]
-    return Found(plan, script(bench.known, plan), budget, bench.errors(plan), alone, said, rows,
-                 figures(bench, plan))  # fmt: skip
+    return Found(plan, script(bench.known, plan), budget, bench.errors(plan), alone,
+                 bench.added(plan), said, rows, figures(bench, plan))  # fmt: skip
 
 
 def _row(bench: Bench, item: Item, plan: Plan) -> dict[str, Any]:

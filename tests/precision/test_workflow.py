@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from irgraph.precision.candidates import candidates, script
 from irgraph.precision.data import drawn, read_data
 from irgraph.precision.measure import Bench, logits_of
 from irgraph.precision.report import Alone, find
-from irgraph.precision.search import exhaustive
+from irgraph.precision.search import exhaustive, search
 from irgraph.predict.options import PredictOptions
 from irgraph.text import IrgraphError, print_graph
 
@@ -66,6 +68,48 @@ def test_divergences_add_up_and_errors_are_of_the_right_size(bench: Bench) -> No
     first = min(tables)
     assert bench.errors({first: "i4"}).kl > 20 * bench.errors({first: "i8"}).kl > 0
     assert bench.noise(bench.known[first].results[0], {first: "i8"}) > 30
+
+
+def test_errors_of_logits_add_up_closer_than_divergences(bench: Bench) -> None:
+    """Popular rows have errors that all samples share: those of two tables cancel, or add up."""
+    for to in ("i8", "i4"):
+        plan = {n: to for n, one in enumerate(bench.known) if to in one.formats}
+        joint, alone = bench.errors(plan).kl, sum(bench.errors({n: to}).kl for n in plan)
+        assert bench.added(plan) == pytest.approx(joint, rel=0.05)
+        assert abs(bench.added(plan) / joint - 1) <= abs(alone / joint - 1) + 0.01
+
+
+class Added:
+    """Every plan of the example's eight ops; divergences by the products of logits' errors."""
+
+    def __init__(self, bench: Bench) -> None:
+        alone = Alone(bench, "parameters")
+        self.items = alone.items
+        pairs = [(item.candidate, item.format) for item in self.items]
+        self.gains = {pair: item.gain for pair, item in zip(pairs, self.items, strict=True)}
+        one = {pair: bench.added(dict([pair])) for pair in pairs}
+        both = {(a, b): bench.added(dict([a, b])) for a, b in combinations(pairs, 2) if a[0] < b[0]}
+        shared = {(a, b): kl - one[a] - one[b] for (a, b), kl in both.items()}
+        self.known = one | shared
+
+    def kl(self, plan: Mapping[int, str]) -> float:
+        pairs = sorted(plan.items())
+        return sum(self.known[key] for key in (*pairs, *combinations(pairs, 2)))
+
+    def gain(self, plan: Mapping[int, str]) -> float:
+        return sum(self.gains[pair] for pair in plan.items())
+
+
+def test_the_search_is_within_a_percent_of_all_plans_of_eight_ops(bench: Bench) -> None:
+    problem = Added(bench)
+    assert len({item.candidate for item in problem.items}) == 8
+    tables = {n: "i4" for n, one in enumerate(bench.known) if one.kind == "table"}
+    assert problem.kl(tables) == pytest.approx(bench.errors(tables).kl, rel=0.05)
+    for share in (0.1, 0.5, 0.9):
+        budget = share * problem.kl(tables)
+        found, best = search(problem, budget)[0], exhaustive(problem, budget)
+        assert problem.kl(found) <= budget
+        assert problem.gain(found) >= 0.99 * problem.gain(best) > 0
 
 
 def test_the_plan_is_as_good_as_the_best_of_all(bench: Bench) -> None:

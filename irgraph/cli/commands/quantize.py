@@ -115,7 +115,8 @@ def _said(errors: Errors) -> str:
 def _show(found: Found, bench: Bench, output: str | None, as_json: bool) -> None:
     refused = {one.name: dict(one.refused) for one in bench.known if one.refused}
     if as_json:
-        about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone}
+        about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone,
+                 "added_kl": found.added}  # fmt: skip
         cli.write_json({**about, **_errors(found.errors), "script": found.script,
                         "rows": list(found.rows), "figures": found.figures, "refused": refused,
                         "search": list(found.said)})  # fmt: skip
@@ -146,7 +147,8 @@ def _lines(found: Found, bench: Bench, refused: dict[str, dict[str, str]]) -> li
     before, after = found.figures["before"], found.figures["after"]
     low, high = after["step_interval_us"]
     lines = [f"data: {bench.data.source}", *found.said, _said(found.errors)]
-    lines.append(f"sum of KL alone {found.alone:.3g}, budget {found.budget:.3g} nats")
+    alone = f"sum of KL alone {found.alone:.3g}, of errors added up {found.added:.3g}"
+    lines.append(f"{alone}, budget {found.budget:.3g} nats")
     step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
     active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"
     size = [each["parameter_bytes"] / 2**20 for each in (before, after)]
