@@ -13,6 +13,7 @@ from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.ir.dim import Dim, normal
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.measured import CARD
+from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Note, Op, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.ranks import FABRIC, RANKS
@@ -28,7 +29,9 @@ _LAW = re.compile(
     .replace("B", "equal|poisson|normal:N,N|lognormal:N").replace("N", r"[\d.e-]{1,12}"), re.ASCII,
 )  # fmt: skip
 _DIMS = frozenset(("B", "N", "L", "S", "T", "H", "batch", "seq"))
-_QUEUES = re.compile(r"main|backward|(?:gpu|thread|stream)\d{0,4}|cpu|copy|comm", re.ASCII)
+_QUEUES = re.compile(
+    r"main|backward|(?:gpu|thread|stream)\d{0,4}|cpu|copy|comm|io\d{0,4}", re.ASCII
+)
 _UNITS = ("us", "ms", "s", "ns", "B", "KiB", "MiB", "GiB", "%", "")
 _NOTES = ("time", "by", "kernels")
 
@@ -95,8 +98,19 @@ class _Renaming:
         for key in ("pinned", PRODUCTS, CONVOLUTIONS):
             if isinstance(given.get(key), bool):
                 found[key] = given[key]
+        if PREPARED in given:
+            found[PREPARED] = self.prepared()
         laws = self.lookups(str(given.get("indices", "")))
         return {**found, **({"indices": laws} if laws else {}), **self.fixed()}
+
+    def prepared(self) -> str:
+        """Return what is prepared of what, under the new names; the model may lack the latter."""
+        made = []
+        for one in prepared_of(self.source):
+            name = self.tensors[one.name]
+            source = replace(one.source, name=self.tensor(one.source).name)
+            made.append(str(replace(one, name=name, source=source)))
+        return "; ".join(made)
 
     def lookups(self, text: str) -> str:
         """Return what the model says of its tables' lookups, under their new names."""

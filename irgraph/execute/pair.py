@@ -73,7 +73,7 @@ class Pair:
             first, second = first.where(usual, 0), second.where(usual, 0)
             start = start if start is None else start.where(usual, 0)
             equal = torch.equal(first, second)
-        change = measure.norm(first if start is None else first - start)
+        change = measure.norm(first if start is None else floating(first) - start)
         if equal and not math.isfinite(change):
             return Compared(*about)
         differs = 0.0 if equal else measure.norm(_wide(first) - _wide(second))

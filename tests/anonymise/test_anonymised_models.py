@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from irgraph.anonymise.models import anonymous
+from irgraph.anonymise.public import listed
 from irgraph.anonymise.renaming import Anonymiser
+from irgraph.execute import compare, execute
+from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.verify import verify
-from irgraph.text import parse, print_graph
+from irgraph.predict.prediction import predict
+from irgraph.text import IrgraphError, parse, print_graph
+from irgraph.tiers.library import list_tiers
+from irgraph.verbs.place import place
+from irgraph.verbs.placing import Where
+from irgraph.verbs.quantize import quantize
 
 TEXT = """model "secret_model" { format = 1  dims = {B = 8}  source = "/home/alice/et.json" }
 
@@ -46,3 +55,45 @@ def test_operators_of_the_program_are_renamed() -> None:
     assert print_graph(parse(text)) == text
     assert after.schemas[0].startswith(next(after.leaves()).name.replace(".", "::"))
     assert "hush" not in print_graph(anonymous(before))
+
+
+SERVED = """model "secret" { format = 2  dims = {B = 32} }
+
+device @gpu0 "v100"
+input %secret_x : f32[B, 12] in $x
+input %i : i64[3*B] in $i
+input %o : i64[B] in $o
+param %secret_t "secret.weight" : f32[50, 12] in $t
+param %secret_w "secret.top" : f32[20, 12] in $w
+
+%s, %s1, %s2, %s3 = aten._embedding_bag(%secret_t, %i, %o) : TYPES
+%h = aten.add(%s, %secret_x) : f32[B, 12] in $h
+%y = aten.linear(%h, %secret_w) : f32[B, 20] in $y
+return %y
+""".replace("TYPES", "f32[B, 12] in $s, i64[3*B] in $s1, i64[B] in $s2, i64[0] in $s3")
+
+
+@pytest.mark.parametrize("to", ["f8e4m3", "i8", "i4"])
+def test_quantised_and_placed_models_keep_what_they_need(to: str) -> None:
+    before = parse(SERVED)
+    narrow = quantize(before, before.ops[:1], to).graph
+    narrow = quantize(narrow, [op for op in narrow.ops if op.base == "linear"], "i8").graph
+    where = Where("NAND-P3700-800GB", cached={"secret.weight": 20})
+    for model in (narrow, place(narrow, ["secret.weight"], where).graph):
+        after = anonymous(model)
+        text = print_graph(after)
+        assert "secret" not in text and parse(text) == after
+        assert len(prepared_of(after)) == len(prepared_of(model)) >= 3
+        assert predict(after, device="a100").step_time == predict(model, device="a100").step_time
+        assert execute(after)[after.returned[0].name].isfinite().all()  # type: ignore[index]
+        assert compare(after, after).same
+
+
+def test_what_cannot_be_read_is_not_dropped() -> None:
+    before = parse(SERVED)
+    with pytest.raises(IrgraphError, match="cannot read what is prepared"):
+        anonymous(replace(before, settings={PREPARED: "nonsense"}))
+
+
+def test_tiers_that_ship_are_public() -> None:
+    assert set(list_tiers()) <= listed("values")
