@@ -18,8 +18,8 @@ from irgraph.sweep.price import Priced
 if TYPE_CHECKING:
     import pyarrow
 
-HEAD = "sweep.json"
-"""The file that says what a folder's sweep is."""
+HEAD = "_sweep.json"
+"""The file that says what a folder's sweep is; readers of Parquet pass over names with ``_``."""
 
 FORMAT = 1
 

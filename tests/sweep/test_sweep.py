@@ -46,6 +46,11 @@ def test_every_variant_has_its_row(serial: Results) -> None:
     assert len(keys) == len(set(keys)) == GRID.variants == 96
 
 
+def test_readers_of_parquet_take_the_folder_as_it_is(serial: Results) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(serial.folder).num_rows == GRID.variants
+
+
 def test_figures_are_those_of_predictions_one_by_one(serial: Results) -> None:
     for row in random.Random(0).sample(rows(serial), 12):
         sizes = {"B": row["B"], "W": row["W"]}
