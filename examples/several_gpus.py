@@ -3,7 +3,8 @@
 ``irgraph capture examples/several_gpus.py:ddp --batch 32 --ranks 8`` captures a small residual
 network whose gradients are reduced in buckets; ``fsdp`` a language model whose parameters are
 sharded and gathered layer by layer (``--ranks 2x8 --rank 3``); ``tensor_parallel`` transformer
-layers that ranks share, each with its part of the heads, of the perceptron and of the words;
+layers that ranks share, each with its part of the heads, of the perceptron and of the words, and
+``mesh`` (``--ranks 2x8``) the same with FSDP2 across the machines;
 ``pipeline`` layers of which each rank has some, through which micro-batches pass in turn, and
 ``whole`` (``--batch 64`` alone) the same layers on one card;
 ``zero`` the network of ``ddp`` whose ranks each update some parameters and send them to the others.
@@ -159,6 +160,31 @@ def tensor_parallel(
     for layer in model:
         parallelize_module(layer, mesh, PLAN)
     return Training(model, torch.rand(batch, length // ranks, width), card)
+
+
+def mesh(
+    batch: int,
+    device: str,
+    together: int = 2,
+    layers: int = 2,
+    width: int = 256,
+    heads: int = 8,
+    length: int = 128,
+) -> Training:
+    """Return a step on a mesh: ``together`` ranks share layers, what they have is sharded (FSDP2).
+
+    Ranks of one machine that follow each other share layers; those of equal place among them have
+    batches of their own, and shards of the same parameters.
+    """
+    card = place(device)
+    ranks = int(os.environ["WORLD_SIZE"])
+    axes = init_device_mesh(card.type, (ranks // together, together), mesh_dim_names=("dp", "tp"))
+    model = nn.Sequential(*(Layer(width, heads) for _ in range(layers))).to(card)
+    for layer in model:
+        parallelize_module(layer, axes["tp"], PLAN)
+        fully_shard(layer, mesh=axes["dp"])
+    fully_shard(model, mesh=axes["dp"])
+    return Training(model, torch.rand(batch, length // together, width), card)
 
 
 def perceptron(layers: int, width: int, first: int = 0) -> nn.Sequential:

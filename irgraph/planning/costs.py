@@ -18,7 +18,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.tensor import Tensor
 from irgraph.planning.problem import Choice, Problem, Table, Time
-from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, Placed, Plan, Scheme
+from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Placed, Plan, Scheme
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.memory import peak_memory
@@ -88,7 +88,7 @@ class _Costs:
 
     def _can(self, table: found_tables.Table, scheme: Scheme, holders: int) -> bool:
         rows, columns = map(int, table.weight.shape)
-        if scheme == ROW:
+        if scheme in (ROW, TABLE_ROW):
             plain = not table.given.get("mode", 0) and not table.given.get("scale_grad_by_freq")
             return plain and -(-rows // holders) * (holders - 1) < rows
         return scheme != COLUMN or columns % (LEAST_COLUMNS * holders) == 0
@@ -109,6 +109,11 @@ class _Costs:
         while count <= self.ranks and self._can(table, COLUMN, count):
             time = self._time(table, COLUMN, count)
             yield Choice(COLUMN, count, time, held / count, sent / count, ids)
+            count *= 2
+        count = 2
+        while count < self.ranks and self._can(table, TABLE_ROW, count):
+            time = self._time(table, TABLE_ROW, count)
+            yield Choice(TABLE_ROW, count, time, held / count, sent, ids)  # each sends whole bags
             count *= 2
         if self.ranks > 1 and self._can(table, ROW, self.ranks):
             time = self._time(table, ROW, self.ranks)

@@ -21,9 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from irgraph.capture.emulate.environment import Process
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
-from irgraph.ir.ranks import is_collective
+from irgraph.ir.ranks import group_of, groups_at, is_collective
 from irgraph.ir.verify import verify
 from irgraph.predict.prediction import predict
+from irgraph.predict.ranks import predict_ranks, rank_groups
 from irgraph.text import parse, print_graph
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "several_gpus.py"
@@ -33,6 +34,7 @@ PROGRAMS = {
     "zero": {"bucket": 8},
     "fsdp": {"layers": 2, "width": 64, "length": 32},
     "tensor_parallel": {"layers": 2, "width": 64, "length": 32},
+    "mesh": {"layers": 1, "width": 64, "length": 32},
 }
 """Options of the examples that are quick."""
 
@@ -123,6 +125,35 @@ def test_collectives_are_those_that_torch_counts(name: str) -> None:
     assert found == counted(name, PROGRAMS[name])
     reductions = [k for k in predict(graph, "h100").kernels() if k.family == "collective"]
     assert len(reductions) == sum(found.values())
+
+
+def test_a_mesh_has_the_groups_of_each_rank() -> None:
+    """Two machines of two ranks: layers are shared inside them, shards lie across them.
+
+    One model's groups say those of the other ranks, and all ranks' collectives meet in them; those
+    across machines take longer than on one machine, the others as long.
+    """
+    program = f"{FILE}:mesh(layers=1, width=64, length=32)"
+    graphs = [
+        capture_file(program, batch=8, symbolic=False, ranks="2x2", rank=rank).graph
+        for rank in range(4)
+    ]
+    groups = [
+        {"dp": (rank % 2, rank % 2 + 2), "tp": (rank // 2 * 2, rank // 2 * 2 + 1)}
+        for rank in range(4)
+    ]
+    assert rank_groups(graphs) == [groups_at(graphs[0], rank) for rank in range(4)] == groups
+    counts = [Counter((op.base, group_of(op)) for op in g.leaves() if is_collective(op))
+              for g in graphs]  # fmt: skip
+    assert all(count == counts[0] for count in counts)
+    found = predict_ranks(graphs, device="h100")
+    calls = sum(counts[0].values())
+    assert len(found.meetings) == 2 * calls  # each in two groups of two
+    one = predict_ranks(graphs, device="h100", ranks=4)  # all on one machine
+    times, flat = ({m.name: m.transfer for m in r.meetings} for r in (found, one))
+    slower = {name for name in times if times[name] > 1.2 * flat[name]}
+    assert slower == {name for name in times if "65536" not in name and "256 B" not in name}
+    assert all(times[name] == flat[name] for name in times.keys() - slower)
 
 
 def test_each_parameter_is_updated_by_one_rank() -> None:

@@ -48,12 +48,17 @@ def _table(source: random.Random, number: int, ranks: int) -> Table:
                       4.0 * rows * width, 4.0 * BATCH * width, 4.0 * lookups)  # fmt: skip
 
     whole = [part(count) for count in (1, 2, 4) if columns // count >= 4 and count <= ranks]
-    block = 4.0 * rows * columns / ranks
-    split = Choice("row-wise", ranks, time(columns, 1 / ranks) + lookups * 16 / 1.2e6, block,
-                   ids=4.0 * lookups, reduced=4.0 * BATCH * columns)  # fmt: skip
+    bags, ids, block = 4.0 * BATCH * columns, 4.0 * lookups, 4.0 * rows * columns / ranks
+
+    def rows_over(count: int) -> float:
+        return time(columns, 1 / count) + lookups * 16 / 1.2e6
+
+    some = [Choice("table-row-wise", count, rows_over(count), 4.0 * rows * columns / count, bags,
+                   ids) for count in (2, 4) if count < ranks]  # fmt: skip
+    split = Choice("row-wise", ranks, rows_over(ranks), block, ids=ids, reduced=bags)
     copy = Choice("data-parallel", ranks, time(columns, 1 / ranks) + 3 * block * ranks / 1.2e6,
                   2 * block * ranks, copied=4.0 * rows * columns)  # fmt: skip
-    return Table(f"t{number}", rows, columns, pooling, (*whole, split, copy))
+    return Table(f"t{number}", rows, columns, pooling, (*whole, *some, split, copy))
 
 
 def exact(problem: Problem) -> float:

@@ -36,6 +36,8 @@ def test_parts_of_tables_take_their_part_of_the_memory() -> None:
         whole = by_scheme["table-wise", 1]
         assert whole.memory >= 2 * 4 * table.rows * table.columns  # weights and gradients
         assert by_scheme["row-wise", 4].memory == whole.memory / 4
+        some = by_scheme["table-row-wise", 2]
+        assert (some.memory, some.sent) == (whole.memory / 2, whole.sent)
         assert by_scheme["data-parallel", 4].memory == whole.memory
         assert by_scheme["column-wise", 2].sent == whole.sent / 2
         assert all(choice.time > 0 for choice in table.choices)

@@ -63,5 +63,21 @@ def test_memory_is_kept_where_whole_tables_do_not_fit() -> None:
     found(problem, rounds=3, seconds=2)
 
 
+def test_rows_go_to_some_ranks_where_that_is_best() -> None:
+    """A narrow table that no rank can hold: half of its rows on two ranks, others beside it."""
+    problem = task(5, 4, (6, 6))
+    large = problem.tables[0]
+    ways = [c for c in large.choices if c.scheme in ("table-wise", "table-row-wise", "row-wise")]
+    halved = [
+        replace(c, memory=2.0 / c.holders, reduced=1e9 * (c.scheme == "row-wise")) for c in ways
+    ]
+    small = [replace(t, choices=(replace(t.choices[0], memory=0.1),)) for t in problem.tables[1:]]
+    problem = replace(problem, capacity=1.2, tables=(replace(large, choices=tuple(halved)), *small))
+    layout = search(problem, rounds=3, seconds=2)
+    assert layout is not None and layout.choice(0).scheme == "table-row-wise"
+    assert layout.plan().tables[large.name].ranks == layout.ranks[0]
+    assert layout.cost() <= exact(problem) * 1.02
+
+
 def test_nothing_is_found_where_nothing_fits() -> None:
     assert search(task(3, 4, (20, 20), memory=1e-5)) is None

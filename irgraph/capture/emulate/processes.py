@@ -16,6 +16,7 @@ from unittest import mock
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import Communication, talking
 from irgraph.capture.emulate.environment import Process
+from irgraph.capture.emulate.meshes import forget_meshes
 from irgraph.capture.emulate.pipelines import in_turn, static_stages
 from irgraph.diagnostics import fail
 
@@ -66,8 +67,10 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         *_sharding(),
     )
     token = talking.set(comm)
+    forget_meshes()
     with stack:
         stack.callback(talking.reset, token)
+        stack.callback(forget_meshes)
         for owner, name, value in patches:
             stack.enter_context(mock.patch.object(owner, name, value))
         for library in _collectives(comm):
