@@ -18,15 +18,30 @@ import numpy as np
 from irgraph.schedule.tasks import Floats, Tasks, run
 
 
-def run_sharing(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
+class Links:
+    """Who waits for whom, and in which pool: what all runs of the same tasks share."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self.pool: list[int] = tasks.pool.tolist()
+        self.left = [len(waits) for waits in tasks.waited]
+        self.followers: list[list[int]] = [[] for _ in self.left]
+        for task, waits in enumerate(tasks.waited):
+            for other in waits:
+                self.followers[other].append(task)
+
+
+def run_sharing(
+    tasks: Tasks, length: Floats | None = None, links: Links | None = None
+) -> tuple[Floats, Floats]:
     """Return when each task starts and ends, ``float64[n]`` each.
 
     Without two resources in one pool this is ``tasks.run``; else events are run in order of time.
+    ``links`` are those of the tasks, if they are known.
     """
     own = tasks.length if length is None else length
     if not tasks.shared_pools:
         return run(tasks, own)
-    return _Events(tasks, own).run()
+    return _Events(links or Links(tasks), own).run()
 
 
 class _Pool:
@@ -57,15 +72,11 @@ class _Pool:
 class _Events:
     """One run, event by event: tasks end, others become ready, pools speed up and slow down."""
 
-    def __init__(self, tasks: Tasks, length: Floats) -> None:
+    def __init__(self, links: Links, length: Floats) -> None:
         self.length: list[float] = length.tolist()
-        self.pool: list[int] = tasks.pool.tolist()
+        self.pool, self.followers = links.pool, links.followers
         self.pools = {pool: _Pool() for pool in set(self.pool) if pool >= 0}
-        self.left = [len(waits) for waits in tasks.waited]
-        self.followers: list[list[int]] = [[] for _ in self.left]
-        for task, waits in enumerate(tasks.waited):
-            for other in waits:
-                self.followers[other].append(task)
+        self.left = links.left.copy()
         self.start = [0.0] * len(self.left)
         self.end = [0.0] * len(self.left)
         # time, then task (-1: the first of a pool's), then pool and the version this was said of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from irgraph.schedule.sharing import run_sharing
+from irgraph.schedule.sharing import Links, run_sharing
 from irgraph.schedule.tasks import Floats, Ints, Tasks
 from irgraph.schedule.timeline import busy_time
 
@@ -95,10 +95,11 @@ def _latest(ends: Sequence[Floats | float], waits: Sequence[int]) -> Floats | fl
 def _one_by_one(tasks: Tasks, work: Ints, lengths: Floats) -> Times:
     """Simulate each step: with several streams, overlap and sharing differ."""
     step, active = [], []
+    links = Links(tasks) if tasks.shared_pools else None
     for column in lengths.T:
         every: NDArray[np.float64] = tasks.length.copy()
         every[work] = column
-        start, end = run_sharing(tasks, every)
+        start, end = run_sharing(tasks, every, links)
         step.append(end.max(initial=0.0))
         active.append(busy_time(start[work], end[work]))
     return Times(np.array(step), np.array(active))
