@@ -128,3 +128,16 @@ if TYPE_CHECKING:  # the type checker then holds this module against the interfa
     import costmodels.backend
 
     _OFFERED: Backend = costmodels.backend
+
+
+def warm_up(devices: Sequence[str]) -> None:
+    """Read all families, the trained models that ship, and the sheets of some devices."""
+    from costmodels.families import learned_families
+    from costmodels.learned.weights import load_shipped, shipped
+
+    families = learned_families()
+    for name in shipped():
+        if name in families:
+            load_shipped(name)
+    for name in devices:
+        load_device(name)

@@ -41,11 +41,11 @@ SECTIONS: dict[str, tuple[str, ...]] = {
                   "Script", "Call", "Space", "Instance", "Comparison", "Compared",
                   "Coverage"),
     "Predicting": ("predict", "PredictOptions", "diff", "predict_pair", "predict_variants",
-                   "predict_ranks", "write_report", "write_timeline", "write_chakra",
+                   "predict_ranks", "warm_up", "write_report", "write_timeline", "write_chakra",
                    "devices", "device", "hosts", "Prediction", "Difference", "Plot", "Change",
                    "Variants", "Ranks", "Meeting", "Timeline", "Interval", "Resource",
                    "CriticalPath", "Priced", "Kernel", "Accounting", "DeviceFacts", "HostTable"),
-    "Searching": ("search_space", "SearchSpace", "Axis", "PointFigures"),
+    "Searching": ("search_space", "SearchSpace", "Axis", "PointFigures", "Study", "Asked", "Trial"),
     "Recorded steps": ("analyze_traces", "replay_trace", "Analysis", "StepFigures", "Replayed"),
     "Errors": ("IrgraphError", "Diagnostic", "Place"),
 }  # fmt: skip

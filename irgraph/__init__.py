@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         run_script,
         save,
         verified,
+        warm_up,
     )
     from irgraph.backend import DeviceFacts
     from irgraph.capture.common.result import Capture
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from irgraph.tuning.build import search_space
     from irgraph.tuning.figures import PointFigures
     from irgraph.tuning.space import SearchSpace
+    from irgraph.tuning.study import Asked, Study, Trial
 
 __version__ = "0.1.0"
 
@@ -78,6 +80,7 @@ __all__ = [
     "Accounting",
     "Analysis",
     "Applied",
+    "Asked",
     "Axis",
     "Call",
     "Capture",
@@ -122,8 +125,10 @@ __all__ = [
     "Stage",
     "StepFigures",
     "Stream",
+    "Study",
     "Tensor",
     "Timeline",
+    "Trial",
     "Variants",
     "Watcher",
     "__version__",
@@ -156,6 +161,7 @@ __all__ = [
     "search_space",
     "space",
     "verified",
+    "warm_up",
     "with_dims",
     "write_chakra",
     "write_report",
@@ -168,6 +174,7 @@ _HOMES = {
     "irgraph.api": (
         "analyze_traces", "device", "devices", "hosts", "load", "load_pass", "passes",
         "read_graph", "replay_trace", "rewrite", "run_script", "save", "verified",
+        "warm_up",
     ),
     "irgraph.backend": ("DeviceFacts",),
     "irgraph.capture.common.result": ("Capture",),
@@ -210,6 +217,7 @@ _HOMES = {
     "irgraph.tuning.build": ("search_space",),
     "irgraph.tuning.figures": ("PointFigures",),
     "irgraph.tuning.space": ("SearchSpace",),
+    "irgraph.tuning.study": ("Asked", "Study", "Trial"),
 }  # fmt: skip
 """Where names come from, as the imports above tell type checkers; ``new=old`` renames one."""
 

@@ -251,6 +251,64 @@ def hosts() -> list[HostTable]:
     return [load_host(name) for name in list_hosts()]
 
 
+WARM = """model "warm" { format = 1  dims = {B = 64} }
+
+device @gpu0 "v100"
+input %x : f32[B, 64] in $x
+param %w : f32[64, 64] in $w
+param %c : f32[64] in $c
+
+%y = aten.addmm(%c, %x, %w) : f32[B, 64] in $y
+%z = aten.relu(%y) : f32[B, 64] in $z
+"""
+"""A step that passes through all that predictions and rewrites load."""
+
+
+def warm_up(
+    devices: Sequence[str] = ("v100",), hosts: Sequence[str] = ("v100",), *, passes: bool = True
+) -> None:
+    """Load what predictions and rewrites load when they are first used.
+
+    For services and searches whose first answer should come as fast as the others.
+
+    Args:
+        devices: whose sheets and trained models are read.
+        hosts: whose tables are read.
+        passes: whether grammars, passes and torch, if it is installed, are read as well: rewrites
+            derive backward passes by it.
+
+    Raises:
+        IrgraphError: there is no such device or host (exit code 2).
+    """
+    from irgraph.backend import backend
+    from irgraph.predict.variants import predict_variants
+    from irgraph.text import parse
+
+    load_all = getattr(backend(), "warm_up", None)
+    if load_all is not None:
+        load_all(devices)
+    graph = parse(WARM)
+    if passes:
+        _warm_passes(graph)
+    sizes = [{"B": 32}, {"B": 4096}]
+    for host in hosts:
+        predict_variants(graph, devices, sizes, host=host)
+
+
+def _warm_passes(graph: Graph) -> None:
+    """Read the grammars and the library, and run a pass on a step."""
+    from importlib.util import find_spec
+
+    from irgraph.language import load_pass
+    from passes import names
+
+    if find_spec("torch") is not None:
+        import torch  # noqa: F401
+    for name in names():
+        load_pass(name)
+    rewrite(graph, "fuse-epilogue, resize-batch(to = 32)")
+
+
 def analyze_traces(traces: str | Path | Sequence[str | Path], *, strict: bool = False) -> Analysis:
     """Return what Kineto traces say, one for each rank: where the time of their steps goes.
 

@@ -93,12 +93,12 @@ class Grid(Struct, frozen=True):
             model: the text of the model.
             version: of irgraph, whose shipped cost models and tables it stands for.
         """
-        files = {name: _content(name) for name in (*self.devices, *self.hosts, *self.weights)}
+        files = {name: content_of(name) for name in (*self.devices, *self.hosts, *self.weights)}
         told: dict[str, Any] = {**asdict(self), "model": model, "version": version, "files": files}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
-def _content(name: str) -> str:
+def content_of(name: str) -> str:
     """Return the hash of a file's content, ``""`` for what is no file."""
     path = Path(name)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

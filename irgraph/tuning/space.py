@@ -11,7 +11,9 @@ from msgspec import field
 
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.graph import Graph
+from irgraph.manage.run import find_pass
 from irgraph.predict.options import PredictOptions
+from irgraph.sweep.grid import content_of
 from irgraph.text.printer import print_graph
 from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, ordered
 from irgraph.tuning.described import Described
@@ -124,8 +126,15 @@ class SearchSpace(Described, frozen=True, eq=False):
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of all that figures depend on here but the version of irgraph."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """The SHA-256 of all that figures depend on but the version of irgraph.
+
+        What a record of a database holds is not part of it.
+        """
+        named = [str(one) for axis in self.axes for one in axis.choices]
+        files = {name: content_of(name) for name in (*named, *self.options.weights)}
+        passes = {name: find_pass(name, self.pass_path).text for name in self.passes}
+        told = self.to_json().encode() + msgspec.json.encode([files, passes])
+        return hashlib.sha256(told).hexdigest()
 
 
 KEPT: Mapping[str, Any] = {

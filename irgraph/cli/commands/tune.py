@@ -1,0 +1,188 @@
+"""``irgraph tune``: the best variants of a step, searched with Optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from irgraph.cli.common import (
+    JsonOption,
+    ModelArgument,
+    OutputOption,
+    console,
+    print_listing,
+    read_model,
+    say,
+    working,
+    write_json,
+    write_result,
+)
+
+if TYPE_CHECKING:
+    from irgraph.tuning.space import SearchSpace
+    from irgraph.tuning.study import Study, Trial
+
+PANEL = "predict"
+
+SHOWN = 20
+"""Best trials that a table lists."""
+
+REASONS = 3
+"""Reasons of refusals that are told."""
+
+
+def tune(
+    model: ModelArgument,
+    space: Annotated[
+        str, typer.Option(metavar="FILE", help="What may be chosen: space.toml (docs/tune.md).")
+    ],
+    trials: Annotated[
+        int, typer.Option(min=0, max=10**7, help="Trials, those of earlier runs counted.")
+    ] = 1000,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIGURE",
+            help="step.time, gpu.active, memory.peak, throughput or price; several: a Pareto "
+            "front (default: those of the file, or step.time).",
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Database of Optuna's, to go on: sqlite:///study.db."),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the study (default: the model's).")
+    ] = None,
+    sampler: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of Optuna's, such as NSGAIISampler.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Of the sampler.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Only say what may be chosen, and why.")
+    ] = False,
+    output: OutputOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Search the best variants of a step; -o writes the script of the best one."""
+    from irgraph.tuning.engine import load_optuna
+    from irgraph.tuning.file import parsed_file, read_space
+
+    parsed_file(space)
+    if not explain:
+        load_optuna()
+    graph = read_model(model)
+    with working("trying passes"):
+        found, objectives = read_space(space, graph)
+    if explain:
+        _explain(found, json)
+        return
+    sought = tuple(objective or objectives or ("step.time",))
+    opened = _study(found, sought, storage, study, sampler, seed)
+    known = opened.finished
+    _run(opened, trials)
+    _report(opened, known, json)
+    if output is not None:
+        _write(opened, output)
+
+
+def _explain(space: SearchSpace, json: bool) -> None:
+    import sys
+
+    sys.stdout.write(space.to_json() if json else space.explain() + "\n")
+
+
+def _study(
+    space: SearchSpace, objectives: tuple[str, ...], storage: str | None, name: str | None,
+    sampler: str | None, seed: int | None,
+) -> Study:  # fmt: skip
+    from importlib.metadata import version
+
+    from irgraph.tuning.study import Study
+
+    return Study(
+        space, objectives, storage=storage, name=name, sampler=sampler, seed=seed,
+        version=version("irgraph"),
+    )  # fmt: skip
+
+
+def _run(study: Study, trials: int) -> None:
+    """Run the study; show its progress on a terminal. Ctrl-C ends it, and what is done is told."""
+    from rich.progress import Progress
+
+    out = console(error=True)
+    with Progress(console=out, disable=not out.is_terminal, transient=True) as bar:
+        task = bar.add_task("trials", total=trials, completed=study.finished)
+        try:
+            study.run(trials, lambda done: bar.update(task, completed=done))
+        except KeyboardInterrupt:
+            say(f"ended after {study.finished} of {trials} trials")
+
+
+def _report(study: Study, known: int, json: bool) -> None:
+    """Print the best trials, what mattered, and how many were refused or broke a limit."""
+    best, importances = study.best, study.importances()
+    if json:
+        write_json(
+            {
+                "study": study.optuna.study_name,
+                "objectives": list(study.objectives),
+                "points": study.space.most,
+                "trials": study.finished,
+                "trials_known": known,
+                "infeasible": study.infeasible,
+                "refused": study.refused,
+                "best": [dict(_json(study, trial)) for trial in best],
+                "importances": importances,
+            }
+        )
+        return
+    print_listing("best trials (predicted, unvalidated)", [_row(t) for t in best[:SHOWN]])
+    if len(best) > SHOWN:
+        say(f"{len(best) - SHOWN} more are as good in one of the objectives: --json lists all")
+    rows = [
+        {
+            "choice": name,
+            **{what: f"{shares.get(name, 0):.1%}" for what, shares in importances.items()},
+        }
+        for name in max(importances.values(), key=len, default={})
+    ]
+    if rows:
+        print_listing("what mattered, of the trials made (Optuna's importances)", rows)
+    kept = f", {known} of them before" if known else ""
+    say(f"{study.finished} trials{kept}, of at most {study.space.most:,} points")
+    if study.infeasible:
+        say(f"{study.infeasible} of them break a limit")
+    for why, count in list(study.refused.items())[:REASONS]:
+        say(f"{count} refused: {why}")
+
+
+def _row(trial: Trial) -> dict[str, str]:
+    """Return a trial as cells."""
+    from irgraph.tuning.limits import FIGURES
+
+    figures = {name: FIGURES[name].text(value) for name, value in trial.values.items()}
+    choices = ", ".join(f"{name} {value}" for name, value in trial.point.items())
+    return {"trial": str(trial.number), **figures, "choices": choices}
+
+
+def _json(study: Study, trial: Trial) -> Iterator[tuple[str, Any]]:
+    yield "trial", trial.number
+    yield "point", trial.point
+    yield "figures", trial.values
+    yield "script", study.space.script(trial.point)
+
+
+def _write(study: Study, output: str) -> None:
+    """Write the script of the best trial; of several the first."""
+    from irgraph.diagnostics import fail
+    from irgraph.tuning.limits import FIGURES
+
+    if not study.best:
+        raise fail(f"{output} is not written: no trial keeps all limits", exit_code=1)
+    best = study.best[0]
+    figures = ", ".join(f"{name} {FIGURES[name].text(v)}" for name, v in best.values.items())
+    said = f"trial {best.number} of {study.finished}: {figures} (predicted, unvalidated)"
+    write_result(study.space.script(best.point, said), output)

@@ -1,0 +1,245 @@
+"""Studies of search spaces with Optuna, which samples, prunes, stores and resumes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from irgraph.diagnostics import fail
+from irgraph.tuning.axes import Choice, Point
+from irgraph.tuning.build import objective
+from irgraph.tuning.engine import load_optuna, opened, sampler_of, suggested
+from irgraph.tuning.figures import PointFigures
+from irgraph.tuning.space import SearchSpace
+
+SPACE = "irgraph_space"
+"""Attribute of a study: the fingerprint of its space."""
+
+TRIED = "irgraph"
+"""Attribute of a trial: its point, its figures, or why there are none."""
+
+
+class Asked(Struct, frozen=True):
+    """A point to be tried.
+
+    Attributes:
+        number: of the trial, to be told.
+        point: its choices, plain values.
+    """
+
+    number: int
+    point: dict[str, Choice]
+
+
+class Trial(Struct, frozen=True):
+    """A finished trial that keeps all limits.
+
+    Attributes:
+        number: of the trial.
+        point: its choices.
+        values: its figures, as ``PointFigures`` has them.
+    """
+
+    number: int
+    point: dict[str, Choice]
+    values: dict[str, float]
+
+
+class Study:
+    """A search for the best points of a space with Optuna: by ask and tell, or to the end.
+
+    It begins a study, or goes on with one of the same space that its storage holds.
+
+    Args:
+        space: what is searched.
+        objectives: figures (``step.time``, ``throughput``, ``memory.peak``, ...): less of them is
+            sought, of ``throughput`` more. With several the best are a Pareto front.
+        storage: URL of a database of Optuna's, such as ``sqlite:///study.db``; none keeps the
+            study in memory.
+        name: of the study there; by default the model's.
+        sampler: a sampler of Optuna's, or the name of one (default: ``TPESampler``).
+        seed: of the sampler. A study that goes on is not the same as one that was never ended.
+        version: of irgraph: a study that another one began is refused.
+
+    Raises:
+        IrgraphError: Optuna is missing; an objective, sampler or storage cannot be used; or the
+            study is of another space (exit code 2).
+
+    Attributes:
+        space: what is searched.
+        objectives: figures, in the order given.
+        optuna: the study of Optuna itself, for its plots and its dashboard.
+    """
+
+    space: SearchSpace
+    objectives: tuple[str, ...]
+    optuna: Any
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        objectives: Sequence[str] = ("step.time",),
+        *,
+        storage: str | None = None,
+        name: str | None = None,
+        sampler: object = None,
+        seed: int | None = None,
+        version: str = "",
+    ) -> None:
+        self.space = space
+        self.objectives = tuple(objective(space, one) for one in objectives)
+        if not self.objectives or len(set(self.objectives)) < len(self.objectives):
+            raise fail("objectives: give at least one, each once", exit_code=2)
+        optuna = load_optuna()
+        found = opened(optuna, storage, name or space.graph.name, self.objectives)
+        self.optuna = found
+        self._claim(f"{version} {space.fingerprint}".strip())
+        found.sampler = sampler_of(optuna, sampler, seed, len(found.trials))
+        self._open: dict[int, tuple[Any, Point]] = {}
+
+    def _claim(self, key: str) -> None:
+        """Mark the study as one of this space; refuse one of another."""
+        known = self.optuna.user_attrs.get(SPACE)
+        if known is None and not self.optuna.trials:
+            self.optuna.set_user_attr(SPACE, key)
+        elif known != key:
+            hint = "give it another name, or the same model, space and irgraph as before"
+            message = f"the study {self.optuna.study_name!r} is of another space"
+            raise fail(message, hint=hint, exit_code=2)
+
+    def ask(self) -> Asked:
+        """Return the next point to try."""
+        trial = self.optuna.ask()
+        point = self.space.ask(lambda axis: suggested(trial, axis))
+        self._open[trial.number] = trial, point
+        return Asked(trial.number, point)
+
+    def tell(self, number: int, figures: PointFigures) -> None:
+        """Tell what a point that was asked costs.
+
+        Raises ``IrgraphError`` (exit code 2) where it was not asked here, or was told already.
+        """
+        if number not in self._open:
+            raise fail(f"trial {number} was not asked here, or was told already", exit_code=2)
+        trial, point = self._open[number]
+        if dict(figures.point) != point:
+            raise fail(f"trial {number} has another point", exit_code=2)
+        del self._open[number]
+        values = self._noted(trial, figures)
+        if values is None:
+            from optuna.trial import TrialState
+
+            self.optuna.tell(trial, state=TrialState.PRUNED)
+        else:
+            self.optuna.tell(trial, values)
+
+    def run(self, trials: int, progress: Callable[[int], None] | None = None) -> None:
+        """Go on until so many trials are finished, those of earlier runs counted.
+
+        Each is stored when it is done, so that a study that was killed goes on. ``progress`` is
+        told the number that are finished.
+        """
+        from optuna.study import MaxTrialsCallback
+        from optuna.trial import TrialState
+
+        done = (TrialState.COMPLETE, TrialState.PRUNED)
+        finished = self.finished
+        if finished >= trials:
+            return
+
+        def show(_: object, trial: Any) -> None:  # noqa: ANN401  (Optuna's trial)
+            nonlocal finished
+            finished += trial.state in done
+            if progress is not None:
+                progress(finished)
+
+        stop = MaxTrialsCallback(trials, states=done)
+        self.optuna.optimize(self._tried, n_trials=trials - finished, callbacks=[show, stop])
+
+    def _tried(self, trial: Any) -> tuple[float, ...]:  # noqa: ANN401  (Optuna's trial)
+        point = self.space.ask(lambda axis: suggested(trial, axis))
+        (figures,) = self.space.figures([point])
+        values = self._noted(trial, figures)
+        if values is None:
+            from optuna import TrialPruned
+
+            raise TrialPruned(figures.refused)
+        return values
+
+    def _noted(self, trial: Any, figures: PointFigures) -> tuple[float, ...] | None:  # noqa: ANN401
+        """Note figures with a trial; return the values of the objectives, if there are any."""
+        told = {"point": figures.point, "values": figures.values, "refused": figures.refused}
+        trial.set_user_attr(TRIED, told)
+        if figures.refused:
+            return None
+        for name, share in figures.excess.items():
+            trial.set_constraint(name, share)
+        return tuple(figures.values[name] for name in self.objectives)
+
+    @property
+    def finished(self) -> int:
+        """How many trials are finished, refused ones counted."""
+        return len(self._trials("COMPLETE", "PRUNED"))
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Why trials were refused, and how many of them, the most frequent reason first."""
+        counts: dict[str, int] = {}
+        for trial in self._trials("PRUNED"):
+            why = str(trial.user_attrs.get(TRIED, {}).get("refused", "pruned"))
+            counts[why] = counts.get(why, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    @property
+    def infeasible(self) -> int:
+        """How many trials break a limit."""
+        return sum(not _feasible(trial) for trial in self._trials("COMPLETE"))
+
+    @property
+    def best(self) -> list[Trial]:
+        """The best trials that keep all limits: one, or with several objectives a Pareto front.
+
+        Equal points count once. Empty where no trial keeps the limits.
+        """
+        if all(not _feasible(trial) for trial in self._trials("COMPLETE")):
+            return []
+        found = [trial for trial in self.optuna.best_trials if _feasible(trial)]
+        trials: dict[str, Trial] = {}
+        for one in sorted(found, key=lambda t: t.number):
+            told = one.user_attrs[TRIED]
+            trial = Trial(one.number, told["point"], told["values"])
+            trials.setdefault(str(sorted(trial.point.items())), trial)
+        best = list(trials.values())
+        return best[:1] if len(self.objectives) == 1 else best
+
+    def importances(self) -> dict[str, dict[str, float]]:
+        """Return, by objective, how much each axis mattered: Optuna's importances, shares of 1.
+
+        They are of the trials that were made, which a sampler chose; empty where there are too few.
+        """
+        from optuna.importance import get_param_importances
+
+        found = {}
+        for at, name in enumerate(self.objectives):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    told = get_param_importances(self.optuna, target=lambda t, at=at: t.values[at])
+            except (ValueError, RuntimeError):
+                told = {}
+            found[name] = {axis: float(share) for axis, share in told.items()}
+        return found
+
+    def _trials(self, *states: str) -> list[Any]:
+        from optuna.trial import TrialState
+
+        wanted = tuple(TrialState[state] for state in states)
+        return list(self.optuna.get_trials(deepcopy=False, states=wanted))
+
+
+def _feasible(trial: Any) -> bool:  # noqa: ANN401  (Optuna's trial)
+    shares: Mapping[str, float] = trial.constraints
+    return all(share <= 0 for share in shares.values())
