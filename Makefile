@@ -24,10 +24,10 @@ quick: $(READY)
 	$(PYTEST) -m 'not slow and not data and not long' --durations=5 $(LONG:%=--ignore=tests/%)
 
 test: $(READY)
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'not slow' --durations=15
 
 test-slow: $(READY) .zoo/.ready
-	PYTHONPATH=.zoo $(PYTEST) -m slow
+	PYTHONPATH=.zoo $(PYTEST) -m slow --durations=15
 
 coverage: $(READY)
 	$(PYTEST) -m 'not slow' --cov --cov-report=term:skip-covered

@@ -39,8 +39,8 @@ def test_wrong_rewrites_are_found() -> None:
 
 @pytest.mark.slow
 def test_of_five_hundred_wrong_rewrites_nearly_all_are_found() -> None:
-    share = -(-500 // len(MODELS))
-    all_of_them = [one for model in MODELS for one in outcomes(model, share, seed=share)]
+    shares = {model: 80 if model in QUICK else 25 for model in MODELS}
+    all_of_them = [one for model in MODELS for one in outcomes(model, shares[model], seed=56)]
     wrong = [one for one in all_of_them if one[0] != "proven"]
     missed = [str(mutant) for how, mutant in wrong if how == "missed"]
     assert len(all_of_them) >= 500
