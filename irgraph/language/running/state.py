@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -214,6 +215,20 @@ class Refusals:
         if not self.many:
             raise illegal(made)
         self.found.append(made)
+
+    def add_each(self, left: Iterable[tuple[Op, RefusedError]], what: str) -> None:
+        """Refuse what was left out: each reason once, with how many share it."""
+        first: dict[str, tuple[Op, RefusedError]] = {}
+        count = Counter[str]()
+        for op, why in left:
+            first.setdefault(why.reason, (op, why))
+            count[why.reason] += 1
+        for reason, (op, why) in first.items():
+            self.add(why, f"{call_of(op)} {what}")
+            if count[reason] > 1:
+                told = self.found[-1]
+                more = f" (and {count[reason] - 1} more)"
+                self.found[-1] = replace(told, message=told.message + more)
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:

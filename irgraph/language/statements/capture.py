@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.diagnostics import Diagnostic
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import words
 from irgraph.language.expressions.values import counted
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
-from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.running.state import Frame, Refusals
 from irgraph.language.statement import Statement
 from irgraph.verbs.capture import LEAST, capture
 
@@ -42,18 +41,10 @@ class Capture(Statement):
         done = capture(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
-        told: dict[str, int] = {}
-        for op, why in done.left:
-            told[why.reason] = told.get(why.reason, 0) + 1
-            if told[why.reason] == 1:
-                refusals.add(why, f"{call_of(op)} is in no graph")
-        found = tuple(
-            _with_count(one, count)
-            for one, count in zip(refusals.found, told.values(), strict=False)
-        )
+        refusals.add_each(done.left, "is in no graph")
         if not done.launches:
             said = f"nothing changed: fewer than {LEAST} ops in a row launch something"
-            return replace(entry, done=said, refused=found)
+            return replace(entry, done=said, refused=tuple(refusals.found))
         inside = sum(1 for launch in done.launches for _ in launch.leaves())
         copied = f", {done.copied} copied in" if done.copied else ""
         return replace(
@@ -62,10 +53,5 @@ class Capture(Statement):
             moved=inside,
             done=f"{counted(inside, 'op')} in {counted(len(done.launches), 'graph')}{copied}",
             legal=("the host takes no part in them, and what they read lies where it lay",),
-            refused=found,
+            refused=tuple(refusals.found),
         )
-
-
-def _with_count(found: Diagnostic, count: int) -> Diagnostic:
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    return replace(found, message=found.message + more)

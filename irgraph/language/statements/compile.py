@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.diagnostics import Diagnostic
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import words
 from irgraph.language.expressions.values import counted
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
-from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.running.state import Frame, Refusals
 from irgraph.language.statement import Statement
-from irgraph.verbs.refusal import RefusedError
 
 LEGAL = "the ops stay as they are, in an order that keeps every dependence"
 
@@ -45,10 +43,11 @@ class Compile(Statement):
             chosen = [op for match in selected.matches for op in selected.members(match)]
         done = compiled(frame.state.graph, chosen)
         frame.state.graph = done.graph
-        found = _found(Refusals(frame, self.place, True), done.left)
+        refusals = Refusals(frame, self.place, True)
+        refusals.add_each(done.left, "is not compiled")
         if not done.calls:
             said = "nothing changed: fewer than two ops in a row can be compiled"
-            return replace(entry, done=said, refused=found)
+            return replace(entry, done=said, refused=tuple(refusals.found))
         inside = sum(1 for call in done.calls for _ in call.leaves())
         shared, kernels = done.fused
         fused = f"{shared} of them in {counted(kernels, 'generated kernel')}"
@@ -58,18 +57,5 @@ class Compile(Statement):
             moved=inside,
             done=f"{counted(inside, 'op')} in {counted(len(done.calls), 'call')}, {fused}",
             legal=(LEGAL,),
-            refused=found,
+            refused=tuple(refusals.found),
         )
-
-
-def _found(refusals: Refusals, left: tuple[tuple[Op, RefusedError], ...]) -> tuple[Diagnostic, ...]:
-    """Return the first refusal of each reason, with how many more there are."""
-    told: dict[str, int] = {}
-    for op, why in left:
-        told[why.reason] = told.get(why.reason, 0) + 1
-        if told[why.reason] == 1:
-            refusals.add(why, f"{call_of(op)} is not compiled")
-    return tuple(
-        replace(one, message=one.message + (f" (and {count - 1} more)" if count > 1 else ""))
-        for one, count in zip(refusals.found, told.values(), strict=False)
-    )

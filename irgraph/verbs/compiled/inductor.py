@@ -101,12 +101,17 @@ def _scheduled(module: Torch, inputs: Sequence[Torch], fake: Torch) -> Iterator[
         with V.set_graph_handler(lowering), V.set_debug_handler(mock.MagicMock()):
             lowering.run(*inputs)
             scheduler = Scheduler(lowering.operations)
-            for one in scheduler.nodes:
-                if not isinstance(one, NopKernelSchedulerNode):
-                    library = isinstance(one, ExternKernelSchedulerNode)
-                    origins = {o for part in one.get_nodes() for o in _origins(part.node, library)}
-                    tags = {o.meta["op"] for o in origins if "op" in o.meta}
-                    yield Kernel(tuple(sorted(tags)), library)
+            nodes = [one for one in scheduler.nodes if not isinstance(one, NopKernelSchedulerNode)]
+            for one in nodes:
+                yield _kernel(one, isinstance(one, ExternKernelSchedulerNode))
+
+
+def _kernel(scheduled: Torch, library: bool) -> Kernel:
+    """Return what a node of Inductor's schedule computes."""
+    parts = scheduled.get_nodes()
+    origins = {origin for part in parts for origin in _origins(part.node, library)}
+    tags = {origin.meta["op"] for origin in origins if "op" in origin.meta}
+    return Kernel(tuple(sorted(tags)), library)
 
 
 def _origins(node: Torch, library: bool) -> Sequence[Torch]:

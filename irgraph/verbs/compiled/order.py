@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 
 from msgspec import Struct
 
@@ -64,39 +66,67 @@ def ordered(groups: Sequence[Group], ties: Sequence[Dependence]) -> list[Group]:
 
     A group that depends on itself by way of another is split. Early ops come first.
     """
-    before: dict[int, set[int]] = {i: set() for group in groups for i in group.members}
-    for tie in ties:
-        before[tie.after].add(tie.before)
-    waiting = sorted(groups, key=lambda group: group.members[0])
-    done: set[int] = set()
-    found: list[Group] = []
-    while waiting:
-        group = next((g for g in waiting if _ready(g, before, done)), None)
-        if group is None:
-            first, rest = _split(waiting[0], before, done)
-            waiting[:1] = [first, rest]
-            waiting.sort(key=lambda group: group.members[0])
-            continue
-        waiting.remove(group)
-        done.update(group.members)
-        found.append(group)
-    return found
+    return list(_Order(groups, ties).run())
 
 
-def _ready(group: Group, before: dict[int, set[int]], done: set[int]) -> bool:
-    return all(before[i] <= done.union(group.members) for i in group.members)
+class _Order:
+    """Groups that wait for ops of others; those that wait for none run, the earliest first."""
 
+    def __init__(self, groups: Sequence[Group], ties: Sequence[Dependence]) -> None:
+        self._before: dict[int, set[int]] = defaultdict(set)
+        self._after: dict[int, set[int]] = defaultdict(set)
+        for tie in ties:
+            self._before[tie.after].add(tie.before)
+            self._after[tie.before].add(tie.after)
+        self._done: set[int] = set()
+        self._owner: dict[int, Group] = {}
+        self._needs: dict[Group, set[int]] = {}
+        self._ready: list[tuple[int, Group]] = []
+        self._waiting: list[tuple[int, Group]] = []
+        for group in groups:
+            self._add(group)
 
-def _split(group: Group, before: dict[int, set[int]], done: set[int]) -> tuple[Group, Group]:
-    """Return what of a group can run now, and the rest; its first op can where it is the first."""
-    now = list(_now(group, before, done))
-    rest = tuple(i for i in group.members if i not in now)
-    return Group(tuple(now), group.launches), Group(rest, max(group.launches, 1))
+    def _add(self, group: Group) -> None:
+        needs = set().union(*(self._before[i] for i in group.members))
+        self._needs[group] = needs - self._done - set(group.members)
+        self._owner.update(dict.fromkeys(group.members, group))
+        heappush(self._waiting, (group.members[0], group))
+        if not self._needs[group]:
+            heappush(self._ready, (group.members[0], group))
 
+    def run(self) -> Iterator[Group]:
+        """Yield all groups in order."""
+        while self._needs:
+            if self._ready:
+                group = heappop(self._ready)[1]
+                del self._needs[group]
+            else:
+                group = self._split(self._first())
+            self._finish(group)
+            yield group
 
-def _now(group: Group, before: dict[int, set[int]], done: set[int]) -> Iterator[int]:
-    there = set(done)
-    for i in group.members:
-        if before[i] <= there:
-            there.add(i)
-            yield i
+    def _first(self) -> Group:
+        """Return the group of the earliest op that has not run."""
+        while self._waiting[0][1] not in self._needs:
+            heappop(self._waiting)
+        return self._waiting[0][1]
+
+    def _split(self, group: Group) -> Group:
+        """Return what of a group can run now, as its first op can; the rest waits."""
+        now: list[int] = []
+        for i in group.members:
+            if not self._before[i].difference(self._done, now):
+                now.append(i)
+        del self._needs[group]
+        rest = tuple(i for i in group.members if i not in now)
+        self._add(Group(rest, min(group.launches, 1)))
+        return Group(tuple(now), group.launches)
+
+    def _finish(self, group: Group) -> None:
+        self._done.update(group.members)
+        for after in {after for i in group.members for after in self._after[i]} - self._done:
+            other = self._owner[after]
+            if self._needs[other]:
+                self._needs[other].difference_update(group.members)
+                if not self._needs[other]:
+                    heappush(self._ready, (other.members[0], other))

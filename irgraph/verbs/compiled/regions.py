@@ -22,44 +22,60 @@ ACCUMULATE = "autograd.AccumulateGrad"
 
 
 @dataclass
+class Touched:
+    """Names that ops make, buffers that they read, and buffers that they write."""
+
+    made: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+
+    def add(self, unit: Op) -> None:
+        """Count in what an op, or what it calls, touches."""
+        for leaf in unit.leaves():
+            self.made.update(t.name for t in leaf.outputs)
+            self.read.update(t.buffer for t in leaf.inputs)
+            self.written.update(t.buffer for t in written_by(leaf))
+
+    def hinders(self, unit: Op) -> bool:
+        """Return whether an op has to stay behind these."""
+        mine = Touched()
+        mine.add(unit)
+        return bool(
+            self.made & ({t.name for leaf in unit.leaves() for t in leaf.inputs} | mine.made)
+            or self.written & (mine.read | mine.written)
+            or self.read & mine.written
+        )
+
+
+@dataclass
 class Region:
     """Neighbours that become one call, and what autograd does between them that can follow it."""
 
     units: list[Op] = field(default_factory=list)
     later: list[Op] = field(default_factory=list)
+    _passed: Touched = field(default_factory=Touched)
 
     @property
     def leaves(self) -> list[Op]:
         """The ops that compute something, in order."""
         return [leaf for unit in self.units for leaf in unit.leaves() if not is_label(leaf)]
 
+    def put_off(self, op: Op) -> None:
+        """Let an op run after the region, whatever of the region comes behind it."""
+        self.later.append(op)
+        self._passed.add(op)
+
     def takes(self, unit: Op) -> bool:
         """Return whether a unit may follow the region's ops and run before what comes later."""
         if self.units and _lane(unit) != _lane(self.units[0]):
             return False
-        made, read, written = _touched(self.later)
-        names, reads, writes = _touched([unit])
-        return not (
-            made & {t.name for leaf in unit.leaves() for t in leaf.inputs}
-            or written & (reads | writes)
-            or read & writes
-            or names & made
-        )
+        return not self._passed.hinders(unit)
 
 
 def _lane(unit: Op) -> tuple[str, str, str]:
     """Return thread, stream and phase of an op, or of what it calls first."""
     leaf = next(leaf for leaf in unit.leaves() if works(leaf) or leaf.outputs)
     return leaf.thread, leaf.stream, leaf.phase
-
-
-def _touched(units: Sequence[Op]) -> tuple[set[str], set[str], set[str]]:
-    """Return names that are made, buffers that are read, and buffers that are written."""
-    leaves = [leaf for unit in units for leaf in unit.leaves()]
-    made = {t.name for leaf in leaves for t in leaf.outputs}
-    read = {t.buffer for leaf in leaves for t in leaf.inputs}
-    written = {t.buffer for leaf in leaves for t in written_by(leaf)}
-    return made, read, written
 
 
 class Search:
@@ -75,7 +91,7 @@ class Search:
         region = Region()
         for op in ops:
             if op.name == ACCUMULATE or not _computes(op):
-                region.later.append(op)
+                region.put_off(op)
             elif self._fits(op) and region.takes(op):
                 region.units.append(op)
             else:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.dependence import dependences
 from irgraph.ir.effects import is_view, written_by
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.leaving import leaving
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -99,22 +99,15 @@ def _placed(ops: Sequence[Op], made: Mapping[int, list[Op]], gone: Collection[in
 def _call(graph: Graph, region: Region) -> Op:
     """Return the call that a region becomes."""
     leaves = region.leaves
-    inside = {id(leaf) for leaf in leaves}
-    used = {
-        t.name for leaf in graph.leaves() if id(leaf) not in inside for t in leaf.inputs
-    } | leaving(graph).keys()
-    kept = _made(leaves, used)
+    kept = _made(leaves, graph)
     kernels = partition(graph, leaves, kept)
     groups = groups_of(kernels, _alone(leaves, kernels), _views(leaves))
     ties = dependences(leaves, declared(graph))
     body = []
     for group in ordered(groups, ties):
         members = [leaves[i] for i in group.members]
-        elsewhere = {
-            t.name for i, leaf in enumerate(leaves) if i not in group.members for t in leaf.inputs
-        }
         plain = len(members) == 1 and group.launches < LAUNCHES
-        body.append(members[0] if plain else _kernel(members, group, used | elsewhere))
+        body.append(members[0] if plain else _kernel(members, group, graph))
     first = next(leaf for leaf in leaves if leaf.stream or not is_view(leaf))
     return replace(
         _around(CALL, leaves, kept),
@@ -143,11 +136,11 @@ def _views(leaves: Sequence[Op]) -> dict[int, int]:
     return found
 
 
-def _kernel(members: Sequence[Op], group: Group, used: Collection[str]) -> Op:
+def _kernel(members: Sequence[Op], group: Group, graph: Graph) -> Op:
     counts = Counter(member.name for member in members)
     first = members[0]
     return replace(
-        _around(KERNEL, members, _made(members, used)),
+        _around(KERNEL, members, _made(members, graph)),
         attributes={"launches": group.launches} if group.launches > 1 else {},
         body=tuple(members), thread=first.thread, stream=first.stream, phase=first.phase,
         module=first.module,
@@ -167,6 +160,15 @@ def _around(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:
     return Op(name, tuple(taken.values()), tuple(results), written=frozenset(written))
 
 
-def _made(members: Sequence[Op], used: Collection[str]) -> list[Tensor]:
-    """Return what ops make that is used elsewhere."""
-    return list({t.name: t for op in members for t in op.outputs if t.name in used}.values())
+def _made(members: Sequence[Op], graph: Graph) -> list[Tensor]:
+    """Return what ops make that others use, or that outlasts the step."""
+    inside = Counter(t.name for op in members for t in op.inputs)
+    used, lasting = _uses(graph), leaving(graph)
+    made = {t.name: t for op in members for t in op.outputs}
+    return [t for name, t in made.items() if used[name] > inside[name] or name in lasting]
+
+
+@remembered
+def _uses(graph: Graph) -> Counter[str]:
+    """Return how many operands each tensor is, by name."""
+    return Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)
