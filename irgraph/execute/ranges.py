@@ -265,11 +265,23 @@ def _packed(op: Op, given: Mapping[str, Value], graph: Graph) -> Iterator[Exact]
     if op.name != "aten._pack_padded_sequence" or not isinstance(lengths, Tensor):
         return
     data = op.outputs[0]
-    slices = (t for o in graph.leaves() if o.base == "slice" for t in o.outputs)
-    rows = {t.offset: t.shape[0] for t in slices if t.buffer == data.buffer}
-    if sum(rows.values()) == data.shape[0]:
-        values = (sum(n > i for n in rows.values()) for i in range(lengths.numel))
+    steps = _layers_steps(graph) or _sliced_steps(data, graph)
+    if sum(steps) == data.shape[0]:
+        values = (sum(n > i for n in steps) for i in range(lengths.numel))
         yield Exact(lengths, tuple(values))
+
+
+def _layers_steps(graph: Graph) -> tuple[int, ...]:
+    """Return how many sequences take part in each step of a recurrent layer of cuDNN."""
+    layers = (o for o in graph.leaves() if o.name == "aten._cudnn_rnn")
+    found = (o.attributes.get("batch_sizes") for o in layers)
+    return next((sizes for sizes in found if isinstance(sizes, tuple) and sizes), ())
+
+
+def _sliced_steps(data: Tensor, graph: Graph) -> tuple[int, ...]:
+    """Return the rows of each step, where steps are slices of the packed rows."""
+    slices = (t for o in graph.leaves() if o.base == "slice" for t in o.outputs)
+    return tuple({t.offset: t.shape[0] for t in slices if t.buffer == data.buffer}.values())
 
 
 def table_rows(graph: Graph) -> set[int]:

@@ -41,7 +41,9 @@ def device_times(found: Prediction) -> dict[int, float]:
     return times
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if "inception" in n else ()) for n in STEPS]
+)
 def test_every_op_has_the_time_that_predict_schedules(name: str) -> None:
     graph = step(name)
     asked = target("v100")

@@ -67,6 +67,7 @@ EXAMPLES = [
     "several_gpus.py:fsdp",
     "several_gpus.py:tensor_parallel",
     "experts.py:train",
+    "ragged.py:train(max_rows=1000)",
 ]
 """A step of every example, and of every kind of step that it has."""
 
@@ -114,7 +115,10 @@ def test_causes_add_up_to_the_shipped_classifiers_steps(name: str) -> None:
     explained(predict(cnn_v100.cnn(name, 16)).timeline)
 
 
-@pytest.mark.parametrize("target", EXAMPLES)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(t, marks=pytest.mark.slow if "inception" in t else ()) for t in EXAMPLES],
+)
 def test_causes_add_up_to_the_examples_steps(target: str) -> None:
     from irgraph.capture.live import capture_file
 

@@ -103,6 +103,7 @@ def test_published_models_are_near(data_dir: Path) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_kernels_are_scored(data_dir: Path) -> None:
     found = evaluate_kernels()
     assert len(found.render()) == 7

@@ -196,7 +196,7 @@ def test_gains_are_times_before_over_times_after(
     assert before != after and "two, B = 64" not in points and "three, B = 64" not in points
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
     eager = dlrm_inference(64, half=False)
     once = launched_at_once(eager)

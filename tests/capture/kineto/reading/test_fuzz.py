@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.capture.kineto.reading.fuzz import fuzz
 
 
+@pytest.mark.slow
 def test_five_hundred_damaged_traces() -> None:
     outcome = fuzz(500)
     assert outcome.failed == {}
