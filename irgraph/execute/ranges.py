@@ -275,7 +275,8 @@ def _layers_steps(graph: Graph) -> tuple[int, ...]:
     """Return how many sequences take part in each step of a recurrent layer of cuDNN."""
     layers = (o for o in graph.leaves() if o.name == "aten._cudnn_rnn")
     found = (o.attributes.get("batch_sizes") for o in layers)
-    return next((sizes for sizes in found if isinstance(sizes, tuple) and sizes), ())
+    given = next((sizes for sizes in found if isinstance(sizes, tuple)), ())
+    return tuple(size for size in given if isinstance(size, int))
 
 
 def _sliced_steps(data: Tensor, graph: Graph) -> tuple[int, ...]:
