@@ -12,7 +12,7 @@ from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.families.concat import cat
 from costmodels.formulas.elements import broadcast_copy
-from costmodels.formulas.machine import SMALL, Machine, Rule, members
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, traffic
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
 from costmodels.learnable.family import LearnedFamily, Query
@@ -142,16 +142,21 @@ def _scaled(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a product in fp8 of factors that are rounded already.
 
     Learned times include the rounding of the first factor, a kernel of its own; it is taken off.
+    They are of e4m3, at whose rate units multiply e5m2 as well, and of results in bf16: wider
+    ones take longer to write.
     """
     pair = _two(op, 0, 2)
     if pair is None:
         return None
-    (kernel, *others) = product_kernels(_product(*pair), machine)
+    product = _product(*pair)
+    same = replace(product, dtype="f8e4m3") if product.dtype == "f8e5m2" else product
+    (kernel, *others) = product_kernels(same, machine)
     if kernel.by == "learned":
         rounding = least(machine.stream(ROUNDING * pair[0].numel) + SMALL, kernel.time / 2)
         spread = kernel.spread + rounding / 2
         kernel = replace(kernel, time=kernel.time - rounding, spread=spread)
-    return (kernel, *others)
+    floor = machine.stream(traffic(*pair, *op.outputs)) + SMALL
+    return (replace(kernel, time=most(kernel.time, floor)), *others)
 
 
 def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -10,16 +10,33 @@ from costmodels.formulas.intervals import BORROWED, UNTRACED
 from costmodels.formulas.lookup import Table, forward_time
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.products import product_kernels
-from costmodels.formulas.tiles import Product
+from costmodels.formulas.tiles import TILES, Product
 from irgraph.ir.cost import Kernel
-from irgraph.ir.narrow.ops import DEQUANTIZE, FORMAT_OF, PRODUCT, QUANTIZE, ROWS_LOOKUP
+from irgraph.ir.narrow.ops import (
+    DEQUANTIZE,
+    FORMAT_OF,
+    PRODUCT,
+    PRODUCT_I4,
+    QUANTIZE,
+    ROWS_LOOKUP,
+    SCALED,
+    STATIC,
+    filled,
+)
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
     "traffic of lookups with the row bytes of FBGEMM's formula; i8 products as tiles at the "
-    "datasheet's integer peak (none was measured); rounding and scaling by bytes (paper, III-B-1b)"
+    "datasheet's integer peak (none was measured), i4 weights by flop in bf16 or their bytes; "
+    "rounding and scaling by bytes (paper, III-B-1b)"
 )
+
+
+UNPACKED = "flop in bf16 at the least share of the peak of any tile, or bytes of i4 weights"
+
+LEAST_SIDE = 16
+"""Rows that matrix units multiply at least."""
 
 
 def _lookup(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -54,10 +71,28 @@ def _product(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return tuple(replace(kernel, time=max(kernel.time, floor)) for kernel in kernels)
 
 
+def _by_groups(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price rows in bf16 times a weight in i4: by flop in bf16, or by the bytes that it reads.
+
+    Kernels that unpack weights as they multiply reach less of the peak, by how much nobody
+    published for torch's: they take the least share of any tile, and a wide interval.
+    """
+    pair = members(op.operands)
+    if len(pair) < 3 or not op.outputs or pair[0].rank != 2:
+        return None
+    (rows, depth), columns = pair[0].shape, op.outputs[0].shape[1]
+    share = min(share for _, _, share in TILES["units"])
+    flops = 2.0 * filled(rows, LEAST_SIDE) * int(columns) * int(depth)
+    compute = flops / (share * machine.sheet.peak("bf16")[0]) / 1e3
+    time = max(compute, machine.stream(traffic(*op.inputs, *op.outputs))) + SMALL
+    name = f"gemm {rows}x{columns}x{depth} i4 weights"
+    return (work("quantized", name, time, BORROWED, UNPACKED, outside=True),)
+
+
 def _by_bytes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price one pass over rows: read once, and what is made of them written."""
     moved = traffic(*op.inputs, *op.outputs)
-    what = "round" if op.name == QUANTIZE else "scale"
+    what = "round" if op.name in (QUANTIZE, STATIC) else "scale"
     name = f"{what} rows {shape_text(op.inputs[0])}"
     return (work("quantized", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
 
@@ -65,6 +100,6 @@ def _by_bytes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 RULES: dict[str, Rule] = {
     **dict.fromkeys((*FORMAT_OF, ROWS_LOOKUP), _lookup),
     PRODUCT: _product,
-    QUANTIZE: _by_bytes,
-    DEQUANTIZE: _by_bytes,
+    PRODUCT_I4: _by_groups,
+    **dict.fromkeys((QUANTIZE, STATIC, DEQUANTIZE, SCALED), _by_bytes),
 }

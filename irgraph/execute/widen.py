@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from irgraph.ir.dtypes import DIGITS, ITEMSIZE
 from irgraph.ir.edit import Edit, map_value
 from irgraph.ir.graph import Graph
+from irgraph.ir.narrow.layers import short_in_layers
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.ir.tf32 import PLAIN, factors, plain_name, products_in_tf32
@@ -25,14 +26,22 @@ WIDE = {
 
 
 def short_types(graph: Graph) -> set[str]:
-    """Return the short floating types that tensors of a graph have, or products compute in."""
+    """Return the short floating types that tensors of a graph have, or products compute in.
+
+    Those within quantised layers are left out.
+    """
     computed = {"tf32"} if products_in_tf32(graph) else set()
-    return computed | {tensor.dtype for tensor in graph.by_name.values()} & set(SHORT)
+    own = short_in_layers(graph)
+    held = {tensor.dtype for name, tensor in graph.by_name.items() if name not in own}
+    return computed | held & set(SHORT)
 
 
 def widened(graph: Graph, wide: str = "f32") -> Graph:
-    """Return the graph with ``wide`` (f32 or f64) in place of every shorter floating type."""
-    made = _Widened(WIDE[wide])
+    """Return the graph with ``wide`` (f32 or f64) in place of every shorter floating type.
+
+    What quantised layers hold in short types stays: their ops compute in no other.
+    """
+    made = _Widened(WIDE[wide], short_in_layers(graph))
     declared = tuple(replace(d, tensor=made.tensor(d.tensor)) for d in graph.tensors)
     returned = map_value(graph.returned, made.tensor)
     return replace(graph, tensors=declared, ops=tuple(map(made.op, graph.ops)), returned=returned)
@@ -61,10 +70,11 @@ class _Widened(Struct, frozen=True):
     """Gives tensors, arguments and products other types."""
 
     types: Mapping[str, str]
+    kept: frozenset[str]
 
     def tensor(self, tensor: Tensor) -> Tensor:
         wide = self.types.get(tensor.dtype)
-        if wide is None:
+        if wide is None or tensor.name in self.kept:
             return tensor
         offset = tensor.offset * ITEMSIZE[wide] // tensor.itemsize
         return replace(tensor, dtype=wide, offset=offset)
@@ -77,11 +87,14 @@ class _Widened(Struct, frozen=True):
         return map_value(value, self.tensor)
 
     def op(self, op: Op) -> Op:
+        keeps = any(t.name in self.kept for t in op.outputs)
         return replace(
             op,
             name=plain_name(op.name),
             operands=map_value(op.operands, self.tensor),
             results=map_value(op.results, self.tensor),
-            attributes={name: self.literal(name, value) for name, value in op.attributes.items()},
+            attributes=op.attributes
+            if keeps
+            else {name: self.literal(name, value) for name, value in op.attributes.items()},
             body=tuple(map(self.op, op.body)),
         )

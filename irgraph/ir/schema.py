@@ -209,9 +209,14 @@ OWN_SCHEMAS = (
     "irgraph::embedding_bag_rows(Tensor weight, Tensor indices, Tensor? offsets=None,"
     " Tensor? scale=None, *, Tensor? per_sample_weights=None, bool include_last_offset=False)"
     " -> Tensor",
-    "irgraph::quantize_rows(Tensor self, SymInt columns) -> (Tensor, Tensor)",
+    "irgraph::quantize_rows(Tensor self, SymInt columns, *, ScalarType? dtype=None)"
+    " -> (Tensor, Tensor)",
     "irgraph::dequantize_rows(Tensor self, Tensor rows, Tensor columns, *, Tensor? bias=None)"
     " -> Tensor",
+    "irgraph::quantize_static(Tensor self, SymInt columns, *, float scale) -> Tensor",
+    "irgraph::dequantize_columns(Tensor self, Tensor columns, *, float scale,"
+    " Tensor? bias=None) -> Tensor",
+    "irgraph::linear_i4(Tensor self, Tensor weight, Tensor scales) -> Tensor",
     "sync::record() -> Tensor",
     "sync::wait(Tensor event) -> ()",
     "sync::event(Tensor event) -> ()",

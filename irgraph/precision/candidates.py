@@ -6,21 +6,32 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from irgraph.backend import backend
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.ir.op import EMPTY, Op
 from irgraph.verbs.cast import check_cast
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.quantize import parameter_of, quantize
 from irgraph.verbs.quantizing.bags import is_lookup
-from irgraph.verbs.quantizing.layers import is_layer
+from irgraph.verbs.quantizing.layers import is_layer, rows_of
 from irgraph.verbs.refusal import RefusedError
 
 TABLE, LAYER = "table", "layer"
+
+STATIC = "i8 static"
+"""Layers in ``i8`` whose rows are rounded in steps that were found before, on calibration data."""
+
 FORMATS = {
-    TABLE: ("f16", "bf16", "f8e4m3", "i8", "i4", "i2"),
-    LAYER: ("f16", "bf16", "i8"),
+    TABLE: ("f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4", "i2"),
+    LAYER: ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", STATIC, "i4"),
 }
-"""Formats that are tried, by kind; layers go to f16 and bf16 by ``cast``."""
+"""Formats that are tried, by kind; layers go to tf32, f16 and bf16 by ``cast``."""
+
+CASTS = ("tf32", "f16", "bf16")
+
+UNITS = {"tf32": "tf32", "bf16": "bf16", "f8e4m3": "f8e4m3", "f8e5m2": "f8e5m2", "i4": "bf16"}
+"""Formats of layers that torch multiplies only on matrix units, and on which; integers, and f16,
+other cards multiply too, if not faster."""
 
 Plan = Mapping[int, str]
 """The format of each candidate that changes, by its number."""
@@ -34,6 +45,7 @@ class Candidate(Struct, frozen=True):
         kind: ``table`` or ``layer``.
         ops: names of the ops.
         results: names of their results, by which a script finds them.
+        rows: names of what layers multiply with their weight.
         formats: what it can be brought to.
         refused: why not to the others, by format.
     """
@@ -42,28 +54,46 @@ class Candidate(Struct, frozen=True):
     kind: str
     ops: tuple[str, ...]
     results: tuple[str, ...]
+    rows: tuple[str, ...]
     formats: tuple[str, ...]
     refused: Mapping[str, str]
 
-    def statement(self, to: str) -> str:
-        """Return the statement that brings it to a format."""
-        verb = "quantize" if self.kind == TABLE or to == "i8" else "cast"
+    def statement(self, to: str, ranges: Mapping[str, float]) -> str:
+        """Return the statement that brings it to a format; ``ranges`` are of layers' rows."""
+        verb = "cast" if self.kind == LAYER and to in CASTS else "quantize"
         names = sorted({op.partition(".")[2] for op in self.ops})
         ops = f"aten.{names[0]}" if len(names) == 1 else f"aten.{{{','.join(names)}}}"
         where = " or ".join(f'op.result == "{name}"' for name in self.results)
         form = f'"{to}"' if verb == "quantize" else to
+        if to == STATIC:
+            form = f'"i8" range {max(ranges[name] for name in self.rows):.6g}'
         return f"{verb} many {ops} where {where} to {form}"
 
 
-def candidates(graph: Graph, formats: Sequence[str] = ()) -> list[Candidate]:
-    """Return what could be narrower, in launch order; ``formats`` limits what is tried."""
+def candidates(
+    graph: Graph, formats: Sequence[str] = (), device: str | None = None
+) -> list[Candidate]:
+    """Return what could be narrower, in launch order; ``formats`` limits what is tried.
+
+    With a ``device`` layers are not tried in formats that it does not multiply in.
+    """
+    lacking = _lacking(device) if device else {}
     shared: dict[str, list[Op]] = {}
     for leaf in graph.leaves():
         unit = outermost_call(graph, leaf)
         if is_lookup(unit) or is_layer(unit):
             used = shared.setdefault(_key(graph, unit), [])
             used += [unit] if unit not in used else []
-    return [_candidate(graph, name, units, formats) for name, units in shared.items()]
+    return [_candidate(graph, name, units, formats, lacking) for name, units in shared.items()]
+
+
+def _lacking(device: str) -> dict[str, str]:
+    """Return the formats of layers that a device does not multiply in, and why not."""
+    sheet = backend().device(device)
+    if sheet.architecture == "cpu":
+        return {}
+    without = [to for to, kind in UNITS.items() if not sheet.peak(kind)[1]]
+    return {to: f"{sheet.name} has no matrix units for {UNITS[to]}" for to in without}
 
 
 def _key(graph: Graph, unit: Op) -> str:
@@ -74,16 +104,25 @@ def _key(graph: Graph, unit: Op) -> str:
     return known.label or known.tensor.name
 
 
-def _candidate(graph: Graph, name: str, units: list[Op], formats: Sequence[str]) -> Candidate:
+def _candidate(
+    graph: Graph,
+    name: str,
+    units: list[Op],
+    formats: Sequence[str],
+    lacking: Mapping[str, str],
+) -> Candidate:
     kind = TABLE if is_lookup(units[0]) else LAYER
     refused: dict[str, str] = {}
     for to in (to for to in FORMATS[kind] if not formats or to in formats):
-        refused[to] = _why_not(graph, units, kind, to)
+        without = lacking.get(to, "") if kind == LAYER else ""
+        refused[to] = without or _why_not(graph, units, kind, to)
+    rows = (rows_of(graph, unit) for unit in units if kind == LAYER)
     return Candidate(
         name,
         kind,
         tuple(unit.name for unit in units),
         tuple(unit.outputs[0].name for unit in units if unit.outputs),
+        tuple(dict.fromkeys(t.name for t in rows if t is not None)),
         tuple(to for to, why in refused.items() if not why),
         {to: why for to, why in refused.items() if why},
     )
@@ -91,18 +130,23 @@ def _candidate(graph: Graph, name: str, units: list[Op], formats: Sequence[str])
 
 def _why_not(graph: Graph, units: list[Op], kind: str, to: str) -> str:
     try:
-        if kind == LAYER and to != "i8":
+        if kind == LAYER and to in CASTS:
             for unit in units:
                 check_cast(graph, unit, to)
             return ""
+        plain = "i8" if to == STATIC else to
         for unit in units:
-            parameter_of(graph, unit, to)
-        left = quantize(graph, units, to).refused
+            parameter_of(graph, unit, plain)
+        left = quantize(graph, units, plain).refused
     except RefusedError as error:
         return error.reason
     return left[0][1].reason if left else ""
 
 
-def script(known: Sequence[Candidate], plan: Plan) -> str:
-    """Return a plan as a script for ``irgraph opt -s``."""
-    return "".join(f"{known[number].statement(to)}\n" for number, to in sorted(plan.items()))
+def script(known: Sequence[Candidate], plan: Plan, ranges: Mapping[str, float] = EMPTY) -> str:
+    """Return a plan as a script for ``irgraph opt -s``.
+
+    ``ranges`` are the largest absolute values of what layers multiply, by name.
+    """
+    chosen = sorted(plan.items())
+    return "".join(f"{known[number].statement(to, ranges)}\n" for number, to in chosen)

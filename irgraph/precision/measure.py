@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -67,8 +67,9 @@ class Bench:
         self.graph, self.known, self.data, self.options = graph, known, data, options
         self.limit = limit
         self.logits = logits_of(graph, output)
-        results = {name for one in known for name in one.results}
+        results = {name for one in known for name in (*one.results, *one.rows)}
         self.reference = self._executed(graph, {self.logits, *results})
+        self.ranges = _ranges(self.reference, {name for one in known for name in one.rows})
         self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
         self._moved: dict[tuple[int, str], Any] = {}
         self._simulated: dict[tuple[tuple[int, str], ...], Simulated] = {}
@@ -76,7 +77,7 @@ class Bench:
 
     def rewritten(self, plan: Plan) -> Graph:
         """Return the model with a plan's formats."""
-        text = script(self.known, plan)
+        text = script(self.known, plan, self.ranges)
         return run(load_script(text), self.graph).graph if text else self.graph
 
     def errors(self, plan: Plan) -> Errors:
@@ -157,6 +158,13 @@ class Bench:
             ).values
             found.append({name: values[name].clone() for name in wanted if name in values})
         return found
+
+
+def _ranges(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
+    """Return the largest absolute value of tensors in all batches; that of zeros is one."""
+    held = {name: [float(one[name].abs().max()) for one in found if one[name].numel()]
+            for name in names if all(name in one for one in found)}  # fmt: skip
+    return {name: max(each, default=0.0) or 1.0 for name, each in held.items()}
 
 
 def logits_of(graph: Graph, output: str = "") -> str:

@@ -1,4 +1,4 @@
-"""``quantize``: embedding tables in narrow rows, linear layers of integers.
+"""``quantize``: embedding tables in narrow rows, linear layers of integers and of f8.
 
 Packed tables and weights are parameters that are prepared before the step; the f32 ones go. A
 lookup dequantises inside; a layer's rounding and scaling are ops of their own.
@@ -19,7 +19,7 @@ from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.quantizing.bags import check_lookup, is_lookup, quantize_lookup
-from irgraph.verbs.quantizing.layers import Rounded, check_layer, is_layer, quantize_layer
+from irgraph.verbs.quantizing.layers import How, Rounded, check_layer, is_layer, quantize_layer
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
 
@@ -37,14 +37,19 @@ class Quantized(Struct, frozen=True):
     saved: int = 0
 
 
-def check_quantize(graph: Graph, op: Op, to: str) -> None:
+def check_quantize(graph: Graph, op: Op, to: str, range: float = 0.0) -> None:  # noqa: A002
     """Refuse an op that is no lookup and no linear layer, or whose parameter the step trains."""
-    parameter_of(graph, outermost_call(graph, op), to)
+    unit = outermost_call(graph, op)
+    parameter_of(graph, unit, to)
+    if range and (to != "i8" or is_lookup(unit)):
+        raise refused(unit, f"has no range in {to}: only rows of layers in i8 do")
 
 
-def quantize(graph: Graph, ops: Sequence[Op], to: str) -> Quantized:
-    """Let lookups read rows, or layers multiply integers, of the format ``to``.
+def quantize(graph: Graph, ops: Sequence[Op], to: str, range: float = 0.0) -> Quantized:  # noqa: A002
+    """Let lookups read rows, or layers multiply, in the format ``to``.
 
+    With a ``range`` above zero layers in ``i8`` round their rows in equal steps up to it (static
+    quantisation); else each row by its own largest element.
     A parameter goes over wholly or not at all: where an op that is not among ``ops`` uses it too,
     none of those that share it changes. Check each op with ``check_quantize`` first.
     """
@@ -62,7 +67,7 @@ def quantize(graph: Graph, ops: Sequence[Op], to: str) -> Quantized:
             kept += [(unit, error) for unit in sharing]
     left = {id(unit) for unit, _ in kept}
     done = [unit for unit in units if id(unit) not in left]
-    return replace(_rewritten(graph, done, views, to), refused=tuple(kept))
+    return replace(_rewritten(graph, done, views, How(to, range)), refused=tuple(kept))
 
 
 def parameter_of(graph: Graph, unit: Op, to: str) -> Declared:
@@ -109,20 +114,20 @@ def _views_of(graph: Graph, weight: Tensor, units: Iterable[Op]) -> list[Op]:
     return list(views.values())
 
 
-def _rewritten(graph: Graph, units: Sequence[Op], views: Iterable[Op], to: str) -> Quantized:
+def _rewritten(graph: Graph, units: Sequence[Op], views: Iterable[Op], how: How) -> Quantized:
     work = Work(graph)
     chosen = {id(unit) for unit in units}
-    known = {id(unit): parameter_of(graph, unit, to) for unit in units}
+    known = {id(unit): parameter_of(graph, unit, how.to) for unit in units}
     ready: dict[str, Rounded] = {}
     named = declared(graph)
     for unit in graph.walk():
         if id(unit) not in chosen:
             _forget(unit, ready, named)
         elif is_lookup(unit):
-            quantize_lookup(work, unit, known[id(unit)], to)
+            quantize_lookup(work, unit, known[id(unit)], how.to)
             work.edit.remove(unit)
         else:
-            quantize_layer(work, unit, known[id(unit)], ready)
+            quantize_layer(work, unit, known[id(unit)], how, ready)
             work.edit.remove(unit)
     for view in views:
         work.edit.remove(view)
@@ -139,8 +144,8 @@ def _forget(op: Op, ready: dict[str, Rounded], named: frozenset[str]) -> None:
     if effects(op, named).barrier:
         ready.clear()
     for written in written_by(op):
-        for name in [name for name, kept in ready.items() if overlap(kept.data, written)]:
-            del ready[name]
+        for key in [key for key, kept in ready.items() if overlap(kept.data, written)]:
+            del ready[key]
 
 
 def _with_parameters(work: Work, gone: dict[str, Declared]) -> Graph:
@@ -153,5 +158,6 @@ def _with_parameters(work: Work, gone: dict[str, Declared]) -> Graph:
         for known in work.graph.tensors
         for one in (by_source.get(known.tensor.name, ()) if known.tensor.name in gone else (known,))
     ]
+    tensors += work.constants.values()
     graph = replace(work.edit.commit(), tensors=tuple(tensors))
     return with_prepared(graph, [about for _, about in work.prepared.values()])

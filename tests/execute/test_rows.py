@@ -91,18 +91,22 @@ def test_every_bit_is_that_of_torch(kind: str, name: str) -> None:
 # normalised L2 errors measured with torch 2.13: 4096 rows N(0, 1) of 64 elements
 MEASURED = {"f16": 2.07e-4, "bf16": 1.66e-3, "i8": 5.27e-3, "i4": 8.96e-2, "i2": 0.450}
 
+BITS = {"f8e4m3": 3, "f8e5m2": 2}
+"""Bits of their mantissas."""
+
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_errors_are_those_measured_with_torch(name: str) -> None:
     torch.manual_seed(1)
     values = torch.randn(4096, 64)
-    scale = scale_of(values) if name == "f8e4m3" else None
+    scale = scale_of(values, name) if name.startswith("f8") else None
     back = dequantised(quantised(values, name), name, scale)
     error = float((values - back).norm() / values.norm())
     if name == "f32":
         assert error == 0
-    elif name == "f8e4m3":
-        # 3 bits of mantissa: between the relative spacing over two and over four, by root 3
-        assert 2**-5 / 3**0.5 < error < 2**-4 / 3**0.5
+    elif name in BITS:
+        # between the relative spacing over two and over four, by root 3
+        half = 2.0 ** -(BITS[name] + 1)
+        assert half / 2 / 3**0.5 < error < half / 3**0.5
     else:
         assert error == pytest.approx(MEASURED[name], rel=0.02)

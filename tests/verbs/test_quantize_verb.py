@@ -57,7 +57,7 @@ def chosen(graph: Graph, *names: str) -> list[Op]:
     return [op for op in graph.ops if op.name in names]
 
 
-@pytest.mark.parametrize("to", ["f16", "bf16", "f8e4m3", "i8", "i4", "i2"])
+@pytest.mark.parametrize("to", ["f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4", "i2"])
 def test_tables_in_every_format_give_what_they_hold(to: str) -> None:
     before = step()
     done = quantize(before, chosen(before, *LOOKUPS), to)

@@ -63,13 +63,14 @@ def quantize(
     from irgraph.precision.measure import AIMS, Bench
     from irgraph.precision.report import find
     from irgraph.predict.options import PredictOptions
+    from irgraph.predict.prediction import device_of
 
     if aim not in AIMS:
         raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
     chosen = read_formats(formats)
     held = drawn(graph) if data is None else read_data(data, graph)
-    known = [] if plan else candidates(graph, chosen)
+    known = [] if plan else candidates(graph, chosen, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
     bench = Bench(graph, known, held, options, output_name, int(limit * 2**30))
     allowed = read_budget(budget, bench)

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 import torch
 
 from irgraph.execute.machine import run
-from irgraph.execute.narrow.ops import rounded
-from irgraph.execute.narrow.rows import dequantised, quantised, scale_of
+from irgraph.execute.narrow.ops import rounded, steps_of, ungrouped
+from irgraph.execute.narrow.rows import SCALED, dequantised, quantised, scale_of
 from irgraph.execute.pair import plain
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
-from irgraph.ir.narrow.ops import QUANTIZE, TOLERANCE
+from irgraph.ir.narrow.ops import PRODUCT_I4, QUANTIZE, STATIC, TOLERANCE
 from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepared_of
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -36,21 +36,46 @@ def tolerance_of(graph: Graph) -> float:
     """Return the share by which a quantised model may differ, 0 of any other."""
     if not is_quantized(graph):
         return 0.0
-    rounds = any(op.name == QUANTIZE for op in graph.leaves())
-    return TOLERANCE["i8" if rounds else "rows"]
+    known = {_digits(how) for how in _layers(graph).values()}
+    return max((TOLERANCE[each] for each in known), default=TOLERANCE["rows"])
 
 
 def held(one: Prepared, value: Torch) -> Torch:
     """Return what a format holds of a parameter, in f32."""
     if one.part == ROWS:
-        scale = scale_of(value) if one.format == "f8e4m3" else None
+        scale = scale_of(value, one.format) if one.format in SCALED else None
         return dequantised(quantised(value, one.format), one.format, scale)
-    return _as_rounded(value)
+    return ungrouped(value) if one.format == "i4" else _as_rounded(value, one.format)
 
 
-def _as_rounded(values: Torch) -> Torch:
-    steps, scales = rounded(values.flatten(0, -2))
+def _as_rounded(values: Torch, how: str | float) -> Torch:
+    """Return rows as a layer's format holds them: a type of elements, or the step of a range."""
+    if isinstance(how, float):
+        return steps_of(values / how, "i8").float() * how
+    if how == "bf16":
+        return values.bfloat16().float()
+    steps, scales = rounded(values.flatten(0, -2), how)
     return (steps.float() * scales.unsqueeze(1)).view(values.shape)
+
+
+def _digits(how: str | float) -> str:
+    return "f8" if isinstance(how, str) and how.startswith("f8") else "layers"
+
+
+def _layers(graph: Graph) -> dict[str, str | float]:
+    """Return by their weights' sources how layers round their rows: to a type, or in one step."""
+    sources = {p.name: p.source.name for p in prepared_of(graph) if p.part == WEIGHT}
+    makers: dict[str, str | float] = {}
+    found: dict[str, str | float] = {}
+    for op in graph.leaves():
+        if op.name == QUANTIZE:
+            makers[op.outputs[0].name] = op.outputs[0].dtype
+        elif op.name == STATIC:
+            makers[op.outputs[0].name] = float(op.attributes["scale"])  # type: ignore[arg-type]
+        elif len(op.inputs) > 1 and op.inputs[1].name in sources:
+            how = "bf16" if op.name == PRODUCT_I4 else makers.get(op.inputs[0].name, "i8")
+            found[sources[op.inputs[1].name]] = how
+    return found
 
 
 def run_held(before: Graph, after: Graph, given: Result, seed: int, ranks: int) -> Result:
@@ -64,14 +89,16 @@ def run_held(before: Graph, after: Graph, given: Result, seed: int, ranks: int) 
     values = {**given.initial}
     for name, one in wanted.items():
         values[name] = held(one, values[name].float())
-    layers = {before.by_name[name].buffer for name, one in wanted.items() if one.part == WEIGHT}
+    how = _layers(after)
+    layers = {before.by_name[name].buffer: how.get(name, "i8")
+              for name, one in wanted.items() if one.part == WEIGHT}  # fmt: skip
     return run(before, values, seed, ranks, _Rounding(layers) if layers else None)
 
 
 class _Rounding:
     """Computes layers again, from rows that were rounded."""
 
-    def __init__(self, buffers: set[str]) -> None:
+    def __init__(self, buffers: Mapping[str, str | float]) -> None:
         self.buffers = buffers
 
     def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
@@ -82,7 +109,8 @@ class _Rounding:
             return
         assert isinstance(rows, Tensor)
         second = values[weight.name]
-        found = _as_rounded(values[rows.name]) @ (second.t() if op.base == "linear" else second)
+        held = _as_rounded(values[rows.name], self.buffers[weight.buffer])
+        found = held @ (second.t() if op.base == "linear" else second)
         for place, value in enumerate(op.operands):
             if isinstance(value, Tensor) and place not in FACTORS[op.name]:
                 found = found + values[value.name]

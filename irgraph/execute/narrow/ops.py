@@ -1,7 +1,8 @@
 """Reference implementations of quantised ops, and how their parameters are prepared.
 
-Lookups in packed rows are torch's own kernels, and so is the product of integers
-(``aten::_int_mm``), which gives the same sums on every device.
+Lookups in packed rows are torch's own kernels, and so are the products: of integers
+(``aten::_int_mm``, which gives the same sums on every device), in f8 (``aten::_scaled_mm``), and
+with weights in ``i4`` (``aten::_weight_int4pack_mm_for_cpu``).
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Callable
 import torch
 
 from irgraph.execute.narrow.rows import quantised, scale_of
-from irgraph.execute.torch_values import Torch
-from irgraph.ir.narrow.ops import EIGHTS, LARGEST_I8
+from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.ir.dtypes import FROM_TORCH
+from irgraph.ir.narrow.ops import GROUP, LARGEST, LAYER_FORMATS
 from irgraph.ir.narrow.prepared import ROWS, SCALE, WEIGHT, Prepared
 
 SMALLEST = 1e-12
@@ -24,29 +26,101 @@ def prepare(one: Prepared, source: Torch) -> Torch:
     if one.part == ROWS:
         return quantised(source, one.format)
     if one.part == SCALE:
-        return scale_of(source.float())
-    steps, scales = rounded(source)
+        return scale_of(source.float(), one.format)
+    if one.format == "i4":
+        steps, scales = grouped(source)
+        return _halves(steps) if one.part == WEIGHT else scales
+    steps, scales = rounded(source, one.format)
     if one.part != WEIGHT:
         return scales
-    outputs, inputs = source.shape
-    return torch.nn.functional.pad(steps, (0, -inputs % EIGHTS, 0, -outputs % EIGHTS)).t()
+    known, (outputs, inputs) = LAYER_FORMATS[one.format], source.shape
+    return _filled(steps, (0, -inputs % known.deep, 0, -outputs % known.wide)).t()
 
 
-def rounded(values: Torch) -> tuple[Torch, Torch]:
-    """Return rows as integers of -127 to 127, and each row's scale: its largest element / 127.
+def rounded(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
+    """Return rows in ``i8`` or a type of f8, and each row's scale.
 
-    That is symmetric quantisation by row, as of torchao's dynamic ``i8``.
+    A row's largest element becomes the largest number, 127 in ``i8``: symmetric quantisation by
+    row, as of torchao's dynamic ``i8`` and f8.
     """
-    held = values.float()
-    scales = held.abs().amax(1).clamp(min=SMALLEST) / LARGEST_I8
-    steps = (held / scales.unsqueeze(1)).round().clamp(-LARGEST_I8, LARGEST_I8)
-    return steps.to(torch.int8), scales
+    held, most = values.float(), LARGEST[kind]
+    scales = held.abs().amax(1).clamp(min=SMALLEST) / most
+    return steps_of(held / scales.unsqueeze(1), kind), scales
 
 
-def quantize_rows(self: torch.Tensor, columns: int) -> Torch:
-    """Return rows as integers, filled up to so many columns, and each row's scale."""
-    steps, scales = rounded(self)
-    return torch.nn.functional.pad(steps, (0, columns - steps.shape[1])), scales
+def steps_of(values: Torch, kind: str) -> Torch:
+    """Return values, over their scale, as the nearest numbers of a type, within its range."""
+    most = LARGEST[kind]
+    whole = values.round() if kind == "i8" else values
+    return whole.clamp(-most, most).to(DTYPES[kind])
+
+
+def grouped(source: Torch) -> tuple[Torch, Torch]:
+    """Return a weight [N, K] in steps of 0 to 15, and bf16 scales and zeros [K / 32, N, 2].
+
+    Both sizes are filled up. A step q means (q - 8) * scale + zero, as torch's kernels have it.
+    """
+    known, (outputs, inputs) = LAYER_FORMATS["i4"], source.shape
+    whole = torch.nn.functional.pad(
+        source.float(), (0, -inputs % known.deep, 0, -outputs % known.wide)
+    )
+    groups = whole.unflatten(1, (-1, GROUP))
+    low, high = groups.amin(2), groups.amax(2)
+    scale = ((high - low) / 15).clamp(min=SMALLEST).bfloat16()
+    zero = (low + 8 * scale.float()).bfloat16()
+    away = (groups - zero.float().unsqueeze(2)) / scale.float().unsqueeze(2)
+    steps = (away + 8).round().clamp(0, 15).to(torch.uint8)
+    return steps.flatten(1), torch.stack([scale, zero], -1).transpose(0, 1).contiguous()
+
+
+def ungrouped(source: Torch) -> Torch:
+    """Return what ``i4`` holds of a weight [N, K], in f32."""
+    steps, scales = grouped(source)
+    each = scales.float().transpose(0, 1).unsqueeze(2)
+    held = (steps.unflatten(1, (-1, GROUP)).float() - 8) * each[..., 0] + each[..., 1]
+    return held.flatten(1)[: source.shape[0], : source.shape[1]].contiguous()
+
+
+def _halves(steps: Torch) -> Torch:
+    """Return steps of four bits, two to a byte, the first one in the low half."""
+    return steps[:, ::2] | steps[:, 1::2] << 4
+
+
+def _filled(values: Torch, sizes: tuple[int, ...]) -> Torch:
+    """Return a matrix with zeros behind it, in f8 too, which torch does not pad."""
+    kind = values.dtype
+    return torch.nn.functional.pad(values.view(torch.int8), sizes).view(kind)
+
+
+def quantize_rows(self: torch.Tensor, columns: int, dtype: torch.dtype = torch.int8) -> Torch:
+    """Return rows in a narrow type, filled up to so many columns, and each row's scale."""
+    kind = FROM_TORCH[str(dtype or torch.int8).removeprefix("torch.")]
+    steps, scales = rounded(self, kind)
+    return _filled(steps, (0, columns - steps.shape[1])), scales
+
+
+def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
+    """Return rows as integers in steps of one scale, filled up to so many columns.
+
+    What lies beyond 127 steps is cut off.
+    """
+    return _filled(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
+
+
+def dequantize_columns(
+    self: torch.Tensor, columns: torch.Tensor, scale: float, bias: torch.Tensor | None = None
+) -> Torch:
+    """Return sums of integers [M, N or more] times one scale of all rows and those of columns."""
+    scaled = self[:, : len(columns)].to(torch.float32) * scale * columns
+    return scaled if bias is None else scaled + bias
+
+
+def linear_i4(self: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> Torch:
+    """Return rows in bf16 [M, K] times a weight in ``i4`` [N, K / 2], bf16 [M, N]."""
+    steps = torch.stack([weight & 15, weight >> 4], -1).flatten(1).to(torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(steps, 1)
+    multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
+    return multiply(self.contiguous(), packed, GROUP, scales.contiguous())
 
 
 def dequantize_rows(
@@ -83,6 +157,13 @@ def embedding_bag_rows(
 
 QUANTIZED: dict[str, Callable[..., Torch]] = {
     f"irgraph.{function.__name__}": function
-    for function in (quantize_rows, dequantize_rows, embedding_bag_rows)
+    for function in (
+        quantize_rows,
+        dequantize_rows,
+        quantize_static,
+        dequantize_columns,
+        linear_i4,
+        embedding_bag_rows,
+    )
 }
 """Implementation of each of our quantised ops; arguments go by the schema's names."""

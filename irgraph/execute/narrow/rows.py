@@ -9,31 +9,32 @@ from __future__ import annotations
 import torch
 
 from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.ir.narrow.ops import LARGEST
 from irgraph.ir.narrow.rows import FORMATS
+
+SCALED = ("f8e4m3", "f8e5m2")
+"""Formats of rows whose elements are multiplied with one scale of the whole table."""
 
 EPSILON = 1e-8
 """What FBGEMM adds to a row's range before it divides by it (``kEpsilon``, ``i8`` alone)."""
-
-LARGEST_F8 = 448.0
-"""Largest number of ``f8e4m3``."""
 
 
 def quantised(values: Torch, name: str) -> Torch:
     """Return rows [E, D] of f32 in a format: bytes [E, columns], or elements [E, D] of its type.
 
-    Elements of ``f8e4m3`` are to be multiplied with ``scale_of(values)``.
+    Elements in f8 are to be multiplied with ``scale_of(values, name)``.
     """
     found = values.to(torch.float32)
-    if name == "f8e4m3":
-        return (found / scale_of(found)).to(DTYPES[name])
+    if name in SCALED:
+        return (found / scale_of(found, name)).to(DTYPES[name])
     if not FORMATS[name].packed:
         return found.to(DTYPES[name])
     return _bytes(found) if name == "i8" else _fractions(found, FORMATS[name].bits)
 
 
 def dequantised(rows: Torch, name: str, scale: Torch = None) -> Torch:
-    """Return rows in a format as f32 [E, D]; ``scale`` is that of a table of ``f8e4m3``."""
-    if name == "f8e4m3":
+    """Return rows in a format as f32 [E, D]; ``scale`` is that of a table in f8."""
+    if name in SCALED:
         return rows.to(torch.float32) * scale
     if not FORMATS[name].packed:
         return rows.to(torch.float32)
@@ -46,13 +47,13 @@ def dequantised(rows: Torch, name: str, scale: Torch = None) -> Torch:
     return (steps.flatten(1).double() * each[:, :1] + each[:, 1:]).float()
 
 
-def scale_of(values: Torch) -> Torch:
-    """Return the power of two, f32 [1], that brings a table's largest element within f8e4m3.
+def scale_of(values: Torch, name: str) -> Torch:
+    """Return the power of two, f32 [1], that brings a table's largest element within a f8 type.
 
     FBGEMM's tables in f8 have one exponent bias for all rows, and no scale in them.
     """
     largest = values.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
-    return torch.exp2(torch.ceil(torch.log2(largest / LARGEST_F8))).view(1)
+    return torch.exp2(torch.ceil(torch.log2(largest / LARGEST[name]))).view(1)
 
 
 def _bytes(values: Torch) -> Torch:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from irgraph.execute.narrow.ops import embedding_bag_rows
+from irgraph.execute.narrow.rows import SCALED
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.narrow.ops import LOOKUPS
 
@@ -77,7 +78,7 @@ def tier_pool(
             cached = _plain(held[number])[slot.clamp(min=0)]
             found = torch.where((slot >= 0).unsqueeze(1), cached, _plain(rows))
             rows = found.view(rows.dtype)
-        scale = next(each) if kind == "f8e4m3" else None
+        scale = next(each) if kind in SCALED else None
         bags.append(_bags(rows, offset, kind, scale, mode, include_last_offset))
     return bags
 

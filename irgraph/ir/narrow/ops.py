@@ -1,11 +1,14 @@
-"""Ops of quantised models: lookups that dequantise inside, and products of integers.
+"""Ops of quantised models: lookups that dequantise inside, and products of narrow types.
 
-Lookups in packed rows are torch's own. A linear layer in ``i8`` is three calls: its rows are
-rounded, each by its largest element (dynamic quantisation), torch multiplies the integers, and the
-sums are scaled back.
+Lookups in packed rows are torch's own. A linear layer in ``i8`` or in f8 is three calls: its rows
+are rounded, each by its largest element (dynamic quantisation) or all by one range that was found
+before (static), torch multiplies, and the sums are scaled back. With weights in ``i4`` the rows
+are cast to bf16 and one call multiplies.
 """
 
 from __future__ import annotations
+
+from msgspec import Struct
 
 from irgraph.ir.narrow.rows import FORMATS
 
@@ -25,26 +28,65 @@ FORMAT_OF = {name: kind for kind, name in LOOKUPS.items()}
 QUANTIZE, DEQUANTIZE, PRODUCT = "irgraph.quantize_rows", "irgraph.dequantize_rows", "aten._int_mm"
 """What a linear layer in ``i8`` calls."""
 
-LARGEST_I8 = 127
-"""The integer that the largest element of a row, and of an output's weights, becomes."""
+STATIC, SCALED = "irgraph.quantize_static", "irgraph.dequantize_columns"
+"""What it calls instead where one scale of all its rows was found before."""
 
-EIGHTS = 8
-"""Columns and depth of an integer product on devices are multiples of it (``aten::_int_mm``)."""
+PRODUCT_F8, PRODUCT_I4 = "aten._scaled_mm", "irgraph.linear_i4"
+"""What multiplies in f8, as torch calls it; and rows in bf16 with weights in ``i4``, as
+``aten::_weight_int4pack_mm`` does on devices, whose packing differs from card to card."""
 
-LEAST_ROWS = 17
-"""The fewest rows that ``aten::_int_mm`` takes on devices."""
+GROUP = 32
+"""Weights in ``i4`` along the depth that share a scale and a zero point: of those that torch's
+kernel takes (32, 64, 128, 256) the most accurate."""
 
-TOLERANCE = {"rows": 1e-4, "i8": 1e-2}
+
+class LayerFormat(Struct, frozen=True):
+    """How a linear layer multiplies.
+
+    Attributes:
+        rows: type of the activations that it multiplies.
+        weight: format of its prepared weight.
+        sums: type of what the product gives.
+        product: the op that multiplies.
+        deep: what the depth is filled up to a multiple of.
+        wide: what the outputs are.
+        least: the fewest rows.
+    """
+
+    rows: str
+    weight: str
+    sums: str
+    product: str
+    deep: int
+    wide: int
+    least: int = 1
+
+
+LAYER_FORMATS = {
+    "i8": LayerFormat("i8", "i8", "i32", PRODUCT, 8, 8, 17),
+    "f8e4m3": LayerFormat("f8e4m3", "f8e4m3", "f32", PRODUCT_F8, 16, 16),
+    "f8e5m2": LayerFormat("f8e5m2", "f8e4m3", "f32", PRODUCT_F8, 16, 16),
+    "i4": LayerFormat("bf16", "i4", "bf16", PRODUCT_I4, GROUP, 16),
+}
+"""By the format's name. Sizes and the fewest rows are those that torch's kernels take:
+``aten::_int_mm`` whole eights and more than 16 rows, ``aten::_scaled_mm`` whole sixteens. No unit
+multiplies e5m2 by e5m2 there: weights are in e4m3, which has one digit more."""
+
+LARGEST = {"i8": 127.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+"""What the largest element of a row, and of an output's weights, becomes."""
+
+TOLERANCE = {"rows": 1e-4, "layers": 1e-2, "f8": 3e-2}
 """Largest difference, over a tensor's largest value, of a quantised model from one that computes
 the same in f32 from values that the formats can hold: of lookups, and where layers round
-activations (a value between two integers may go to either)."""
+activations (a value between two integers, or two numbers of f8, may go to either)."""
 
 
 def quantizes(name: str) -> bool:
     """Return whether an op of this name belongs to a quantised model."""
-    return name in FORMAT_OF or name in (ROWS_LOOKUP, QUANTIZE, DEQUANTIZE)
+    own = (ROWS_LOOKUP, QUANTIZE, DEQUANTIZE, STATIC, SCALED, PRODUCT_I4)
+    return name in FORMAT_OF or name in own
 
 
-def eights(size: int) -> int:
-    """Return a size filled up to a whole number of eights."""
-    return -(-int(size) // EIGHTS) * EIGHTS
+def filled(size: int, step: int) -> int:
+    """Return a size filled up to a whole number of steps."""
+    return -(-int(size) // step) * step

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, remembered
-from irgraph.ir.narrow.ops import eights
+from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, filled
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.tensor import LARGEST, Tensor
 
@@ -25,9 +25,11 @@ PREPARED = "prepared"
 
 ROWS, SCALE, WEIGHT, SCALES = "rows", "scale", "weight", "scales"
 """What a parameter holds: a table's rows, the one scale of all of them; a linear layer's weight in
-``i8``, transposed and filled up to whole eights, and the scale of each of its outputs."""
+``i8`` or f8, transposed and filled up as its product takes it, and the scale of each of its
+outputs; in ``i4`` its weight by outputs, two to a byte, and the scale and zero of each group."""
 
-PARTS = {ROWS: tuple(FORMATS), SCALE: ("f8e4m3",), WEIGHT: ("i8",), SCALES: ("i8",)}
+WEIGHTS = tuple(dict.fromkeys(known.weight for known in LAYER_FORMATS.values()))
+PARTS = {ROWS: tuple(FORMATS), SCALE: ("f8e4m3", "f8e5m2"), WEIGHT: WEIGHTS, SCALES: WEIGHTS}
 
 _ITEM = re.compile(
     r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : (\w{1,10})\[(\d{1,15}), (\d{1,15})\]",
@@ -90,9 +92,18 @@ def _shape_of(one: Prepared) -> tuple[int, ...]:
     rows, columns = map(int, one.source.shape)
     if one.part == ROWS:
         return rows, columns_of(one.format, columns)
-    if one.part == WEIGHT:
-        return eights(columns), eights(rows)
-    return (1,) if one.part == SCALE else (rows,)
+    if one.part == SCALE:
+        return (1,)
+    return layer_shapes(one.format, rows, columns)[one.part == SCALES]
+
+
+def layer_shapes(kind: str, outputs: int, inputs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of a layer's prepared weight and of its scales."""
+    known = LAYER_FORMATS[kind]
+    deep, wide = filled(inputs, known.deep), filled(outputs, known.wide)
+    if kind == "i4":
+        return (wide, deep // 2), (deep // GROUP, wide, 2)
+    return (deep, wide), (int(outputs),)
 
 
 def _item(text: str, declared: Mapping[str, Tensor], graph: Graph) -> Prepared:

@@ -46,6 +46,7 @@ FORMATS = {
         RowFormat("f16", 16),
         RowFormat("bf16", 16),
         RowFormat("f8e4m3", 8),
+        RowFormat("f8e5m2", 8),
         RowFormat("i8", 8, 8, "byte"),
         RowFormat("i4", 4, 4, "4bit"),
         RowFormat("i2", 2, 4, "2bit"),

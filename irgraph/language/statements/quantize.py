@@ -1,4 +1,4 @@
-"""``quantize`` keeps tables in narrow rows, and lets linear layers multiply integers."""
+"""``quantize`` keeps tables in narrow rows, and lets linear layers multiply narrow types."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.narrow.rows import FORMATS
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
+from irgraph.language.clauses import clause, words
 from irgraph.language.expressions.kinds import CALLED, OPEN
 from irgraph.language.expressions.nodes import Expression
 from irgraph.language.expressions.values import counted, spell
@@ -20,18 +21,21 @@ from irgraph.verbs.quantize import check_quantize, quantize
 LEGAL = "each takes what the format holds of its parameter, which the step never writes"
 MIB = 2**20
 KNOWN = [name for name in FORMATS if name != "f32"]
+MOST = 1e30
+"""The largest range of a layer's rows."""
 
 
 @dataclass(frozen=True)
 class Quantize(Statement):
-    """``quantize selection to format``."""
+    """``quantize selection to format range 4.5``."""
 
     selection: Selection
     to: Expression
+    range: Expression | None = None
 
     def __str__(self) -> str:
         """Return the statement's text."""
-        return f"quantize {self.selection} to {self.to}"
+        return words(f"quantize {self.selection} to {self.to}", clause("range", self.range))
 
     def check(self, check: Checker) -> None:
         """Check the selection and the format."""
@@ -40,20 +44,23 @@ class Quantize(Statement):
         if found not in ("dtype", "text", *OPEN):
             hint = f"as a text: {', '.join(KNOWN)}"
             check.kinds.note(f"expected a format, not {CALLED[found]}", self.to, hint)
+        if self.range is not None:
+            check.kinds.need("number", self.range, "a range")
 
     def run(self, frame: Frame) -> Entry:
         """Quantise what matches."""
         state, to = frame.state, frame.value(self.to)
         if to not in KNOWN:
             raise fail(f"formats are {', '.join(KNOWN)}, not {spell(to)}", self.to.place)
+        span = self._range(frame)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
         chosen: list[Op] = []
         for op in (op for match in selected.matches for op in selected.members(match)):
             with refusals.attempt(f"{call_of(op)} is not quantised"):
-                check_quantize(state.graph, op, str(to))
+                check_quantize(state.graph, op, str(to), span)
                 chosen.append(op)
-        done = quantize(state.graph, chosen, str(to))
+        done = quantize(state.graph, chosen, str(to), span)
         for op, why in done.refused:
             refusals.add(why, f"{call_of(op)} is not quantised")
         state.graph = done.graph
@@ -66,3 +73,13 @@ class Quantize(Statement):
             legal=(LEGAL,) if done.ops else (),
             refused=tuple(refusals.found),
         )
+
+    def _range(self, frame: Frame) -> float:
+        """Return the largest element that rows are reckoned to have; 0 where none is given."""
+        if self.range is None:
+            return 0.0
+        found = frame.value(self.range)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < MOST:
+            hint = "the largest absolute value of the layers' rows, as in 4.5"
+            raise fail(f"a range is above zero, not {spell(found)}", self.range.place, hint=hint)
+        return float(found)

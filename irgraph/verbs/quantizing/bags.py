@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.narrow.ops import LOOKUPS, ROWS_LOOKUP
-from irgraph.ir.narrow.prepared import ROWS, SCALE
+from irgraph.ir.narrow.prepared import PARTS, ROWS, SCALE
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import bind, resolve
@@ -83,7 +83,7 @@ def quantize_lookup(work: Work, op: Op, table: Declared, to: str) -> None:
         operands += [looked, given["offsets"]]
     more = {name: given[name] for name in ("per_sample_weights", "include_last_offset")
             if given.get(name) not in (None, False)}  # fmt: skip
-    if to == "f8e4m3":
+    if to in PARTS[SCALE]:
         one = work.tensor(f"{weight.name}_{to}_scale", "f32", (1,), weight)
         more["scale"] = work.parameter(one, to, SCALE, table)
     work.put(op, LOOKUPS.get(to, ROWS_LOOKUP), operands, replace(made, strides=None), **more)

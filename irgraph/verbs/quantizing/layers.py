@@ -1,4 +1,4 @@
-"""Linear layers that become products of integers, their rows rounded as they come."""
+"""Linear layers that become products of narrow types, their rows rounded as they come."""
 
 from __future__ import annotations
 
@@ -8,10 +8,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.narrow.ops import DEQUANTIZE, LEAST_ROWS, PRODUCT, QUANTIZE, eights
-from irgraph.ir.narrow.prepared import SCALES, WEIGHT
+from irgraph.ir.narrow.ops import (
+    DEQUANTIZE,
+    LARGEST,
+    LAYER_FORMATS,
+    PRODUCT,
+    PRODUCT_I4,
+    QUANTIZE,
+    SCALED,
+    STATIC,
+    filled,
+)
+from irgraph.ir.narrow.prepared import SCALES, WEIGHT, layer_shapes
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import DType, Tensor
 from irgraph.verbs.quantizing.bags import arguments
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
@@ -22,12 +32,28 @@ LAYERS = ("aten.linear", "aten.addmm", "aten.mm")
 Known = Mapping[str, Value]
 
 
+class How(Struct, frozen=True):
+    """A format, and the largest element that static quantisation reckons with; 0 for dynamic."""
+
+    to: str
+    range: float = 0.0
+
+    def __str__(self) -> str:
+        """Return what is the same for all layers that may share rounded rows."""
+        return f"{LAYER_FORMATS[self.to].rows} {LAYER_FORMATS[self.to].deep} {self.range!r}"
+
+    @property
+    def scale(self) -> float:
+        """What one step of a statically quantised row stands for."""
+        return self.range / LARGEST[self.to]
+
+
 class Rounded(Struct, frozen=True):
-    """Rows that were rounded: of which tensor, to which integers, and the scale of each row."""
+    """Rows that were rounded: of which tensor, to what, and the scale of each that has its own."""
 
     data: Tensor
     rows: Tensor
-    scales: Tensor
+    scales: Tensor | None
 
 
 def is_layer(op: Op) -> bool:
@@ -37,9 +63,10 @@ def is_layer(op: Op) -> bool:
 
 def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     """Return the weight of a layer that can be one of integers, as it is used; refuse others."""
-    if to != "i8":
+    if to not in LAYER_FORMATS:
         hint = "cast it" if to in ("f16", "bf16", "tf32") else "there is no such layer"
-        raise RefusedError(f"a linear layer can be quantised to i8, not to {to!r}: {hint}")
+        known = ", ".join(LAYER_FORMATS)
+        raise RefusedError(f"a linear layer can be quantised to {known}, not to {to!r}: {hint}")
     given = arguments(graph, op)
     data, weight, bias = _parts(op, given)
     if data.dtype != "f32" or weight.dtype != "f32" or data.rank < 2 or weight.rank != 2:
@@ -51,8 +78,10 @@ def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     if not data.contiguous:
         raise refused(op, f"takes rows with gaps (%{data.name})")
     rows = data.numel // max(int(data.shape[-1]), 1)
-    if rows < LEAST_ROWS:
-        raise refused(op, f"has {rows} rows, and aten::_int_mm takes more than 16 on devices")
+    takes = LAYER_FORMATS[to]
+    if rows < takes.least:
+        what = f"{takes.product.replace('.', '::')} takes more than {takes.least - 1} on devices"
+        raise refused(op, f"has {rows} rows, and {what}")
     if op.name != "aten.linear" and not _crossed(weight):
         raise refused(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
     return weight
@@ -68,39 +97,108 @@ def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
     return data, weight, bias if isinstance(bias, Tensor) else None
 
 
+def rows_of(graph: Graph, op: Op) -> Tensor | None:
+    """Return what a layer multiplies with its weight."""
+    try:
+        return _parts(op, arguments(graph, op))[0]
+    except RefusedError:
+        return None
+
+
 def _crossed(weight: Tensor) -> bool:
     """Return whether a second factor is a weight [outputs, inputs], transposed."""
     return weight.strides is not None and weight.strides == (1, int(weight.shape[0]))
 
 
-def quantize_layer(work: Work, op: Op, weight: Declared, ready: dict[str, Rounded]) -> None:
+def quantize_layer(
+    work: Work, op: Op, weight: Declared, how: How, ready: dict[str, Rounded]
+) -> None:
     """Put rounding, product and scaling in the place of a layer.
 
     ``ready`` are tensors whose rows were rounded before and were not written since.
     """
     data, _, bias = _parts(op, arguments(work.graph, op))
-    out, name = op.outputs[0], weight.tensor.name
-    outputs, inputs = weight.tensor.shape
-    deep, wide = eights(inputs), eights(outputs)
-    factor = replace(work.tensor(f"{name}_i8", "i8", (deep, wide), data), strides=(1, deep))
-    scales = work.tensor(f"{name}_i8_scales", "f32", (outputs,), data)
-    factor = work.parameter(factor, "i8", WEIGHT, weight)
-    scales = work.parameter(scales, "i8", SCALES, weight)
-    if data.name not in ready:
-        ready[data.name] = _rounded(work, op, data, deep)
-    rounded = ready[data.name]
-    sums = work.tensor(f"{out.name}_i32", "i32", (rounded.rows.shape[0], wide), data)
-    work.put(op, PRODUCT, (rounded.rows, factor), sums)
-    rows = work.result(out, rounded.rows.shape[0])
-    more = {} if bias is None else {"bias": bias}
-    work.put(op, DEQUANTIZE, (sums, rounded.scales, scales), rows, **more)
+    known = LAYER_FORMATS[how.to]
+    factor, scales = _prepared(work, weight, data, known.weight)
+    key = f"{data.name} {how}"
+    if key not in ready:
+        ready[key] = _rounded(work, op, data, how)
+    rounded = ready[key]
+    if how.to == "i4":
+        _by_groups(work, op, rounded.rows, (factor, scales), bias)
+        return
+    out, count = op.outputs[0], rounded.rows.shape[0]
+    sums = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, factor.shape[1]), data)
+    if known.product == PRODUCT:
+        work.put(op, PRODUCT, (rounded.rows, factor), sums)
+    else:
+        one = work.constant("one", "f32", 1.0, data)
+        pair = (rounded.rows, factor, one, one)
+        work.put(op, known.product, pair, sums, out_dtype=DType(known.sums))
+    rows = work.result(out, count)
+    more: dict[str, Value] = {} if bias is None else {"bias": bias}
+    if rounded.scales is None:
+        work.put(op, SCALED, (sums, scales), rows, scale=how.scale, **more)
+    else:
+        work.put(op, DEQUANTIZE, (sums, rounded.scales, scales), rows, **more)
     work.shaped(op, rows, out)
 
 
-def _rounded(work: Work, op: Op, data: Tensor, deep: int) -> Rounded:
+def _prepared(work: Work, weight: Declared, like: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Return a layer's prepared weight, and its scales."""
+    name, (outputs, inputs) = weight.tensor.name, map(int, weight.tensor.shape)
+    shape, others = layer_shapes(kind, outputs, inputs)
+    factor = work.tensor(f"{name}_{kind}", "u8" if kind == "i4" else kind, shape, like)
+    if kind != "i4":
+        factor = replace(factor, strides=(1, shape[0]))
+    named = work.tensor(f"{name}_{kind}_scales", "bf16" if kind == "i4" else "f32", others, like)
+    return work.parameter(factor, kind, WEIGHT, weight), work.parameter(named, kind, SCALES, weight)
+
+
+def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
     """Put the rounding of rows before an op."""
+    known = LAYER_FORMATS[how.to]
     flat = work.flat(op, data, int(data.shape[-1]))
-    rows = work.tensor(f"{data.name}_i8", "i8", (flat.shape[0], deep), data)
-    scales = work.tensor(f"{data.name}_i8_scale", "f32", (flat.shape[0],), data)
-    work.put(op, QUANTIZE, (flat,), rows, scales, columns=deep)
+    count, deep = flat.shape[0], filled(data.shape[-1], known.deep)
+    if how.to == "i4":
+        return Rounded(data, _in_bf16(work, op, flat, deep), None)
+    rows = work.tensor(f"{data.name}_{how.to}", known.rows, (count, deep), data)
+    if how.range:
+        work.put(op, STATIC, (flat,), rows, columns=deep, scale=how.scale)
+        return Rounded(data, rows, None)
+    scales = work.tensor(f"{data.name}_{how.to}_scale", "f32", (count,), data)
+    more: dict[str, Value] = {} if known.rows == "i8" else {"dtype": DType(known.rows)}
+    work.put(op, QUANTIZE, (flat,), rows, scales, columns=deep, **more)
     return Rounded(data, rows, scales)
+
+
+def _in_bf16(work: Work, op: Op, flat: Tensor, deep: int) -> Tensor:
+    """Put the cast of rows to bf16 before an op, and zeros behind them where they are needed."""
+    count, width = flat.shape
+    rows = work.tensor(f"{flat.name}_bf16", "bf16", (count, width), flat)
+    work.put(op, "aten._to_copy", (flat,), rows, dtype=DType("bf16"))
+    if width == deep:
+        return rows
+    wide = work.tensor(f"{flat.name}_wide", "bf16", (count, deep), flat)
+    work.put(op, "aten.constant_pad_nd", (rows, (0, deep - int(width))), wide)
+    return wide
+
+
+def _by_groups(
+    work: Work, op: Op, rows: Tensor, weight: tuple[Tensor, Tensor], bias: Tensor | None
+) -> None:
+    """Put the product with a weight in ``i4`` in the place of a layer, its bias added in f32."""
+    out, (count, outputs) = op.outputs[0], (rows.shape[0], int(op.outputs[0].shape[-1]))
+    wide = int(weight[0].shape[0])
+    made = work.tensor(f"{out.name}_bf16", "bf16", (count, wide), out)
+    work.put(op, PRODUCT_I4, (rows, *weight), made)
+    if wide != outputs:
+        kept = work.view(f"{out.name}_kept", made, (count, outputs), (wide, 1))
+        work.put(op, "aten.slice", (made, 1, 0, outputs), kept)
+        made = kept
+    found = work.result(out, count)
+    if bias is None:
+        work.put(op, "aten._to_copy", (made,), found, dtype=DType("f32"))
+    else:
+        work.put(op, "aten.add", (made, bias), found)
+    work.shaped(op, found, out)

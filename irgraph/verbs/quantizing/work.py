@@ -21,6 +21,7 @@ class Work:
         self.graph = graph
         self.edit = Edit(graph)
         self.prepared: dict[str, tuple[Declared, Prepared]] = {}
+        self.constants: dict[str, Declared] = {}
         self.made: list[Op] = []
         self._taken = names_of(graph)
 
@@ -38,6 +39,20 @@ class Work:
             label = source.label and source.label + (f".{part}" if part in (SCALE, SCALES) else "")
             self.prepared[key] = (Declared("param", made, label), about)
         return self.prepared[key][0].tensor
+
+    def constant(self, name: str, dtype: str, value: float, like: Tensor) -> Tensor:
+        """Return a parameter of one element that is known; equal ones are made once."""
+        key = f"{dtype} {value!r} {like.device}"
+        if key not in self.constants:
+            made = self.tensor(name, dtype, (), like)
+            self.constants[key] = Declared("param", made, value=(value,))
+        return self.constants[key].tensor
+
+    def view(self, name: str, base: Tensor, shape: Sequence[int], strides: Sequence[int]) -> Tensor:
+        """Return a new tensor in the memory of another."""
+        free = free_name(name, self._taken)
+        self._taken.add(free)
+        return replace(base, name=free, shape=tuple(shape), strides=tuple(strides))
 
     def put(self, unit: Op, name: str, operands: Sequence[Value], *made: Result,
             **attributes: Value) -> Op:  # fmt: skip

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from costmodels.devices.library import load_device
 from costmodels.formulas.lookup import SECTOR, Table
+from costmodels.learned.predictors import predictors
 from costmodels.pricing.price import price
+from irgraph.ir.cost import Kernel
 from irgraph.text import parse
+from irgraph.verbs.quantize import quantize
+from tests.costmodels.families.helpers import NEW
 
 TEXT = """model "m" { format = 1 }
 
@@ -36,6 +42,54 @@ def test_packed_rows_touch_the_sectors_that_they_begin_and_end_in(
     starts = [start * stored % SECTOR for start in range(SECTOR)]
     by_hand = sum(-(-(start + stored) // SECTOR) * SECTOR for start in starts) / len(starts)
     assert found == by_hand == touched
+
+
+LAYERS = """model "m" {{ format = 2 }}
+
+device @gpu0 "h100"
+input %x : f32[{M}, 4096] in $x
+param %w "w" : f32[4096, 4096] in $w
+
+%y = aten.linear(%x, %w) : f32[{M}, 4096] in $y
+return %y
+"""
+
+
+def quantized(rows: int, to: str, device: str, span: float = 0.0) -> Mapping[str, Kernel]:
+    """Return the kernel of each op of a quantised layer of 4096 by 4096, by its name."""
+    graph = parse(LAYERS.format(M=rows))
+    sheet = load_device(device)
+    models = predictors(sheet, NEW)
+    found = price(quantize(graph, graph.ops, to, span).graph, sheet, learned=models)
+    assert not found.unknown
+    return {op.name: found.of(op)[0] for op in found.graph.ops}
+
+
+@pytest.mark.parametrize("to", ["f8e4m3", "f8e5m2"])
+def test_products_in_f8_are_those_measured_in_e4m3(to: str) -> None:
+    """H100: 2.7e11 flop in 1,979 TFLOP/s at best; sums of 134 MB in f32 at 3,350 GB/s."""
+    kernels = quantized(8192, to, "h100")
+    product = kernels["aten._scaled_mm"]
+    assert product.by == "learned"
+    assert 2 * 8192 * 4096 * 4096 / 1979e6 < product.time < 3 * 2 * 8192 * 4096 * 4096 / 1979e6
+    assert kernels["irgraph.quantize_rows"].time > 8192 * 4096 * 5 / 3.35e6
+    thin = quantized(16, to, "h100")["aten._scaled_mm"]
+    assert thin.time < product.time / 10
+
+
+def test_weights_in_i4_are_read_as_such_and_multiplied_in_bf16() -> None:
+    """Few rows take the time of their weights' bytes, 9.4 MB; many that of products in bf16."""
+    few, many = (quantized(rows, "i4", "a100")["irgraph.linear_i4"] for rows in (16, 8192))
+    assert 9.4e6 / 2.04e6 < few.time < 2 * 9.4e6 / 2.04e6 + 3
+    best = 2 * 8192 * 4096 * 4096 / 312e6
+    assert best < many.time < 2 * best
+    assert few.outside and many.outside
+
+
+def test_one_range_takes_no_scales_of_rows() -> None:
+    one, each = (quantized(8192, "i8", "a100", span) for span in (4.0, 0.0))
+    assert one.keys() == {"irgraph.quantize_static", "aten._int_mm", "irgraph.dequantize_columns"}
+    assert 0 < one["irgraph.quantize_static"].time <= each["irgraph.quantize_rows"].time
 
 
 def test_nothing_is_free_and_integers_go_at_their_own_peak() -> None:

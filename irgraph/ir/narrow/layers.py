@@ -1,0 +1,38 @@
+"""What quantised layers hold in short types between rounding and scaling."""
+
+from __future__ import annotations
+
+from irgraph.ir.dtypes import DIGITS
+from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.narrow.ops import PRODUCT, PRODUCT_F8, PRODUCT_I4
+from irgraph.ir.narrow.prepared import WEIGHT, prepared_of
+from irgraph.ir.op import Op
+
+PRODUCTS = (PRODUCT, PRODUCT_F8, PRODUCT_I4)
+
+
+@remembered
+def short_in_layers(graph: Graph) -> frozenset[str]:
+    """Return the names of floats shorter than f32 that only products with prepared weights use.
+
+    What they lose is part of the layer's format: its rows, filled up or not, its sums, its weight.
+    """
+    weights = {one.name for one in prepared_of(graph) if one.part == WEIGHT}
+    makers = {t.name: op for op in graph.leaves() for t in op.outputs}
+    buffers: set[str] = set()
+    for op in graph.leaves():
+        if op.name in PRODUCTS and len(op.inputs) > 1 and op.inputs[1].name in weights:
+            buffers |= {t.buffer for t in (*op.inputs, *op.outputs)}
+            buffers |= _filled_from(makers.get(op.inputs[0].name))
+    short = DIGITS["f32"]
+    return frozenset(
+        name
+        for name, tensor in graph.by_name.items()
+        if tensor.buffer in buffers and DIGITS.get(tensor.dtype, short) < short
+    )
+
+
+def _filled_from(maker: Op | None) -> set[str]:
+    """Return the buffer of rows that zeros were put behind."""
+    filled = maker is not None and maker.name == "aten.constant_pad_nd"
+    return {maker.inputs[0].buffer} if maker is not None and filled else set()
