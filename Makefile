@@ -1,4 +1,4 @@
-# make demo: the main job on a built-in example.   make test: all tests but the slow ones.
+# make demo: the main job on a built-in example.   make test: all tests but the slow ones.   make docs: build/site.
 # Each creates .venv and installs what it needs when it is not there: the demo torch, all else every extra.
 
 PYTHON ?= python3
@@ -15,7 +15,7 @@ LONG := axes differential examples execute predict/test_op_time.py ir/test_write
   capture/kineto/reading/test_fuzz.py capture/onnx/test_node_tests.py \
   costmodels/evaluate/test_cnn_v100.py schedule/test_paths_traced.py
 
-.PHONY: demo quick test test-slow test-oldest test-installs coverage check format bench bench-plans fuzz mutants zoo constraints clean
+.PHONY: demo quick test test-slow test-oldest test-installs coverage check format docs bench bench-plans fuzz mutants zoo constraints clean
 
 demo: $(DEMO)
 	$(BIN)/python examples/demo.py
@@ -47,6 +47,10 @@ bench: $(READY)
 
 bench-plans: $(READY)
 	nice -n 15 $(BIN)/python tests/benchmarks/bench_plans.py --tasks 100 --out plans.jsonl
+
+# The documentation as a site, build/site/index.html: needs no network, neither to build nor to read.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.capture.kineto.reading.fuzz 10000

@@ -46,6 +46,6 @@ def test_the_oldest_versions_are_those_that_are_tried() -> None:
 
 def test_every_dependency_is_pinned() -> None:
     extras = ("torch", "onnx", "train", "plot", "chakra", "explorer", "db", "distributed")
-    extras += ("studio", "dev")
+    extras += ("studio", "tune", "docs", "dev")
     needed = {name for name, _ in floors(*extras)}
     assert needed <= {name.lower() for name, _ in pins("constraints.txt")}

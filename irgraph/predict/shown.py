@@ -62,7 +62,8 @@ def plot_step(timeline: Timeline, path: CriticalPath, title: str) -> Plot:
     work = tasks.having("kernel") & (tasks.kernel >= 0)
     fills = [colours[families[k]] if runs else colours[HOST]
              for k, runs in zip(tasks.kernel.tolist(), work.tolist(), strict=True)]  # fmt: skip
-    figure = mpl.figure.Figure(figsize=(11, 1.6 + 0.4 * len(timeline.resources)))
+    size = (11, 1.6 + 0.4 * len(timeline.resources))
+    figure = mpl.figure.Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     host = np.array([r.kind == "host" for r in timeline.resources] or [False])[tasks.resource]
     lanes = [("critical path", path.chain)]
@@ -96,7 +97,7 @@ def plot_change(summary: Mapping[str, Any]) -> Plot:
     """
     mpl = matplotlib()
     pairs = list(summary["critical_path_us"].items())[:LONGEST][::-1]
-    figure = mpl.figure.Figure(figsize=(9, 1.2 + 0.4 * len(pairs)))
+    figure = mpl.figure.Figure(figsize=(9, 1.2 + 0.4 * len(pairs)), layout="constrained")
     axes, at = figure.subplots(), np.arange(len(pairs))
     for name, colour, side, move in (("before", GREY, 0, 0.2), ("after", BLUE, 1, -0.2)):
         axes.barh(

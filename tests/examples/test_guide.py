@@ -1,0 +1,83 @@
+"""The guide works as it stands: its files are written, its commands run, and say what it shows."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from irgraph.cli.main import main
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide.md"
+BLOCK = re.compile(r"(?:^`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FIGURE = re.compile(r"(?<![\w$%])[-+]?\d[\d,]*(?:\.\d+)?(?!\w)")
+NEAR = 0.02
+"""Share by which a figure may differ: another processor, a cost model that got better."""
+
+REFUSED = "irgraph opt -e 'reorder aten.relu before first aten.cat'"
+"""What a command that is refused begins with."""
+
+Run = Callable[[str], str]
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Return what runs a command line and returns all that it said."""
+
+    def call(line: str) -> str:
+        capfd.readouterr()
+        code = main(shlex.split(line)[1:])
+        said = "".join(capfd.readouterr())
+        assert code == (1 if line.startswith(REFUSED) else 0), f"{line}\n{said}"
+        return said
+
+    return call
+
+
+def plain(text: str) -> str:
+    """Return a text without frames of tables, and with single blanks."""
+    return " ".join(re.sub(r"[│┃┡┩├┤━─]", " ", text).split())
+
+
+def shows(said: str, line: str) -> bool:
+    """Tell whether an output holds a line of the page, figures within ``NEAR``."""
+    words = FIGURE.split(plain(line))
+    pattern = f"({FIGURE.pattern})".join(map(re.escape, words))
+    wanted = [float(number.replace(",", "")) for number in FIGURE.findall(plain(line))]
+    for match in re.finditer(pattern, plain(said)):
+        found = [float(number.replace(",", "")) for number in match.groups()]
+        if all(math.isclose(a, b, rel_tol=NEAR) for a, b in zip(found, wanted, strict=True)):
+            return True
+    return False
+
+
+@pytest.mark.slow
+def test_the_guide_says_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.chdir(tmp_path)
+    said, ran, compared = "", 0, 0
+    for name, kind, inside in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        if name:
+            Path(name).write_text(inside, encoding="utf-8")
+        elif kind == "sh":
+            said = "".join(map(run, inside.splitlines()))
+            ran += len(inside.splitlines())
+        elif kind == "python":
+            exec(inside, {})
+        else:
+            missing = [line for line in inside.splitlines() if not shows(said, line)]
+            assert not missing, f"{missing}\nis not what was said:\n{said}"
+            compared += len(inside.splitlines())
+    assert (ran, compared) >= (9, 20)
+    assert Path("h100.html").exists() and not Path("wrong.ir").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [("│ step │ 3.31 ms", True), ("step 3.30 ms", True), ("step 3.6 ms", False), ("stop 3", False)],
+)
+def test_lines_are_compared_by_words_and_figures(line: str, found: bool) -> None:
+    assert shows("┃ a   ┃\n│ step   │ 3.309 ms │", line) == found
