@@ -21,7 +21,7 @@ import msgspec
 
 SCRIPTS = (
     "base", "colours", "table", "figures", "slices", "draw", "lanes", "steer", "search", "charts",
-    "main",
+    "scatter", "main",
 )  # fmt: skip
 """The scripts, in the order in which they need each other."""
 

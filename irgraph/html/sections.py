@@ -24,6 +24,8 @@ def headline(
     *,
     span: Mapping[str, float | None] | None = None,
     provenance: Mapping[str, float] | None = None,
+    longest: Iterable[tuple[str, float, float]] = (),
+    of: str = "",
 ) -> Section:
     """Return what a page begins with.
 
@@ -32,9 +34,15 @@ def headline(
             (``good`` or ``bad``); the first is the largest.
         span: ``low``, ``value`` and ``high`` of a 90 % interval in microseconds, with ``measured``.
         provenance: shares of device time by where they come from.
+        longest: operations with most time on the critical path: name, microseconds, share of the
+            path. A click on one searches the section ``path`` for it.
+        of: what the span is of, where that is not the first of the numbers.
     """
     shares = [[name, share] for name, share in (provenance or {}).items()]
-    return {"type": "headline", "numbers": list(numbers), "span": span, "provenance": shares}
+    return {
+        "type": "headline", "numbers": list(numbers), "span": span, "provenance": shares,
+        "longest": [list(one) for one in longest], "of": of,
+    }  # fmt: skip
 
 
 def notes(lines: Iterable[str], *, warning: bool = False) -> Section:
@@ -164,3 +172,35 @@ def roof(
         "type": "roof", "id": name, "title": title, "text": text, "points": list(points),
         "peaks": [[label, peak] for label, peak in peaks.items()], "bandwidth": bandwidth,
     }  # fmt: skip
+
+
+def scatter(
+    name: str,
+    title: str,
+    points: Iterable[Mapping[str, Any]],
+    x: tuple[str, str],
+    y: tuple[str, str],
+    *,
+    text: str = "",
+) -> Section:
+    """Return points of two figures.
+
+    Args:
+        name: the section's anchor.
+        title: of the section.
+        points: each with ``name``, ``group``, ``x``, ``y`` and ``front``, whether no other is
+            better in both; those are joined by a line.
+        x: label and kind (``KINDS``) of the first figure.
+        y: of the second.
+        text: a sentence below the title.
+    """
+    axes = [{"name": label, "kind": kind} for label, kind in (x, y)]
+    return {
+        "type": "scatter", "id": name, "title": title, "text": text, "points": list(points),
+        "axes": axes,
+    }  # fmt: skip
+
+
+def listing(name: str, title: str, code: str, *, text: str = "") -> Section:
+    """Return a text as it stands in a file: a script."""
+    return {"type": "listing", "id": name, "title": title, "code": code, "text": text}

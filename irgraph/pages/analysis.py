@@ -16,8 +16,9 @@ from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.breakdowns import BESIDE
-from irgraph.pages.recorded import recorded_sections
+from irgraph.pages.recorded import compared_sections, recorded_sections
 from irgraph.pages.roofs import roof_sections
+from irgraph.pages.timelines import longest
 from irgraph.report.console import time_text
 
 TABS = {
@@ -40,7 +41,8 @@ def analysis_page(
 ) -> Page:
     """Return the report of an analysis; ``more`` are tables that were asked for, by name."""
     tables = result.tables()
-    parts = [_headline(result), *_repairs(trees), *recorded_sections(trees)]
+    recorded = recorded_sections(trees)
+    parts = [_headline(result, recorded), *_repairs(trees), *recorded]
     parts += [
         _breakdown(tables),
         sections.records("steps", "Steps", tables["steps"], bars=("step",)),
@@ -56,9 +58,10 @@ def analysis_page(
 
 def comparison_page(
     names: Sequence[str], figures: Sequence[Change], parts: Sequence[Change], by: str,
-    trees: Sequence[Tree],
+    sides: Sequence[Sequence[Tree]],
 ) -> Page:  # fmt: skip
     """Return the report of two traces: the mean usual step of each, and its parts ``by`` a key."""
+    trees = [tree for side in sides for tree in side]
     step = figures[0]
     share = f"{step.delta / step.before:+.1%}" if step.before else ""
     tone = "bad" if step.delta > 0 else "good"
@@ -74,6 +77,7 @@ def comparison_page(
         _rows("step", "Mean usual step", figures),
     ]
     found.append(_rows(by, f"Time a step by {by}, largest change first", parts))
+    found += compared_sections(dict(zip(BESIDE, sides, strict=True)))
     title = " → ".join(Path(name).name for name in names)
     return Page(title, f"recorded on {_cards(trees)}", found)
 
@@ -100,7 +104,7 @@ def _repairs(trees: Sequence[Tree]) -> list[Section]:
     return [sections.notes(lines, warning=True)] if lines else []
 
 
-def _headline(result: Analysis) -> Section:
+def _headline(result: Analysis, recorded: Sequence[Section]) -> Section:
     usual = [step for step in result.steps if not step.left_out]
     steps = f"mean of {len(usual)} usual of {len(result.steps)} steps, as recorded"
     if not usual:
@@ -117,7 +121,8 @@ def _headline(result: Analysis) -> Section:
         ]  # fmt: skip
     if result.covered is not None:
         numbers.append({"label": "device time within the steps", "value": f"{result.covered:.1%}"})
-    return sections.headline(numbers)
+    paths = [part for part in recorded if part["id"] == "path"]
+    return sections.headline(numbers, longest=longest(paths[0]) if paths else ())
 
 
 def _breakdown(tables: Mapping[str, list[dict[str, Any]]]) -> Section:

@@ -11,9 +11,11 @@ from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.breakdowns import BESIDE, pairs, what_ifs
 from irgraph.pages.memory import memory_over_time
+from irgraph.pages.prediction import provenance
 from irgraph.pages.slices import Slices
 from irgraph.pages.timelines import add_path, add_timeline
 from irgraph.predict.difference import Difference
+from irgraph.predict.figures import coverage
 from irgraph.predict.figures import what_ifs as of_timeline
 from irgraph.predict.tables import bytes_text
 from irgraph.predict.validation import UNVALIDATED, validation_text
@@ -34,7 +36,7 @@ def difference_page(
     found = difference.summary() if summary is None else summary
     names = " → ".join(Path(name).name for name in found["models"])
     about = f"predicted on {found['device']}, host {found['host']}"
-    parts = [difference_headline(found), *remarks(found), changes(groups, timed=True)]
+    parts = [difference_headline(difference, found), *remarks(found), changes(groups, timed=True)]
     return Page(names, about, [*parts, *difference_sections(difference, found)])
 
 
@@ -44,8 +46,8 @@ def structure_page(names: Sequence[str], groups: Sequence[Group]) -> Page:
     return Page(title, "structure alone", [changes(groups, timed=False)])
 
 
-def difference_headline(summary: Mapping[str, Any]) -> Section:
-    """Return the change of the step time, with its interval, and the step before and after."""
+def difference_headline(difference: Difference, summary: Mapping[str, Any]) -> Section:
+    """Return the change of the step time and both steps, with their intervals and provenance."""
     before, after = summary["figures"]["step_time_us"]
     change = after - before
     low, high = summary["step_time_change_interval_us"]
@@ -53,18 +55,22 @@ def difference_headline(summary: Mapping[str, Any]) -> Section:
     share = f"{change / before:+.1%}" if before else ""
     tone = "good" if high < 0 else "bad" if low > 0 else ""
     within = f"90 % interval {time_text(low)} to {time_text(high)}"
+    sides = (difference.before, difference.after)
+    ends = [" to ".join(map(time_text, one.interval)) for one in sides]
     numbers = [
         {"label": "change of the step time", "value": signed(change), "detail": within,
          "tone": tone},
         {"label": "of the step", "value": share, "tone": tone},
-        {"label": "step time before", "value": time_text(before)},
-        {"label": "step time after", "value": time_text(after)},
+        {"label": "step time before", "value": time_text(before), "detail": ends[0]},
+        {"label": "step time after", "value": time_text(after), "detail": ends[1]},
         {"label": "peak memory of tensors", "value": bytes_text(peaks[1]),
          "detail": f"before: {bytes_text(peaks[0])}"},
     ]  # fmt: skip
     measured = summary["validation"].get("measured_change_us")
     return sections.headline(
-        numbers, span={"low": low, "value": change, "high": high, "measured": measured}
+        numbers,
+        span={"low": low, "value": change, "high": high, "measured": measured},
+        provenance=provenance(coverage(difference.after.kernels())),
     )
 
 

@@ -25,6 +25,9 @@ PATH_TEXT = (
     "begins when the one before it ends, so that their lengths add up to the step time. Only what "
     "is on it can make the step shorter."
 )
+LONGEST = 5
+"""Operations that a headline names."""
+
 TIMELINE_TEXT = (
     "Host threads show operations and, below them, what they spend their time on (T1 to T5); "
     "streams show kernels. What is on the critical path has a dark edge."
@@ -47,9 +50,25 @@ def prediction_page(
         recorded: the recorded step, to be shown above the predicted one.
     """
     found = prediction.summary() if summary is None else summary
+    parts = [_headline(found, measured), sections.notes(found["warnings"], warning=True)]
+    parts += prediction_sections(prediction, found, measured=measured, recorded=recorded)
+    return Page(_title(found), about(found), parts)
+
+
+def about(summary: Mapping[str, Any]) -> str:
+    """Return where a step was predicted, as one line."""
+    return f"predicted on {summary['device']['name']}, host {summary['host']}"
+
+
+def prediction_sections(
+    prediction: Prediction,
+    found: Mapping[str, Any],
+    *,
+    measured: float | None = None,
+    recorded: Part | None = None,
+) -> list[Section]:
+    """Return what a report shows of a prediction below its headline; ``found`` is its summary."""
     parts = [
-        _headline(found, measured),
-        sections.notes(found["warnings"], warning=True),
         sections.slices("path", "Critical path", path_slices(prediction.path), text=PATH_TEXT,
                         tall=True),
         sections.slices("timeline", "Timeline", _timeline(prediction, recorded),
@@ -60,8 +79,7 @@ def prediction_page(
         memory_over_time(prediction),
         sections.facts("figures", "All figures", figure_rows(found, measured)),
     ]  # fmt: skip
-    about = f"predicted on {found['device']['name']}, host {found['host']}"
-    return Page(_title(found), about, [part for part in parts if part is not None])
+    return [part for part in parts if part is not None]
 
 
 def _title(summary: Mapping[str, Any]) -> str:
@@ -99,8 +117,29 @@ def _headline(summary: Mapping[str, Any], measured: float | None) -> Section:
          "tone": "" if summary["memory"]["fits"] else "bad"},
         _coverage(summary),
     ]  # fmt: skip
+    return sections.headline(numbers, **rests_on(summary, measured))
+
+
+def rests_on(summary: Mapping[str, Any], measured: float | None = None) -> dict[str, Any]:
+    """Return a step's interval, its provenance and what takes longest, for a headline."""
+    low, high = summary["step_time_interval_us"]
+    step = summary["step_time_us"]
     span = {"low": low, "value": step, "high": high, "measured": measured}
-    return sections.headline(numbers, span=span, provenance=_provenance(summary["coverage"]))
+    return {"span": span, "provenance": provenance(summary["coverage"]),
+            "longest": longest(summary["critical_ops_us"])}  # fmt: skip
+
+
+def provenance(coverage: Mapping[str, float]) -> dict[str, float]:
+    """Return shares of device time by where they come from, which add up to one."""
+    return {by: share for by, share in coverage.items() if by != "outside range"}
+
+
+def longest(times: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Return the operations with most time on a critical path, and their shares of it."""
+    total = sum(times.values())
+    named = [(name, time) for name, time in times.items() if name and time > 0]
+    named.sort(key=lambda item: -item[1])
+    return [(name, time, time / total) for name, time in named[:LONGEST]]
 
 
 def _coverage(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -109,7 +148,3 @@ def _coverage(summary: Mapping[str, Any]) -> dict[str, str]:
     tone = "bad" if unknown else ""
     share = f"{summary['unknown']['share_of_bytes']:.1%} of all bytes" if unknown else ""
     return {"label": "ops no model knows", "value": value, "detail": share, "tone": tone}
-
-
-def _provenance(coverage: Mapping[str, float]) -> dict[str, float]:
-    return {by: share for by, share in coverage.items() if by != "outside range"}

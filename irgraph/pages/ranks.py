@@ -10,7 +10,7 @@ from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.slices import Slices
-from irgraph.pages.timelines import add_timeline, path_slices
+from irgraph.pages.timelines import add_timeline, longest, path_slices
 from irgraph.planning.plans import Tried
 from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import critical_path
@@ -38,10 +38,11 @@ def ranks_page(found: Ranks, figures: Mapping[str, Any], lines: Sequence[str]) -
                    for row in figures["collectives"]]  # fmt: skip
     rows = [{key: row[key] for key in row if key != "shares_us"} for row in figures["ranks"]]
     names = dict.fromkeys(Path(row["model"]).name for row in rows)
+    drawn_ranks = ranks_sections(found)
     parts = [
-        sections.headline(numbers),
+        sections.headline(numbers, longest=longest(drawn_ranks[0])),
         sections.notes(lines),
-        *ranks_sections(found),
+        *drawn_ranks,
         sections.records("path-parts", "Critical path by what is on it", path["parts"],
                          bars=("path",)),
         sections.records("ranks", "Ranks", rows, bars=("step", "waits", "exposed", "idle")),
@@ -66,12 +67,13 @@ def plan_page(
         gain = f"{best.step_time / rival.step_time - 1:+.1%} against it"
         numbers.append({"label": f"best of the others: {rival.name}", "detail": gain,
                         "value": time_text(rival.step_time)})  # fmt: skip
+    drawn = ranks_sections(best.ranks)
     parts = [
-        sections.headline(numbers),
+        sections.headline(numbers, longest=longest(drawn[0])),
         sections.records("plans", "Plans that were tried", rows,
                          bars=("step", "tables", "exposed", "waits")),
         _placed(best),
-        *ranks_sections(best.ranks),
+        *drawn,
     ]  # fmt: skip
     return Page(model, f"tables over {best.plan.ranks} ranks", parts)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from irgraph.capture.kineto.events.steps import Step
@@ -20,6 +21,8 @@ RANKS = 8
 """Ranks whose steps are shown at most."""
 
 TEXT = "The last usual step as it was recorded, from its start: calls on threads, work on streams."
+
+BOTH_TEXT = "The last usual step of each, as it was recorded; both from their starts."
 
 PATH_TEXT = (
     "What the last usual step waited for, one thing after the other: found by simulating the step "
@@ -48,6 +51,18 @@ def recorded_slices(trees: Sequence[Tree]) -> dict[str, Any]:
         events = RecordedStep(tree, step).trace_events(group or "measured")["traceEvents"]
         add_events(slices, events, group or "measured", group)
     return slices.record()
+
+
+def compared_sections(sides: Mapping[str, Sequence[Tree]]) -> list[Section]:
+    """Return the last usual step of the first rank of each side, on one clock; by their names."""
+    slices = Slices()
+    for side, trees in sides.items():
+        for _, tree, step in islice(last_steps(trees), 1):
+            events = RecordedStep(tree, step).trace_events(side)["traceEvents"]
+            add_events(slices, events, side, side)
+    drawn = slices.record()
+    found = sections.slices("timeline", "Timelines", drawn, text=BOTH_TEXT)
+    return [found] if drawn["tracks"] else []
 
 
 def recorded_sections(trees: Sequence[Tree]) -> list[Section]:

@@ -10,7 +10,7 @@ from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.pages.breakdowns import shares
 from irgraph.pages.slices import Slices, add_events
-from irgraph.pages.timelines import add_timeline, path_slices
+from irgraph.pages.timelines import add_timeline, longest, path_slices
 from irgraph.replay.recorded import RecordedStep
 from irgraph.replay.replay import Replayed
 from irgraph.report.console import time_text
@@ -58,10 +58,11 @@ def replay_page(
     causes = {WHOLE.get(cause, cause): time for cause, time in path.by_cause().items()}
     cause = shares("path-by-cause", "Critical path of the simulated step, by cause", "cause",
                    causes, simulated.timeline.step_time)  # fmt: skip
+    band = path_slices(path)
     parts = [
-        sections.headline(numbers, span=span),
+        sections.headline(numbers, span=span, longest=longest(band)),
         sections.notes(lines),
-        sections.slices("path", "Critical path, simulated", path_slices(path), tall=True),
+        sections.slices("path", "Critical path, simulated", band, tall=True),
         sections.slices("timeline", "Measured and simulated", slices.record(), text=TEXT),
         cause,
         sections.records("replay", "Steps", rows, bars=("measured", "simulated")),

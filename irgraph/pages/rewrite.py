@@ -45,7 +45,11 @@ def rewrite_page(
     """
     after, found = outcome.graph, difference.summary() if difference is not None else None
     shown = grouped(difference.changes if difference else structural_diff(before, after))
-    parts = [difference_headline(found)] if found else [_headline(before, outcome)]
+    parts = [
+        difference_headline(difference, found)
+        if difference is not None and found
+        else _headline(before, outcome)
+    ]
     parts += [sections.notes(checked)] if checked else []
     parts += remarks(found) if found else []
     parts += [_statements(outcome), *_refused(outcome), *_stages(steps)]
@@ -83,14 +87,14 @@ def _statements(outcome: Outcome) -> Section:
     rows = [
         (
             stage,
-            str(entry.statement),
             entry.summary,
             _several(entry.legal),
             _several(entry.assumptions),
+            str(entry.statement),
         )
         for stage, entry in _entries(outcome)
     ]
-    names = ("stage", "statement", "what it did", "why that is legal", "assumed")
+    names = ("stage", "what it did", "why that is legal", "assumed", "statement")
     text = "Each change was held against the step's data dependences before it was made."
     return sections.table("rewrites", "What was rewritten, and why that is legal",
                           [(name, "text") for name in names], rows, text=text)  # fmt: skip

@@ -54,8 +54,21 @@ class Slices:
 
     def facts(self, known: Iterable[tuple[str, Any]]) -> int:
         """Return the number of a slice's facts, those that are empty left out."""
-        pairs = ((self.texts(label), self.texts(_text(value))) for label, value in known if value)
-        return self._facts(tuple(number for pair in pairs for number in pair))
+        return self.joined(self.pairs(known))
+
+    def pairs(self, known: Iterable[tuple[str, Any]]) -> tuple[int, ...]:
+        """Return the numbers of labels and texts of facts, those that are empty left out."""
+        texts = self.texts
+        return tuple(
+            number
+            for label, value in known
+            if value
+            for number in (texts(label), texts(_text(value)))
+        )
+
+    def joined(self, *parts: tuple[int, ...]) -> int:
+        """Return the number of facts of which ``pairs`` gave the parts."""
+        return self._facts(sum(parts, ()))
 
     def add(
         self,
@@ -90,6 +103,8 @@ class Slices:
 
 
 def _text(value: Any) -> str:  # noqa: ANN401  (facts of an event are of many types)
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {inner}" for key, inner in value.items())
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.pages.slices import Slices, work_family
+from irgraph.pages.slices import NS, Slices, work_family
 from irgraph.schedule.critical_path import CriticalPath
 from irgraph.schedule.intervals import CAUSES, Intervals
 from irgraph.schedule.tasks import Floats, Ints
@@ -54,11 +55,22 @@ def add_path(slices: Slices, path: CriticalPath, group: str = "") -> None:
     slices.add(columns.start[chain], columns.end[chain], track, name, kind, facts, True)
 
 
+def longest(path: Mapping[str, Any], most: int = 5) -> list[tuple[str, float, float]]:
+    """Return what a critical path (``path_slices``) shows longest: name, microseconds, share."""
+    columns, texts = path["columns"], path["texts"]
+    times = np.bincount(columns["name"], columns["length"], minlength=len(texts)) / NS
+    total = float(times.sum()) or 1.0
+    order = np.argsort(-times, kind="stable")[:most]
+    return [(texts[at], float(times[at]), float(times[at]) / total) for at in order if times[at]]
+
+
 class _Shown:
     """The intervals of a timeline, and the numbers of their texts."""
 
     def __init__(self, slices: Slices, columns: Intervals, group: str) -> None:
         self.slices, self.columns, self.group = slices, columns, group
+        self._of_ops: dict[int, tuple[int, ...]] = {-1: ()}
+        self._of_kernels: dict[int, tuple[int, ...]] = {-1: ()}
 
     def add(self, timeline: Timeline, path: CriticalPath) -> None:
         """Add what runs on streams, what host threads do, and the operations around that."""
@@ -100,19 +112,28 @@ class _Shown:
 
     def facts(self, positions: Ints) -> Ints:
         """Return the number of the facts about each of some intervals."""
-        tasks, columns = self.columns.tasks, self.columns
+        tasks = self.columns.tasks
         keys = np.stack([tasks.cause, tasks.op, tasks.kernel])[:, positions]
         different, inverse = np.unique(keys, axis=1, return_inverse=True)
+        causes = [self.slices.pairs([("cause", CAUSES[cause])]) for cause in tasks.causes]
         numbers = [
-            self.slices.facts([
-                ("cause", CAUSES[tasks.causes[cause]]),
-                *(_op_facts(columns.ops[op]) if op >= 0 else []),
-                *(_kernel_facts(columns.kernels[kernel]) if kernel >= 0 else []),
-            ])
+            self.slices.joined(causes[cause], self._of_op(op), self._of_kernel(kernel))
             for cause, op, kernel in different.T.tolist()
-        ]  # fmt: skip
+        ]
         found: Ints = np.array(numbers, np.int64)[inverse.reshape(-1)]
         return found
+
+    def _of_op(self, at: int) -> tuple[int, ...]:
+        """Return the numbers of the facts about an op, none for -1."""
+        if at not in self._of_ops:
+            self._of_ops[at] = self.slices.pairs(_op_facts(self.columns.ops[at]))
+        return self._of_ops[at]
+
+    def _of_kernel(self, at: int) -> tuple[int, ...]:
+        """Return the numbers of the facts about a kernel, none for -1."""
+        if at not in self._of_kernels:
+            self._of_kernels[at] = self.slices.pairs(_kernel_facts(self.columns.kernels[at]))
+        return self._of_kernels[at]
 
     def _waits(self, chosen: Ints, ready: Floats, track: Ints) -> None:
         """Add the time from the end of a thread's work to that of what it waits for."""
@@ -132,7 +153,7 @@ class _Shown:
         np.maximum.at(end, inverse, columns.end[chosen])
         ops = tasks.op[chosen[first]].tolist()
         name = np.array([self.slices.texts(columns.ops[op].name) for op in ops], np.int64)
-        facts = np.array([self.slices.facts(_op_facts(columns.ops[op])) for op in ops], np.int64)
+        facts = np.array([self.slices.joined(self._of_op(op)) for op in ops], np.int64)
         kind = np.full(len(first), self.slices.texts(OP))
         self.slices.add(start, end, track[chosen[first]], name, kind, facts)
 

@@ -150,6 +150,11 @@ class Bench:
             self._simulated[key] = figures
         return self._simulated[key]
 
+    def prediction(self, plan: Plan) -> Prediction:
+        """Return the prediction of a plan's step."""
+        self.simulated(plan)
+        return self.predictions[tuple(sorted(plan.items()))]
+
     def _executed(self, graph: Graph, wanted: set[str]) -> list[dict[str, Any]]:
         found = []
         for number, batch in enumerate(self.data.batches):

@@ -95,8 +95,7 @@ def figures(bench: Bench, plan: Plan) -> dict[str, Any]:
     """Return the step before and after a plan: times with 90 % intervals, bytes of parameters."""
     found: dict[str, Any] = dict(bench.accuracy())
     for name, each in (("before", {}), ("after", plan)):
-        bench.simulated(each)
-        prediction = bench.predictions[tuple(sorted(each.items()))]
+        prediction = bench.prediction(each)
         found[name] = {
             "step_us": prediction.step_time,
             "step_interval_us": list(prediction.interval),

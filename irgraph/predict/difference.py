@@ -15,7 +15,7 @@ from irgraph.predict.prediction import Prediction
 from irgraph.predict.validation import validation
 from irgraph.report.plots import Plot
 from irgraph.report.structure import Change, structural_diff
-from irgraph.schedule.sampling import interval, sample_steps
+from irgraph.schedule.sampling import interval
 
 
 class Difference(Struct, frozen=True, dict=True):
@@ -41,9 +41,7 @@ class Difference(Struct, frozen=True, dict=True):
 
         Errors of what both models share cancel.
         """
-        pair = (self.before, self.after)
-        first, second = (sample_steps(p.timeline, p.host, jitter=False) for p in pair)
-        return interval(second - first)
+        return interval(self.after.steady_samples - self.before.steady_samples)
 
     @cached_property
     def changes(self) -> list[Change]:

@@ -70,6 +70,11 @@ class Prediction(Struct, frozen=True, dict=True):
         """Step times under random draws of kernel and overhead times (``schedule.sampling``)."""
         return sample_steps(self.timeline, self.host)
 
+    @cached_property
+    def steady_samples(self) -> Floats:
+        """Mean step times under random draws: calls of one op do not vary independently."""
+        return sample_steps(self.timeline, self.host, jitter=False)
+
     @property
     def interval(self) -> tuple[float, float]:
         """Ends of a 90 % interval of the step time, microseconds."""

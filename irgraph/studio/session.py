@@ -156,6 +156,8 @@ class Session:
 
     def difference(self, step: Step) -> Difference | None:
         """Return what an edit changes, ``None`` where the predictions rest on different times."""
+        if self.step is self.first:
+            return step.total
         rests = [one.total.before.measured for one in (self.step, step)]
         same = rests[0] == rests[1]
         return Difference(self.step.prediction, step.prediction) if same else None
@@ -168,7 +170,7 @@ class Session:
         try:
             graph = self.first.graph if carried else self.step.graph
             ran = self._run(before + text, graph)
-            total = irgraph.diff(self.first.prediction, ran.graph)
+            total = self._total(ran.graph)
         except IrgraphError as error:
             problems = _from(error.diagnostics, before)
             return Attempt(text, problems=problems, wrong=error.exit_code != 1)
@@ -176,6 +178,12 @@ class Session:
         entries = tuple(entry for report in reports for entry in report.entries)[skipped:]
         unused = tuple(line for report in reports for line in report.unused)
         return Attempt(text, Step(text, ran.graph, total, entries, _from(unused, before)))
+
+    def _total(self, graph: Graph) -> Difference:
+        """Return what changed since the session began; a model that is there is known."""
+        if graph is self.step.graph:
+            return self.step.total
+        return irgraph.diff(self.first.prediction, graph)
 
     def _run(self, text: str, graph: Graph) -> irgraph.Outcome:
         options = self.first.prediction.options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import irgraph
@@ -24,7 +24,7 @@ def state(session: Session) -> Record:
     return {
         "ops": ops(step),
         "figures": figures(step.prediction, total=step.total if session.done else None),
-        "drawn": drawn({"": step.prediction}),
+        "drawn": drawn(step.prediction),
         "done": [edit(one) for one in session.done],
         "undone": [edit(one) for one in session.undone],
         "warnings": warnings(step.prediction),
@@ -38,17 +38,17 @@ def attempt(session: Session, found: Attempt) -> Record:
         return {"legal": False, "wrong": found.wrong, "problems": problems}
     step, now = found.step, session.step
     change = session.difference(step)
-    shown = {"now": now.prediction, "after": step.prediction}
+    changed = step.graph is not now.graph
     return {
         "legal": True,
-        "changed": step.graph is not now.graph,
+        "changed": changed,
         "entries": [entry(one) for one in step.entries if not one.spare],
         "problems": [problem(one) for one in _remarks(step)],
         "figures": figures(step.prediction, change=change, total=step.total),
         "comparable": change is not None,
         "changes": changes(grouped(change.changes), timed=True) if change else None,
         "marks": marks(now, change) if change else {},
-        "drawn": drawn(shown),
+        "drawn": drawn(step.prediction) if changed else None,
         "warnings": warnings(step.prediction),
     }
 
@@ -113,12 +113,11 @@ def _span(value: float, interval: tuple[float, float]) -> Record:
     return {"value": value, "low": low, "high": high}
 
 
-def drawn(predictions: Mapping[str, Prediction]) -> list[Record]:
-    """Return critical paths and timelines by the names of their models, as reports draw them."""
+def drawn(prediction: Prediction) -> list[Record]:
+    """Return the critical path and the timeline of a model, as reports draw them."""
     paths, lines = Slices(), Slices()
-    for name, prediction in predictions.items():
-        add_path(paths, prediction.path, name)
-        add_timeline(lines, prediction.timeline, prediction.path, name)
+    add_path(paths, prediction.path)
+    add_timeline(lines, prediction.timeline, prediction.path)
     return [
         sections.slices("path", "Critical path", paths.record(), tall=True),
         sections.slices("timeline", "Timeline", lines.record()),

@@ -10,7 +10,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from irgraph.backend import DeviceFacts, backend
-from irgraph.diagnostics import IrgraphError
+from irgraph.diagnostics import IrgraphError, fail
+from irgraph.predict.prediction import Prediction, predict
 from irgraph.predict.variants import predict_variants
 from irgraph.schedule.memory import workspace
 from irgraph.tuning.axes import Point
@@ -80,6 +81,15 @@ class Pricing:
         for group in groups.values():
             self._price(list(group))
         return [self._told(point, key) for point, key in zip(points, keys, strict=True)]
+
+    def prediction(self, point: Point) -> Prediction:
+        """Return the prediction of one point; raises ``IrgraphError`` where it is refused."""
+        calls, ranks, host, device, sizes = self._key(point)
+        structure = self.structures.of(calls)
+        if structure.refused:
+            raise fail(structure.refused)
+        options = replace(self.space.options, device=device, host=host, ranks=ranks or None)
+        return predict(structure.graph, options, dims=dict(sizes))
 
     def _key(self, point: Point) -> Key:
         sizes = tuple(

@@ -13,6 +13,7 @@ from irgraph.diagnostics import Place, fail
 from irgraph.ir.graph import Graph
 from irgraph.manage.run import find_pass
 from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import Prediction
 from irgraph.sweep.grid import content_of
 from irgraph.text.printer import print_graph
 from irgraph.tuning.axes import Axis, Choice, Point, check_point, condition, every_point, ordered
@@ -79,6 +80,14 @@ class SearchSpace(Described, frozen=True, eq=False):
         if found.refused:
             raise fail(found.refused)
         return found.graph
+
+    def prediction(self, point: Point) -> Prediction:
+        """Return the prediction of a variant, whose step time ``figures`` has, too.
+
+        Raises ``IrgraphError`` where a pass cannot be applied.
+        """
+        check_point(self.axes, point)
+        return _pricing(self).prediction(point)
 
     def script(self, point: Point, said: str = "") -> str:
         """Return the script that makes a variant, for ``irgraph opt -s`` and ``run_script``.

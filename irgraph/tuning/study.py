@@ -35,7 +35,7 @@ class Asked(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True):
-    """A finished trial that keeps all limits.
+    """A finished trial with figures.
 
     Attributes:
         number: of the trial.
@@ -197,6 +197,16 @@ class Study:
     def infeasible(self) -> int:
         """How many trials break a limit."""
         return sum(not _feasible(trial) for trial in self._trials("COMPLETE"))
+
+    @property
+    def tried(self) -> list[tuple[Trial, list[str]]]:
+        """All trials with figures in order, each with the names of the limits that it breaks."""
+        found = []
+        for one in self._trials("COMPLETE"):
+            told = one.user_attrs[TRIED]
+            broken = [name for name, share in one.constraints.items() if share > 0]
+            found.append((Trial(one.number, told["point"], told["values"]), broken))
+        return found
 
     @property
     def best(self) -> list[Trial]:

@@ -32,10 +32,11 @@ def page(word: str) -> Page:
         | {"length": [1000]},
     }  # fmt: skip
     number = {"label": word, "value": word, "detail": word}
+    dot = {"name": word, "group": word, "x": 1.0, "y": 2.0, "front": True}
     point = {"name": word, "group": word, "calls": 1, "flop": 1e9, "bytes": 1e6, "us": 100.0}
     parts = [
         sections.headline([number], span={"low": 1.0, "value": 2.0, "high": 3.0, "measured": 2.5},
-                          provenance={word: 1.0}),
+                          provenance={word: 1.0}, longest=[(word, 1.0, 0.5)]),
         sections.notes([word], warning=True),
         sections.facts("f", word, [(word, word)]),
         table,
@@ -43,6 +44,8 @@ def page(word: str) -> Page:
         sections.slices("s", word, slices, text=word, tall=True),
         sections.areas("a", word, [0.0, 1.0], {word: [1, 2]}, limit=2, text=word),
         sections.roof("r", word, [point], {word: 1e4}, 900.0, text=word),
+        sections.scatter("dots", word, [dot], (word, "number"), (word, "us"), text=word),
+        sections.listing("l", word, word, text=word),
     ]  # fmt: skip
     return Page(word, word, parts, command=word, versions={word: word})
 

@@ -64,7 +64,7 @@ def compare(
         from irgraph.cli.html import write_page
         from irgraph.pages.analysis import comparison_page
 
-        write_page(comparison_page((before, after), figures, parts, by, both), html)
+        write_page(comparison_page((before, after), figures, parts, by, trees), html)
     tables = {"step": [c.row() for c in figures], by: [c.row() for c in parts]}
     if csv is not None:
         write_csv(tables, csv)

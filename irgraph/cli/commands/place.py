@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from irgraph.cli import common as cli
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ def place(
     budget: Annotated[str, typer.Option("--budget", metavar="KL", help=BUDGET)] = "0.02%",
     aim: Annotated[str, typer.Option("--for", metavar="WHAT", help=AIM)] = "power",
     output: cli.OutputOption = None,
+    html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Search where tables of a step of inference lie on hosts with slower tiers of memory.
@@ -65,8 +68,7 @@ def place(
     """
     from irgraph.diagnostics import fail
     from irgraph.predict.options import PredictOptions
-    from irgraph.serving.service import placed_model, services
-    from irgraph.text import print_graph
+    from irgraph.serving.service import services
     from irgraph.tiers.library import load_platform
     from irgraph.verbs.refusal import RefusedError
 
@@ -74,10 +76,10 @@ def place(
     host = load_platform(platform)
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
     wanted = _wanted(qps, latency, policy, rows)
+    what = f"{host.name}: {qps:g} queries a second, {latency} each"
+    asked = Asked(graph, host, wanted, options, what)
     if formats:
-        what = f"{host.name}: {qps:g} queries a second, {latency} each"
-        asked = Asked(graph, host, wanted, options, what)
-        _tradeoff(asked, formats, data, executed, budget, aim, output, json)
+        _tradeoff(asked, formats, data, executed, budget, aim, output, html, json)
         return
     for name, given in (("--data", data), ("--executed", executed)):
         if given is not None:
@@ -86,17 +88,35 @@ def place(
         found = services(graph, host, wanted, options)
     except RefusedError as error:
         raise fail(f"the tables are not placed: {error.reason}") from None
-    if output is not None:
-        made = placed_model(graph, host, found[0], wanted, indices or ())
-        cli.write_result(print_graph(made), output)
+    _written(asked, graph, found, output, html)
     if json:
         from msgspec import to_builtins
 
         cli.write_json([to_builtins(one) | {"latency_us": one.latency} for one in found])
         return
-    print_rows(f"{host.name}: {qps:g} queries a second, {latency} each", list(map(_row, found)))
+    print_rows(what, list(map(_row, found)))
     for one in found:
         _say(one)
+
+
+def _written(
+    asked: Asked, graph: Graph, ways: Sequence[Service], output: str | None, html: str | None
+) -> None:
+    """Write the model of the first way, and the report of all, where they are asked for."""
+    if output is None and html is None:
+        return
+    from irgraph.text import print_graph
+
+    made = asked.placed(graph, ways[0])
+    if output is not None:
+        cli.write_result(print_graph(made), output)
+    if html is not None:
+        from irgraph.cli.html import write_page
+        from irgraph.pages.served import service_page
+        from irgraph.predict.prediction import predict
+
+        query = predict(made, asked.options)
+        write_page(service_page(asked.what, ways, query, asked.wanted.latency), html)
 
 
 def _wanted(qps: float, latency: str, policy: str, rows: bool) -> Wanted:
@@ -149,6 +169,12 @@ class Asked(NamedTuple):
     options: PredictOptions
     what: str
 
+    def placed(self, graph: Graph, way: Service) -> Graph:
+        """Return a step with its tables placed as a way has them."""
+        from irgraph.serving.service import placed_model
+
+        return placed_model(graph, self.platform, way, self.wanted, list(self.options.indices))
+
 
 def _tradeoff(
     asked: Asked,
@@ -158,6 +184,7 @@ def _tradeoff(
     budget: str,
     aim: str,
     output: str | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Show the front of accuracy and of what the service takes; write what keeps the budget."""
@@ -177,10 +204,12 @@ def _tradeoff(
     limit = read_budget(budget, bench)
     points = tradeoff(bench, asked.graph, asked.platform, asked.wanted, asked.options, aim)
     best = chosen(points, limit)
+    rows = [as_row(one) | {"chosen": one is best} for one in points]
     if output is not None:
         _write(asked, bench, best, output)
+    if html is not None:
+        _report(asked, bench, best, rows, (aim, limit), html)
     if as_json:
-        rows = [as_row(one) | {"chosen": one is best} for one in points]
         cli.write_json({"data": held.source, "for": aim, "budget": limit, "points": rows})
         return
     print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
@@ -188,19 +217,38 @@ def _tradeoff(
     cli.say(f"{len(points)} plans served, shown are those that no other betters in both")
 
 
-def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
-    """Write the model of a point, its tables in their formats and placed."""
-    from irgraph.diagnostics import fail
-    from irgraph.serving.service import placed_model
-    from irgraph.text import print_graph
+def _made(asked: Asked, bench: Bench, best: Point) -> Graph:
+    """Return the model of a point, its tables in their formats and placed."""
     from irgraph.tradeoff import Served
+
+    return asked.placed(Served(bench, asked.graph).rewritten(best.plan), best.way)
+
+
+def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
+    """Write the model of a point."""
+    from irgraph.diagnostics import fail
+    from irgraph.text import print_graph
 
     if best is None:
         raise fail("no plan keeps the budget", exit_code=1)
-    graph = Served(bench, asked.graph).rewritten(best.plan)
-    indices = list(asked.options.indices)
-    made = placed_model(graph, asked.platform, best.way, asked.wanted, indices)
-    cli.write_result(print_graph(made), output)
+    cli.write_result(print_graph(_made(asked, bench, best)), output)
+
+
+def _report(
+    asked: Asked,
+    bench: Bench,
+    best: Point | None,
+    rows: Sequence[dict[str, Any]],
+    aim: tuple[str, float],
+    path: str,
+) -> None:
+    """Write the report of all points; ``aim`` is what was sought, and the budget in nats."""
+    from irgraph.cli.html import write_page
+    from irgraph.pages.served import tradeoff_page
+    from irgraph.predict.prediction import predict
+
+    query = None if best is None else predict(_made(asked, bench, best), asked.options)
+    write_page(tradeoff_page(asked.what, bench.data.source, rows, *aim, query), path)
 
 
 def _cells(one: Point, wanted: Wanted, chosen: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from irgraph.cli import common as cli
+from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def quantize(
     host: cli.HostOption = "v100",
     dim: cli.DimOption = None,
     output: cli.OutputOption = None,
+    html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Search formats for tables and layers: the fastest step whose predictions stay the same.
@@ -67,6 +69,8 @@ def quantize(
 
     if aim not in AIMS:
         raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
+    if plan is not None and html is not None:
+        raise fail("--html shows a search: --plan only measures", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
     chosen = read_formats(formats)
     held = drawn(graph) if data is None else read_data(data, graph)
@@ -80,6 +84,8 @@ def quantize(
     found = find(bench, allowed, aim)
     if output is not None:
         cli.write_result(found.script, output)
+    if html is not None:
+        _report(found, bench, aim, html)
     _show(found, bench, output, json)
 
 
@@ -113,8 +119,22 @@ def _said(errors: Errors) -> str:
     return text
 
 
+def _report(found: Found, bench: Bench, aim: str, path: str) -> None:
+    from irgraph.cli.html import write_page
+    from irgraph.pages.quantized import quantized_page
+    from irgraph.predict.difference import Difference
+
+    step = Difference(bench.prediction({}), bench.prediction(found.plan))
+    source, refused = bench.data.source, _refused(bench)
+    write_page(quantized_page(found, step, aim=aim, data=source, refused=refused), path)
+
+
+def _refused(bench: Bench) -> dict[str, dict[str, str]]:
+    return {one.name: dict(one.refused) for one in bench.known if one.refused}
+
+
 def _show(found: Found, bench: Bench, output: str | None, as_json: bool) -> None:
-    refused = {one.name: dict(one.refused) for one in bench.known if one.refused}
+    refused = _refused(bench)
     if as_json:
         about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone,
                  "added_kl": found.added}  # fmt: skip

@@ -19,6 +19,7 @@ from irgraph.cli.common import (
     write_json,
     write_result,
 )
+from irgraph.cli.html import HtmlOption
 
 if TYPE_CHECKING:
     from irgraph.tuning.space import SearchSpace
@@ -64,13 +65,17 @@ def tune(
         bool, typer.Option("--explain", help="Only say what may be chosen, and why.")
     ] = False,
     output: OutputOption = None,
+    html: HtmlOption = None,
     json: JsonOption = False,
 ) -> None:
     """Search the best variants of a step; -o writes the script of the best one."""
+    from irgraph.diagnostics import fail
     from irgraph.tuning.engine import load_optuna
     from irgraph.tuning.file import parsed_file, read_space
 
     parsed_file(space)
+    if explain and html is not None:
+        raise fail("--html shows a search: --explain makes none", exit_code=2)
     if not explain:
         load_optuna()
     graph = read_model(model)
@@ -84,6 +89,8 @@ def tune(
     known = opened.finished
     _run(opened, trials)
     _report(opened, known, json)
+    if html is not None:
+        _write_report(opened, known, html)
     if output is not None:
         _write(opened, output)
 
@@ -121,24 +128,45 @@ def _run(study: Study, trials: int) -> None:
             say(f"ended after {study.finished} of {trials} trials")
 
 
+def _told(study: Study, known: int) -> dict[str, Any]:
+    """Return the figures of a study as plain values; ``known`` trials were made before."""
+    return {
+        "study": study.optuna.study_name,
+        "objectives": list(study.objectives),
+        "points": study.space.most,
+        "trials": study.finished,
+        "trials_known": known,
+        "infeasible": study.infeasible,
+        "refused": study.refused,
+        "best": [dict(_json(study, trial)) for trial in study.best],
+        "importances": study.importances(),
+    }
+
+
+def _write_report(study: Study, known: int, path: str) -> None:
+    """Write the report of a study, with the step of the best trial."""
+    from irgraph.cli.html import write_page
+    from irgraph.pages.tuned import tuned_page
+    from irgraph.tuning.limits import FIGURES
+
+    told, best = _told(study, known), study.best
+    values = best[0].values if best else {}
+    told["texts"] = {name: FIGURES[name].text(value) for name, value in values.items()}
+    trials = [
+        {"trial": one.number, "point": one.point, "figures": one.values,
+         "broken": ", ".join(broken)}
+        for one, broken in study.tried
+    ]  # fmt: skip
+    step = study.space.prediction(best[0].point) if best else None
+    write_page(tuned_page(told, trials, step), path)
+
+
 def _report(study: Study, known: int, json: bool) -> None:
     """Print the best trials, what mattered, and how many were refused or broke a limit."""
-    best, importances = study.best, study.importances()
     if json:
-        write_json(
-            {
-                "study": study.optuna.study_name,
-                "objectives": list(study.objectives),
-                "points": study.space.most,
-                "trials": study.finished,
-                "trials_known": known,
-                "infeasible": study.infeasible,
-                "refused": study.refused,
-                "best": [dict(_json(study, trial)) for trial in best],
-                "importances": importances,
-            }
-        )
+        write_json(_told(study, known))
         return
+    best, importances = study.best, study.importances()
     print_listing("best trials (predicted, unvalidated)", [_row(t) for t in best[:SHOWN]])
     if len(best) > SHOWN:
         say(f"{len(best) - SHOWN} more are as good in one of the objectives: --json lists all")

@@ -63,7 +63,9 @@ function bytesText(count) {
 
 function numberText(value) {
   if (Number.isInteger(value)) return value.toLocaleString("en-US");
-  return Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3 ? value.toExponential(2) : precise(value, 4);
+  const size = Math.abs(value);
+  if (size >= 1e12 || size < 1e-3) return value.toExponential(2);
+  return size >= 1000 ? Math.round(value).toLocaleString("en-US") : precise(value, 4);
 }
 
 const SHOW = {

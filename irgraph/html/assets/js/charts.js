@@ -90,6 +90,10 @@ function nearest(plot, points, tip) {
   tip.hidden = !best;
   if (!best) return;
   tip.textContent = shown(`${best.name} · ${timeText(best.us)}, ${numberText(best.calls)} × · ${rate(best.y)}`);
+  placeTip(tip, plot, left, top);
+}
+
+function placeTip(tip, plot, left, top) {
   const right = left > plot.over.clientWidth / 2;
   tip.style.left = right ? "auto" : left + 12 + "px";
   tip.style.right = right ? plot.over.clientWidth - left + 8 + "px" : "auto";

@@ -12,7 +12,9 @@ const FIXED = {
   batch_norm: "#6cc5c1", collective: "#e39ac9", optimizer_step: "#77b894", index: "#e58e8e",
   measured: "#5a9e6f", scaled: "#8cc57a", learned: "#6fa8dc", heuristic: "#f0a35e", none: "#e07070",
   parameters: "#9fb8c9", state: "#b59bdb", gradients: "#f0a35e", activations: "#6fa8dc",
-  inputs: "#a9b665",
+  inputs: "#a9b665", conv: "#8fa3e8", normalization: "#6cc5c1", norm: "#6cc5c1", reduction: "#b59bdb", indexing: "#e58e8e",
+  communication: "#e39ac9", attention: "#d98c5f", softmax: "#cf94b8", loss: "#c9a27e", pooling: "#77b894", pool: "#77b894",
+  layout: "#9fb8c9", transpose: "#9fb8c9", concat: "#d2ab6a", sort: "#a8a0d8", "sort and scan": "#a8a0d8", random: "#b8c48a",
 };
 const INK = "#1b1f24"; // text on any of these
 const assigned = new Map();

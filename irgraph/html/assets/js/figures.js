@@ -14,8 +14,38 @@ function headlineNode(spec) {
     make("div", { class: "detail " + (number.tone || ""), text: number.detail || "" })));
   return make("section", { class: "headline", "aria-label": "Step time" },
     make("div", { class: "cards" }, cards),
+    spec.span && spec.of ? make("div", { class: "label", text: spec.of }) : null,
     spec.span ? spanNode(spec.span) : null,
-    spec.provenance.length ? sharesNode("Device time by provenance", spec.provenance) : null);
+    spec.provenance.length ? sharesNode("Device time by provenance", spec.provenance) : null,
+    spec.longest.length ? longestNode(spec.longest) : null);
+}
+
+// What the step waits for most; a click shows where on the critical path that is.
+function longestNode(longest) {
+  const most = Math.max(...longest.map(([, time]) => time)) || 1;
+  const rows = longest.map(([name, time, share]) => {
+    const bar = make("span", { class: "bar" });
+    bar.style.width = (100 * time) / most + "%";
+    const button = make("button", { type: "button", class: "link", text: name, title: "Show on the critical path",
+      click: () => searchPath(name) });
+    return make("tr", {}, make("th", { scope: "row" }, button), make("td", { class: "number", text: timeText(time, 3) }),
+      make("td", { class: "number", text: cellText(share, "share") }), make("td", { class: "wide" }, make("span", { class: "track" }, bar)));
+  });
+  return make("div", { class: "longest" }, make("div", { class: "label", text: "Most time on the critical path" }),
+    make("table", {}, make("tbody", {}, rows)));
+}
+
+function searchPath(name) {
+  const input = document.querySelector("#path input[type=search]");
+  if (!input) return;
+  input.value = `"${name}"`;
+  input.dispatchEvent(new Event("input"));
+  document.getElementById("path").scrollIntoView();
+  input.focus({ preventScroll: true });
+}
+
+function listingNode(spec) {
+  return make("div", { class: "command" }, make("pre", { tabindex: "0", role: "region", "aria-label": spec.title, text: spec.code }));
 }
 
 // The 90 % interval around the prediction, and the measured time if there is one.

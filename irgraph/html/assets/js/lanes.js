@@ -2,6 +2,8 @@
 const KEYS = "Drag to move, Ctrl + wheel to zoom, Shift + drag to zoom into a range, click for facts. "
   + "Keys: arrows choose, + and − zoom, Shift + arrows move, Enter zooms to the slice, 0 shows all.";
 
+const HOST_KINDS = new Set(["T1", "T2", "T3", "T4", "T5", "latency", "gap", "sync", "loader", "start", "arrival", "event"]);
+
 function slicesNode(spec) {
   const found = decode(spec);
   if (!found.count) return make("p", { class: "quiet", text: "nothing" });
@@ -27,18 +29,32 @@ function toolsNode(spec, part) {
     button("Whole step", "Show the whole step", () => look(0, view.total)));
 }
 
-// The kinds with most time: slices at depth 0 of the tracks, and below them.
+// The kinds with most time, of two models one after the other; a slice within one of its kind does not count again.
 function legendNode(found) {
-  const sums = new Map();
+  const groups = [...new Set(found.tracks.map((track) => track[0]))], two = groups.length === 2;
+  const sums = new Map(), causes = new Map(), around = [];
   for (let i = 0; i < found.count; i++) {
-    sums.set(found.kind[i], (sums.get(found.kind[i]) || 0) + found.end[i] - found.start[i]);
+    const kind = found.texts[found.kind[i]], depth = found.depth[i];
+    around.length = depth;
+    const within = around.includes(kind);
+    around.push(kind);
+    if (!sums.has(kind)) {
+      sums.set(kind, [0, 0]);
+      const cause = factsOf(found, i).find(([label]) => label === "cause");
+      if (cause && HOST_KINDS.has(kind)) causes.set(kind, cause[1]);
+    }
+    if (!within) sums.get(kind)[two ? groups.indexOf(found.tracks[found.track[i]][0]) : 0] += found.end[i] - found.start[i];
   }
-  const most = [...sums].sort((a, b) => b[1] - a[1]);
-  return make("ul", { class: "legend" }, most.slice(0, 14).map(([kind, time]) => {
+  const most = [...sums].sort((a, b) => b[1][0] + b[1][1] - a[1][0] - a[1][1]).slice(0, 14);
+  const list = make("ul", { class: "legend" }, most.map(([kind, times]) => {
     const key = make("span", { class: "key" });
-    key.style.background = hue(found.texts[kind]);
-    return make("li", {}, key, make("span", { text: `${found.texts[kind]} ${timeText(time, 3)}` }));
+    key.style.background = hue(kind);
+    const text = times.slice(0, two ? 2 : 1).map((time) => timeText(time, 3)).join(" → ");
+    return make("li", { title: causes.get(kind) }, key, make("span", { text: `${kind} ${text}` }));
   }));
+  const rows = [...causes].map(([kind, text]) => make("li", {}, make("b", { text: kind }), make("span", { text: ": " + text })));
+  if (!rows.length) return list;
+  return make("div", {}, list, make("details", { class: "hint" }, make("summary", { text: "What T1 to T5 and the like are" }), make("ul", {}, rows)));
 }
 
 function choose(part, i, spoken = false) {

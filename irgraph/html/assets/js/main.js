@@ -1,7 +1,7 @@
 // Builds the page.
 const MAKERS = {
   headline: headlineNode, notes: notesNode, facts: factsNode, table: tableNode, tabs: tabsNode,
-  slices: slicesNode, areas: areasNode, roof: roofNode,
+  slices: slicesNode, areas: areasNode, roof: roofNode, scatter: scatterNode, listing: listingNode,
 };
 
 function partNode(section) {

@@ -31,9 +31,10 @@ function searchNode(spec, part) {
   return make("span", { class: "search" }, input, previous, next, count);
 }
 
-// Return for each slice whether a word is in its name, its kind or its facts.
+// Return for each slice whether a word is in its name, its kind or its facts; in quotes, is one of them.
 function hitsOf(found, word) {
-  const texts = found.texts.map((text) => text.toLowerCase().includes(word));
+  const whole = word.length > 2 && word.startsWith('"') && word.endsWith('"') ? word.slice(1, -1) : null;
+  const texts = found.texts.map((text) => (whole === null ? text.toLowerCase().includes(word) : text.toLowerCase() === whole));
   const facts = found.known.map((numbers) => numbers.some((number, at) => at % 2 === 1 && texts[number]));
   const hits = new Uint8Array(found.count);
   for (let i = 0; i < found.count; i++) {

@@ -52,7 +52,7 @@ function showResult(found) {
   markOps(ops, found.marks || {});
   figuresAt.replaceChildren(figureCards(state.figures, found.figures || null), provenanceNode(found.figures || state.figures));
   changesAt.replaceChildren(...changesNodes(found));
-  drawings.replaceChildren(...drawnNodes(found.drawn || state.drawn));
+  drawings.replaceChildren(...drawnNodes(found.drawn ? bothDrawn(state.drawn, found.drawn) : state.drawn));
   showWarnings(found.warnings || state.warnings);
   applyButton.disabled = !found.legal;
 }

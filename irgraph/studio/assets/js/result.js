@@ -71,6 +71,24 @@ function changesNodes(found) {
     make("h2", { id: "changes-title", text: "What changes" }), tableNode({ ...found.changes, title: "What changes" }))];
 }
 
+// Return sections of slices of two models on one clock: what is now, and what would be after.
+function bothDrawn(now, after) {
+  return now.map((section, at) => joinedSlices(section, after[at]));
+}
+
+function joinedSlices(first, second) {
+  const texts = first.texts.length, known = first.known.length, tracks = first.tracks.length;
+  const named = (part, name) => part.tracks.map(([group, ...rest]) => [group ? `${name} ${group}` : name, ...rest]);
+  const more = { track: tracks, name: texts, kind: texts, facts: known };
+  const columns = {};
+  for (const [key, values] of Object.entries(first.columns)) {
+    const by = more[key] || 0;
+    columns[key] = values.concat(by ? second.columns[key].map((value) => value + by) : second.columns[key]);
+  }
+  return { ...first, columns, texts: first.texts.concat(second.texts), tracks: [...named(first, "now"), ...named(second, "after")],
+    known: first.known.concat(second.known.map((facts) => facts.map((number) => number + texts))) };
+}
+
 // Draw the critical path and the timeline anew; what was drawn before is forgotten.
 function drawnNodes(sections) {
   view.watchers.length = 0;

@@ -1,0 +1,113 @@
+"""The report of a search for formats: what accuracy pays for, and the step before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from irgraph.html import sections
+from irgraph.html.page import Page
+from irgraph.html.sections import Section
+from irgraph.pages.difference import difference_headline, difference_sections, remarks
+from irgraph.precision.report import Found
+from irgraph.predict.difference import Difference
+from irgraph.predict.tables import bytes_text
+
+COLUMNS = {
+    "parameter": ("parameter", "text"), "format": ("format", "text"), "chosen": ("plan", "text"),
+    "kl": ("KL, nats", "number"), "kl_share": ("of entropy", "number"),
+    "sqnr_db": ("SQNR, dB", "number"), "l2": ("L2", "number"), "step_us": ("step less", "us"),
+    "active_us": ("device less", "us"), "bytes": ("parameters less", "bytes"),
+}  # fmt: skip
+"""Fields of a format that was tried alone: heading and kind."""
+
+SCATTER_TEXT = (
+    "Every format of every table and layer, each alone: divergence of the predictions, executed on "
+    "the data, and what it makes less."
+)
+
+
+def quantized_page(
+    found: Found,
+    difference: Difference,
+    *,
+    aim: str,
+    data: str,
+    refused: Mapping[str, Mapping[str, str]],
+) -> Page:
+    """Return the report of a search for formats.
+
+    Args:
+        found: the plan and its figures.
+        difference: the step before and after.
+        aim: what was made less (``precision.measure.AIMS``).
+        data: what the accuracy was executed on.
+        refused: by parameter, why a format was not tried.
+    """
+    summary = difference.summary()
+    head = difference_headline(difference, summary)
+    head["numbers"] += list(_accuracy(found))
+    lines = [f"accuracy was executed on: {data}", *found.said]
+    if not found.plan:
+        lines.append("nothing chosen: no format gains anything within the budget")
+    parts = [head, *remarks(summary), sections.notes(lines), *_plan(found)]
+    parts += [_scatter(found.rows, aim), _tried(found.rows), *_refused(refused)]
+    parts += difference_sections(difference, summary)
+    about = f"formats within a budget, predicted on {summary['device']}, host {summary['host']}"
+    return Page(difference.before.priced.graph.name, about, parts)
+
+
+def _accuracy(found: Found) -> Iterator[dict[str, str]]:
+    errors = found.errors
+    tone = "bad" if errors.kl > found.budget else "good"
+    before, after = (found.figures[side]["parameter_bytes"] for side in ("before", "after"))
+    yield {"label": "divergence of predictions, executed", "value": f"{errors.kl:.3g} nats",
+           "detail": f"budget {found.budget:.3g}, {errors.share:.3%} of the entropy",
+           "tone": tone}  # fmt: skip
+    if errors.rise is not None:
+        yield {"label": "rise of the log loss", "value": f"{errors.rise[0]:+.2e}",
+               "detail": f"± {errors.rise[1]:.1e}, on labels"}  # fmt: skip
+    yield {
+        "label": "parameters",
+        "value": bytes_text(after),
+        "detail": f"before: {bytes_text(before)}",
+    }
+
+
+def _plan(found: Found) -> list[Section]:
+    text = "What irgraph opt -s runs; the divergence is of all of it together."
+    return [sections.listing("plan", "The plan", found.script, text=text)] if found.script else []
+
+
+def _scatter(rows: Sequence[Mapping[str, Any]], aim: str) -> Section:
+    field, label, kind = {
+        "time": ("step_us", "step less", "us"),
+        "active": ("active_us", "device less", "us"),
+        "parameters": ("bytes", "parameters less", "bytes"),
+    }[aim]
+    points = [
+        {"name": f"{row['parameter']} in {row['format']}", "group": row["format"],
+         "x": row["kl"], "y": row[field], "front": False}
+        for row in rows
+    ]  # fmt: skip
+    best = float("-inf")
+    for point in sorted(points, key=lambda p: (p["x"], -p["y"])):
+        point["front"], best = point["y"] > best, max(best, point["y"])
+    return sections.scatter("gains", "What accuracy pays for", points, ("KL, nats", "number"),
+                            (label, kind), text=SCATTER_TEXT)  # fmt: skip
+
+
+def _tried(rows: Sequence[Mapping[str, Any]]) -> Section:
+    chosen = {True: "chosen", False: ""}
+    cells = [
+        [chosen[row[key]] if key == "chosen" else row[key] for key in COLUMNS]
+        for row in rows
+    ]  # fmt: skip
+    return sections.table("formats", "Formats, each alone", list(COLUMNS.values()), cells,
+                          bars=("step less", "device less"))  # fmt: skip
+
+
+def _refused(refused: Mapping[str, Mapping[str, str]]) -> list[Section]:
+    rows = [(name, to, why) for name, whys in refused.items() for to, why in whys.items()]
+    columns = [(name, "text") for name in ("parameter", "format", "why not")]
+    return [sections.table("refused", "What was not tried", columns, rows)] if rows else []
