@@ -106,7 +106,7 @@ class Trials(Struct, frozen=True):
                 notes.append(remark)
             start, seed = first.initial, self._seed(number)
             if self.quantized:
-                plain, first = first, run_held(before, after, first, seed, ranks)
+                plain, first = first, run_held(before, (after,), first, seed, ranks)
                 notes.append(moved(before, plain, first))
             trial = Trial(before, after, first, seed, ranks, manner, small[0], start)
             return trial, notes, (width,)

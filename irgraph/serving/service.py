@@ -46,6 +46,7 @@ class Service(Struct, frozen=True, kw_only=True):
         moved_bytes: of those tables.
         cache_bytes: of the cache.
         group: hosts that hold one copy of the tables together, what they exchange not counted.
+        ranks: devices that serve one query together, what they exchange simulated.
         hours: least time between two rewrites of all moved tables, by the tier's endurance.
     """
 
@@ -64,6 +65,7 @@ class Service(Struct, frozen=True, kw_only=True):
     moved_bytes: float = 0.0
     cache_bytes: float = 0.0
     group: int = 1
+    ranks: int = 1
     hours: float | None = None
 
 
@@ -121,7 +123,7 @@ def _alone(
     What they exchange is not counted, so that they are better here than they can be.
     """
     step = predict(graph, options).step_time
-    limits = _limits(platform, step, wanted)
+    limits = limits_of(platform.devices, step, wanted)
     if not limits["latency"] > 0:
         return None
     qps, bound = min((rate, cause) for cause, rate in limits.items())
@@ -131,7 +133,7 @@ def _alone(
     hosts = fleet(one, wanted.qps)
     return Service(
         name=f"{fast.tier.name} alone{copies}", step=step, qps=qps, bound=bound, limits=limits,
-        latency=_latency(step, wanted.qps / hosts.hosts, platform), fleet=hosts,
+        latency=mean_latency(step, wanted.qps / hosts.hosts, platform.devices), fleet=hosts,
         group=group,
     )  # fmt: skip
 
@@ -149,7 +151,7 @@ def _placed(
     limits: dict[str, float] = {}
     for _ in range(2):  # once without a load to find it, once under it
         step = predict(_rewritten(graph, problem, best, load), options).step_time
-        limits = _limits(platform, step, wanted)
+        limits = limits_of(platform.devices, step, wanted)
         if best.seconds:
             limits[f"reads of {best.slow.tier.name}"] = MOST_LOAD / best.seconds
         if not limits["latency"] > 0:
@@ -163,7 +165,7 @@ def _placed(
     moved = sum(table.nbytes for table in best.moved)
     return Service(
         name=f"{best.slow.pieces} x {best.slow.tier.name}", step=step, qps=qps, bound=bound,
-        limits=limits, latency=_latency(step, each, platform), fleet=hosts, load=load,
+        limits=limits, latency=mean_latency(step, each, platform.devices), fleet=hosts, load=load,
         reads=best.asked.reads, link_bytes=best.asked.nbytes, hits=best.hit_rate(),
         moved=best.rows_held(), moved_bytes=moved, cache_bytes=best.cache.bytes_held,
         hours=_hours(best.slow, moved),
@@ -181,19 +183,20 @@ def _rewritten(graph: Graph, problem: Problem, best: Placed, load: float) -> Gra
     return place(graph, [table.name for table in best.moved], where).graph
 
 
-def _limits(platform: Platform, step: float, wanted: Wanted) -> dict[str, float]:
-    """Return queries a second that devices compute, and that they serve within the latency.
+def limits_of(servers: float, step: float, wanted: Wanted) -> dict[str, float]:
+    """Return queries a second that devices, or groups of them, compute, and serve within the time.
 
     Queries come at random, and each device serves one after the other (M/D/1: the mean wait is
     u / (2 (1 - u)) steps at utilisation u); a step as long as the limit, or longer, serves none.
     """
-    most = platform.devices * 1e6 / step
+    most = servers * 1e6 / step
     slack = max(wanted.latency / step - 1.0, 0.0)
     return {"compute": most, "latency": most * 2.0 * slack / (1.0 + 2.0 * slack)}
 
 
-def _latency(step: float, qps: float, platform: Platform) -> float:
-    used = min(qps * step / 1e6 / platform.devices, 1.0 - 1e-9)
+def mean_latency(step: float, qps: float, servers: float) -> float:
+    """Return the mean microseconds of a query where so many servers share so many a second."""
+    used = min(qps * step / 1e6 / servers, 1.0 - 1e-9)
     return step * (1.0 + used / (2.0 * (1.0 - used)))
 
 

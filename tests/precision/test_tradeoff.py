@@ -12,19 +12,29 @@ import torch
 from costmodels.lookups.popularity import Zipf, rows_of
 from irgraph.capture.live import capture_file
 from irgraph.diagnostics import IrgraphError
+from irgraph.execute import compare_ranks
+from irgraph.execute.narrow.rows import quantised
 from irgraph.ir.cost import Popularity
+from irgraph.ir.narrow.prepared import prepared_of
+from irgraph.plans.plan import Placed, Plan
 from irgraph.precision.candidates import TABLE, candidates
 from irgraph.precision.data import read_data
 from irgraph.precision.measure import Bench
 from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import predict
+from irgraph.predict.ranks import rank_groups
+from irgraph.schedule.ranks import simulate_ranks
 from irgraph.serving.problem import Problem, Store, Table
 from irgraph.serving.service import Wanted
 from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import POLICIES, Policy
 from irgraph.tiers.library import load_platform, load_tier
+from irgraph.tiers.tier import read_platform
 from irgraph.tradeoff import Point, chosen, tradeoff
+from irgraph.tradeoff.spread import in_formats
 from irgraph.verbs.place import place
 from irgraph.verbs.placing import Where, placeable
+from irgraph.verbs.sharding.shard import shard
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
 PLATFORM, LAW = "dgx-1-nand", "zipf:1.05"
@@ -94,6 +104,55 @@ def test_other_tables_are_not_served(bench: Bench, folder: Path) -> None:
     text = (folder / "serve.ir").read_text().replace("tables.0.weight", "other.weight")
     with pytest.raises(IrgraphError, match=r"tables\.0\.weight.*no such table"):
         tradeoff(bench, parse(text), load_platform(PLATFORM), Wanted(1e3, 1e4), OPTIONS)
+
+
+SPREAD = """{"name": "two", "base_watts": {"value": 1000, "source": "made up"}, "device": "v100",
+ "devices": 2, "fast": {"tier": "hbm2", "count": 2, "capacity_gb": 16, "tables_gb": %g},
+ "slow": [{"tier": "nand", "count": 1}]}"""
+
+
+def test_tables_are_spread_over_devices_that_hold_them_in_their_formats(
+    bench: Bench, folder: Path
+) -> None:
+    """Two devices hold 0.5 MB of tables each: not 1.28 MB of f32, but half of it narrower."""
+    small = bench.graph
+    platform = read_platform(SPREAD % 1.0e-3, "two.json")
+    found = tradeoff(bench, small, platform, Wanted(100.0, 50_000.0), OPTIONS, spread=True)
+    over = [one for one in found if one.spread is not None]
+    assert over and all(one.formats for one in over), "f32 does not fit"
+    for model in (m for one in over if one.spread is not None for m in one.spread.models):
+        rows = {n: w.nbytes for n, w, _ in placeable(model)}
+        assert 0 < sum(rows.values()) <= 0.5e6
+    point = next(one for one in over if set(one.formats.values()) == {"i8"})
+    assert point.spread is not None and point.way.ranks == 2
+    for model in point.spread.models:
+        held = [one for one in prepared_of(model) if one.part == "rows"]
+        assert held and all(one.format == "i8" for one in held)
+    assert compare_ranks(small, point.spread.models).same
+    every = [name for name, _, _ in placeable(small)]
+    by_columns = Plan(2, {name: Placed("column-wise", (0, 1)) for name in every})
+    cut = [in_formats(shard(small, by_columns, rank).graph, point.formats) for rank in (0, 1)]
+    assert not compare_ranks(small, cut).same, "a row's halves have scales of their own"
+    timelines = [predict(m, OPTIONS, ranks=2).timeline for m in point.spread.models]
+    groups = rank_groups(point.spread.models)
+    assert point.way.step == simulate_ranks(timelines, groups=groups).step_time
+    assert point.way.step > predict(small, OPTIONS).step_time, "collectives take time"
+    assert point.way.fleet.hosts * point.way.qps >= 100
+    assert not any(one.front and one.way.name.endswith("alone") for one in found)
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16", "i8", "i4", "i2"])
+def test_blocks_of_rows_hold_what_the_whole_table_does(to: str) -> None:
+    torch.manual_seed(0)
+    table = torch.randn(100, 16) * torch.logspace(-3, 3, 100).unsqueeze(1)
+    assert torch.equal(quantised(table, to)[30:70], quantised(table[30:70], to))
+
+
+def test_a_host_of_one_device_spreads_nothing(bench: Bench) -> None:
+    text = (SPREAD % 1.0).replace('"devices": 2', '"devices": 1')
+    with pytest.raises(IrgraphError, match="one device"):
+        tradeoff(bench, bench.graph, read_platform(text, "one.json"), Wanted(100.0, 5e4), OPTIONS,
+                 spread=True)  # fmt: skip
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from irgraph.serving.service import Service, Wanted
     from irgraph.tiers.tier import Platform
     from irgraph.tradeoff import Point
+    from irgraph.tradeoff.spread import Spread
 
 PANEL = "predict"
 
@@ -25,6 +27,7 @@ FORMATS = "Also serve tables in these formats, as in i8,i4: accuracy against wha
 DATA = "With --formats: parameters and batches, as of `irgraph quantize`."
 EXECUTED = "With --formats: the same program with tables small enough to execute."
 BUDGET = "With --formats: divergence allowed to what --output writes."
+SPREAD = "With --formats: also spread tables over the devices of a host, exchange simulated."
 AIM = "With --formats: what stands against accuracy: power, hosts, step, price, links."
 
 
@@ -56,6 +59,7 @@ def place(
         str | None, typer.Option("--executed", metavar="MODEL", help=EXECUTED)
     ] = None,
     budget: Annotated[str, typer.Option("--budget", metavar="KL", help=BUDGET)] = "0.02%",
+    spread: Annotated[bool, typer.Option("--spread", help=SPREAD)] = False,
     aim: Annotated[str, typer.Option("--for", metavar="WHAT", help=AIM)] = "power",
     output: cli.OutputOption = None,
     html: HtmlOption = None,
@@ -77,11 +81,11 @@ def place(
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
     wanted = _wanted(qps, latency, policy, rows)
     what = f"{host.name}: {qps:g} queries a second, {latency} each"
-    asked = Asked(graph, host, wanted, options, what)
+    asked = Asked(graph, host, wanted, options, what, spread)
     if formats:
         _tradeoff(asked, formats, data, executed, budget, aim, output, html, json)
         return
-    for name, given in (("--data", data), ("--executed", executed)):
+    for name, given in (("--data", data), ("--executed", executed), ("--spread", spread or None)):
         if given is not None:
             raise fail(f"{name} is for formats of tables: --formats is missing", exit_code=2)
     try:
@@ -168,6 +172,7 @@ class Asked(NamedTuple):
     wanted: Wanted
     options: PredictOptions
     what: str
+    spread: bool = False
 
     def placed(self, graph: Graph, way: Service) -> Graph:
         """Return a step with its tables placed as a way has them."""
@@ -202,7 +207,8 @@ def _tradeoff(
     known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
     bench = Bench(small, known, held, asked.options)
     limit = read_budget(budget, bench)
-    points = tradeoff(bench, asked.graph, asked.platform, asked.wanted, asked.options, aim)
+    points = tradeoff(bench, asked.graph, asked.platform, asked.wanted, asked.options, aim,
+                      spread=asked.spread)  # fmt: skip
     best = chosen(points, limit)
     rows = [as_row(one) | {"chosen": one is best} for one in points]
     if output is not None:
@@ -213,6 +219,10 @@ def _tradeoff(
         cli.write_json({"data": held.source, "for": aim, "budget": limit, "points": rows})
         return
     print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
+    over = [one for one in points if one.spread is not None and not one.front]
+    if over:
+        print_rows("spread over devices, bettered by others",
+                   [_cells(one, asked.wanted, False) for one in over])  # fmt: skip
     cli.say(f"data: {held.source}")
     cli.say(f"{len(points)} plans served, shown are those that no other betters in both")
 
@@ -231,6 +241,9 @@ def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
 
     if best is None:
         raise fail("no plan keeps the budget", exit_code=1)
+    if best.spread is not None:
+        _write_ranks(best.spread, output)
+        return
     cli.write_result(print_graph(_made(asked, bench, best)), output)
 
 
@@ -247,8 +260,19 @@ def _report(
     from irgraph.pages.served import tradeoff_page
     from irgraph.predict.prediction import predict
 
-    query = None if best is None else predict(_made(asked, bench, best), asked.options)
+    one = best if best is not None and best.spread is None else None
+    query = None if one is None else predict(_made(asked, bench, one), asked.options)
     write_page(tradeoff_page(asked.what, bench.data.source, rows, *aim, query), path)
+
+
+def _write_ranks(spread: Spread, folder: str) -> None:
+    """Write the models of all ranks, their tables in their formats, and the plan."""
+    from irgraph.text import print_graph
+
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for rank, made in enumerate(spread.models):
+        cli.write_result(print_graph(made), str(Path(folder) / f"rank{rank}.ir"))
+    cli.write_result(str(spread.plan), str(Path(folder) / "plan.json"))
 
 
 def _cells(one: Point, wanted: Wanted, chosen: bool) -> dict[str, Any]:

@@ -7,7 +7,7 @@ second one can hold: then both must agree, whatever the format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -78,18 +78,21 @@ def _layers(graph: Graph) -> dict[str, str | float]:
     return found
 
 
-def run_held(before: Graph, after: Graph, given: Result, seed: int, ranks: int) -> Result:
-    """Run the first of two models with what the formats of the second hold.
+def run_held(
+    before: Graph, afters: Sequence[Graph], given: Result, seed: int, ranks: int
+) -> Result:
+    """Run a model with what the formats of others hold: of one, or of all ranks'.
 
     ``given`` is a run of the first as it is: this one starts from the same values.
     """
     first = {d.tensor.name for d in before.tensors}
-    makes = {one.source.name: one for one in prepared_of(after) if one.part in (ROWS, WEIGHT)}
+    every = (one for after in afters for one in prepared_of(after))
+    makes = {one.source.name: one for one in every if one.part in (ROWS, WEIGHT)}
     wanted = {name: one for name, one in makes.items() if name in first}
     values = {**given.initial}
     for name, one in wanted.items():
         values[name] = held(one, values[name].float())
-    how = _layers(after)
+    how = {name: way for after in afters for name, way in _layers(after).items()}
     layers = {before.by_name[name].buffer: how.get(name, "i8")
               for name, one in wanted.items() if one.part == WEIGHT}  # fmt: skip
     return run(before, values, seed, ranks, _Rounding(layers) if layers else None)

@@ -17,6 +17,7 @@ from irgraph.execute.comparison import Trial, compare, undefined
 from irgraph.execute.coverage import Observer
 from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.machine import Machine, alone, precision
+from irgraph.execute.narrow.held import is_quantized, run_held
 from irgraph.execute.ranges import Starts, integer_rules
 from irgraph.execute.ranks.pipelined import compare_pipeline
 from irgraph.execute.ranks.running import run_together
@@ -27,6 +28,7 @@ from irgraph.execute.trials import MANNERS, SIZES, merged
 from irgraph.execute.widen import widened
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import leaving
+from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.ranks import RANK, layout_of, peer_of
 from irgraph.plans.layout import BATCH, Layout, layouts_of
 
@@ -166,7 +168,8 @@ class _Draw:
         self, before: Graph, models: Sequence[Graph], dim: str, seed: int, number: int, widen: bool
     ) -> None:
         self.before, self.models, self.dim = before, list(models), dim
-        self.seed, self.number, self.widen = seed, number, widen
+        self.narrow = next((graph for graph in models if is_quantized(graph)), None)
+        self.seed, self.number, self.widen = seed, number, widen and self.narrow is None
         self.batch = 0
         self.shifts: dict[str, Torch] = {}
 
@@ -194,9 +197,13 @@ class _Draw:
             manner = TAME
             first = self._run(observer, manner)
         observer.saw(self.before, first)
-        given = tuple(self._started(first, rank) for rank in range(len(self.models)))
-        return Together(self.before, self.models[0], first, self.seed, 1, manner, self.said,
-                        first.initial, tuple(self.models), given)  # fmt: skip
+        plain, after = first, self.models[0]
+        given = tuple(self._started(plain, rank) for rank in range(len(self.models)))
+        if self.narrow is not None:
+            first = run_held(self.before, self.models, plain, self.seed, 1)
+            after = next(graph for graph in self.models if is_quantized(graph))
+        return Together(self.before, after, first, self.seed, 1, manner, self.said,
+                        plain.initial, tuple(self.models), given)  # fmt: skip
 
     def _run(self, observer: Observer, manner: str) -> Result:
         with alone(precision(self.before)):
@@ -242,8 +249,9 @@ class _Draw:
         model = self.models[rank]
         layouts = layouts_of(model)
         found: dict[str, Torch] = {}
-        for declared in model.tensors:
-            name = declared.tensor.name
+        packed = {one.name for one in prepared_of(model)}
+        plain = [d.tensor.name for d in model.tensors if d.tensor.name not in packed]
+        for name in (*plain, *sources_of(model)):
             if name not in first.initial:
                 raise fail(f"rank {rank} starts from %{name}, which the whole step lacks")
             value = first.initial[name]

@@ -2,7 +2,7 @@
 
 Rows of fewer bytes let a cache hold more of them, so that fewer reads reach a slower tier, or let
 fast memory hold tables whole. Formats are those of ``quantize``, executed; each plan is then placed
-and simulated as ``place`` does it.
+and simulated as ``place`` does it, and may be spread over several devices as ``shard`` does it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from irgraph.precision.search import Item, best_sums, plan_of
 from irgraph.predict.options import PredictOptions
 from irgraph.serving.service import Service, Wanted, services
 from irgraph.tiers.tier import Platform
+from irgraph.tradeoff.spread import Spread, Spreading
 
 AIMS = ("power", "hosts", "step", "price", "links")
 """What may stand against accuracy: watts or price of all hosts, how many they are, microseconds of
@@ -47,6 +48,7 @@ class Point(Struct, frozen=True):
             several hosts that hold one copy of the tables together are left out, as what they
             exchange is not counted; if there are no others they are compared with each other.
         plan: formats by the number of the candidate.
+        spread: over which devices, where several serve a query.
     """
 
     formats: Mapping[str, str]
@@ -56,6 +58,7 @@ class Point(Struct, frozen=True):
     aim: float
     front: bool
     plan: Plan
+    spread: Spread | None = None
 
 
 class Served(Alone):
@@ -134,6 +137,8 @@ def tradeoff(
     wanted: Wanted,
     options: PredictOptions,
     aim: str = AIMS[0],
+    *,
+    spread: bool = False,
 ) -> list[Point]:
     """Return every plan served in every way, by rising divergence, the front among them marked.
 
@@ -144,6 +149,7 @@ def tradeoff(
         wanted: queries a second of all hosts, and the time of each.
         options: how steps are simulated.
         aim: one of ``AIMS``.
+        spread: whether tables are also spread over the devices of a host, exchange simulated.
 
     Raises:
         IrgraphError: no table can be narrower or the models' tables differ (exit code 2), or no
@@ -152,8 +158,12 @@ def tradeoff(
     if not any(one.formats for one in bench.known):
         raise fail("no table of the model can be in narrower rows", exit_code=2)
     problem, found = Served(bench, served), list[Point]()
+    over = Spreading(served, platform, wanted, options) if spread else None
     reason: IrgraphError | None = None
     for plan in plans(problem):
+        named = {bench.known[number].name: to for number, to in plan.items()}
+        pairs = over.services(named) if over is not None else []
+        found += [replace(_point(bench, plan, way, aim), spread=one) for way, one in pairs]
         try:
             ways = services(problem.rewritten(plan), platform, wanted, options)
         except IrgraphError as error:
@@ -165,9 +175,20 @@ def tradeoff(
     if not any(math.isfinite(one.aim) for one in found):
         raise fail(f"no {aim} of {platform.name} is known", exit_code=2)
     ordered = sorted(found, key=lambda p: (p.kl, p.aim, p.way.name))
-    alone = [one for one in ordered if one.way.group == 1] or ordered
+    alone = [one for one in ordered if _is_counted(one, over)] or ordered
     best = {id(one) for n, one in enumerate(alone) if _best(one, alone[:n])}
     return [replace(one, front=id(one) in best) for one in ordered]
+
+
+def _is_counted(one: Point, over: Spreading | None) -> bool:
+    """Return whether all that the devices of a way exchange is counted.
+
+    Where tables are spread, fast memory alone counts only if one device holds them; a cache, and
+    tables beside it, count as if every device of a host had all of them.
+    """
+    if one.way.group > 1:
+        return False
+    return over is None or one.way.ranks > 1 or bool(one.way.moved) or over.alone(one.formats)
 
 
 def _point(bench: Bench, plan: Plan, way: Service, aim: str) -> Point:
@@ -199,7 +220,8 @@ def as_row(one: Point) -> dict[str, Any]:
     way = one.way
     return {
         "formats": dict(one.formats), "kl": one.kl, "kl_share": one.share, "tables_on": way.name,
-        "front": one.front, "hosts": way.fleet.hosts, "watts": way.fleet.watts,
+        "front": one.front, "devices": way.ranks, "hosts": way.fleet.hosts,
+        "watts": way.fleet.watts,
         "usd": way.fleet.usd, "step_us": way.step, "latency_us": way.latency,
         "hit_rate": way.hits, "reads": way.reads, "link_bytes": way.link_bytes,
         "cache_bytes": way.cache_bytes, "moved_bytes": way.moved_bytes,
