@@ -87,6 +87,7 @@ def test_programs_on_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.Mo
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert programs
     monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(ROOT / "examples")
     for name in ("model.ir", "rank.ir"):
         Path(name).write_text(DLRM.read_text(encoding="utf-8"), encoding="utf-8")
     names = {"graph": irgraph.load("model.ir")}

@@ -14,11 +14,19 @@ from irgraph.capture.emulate.patches import standing_in
 from irgraph.capture.live import recorder
 from irgraph.capture.live.batches import cut_to
 from irgraph.capture.live.discover import model_of
+from irgraph.capture.live.kept import kept
 from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
 from irgraph.capture.live.returned import kept_tensors, returned_tensors
 from irgraph.capture.live.script import capture_program
 from irgraph.capture.live.taken import Words, import_torch, lowered, recorded, with_notes
-from irgraph.capture.live.target import is_program, load_target, refuse_unrun, user_error
+from irgraph.capture.live.target import (
+    Target,
+    is_program,
+    load_target,
+    named,
+    refuse_unrun,
+    user_error,
+)
 from irgraph.capture.live.ties import lost_ties
 from irgraph.capture.live.vmap import without_vmap
 from irgraph.capture.live.warned import warnings_as_notes
@@ -122,6 +130,7 @@ def capture_file(
     ranks: int | str | None = None,
     rank: int = 0,
     doing: Callable[[str], None] = lambda _: None,
+    cache: str | Path | None = None,
 ) -> Capture:
     """Capture the step that ``FILE.py:NAME`` makes, with its batch size as the dimension ``B``.
 
@@ -141,36 +150,57 @@ def capture_file(
             the program reads that from its environment, as under ``torchrun``; on meta.
         rank: which of them is captured.
         doing: called with a description of the work in progress.
+        cache: a folder that keeps captures. What is asked again is read from there, unless the
+            program, a file of Python that it loads, or a version of what is installed changed;
+            what else it reads, data and the environment, is not looked at.
 
     Raises:
         IrgraphError: the target cannot be found or run; its own errors name their line.
     """
     process = process_of(ranks, rank)
-    if is_program(target):
-        if batch is not None:
-            raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
-        doing(f"running {target} on {device}")
-        return capture_program(
-            target, arguments, step_at=step_at, device=device, pinned=pinned, process=process
-        )
-    if arguments or step_at != "update":
-        raise fail(NOT_PROGRAM.format(target), hint=NAMED, exit_code=2)
-    batch = batch or BATCH
-    import_torch()
-    notes: dict[str, None] = {}
-    with warnings_as_notes(notes), standing_in(device, process) as stand_in:
-        found = load_target(target)
-        name = f"{Path(found.path).stem}_{found.name}"
-        words = Words(name, device, {}, found.path, pinned)
 
-        def at(size: int) -> Capture:
-            doing(f"capturing {found.name} at batch size {size}")
-            return _capture(found.step(size, device), None, words)
+    def make() -> Capture:
+        if is_program(target):
+            if batch is not None:
+                raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
+            doing(f"running {target} on {device}")
+            return capture_program(
+                target, arguments, step_at=step_at, device=device, pinned=pinned, process=process
+            )
+        if arguments or step_at != "update":
+            raise fail(NOT_PROGRAM.format(target), hint=NAMED, exit_code=2)
+        import_torch()
+        notes: dict[str, None] = {}
+        with warnings_as_notes(notes), standing_in(device, process) as stand_in:
+            sizes = (batch or BATCH, symbolic, batches)
+            captured = _of_function(load_target(target), device, pinned, sizes, doing)
+        return with_notes(captured, named(target)[0], (*notes, *stand_in.notes))
 
-        captured = at(batch)
-        if symbolic:
-            captured = with_symbolic_batch(captured, batch, at, batches or other_sizes(batch))
-    return with_notes(captured, found.path, (*notes, *stand_in.notes))
+    if cache is None:
+        return make()
+    asked = (step_at, *arguments), (batch, symbolic, *batches), (device, pinned), (ranks, rank)
+    return kept(cache, *named(target), asked, make)
+
+
+def _of_function(
+    found: Target,
+    device: str,
+    pinned: bool,
+    sizes: tuple[int, bool, Sequence[int]],
+    doing: Callable[[str], None],
+) -> Capture:
+    """Capture the step of a function of (batch, device) at a size, and at others if asked to."""
+    words = Words(f"{Path(found.path).stem}_{found.name}", device, {}, found.path, pinned)
+    batch, symbolic, batches = sizes
+
+    def at(size: int) -> Capture:
+        doing(f"capturing {found.name} at batch size {size}")
+        return _capture(found.step(size, device), None, words)
+
+    captured = at(batch)
+    if symbolic:
+        return with_symbolic_batch(captured, batch, at, batches or other_sizes(batch))
+    return captured
 
 
 def _call(step: Callable[[], object], words: Words, doing: str) -> object:

@@ -1,0 +1,116 @@
+"""Captures kept in a folder, by the hash of what they depend on: the program and its libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from irgraph.capture.common.result import Capture
+from irgraph.diagnostics import IrgraphError, Place, fail
+from irgraph.files import write_atomic
+from irgraph.text import parse, print_graph
+
+SHOWN = 24
+"""Hexadecimal digits of a hash in a file's name."""
+
+
+class Kept(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file of the folder holds.
+
+    Attributes:
+        sources: the hash of every file of Python that was loaded with the program, by its path; not
+            those of Python itself and of installed packages, whose versions the file's name knows.
+        model: the text of the captured step.
+        notes, differing, links, health: as ``Capture`` has them.
+    """
+
+    sources: dict[str, str]
+    model: str
+    notes: tuple[str, ...]
+    differing: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    health: tuple[str, ...]
+
+
+def kept(
+    folder: str | Path, program: str, call: str, asked: object, make: Callable[[], Capture]
+) -> Capture:
+    """Return the capture that a folder holds of what is asked, or make it and keep it there.
+
+    One that was made before counts if every file of Python that its program had loaded is as it
+    was, and Python and all installed packages are of the same versions. What else a program
+    reads, data files and the environment, is not looked at.
+
+    Args:
+        folder: of captures; made where there is none.
+        program: the program's file.
+        call: the function of it, with its options.
+        asked: what else decides what is captured, plain values.
+        make: captures it.
+
+    Raises:
+        IrgraphError: the folder cannot be made or written, or what ``make`` raises.
+    """
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail(error.strerror or str(error), Place(str(folder)), exit_code=2) from None
+    whole = str(Path(program).resolve())
+    told = msgspec.json.encode([program, whole, call, asked, installed()])
+    path = place / f"{hashlib.sha256(told).hexdigest()[:SHOWN]}.json"
+    known = _read(path)
+    if known is not None:
+        return known
+    before = content_of(whole)
+    made = make()
+    parts = {name: getattr(made, name) for name in ("notes", "differing", "links", "health")}
+    sources = {**loaded(), whole: before}
+    entry = Kept(sources=sources, model=print_graph(made.graph), **parts)
+    write_atomic(path, msgspec.json.encode(entry))
+    return made
+
+
+def _read(path: Path) -> Capture | None:
+    """Return what a file holds; nothing where there is none, or it is out of date or damaged."""
+    try:
+        entry = msgspec.json.decode(path.read_bytes(), type=Kept)
+        if any(content_of(name) != known for name, known in entry.sources.items()):
+            return None
+        graph = parse(entry.model)
+    except (OSError, msgspec.MsgspecError, IrgraphError):
+        return None
+    return Capture(graph, entry.notes, entry.differing, entry.links, entry.health)
+
+
+@cache
+def installed() -> tuple[str, ...]:
+    """Return Python and all installed packages with their versions."""
+    found = {f"{one.name} {one.version}" for one in distributions()}
+    return (f"python {sys.version}", *sorted(found))
+
+
+def loaded() -> dict[str, str]:
+    """Return the hashes of the loaded files of Python that no installed package brought."""
+    paths = sysconfig.get_paths()
+    theirs = tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    ours = {Path(name).resolve() for name in files if name and name.endswith(".py")}
+    names = sorted(str(path) for path in ours)
+    return {name: content_of(name) for name in names if not name.startswith(theirs)}
+
+
+def content_of(name: str) -> str:
+    """Return the SHA-256 of a file's content, ``""`` where it cannot be read."""
+    try:
+        return hashlib.sha256(Path(name).read_bytes()).hexdigest()
+    except OSError:
+        return ""
