@@ -15,9 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.diagnostics import fail
+from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.dim import Dim, Term, evaluate
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.points.pieces import Ints
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.calls import Calls
@@ -32,7 +32,7 @@ from irgraph.predict.options import (
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.tasks import Floats
-from irgraph.schedule.together import times_of
+from irgraph.schedule.together import Times, times_of
 
 
 class Variants(Struct, frozen=True):
@@ -100,13 +100,38 @@ def predict_variants(
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
     """Raise ``IrgraphError`` as ``resized`` does where one of the sizes cannot be."""
     few = replace(graph, ops=())
-    for dims in sizes:
-        resized(few, dims)
+    if not _largest_can_be(few, sizes):
+        for dims in sizes:
+            resized(few, dims)
     least = {terms for terms in _shapes(graph) if any(number < 0 for _, number in terms)}
     for terms in least:
         for dims in sizes:
             if evaluate(terms, {**graph.dims, **dims}) < 0:
                 resized(graph, dims)
+
+
+def _largest_can_be(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> bool:
+    """Return whether the largest of all sizes can be, and no tensor is larger at a smaller one.
+
+    Then each of the sizes can be; else they are to be looked at one by one.
+    """
+    whole = all(type(size) is int and size >= 1 for dims in sizes for size in dims.values())
+    names = {name for dims in sizes for name in dims}
+    if not whole or not names <= graph.dims.keys() or any(map(_shrinks, graph.tensors)):
+        return False
+    largest = {name: max(dims.get(name, graph.dims[name]) for dims in sizes) for name in names}
+    try:
+        resized(graph, largest)
+    except IrgraphError:
+        return False
+    return True
+
+
+def _shrinks(declared: Declared) -> bool:
+    """Return whether a tensor may take less where a dimension is larger."""
+    tensor = declared.tensor
+    sizes = (*tensor.shape, *(tensor.strides or ()), tensor.offset)
+    return any(count < 0 for size in sizes if type(size) is Dim for _, count in size.terms)
 
 
 def _shapes(graph: Graph) -> Iterator[tuple[Term, ...]]:
@@ -133,8 +158,13 @@ def _scheduled(
     for (_, point), members in groups.items():
         sized = graph if point < 0 else resized(graph, sizes[point])
         schedule = _Schedule(sized, calls, members[0][1], table, rules)
+        # all members go through the tasks side by side: what each task costs is paid once
+        step, active = schedule.times(np.concatenate([part.times for _, part in members], axis=1))
+        first = 0
         for row, part in members:
-            yield row, part.points, schedule.times(part)
+            own = slice(first, first + len(part.points))
+            yield row, part.points, (step[own], active[own])
+            first = own.stop
 
 
 def _by_size(part: Part) -> Iterator[Part]:
@@ -165,7 +195,6 @@ class _Schedule:
         kernels = [columns.kernels[at] for at in self.tasks.kernel[self.work].tolist()]
         self.rows = np.array([row[id(kernel)] for kernel in kernels], np.int64)
 
-    def times(self, part: Part) -> tuple[Floats, Floats]:
-        """Return step and active times of all points of a part of this structure."""
-        found = times_of(self.tasks, self.work, self.rows, part.times, self.extra)
-        return found.step, found.active
+    def times(self, kernels: Floats) -> Times:
+        """Return the times of steps with these kernels' times, ``float64[kernels, steps]``."""
+        return times_of(self.tasks, self.work, self.rows, kernels, self.extra)
