@@ -18,6 +18,7 @@ from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
 from irgraph.ir.tf32 import PLAIN
 from irgraph.ir.torch_schemas.convolutions import as_cudnn
 from irgraph.ir.torch_schemas.differentiable import register
+from irgraph.ir.torch_schemas.flex import register_flex
 from irgraph.ir.torch_schemas.recurrent import register_recurrent
 
 STANDING_FOR = {**PLAIN, "irgraph.addmm_relu": "aten.addmm", "irgraph.linear_relu": "aten.linear"}
@@ -143,6 +144,7 @@ class _Call(Struct, frozen=True):
             raise ShapeError(f"torch has no values for all arguments of {self.op.name}")
         library, _, base = STANDING_FOR.get(self.op.name, self.op.name).partition(".")
         register()
+        register_flex()
         register_recurrent()
         packet = getattr(getattr(torch.ops, library, None), base, None)
         if packet is None:

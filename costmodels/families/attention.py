@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.devices.sheet import HALVED, UNITS_SHARE
-from costmodels.formulas.intervals import BORROWED
+from costmodels.formulas.intervals import BORROWED, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
@@ -26,7 +26,8 @@ from irgraph.ir.tensor import Tensor
 
 SOURCE = (
     "max(flop / half the peak, of the memory-efficient kernel 0.3 (0.17 on Hopper and B200), bytes "
-    "/ DRAM bandwidth), on GeForce rounds of blocks (Dao 2022, 2023; xFormers); trained on "
+    "/ DRAM bandwidth), on GeForce rounds of blocks (Dao 2022, 2023; xFormers), "
+    "FlexAttention by the density of its mask, with a wider interval; trained on "
     "published forward passes over whole sequences in bf16 since Ampere"
 )
 
@@ -84,7 +85,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     held = min((machine.sheet.reached(query.dtype) or UNITS_SHARE) / UNITS_SHARE, 1.0)
     share = machine.sheet.shared(query.dtype, _share(op, machine) * held)
     peak = machine.sheet.peak(query.dtype)[0] * share
-    seen = 0.5 if op.attributes.get("is_causal") is True else 1.0
+    seen = _seen(op)
     moved = traffic(*tensors, *op.outputs)
     if halved:
         flops, formula = _in_blocks(query, key, seen, machine), IN_BLOCKS
@@ -92,7 +93,16 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         flops, formula = 4.0 * query.numel * whole(key.shape[-2]) * seen, FORMULA
     flops *= BACKWARD if backward else 1.0
     time = most(flops / peak / 1e3, machine.stream(moved)) + SMALL
-    return (work("attention", name, time, BORROWED, formula, outside=True),)
+    spread = ROUGH if op.base.startswith("flex") else BORROWED
+    return (work("attention", name, time, spread, formula, outside=True),)
+
+
+def _seen(op: Op) -> float:
+    """Return the share of keys that a row sees on average."""
+    density = op.attributes.get("density", 1.0)
+    if isinstance(density, (int, float)) and not isinstance(density, bool) and density < 1:
+        return float(density)
+    return 0.5 if op.attributes.get("is_causal") is True else 1.0
 
 
 def _in_blocks(query: Tensor, key: Tensor, seen: float, machine: Machine) -> float:
@@ -164,6 +174,8 @@ RULES: dict[str, Rule] = {
     **{f"aten.{name}": _attention for name in NAMES},
     **{f"aten.{name}_backward": _attention for name in NAMES},
     "aten.scaled_dot_product_attention": _attention,
+    "irgraph.flex_attention": _attention,
+    "irgraph.flex_attention_backward": _attention,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
+from irgraph.axes.flexible import flexible
 from irgraph.axes.relations import (
     Follow,
     Relation,
@@ -387,6 +388,7 @@ RULES: Mapping[str, Rule] = {
     **_rules(_attention, "_scaled_dot_product_flash_attention_for_cpu_backward"),
     **_rules(_attention, "_scaled_dot_product_cudnn_attention"),
     **_rules(_attention, "_scaled_dot_product_cudnn_attention_backward"),
+    **dict.fromkeys(("irgraph.flex_attention", "irgraph.flex_attention_backward"), flexible),
     **_rules(_classes, "nll_loss_forward nll_loss_backward nll_loss2d_forward"),
 }
 """Rules by op."""

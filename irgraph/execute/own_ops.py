@@ -11,6 +11,7 @@ from irgraph.execute.tiers.ops import TIERS
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.tf32 import FIRST
 from irgraph.ir.torch_schemas.differentiable import bias_gelu, bias_gelu_backward
+from irgraph.ir.torch_schemas.flex import flex_attention, flex_attention_backward
 
 Tensors = Sequence[torch.Tensor]
 MEAN = 1
@@ -199,6 +200,8 @@ _OURS = (
     add_layer_norm,
     bias_gelu,
     bias_gelu_backward,
+    flex_attention,
+    flex_attention_backward,
 )
 
 OWN: Mapping[str, Callable[..., Torch]] = {

@@ -16,6 +16,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
+from irgraph.ir.torch_schemas.spelled import lookups
 
 COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
 PICKING = (
@@ -185,6 +186,8 @@ def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
                 yield Range(index, size)
     if op.name == "irgraph.tier_pool":
         yield from _pooled(given)
+    if op.name.startswith("irgraph.flex_attention"):
+        yield from _spelled(given)
     yield from _along(given)
     yield from _classes(given)
     yield from _alignments(given)
@@ -221,6 +224,17 @@ def _pooled(given: Mapping[str, Value]) -> Iterator[Starts]:
         for rows, starts in zip(staged, offsets, strict=False):
             if isinstance(rows, Tensor) and isinstance(starts, Tensor):
                 yield Starts(starts, rows.shape[0], bool(given.get("include_last_offset")))
+
+
+def _spelled(given: Mapping[str, Value]) -> Iterator[Range]:
+    """Numbers by which what is done with each score looks into tensors."""
+    held = given.get("buffers")
+    named = {f"b{i}": t for i, t in enumerate(held)} if isinstance(held, tuple) else {}
+    for text in (given.get("score"), given.get("mask")):
+        for source, axis, index in lookups(text) if isinstance(text, str) else ():
+            table, numbers = named.get(source), named.get(index)
+            if isinstance(table, Tensor) and isinstance(numbers, Tensor) and axis < table.rank:
+                yield Range(numbers, table.shape[axis])
 
 
 def _along(given: Mapping[str, Value]) -> Iterator[Range]:

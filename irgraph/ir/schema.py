@@ -197,6 +197,13 @@ OWN_SCHEMAS = (
     "irgraph::bias_gelu(Tensor input, Tensor bias, *, str approximate='none') -> Tensor",
     "irgraph::bias_gelu_backward(Tensor grad, Tensor input, Tensor bias, *,"
     " str approximate='none') -> (Tensor, Tensor)",
+    "irgraph::flex_attention(Tensor query, Tensor key, Tensor value, *, Tensor[] buffers,"
+    " str score='', str mask='', float scale, float density=1.0, bool max_scores=False)"
+    " -> (Tensor, Tensor, Tensor)",
+    "irgraph::flex_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value,"
+    " Tensor out, Tensor logsumexp, Tensor? grad_logsumexp=None, *, Tensor[] buffers,"
+    " str score='', str mask='', float scale, float density=1.0, int[] learned=[])"
+    " -> (Tensor, Tensor, Tensor, Tensor[])",
     "irgraph::tier_probe(Tensor[] directories, Tensor[] indices, *, int ways=32) -> Tensor[]",
     "irgraph::tier_read(Tensor[] weights, Tensor[] indices, *, Tensor[] slots=[], str tier,"
     " int pieces=1, int[] cached=[], str policy='', bool sub_block=False, float load=0.0)"

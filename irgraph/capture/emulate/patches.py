@@ -11,6 +11,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.autocast import autocast_on_meta
 from irgraph.capture.emulate.cuda import cuda_on_meta
 from irgraph.capture.emulate.environment import Process, as_process
+from irgraph.capture.emulate.flex.attention import flex_attention_on_meta
 from irgraph.capture.emulate.fused_attention import fused_on_meta
 from irgraph.capture.emulate.processes import processes_on_meta
 from irgraph.capture.emulate.recurrent import cudnn_layers_on_meta
@@ -51,6 +52,7 @@ def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn
         stack.enter_context(optimizers_on_meta())
         stack.enter_context(_without_workers())
         stack.enter_context(_uncompiled(stand_in.notes))
+        stack.enter_context(flex_attention_on_meta(stand_in.notes))
         if device == "meta":
             stack.enter_context(autocast_on_meta())
             stack.enter_context(fused_on_meta(stand_in.notes))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from irgraph.capture.common.nodes import LOST, Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
+from irgraph.capture.emulate.flex.spelling import ASIDE
 from irgraph.capture.live.recorder import HOLLOW, MARK, CallRecord, Recording
 
 MODE = "PythonDispatchMode"
@@ -81,7 +82,7 @@ def unmarked(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _unmarked(node: Node) -> list[Node]:
-    if node.name.startswith(MARK):
+    if node.name.startswith(MARK) or (node.name == MODE and node.inputs[:1] == [ASIDE]):
         return []
     node.children = unmarked(node.children)
     if node.name != MODE:

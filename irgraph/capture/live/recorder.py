@@ -117,6 +117,10 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
     class Watch(TorchDispatchMode):  # type: ignore[misc]
         """Records each call that reaches the device."""
 
+        def __init__(self) -> None:
+            super().__init__()
+            self.known = known
+
         def __torch_dispatch__(
             self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
         ) -> Torch:

@@ -34,7 +34,8 @@ HINTS: Mapping[str, str] = {
     "attribute '_cuda_": _NO_CUDA,
     "Cannot get CUDA generator": "use torch.Generator(): meta tensors take it too",
     "NestedTensorImpl": "attention over jagged tensors needs a real device: pad them, with a mask",
-    "FlexAttention is only": "write it as scaled_dot_product_attention with a mask, which is fused",
+    "FlexAttention's": "what it does to a score must be sums, products, torch.where and the like, "
+    "and lookups such as bias[h, q - k]; or write it as scaled_dot_product_attention with a mask",
     "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
     "register_meta function": _NO_SIZE,
     "with Meta tensors": _NO_SIZE,

@@ -137,6 +137,7 @@ _ATTENTION = (
     "scaled_dot_product_attention", "_scaled_dot_product_fused_attention_overrideable",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_flash_attention_for_cpu",
+    "flex_attention",
 )  # fmt: skip
 _FORMULAS: dict[str, Callable[[Arguments, Op], int]] = {
     "mm": _product("self", "mat2"),

@@ -68,7 +68,11 @@ def test_a_step_may_return_and_hold_jagged_tensors(tmp_path: Path) -> None:
     ("call", "hint"),
     [
         ("q = jagged().unsqueeze(1)\nF.scaled_dot_product_attention(q, q, q)", "pad them"),
-        ("q = rows.to(device).view(-1, 1, 4, 8)\nflex_attention(q, q, q)", "with a mask"),
+        (
+            "q = rows.to(device).view(-1, 1, 4, 8)\n"
+            "flex_attention(q, q, q, lambda s, b, h, i, j: s.cumsum(-1))",
+            "with a mask",
+        ),
     ],
 )
 def test_attention_without_a_form_on_meta_is_refused(tmp_path: Path, call: str, hint: str) -> None:

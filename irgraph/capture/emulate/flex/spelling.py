@@ -1,0 +1,184 @@
+"""Spells out what a Python function does with one score: ``irgraph.ir.torch_schemas.spelled``.
+
+The function is called with scores of small sizes on meta, one axis for each of sample, head, query
+and key; a dispatch mode writes down what it calls. What is not done to each element by itself is
+refused: torch's ``vmap`` would do it for each score, broadcasting would not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from irgraph.capture.common.torch_object import Torch
+from irgraph.ir.dtypes import FROM_TORCH
+from irgraph.ir.torch_schemas.flex import places
+from irgraph.ir.torch_schemas.spelled import MAKING, SIZED, is_elementwise
+
+ASIDE = "irgraph.aside"
+"""Name of a range of calls that are none of the step's."""
+
+SIZES = (2, 3, 5, 7)
+"""Probed sizes of sample, head, query and key."""
+
+WORDS = "FlexAttention's {}: {}"
+
+
+class NotSpelledError(NotImplementedError):
+    """A function of FlexAttention does what cannot be told for one score."""
+
+
+@contextlib.contextmanager
+def aside() -> Iterator[None]:
+    """Let calls go unrecorded while it lasts."""
+    from torch.autograd.profiler import record_function
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with record_function(ASIDE), _disable_current_modes():
+        yield
+
+
+def spelled(
+    function: Callable[..., Torch], score: Torch, buffers: list[Torch], device: Torch
+) -> str:
+    """Return a function's text; tensors that it looks into are added to ``buffers``.
+
+    ``score`` is the type of the score that it takes first, if it takes one.
+
+    Raises:
+        NotSpelledError: says what the function does that no text can say.
+    """
+    import torch
+
+    what = "mask_mod" if score is None else "score_mod"
+    with aside(), torch.no_grad():
+        given = places(SIZES, device)
+        if score is not None:
+            given = {"s": torch.empty(SIZES, dtype=score, device=device), **given}
+        mode = _mode(what, given, buffers, given["b"].device)
+        try:
+            with mode:
+                made = function(*given.values())
+        except NotSpelledError:
+            raise
+        except Exception as error:
+            raise NotSpelledError(WORDS.format(what, _reason(error))) from error
+        last = mode.word(made)
+        if mode.rank(made) not in (0, 4):
+            raise NotSpelledError(WORDS.format(what, "it returns more than one value for a score"))
+    return "; ".join((*mode.lines, last))
+
+
+def _reason(error: Exception) -> str:
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if "Boolean value" in words:
+        return "it branches on a value: use torch.where"
+    if "converted to" in words:
+        return "it takes a place or a score for a number of Python's: keep lists in tensors"
+    return words
+
+
+def _mode(what: str, given: dict[str, Torch], buffers: list[Torch], device: Torch) -> Torch:
+    """Return a dispatch mode that spells out calls; ``given`` are tensors by name."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Spelling(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lines: list[str] = []
+            self.known = {id(tensor): name for name, tensor in given.items()}
+            self.known |= {id(tensor): f"b{i}" for i, tensor in enumerate(buffers)}
+            self.kept: list[Torch] = []
+            self.elements = set(map(id, given.values()))
+
+        def __torch_dispatch__(
+            self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
+        ) -> Torch:
+            named = {k: v for k, v in (kwargs or {}).items() if k not in PLACING}
+            operator = func.name().partition("::")[2]
+            operator = operator if "." in operator else f"{operator}.default"
+            self.refuse(func, operator, args, named)
+            words = [self.word(value) for value in args]
+            words += [f"{key}={self.word(value)}" for key, value in named.items()]
+            made = func(*args, **(kwargs or {}))
+            name = f"t{len(self.lines)}"
+            self.lines.append(f"{name} = aten.{operator}({', '.join(words)})")
+            self.known[id(made)] = name
+            self.kept.append(made)
+            if any(id(tensor) in self.elements for tensor in _tensors(args)):
+                self.elements.add(id(made))
+            return made
+
+        def refuse(self, func: Torch, operator: str, args: Torch, named: Torch) -> None:
+            """Raise ``NotSpelledError`` for a call that is not one of each element by itself."""
+            tensors = list(_tensors([*args, *named.values()]))
+            sizes = [v for v in (*args[:2], named.get("size")) if isinstance(v, (list, tuple))]
+            several = operator in SIZED and any(map(len, sizes))
+            if not is_elementwise(func) or several:
+                reason = REASONS.get(operator, f"it calls {func.name()}, which does more")
+                raise NotSpelledError(WORDS.format(what, f"{reason} than compute one score"))
+            if operator == "index.Tensor":
+                return self.refuse_lookup(args)
+            if operator in MAKING:
+                return None
+            whole = [t for t in tensors if id(t) not in self.elements and t.dim()]
+            if whole and any(id(t) in self.elements for t in tensors):
+                reason = f"it takes a tensor of {list(whole[0].shape)} whole for each score"
+                raise NotSpelledError(WORDS.format(what, reason))
+            if operator in ("select.int", "slice.Tensor") and id(args[0]) in self.elements:
+                raise NotSpelledError(WORDS.format(what, "it picks among scores"))
+            return None
+
+        def refuse_lookup(self, args: Torch) -> None:
+            source, indices = args[0], list(args[1])
+            ours = any(t is not None and id(t) in self.elements for t in indices)
+            fully = len(indices) == source.dim() and all(t is not None for t in indices)
+            if id(source) in self.elements or (ours and not fully):
+                reason = "it looks into a tensor by some axes alone: give all of them at once"
+                raise NotSpelledError(WORDS.format(what, reason))
+
+        def word(self, value: Torch) -> str:
+            """Return how a text says a value."""
+            if isinstance(value, torch.Tensor):
+                return self.named(value)
+            if isinstance(value, (list, tuple)):
+                return f"[{', '.join(map(self.word, value))}]"
+            if isinstance(value, torch.dtype):
+                return FROM_TORCH.get(str(value).removeprefix("torch."), "f32")
+            if isinstance(value, float) and not math.isfinite(value):
+                return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+            return repr(value)
+
+        def named(self, tensor: Torch) -> str:
+            if id(tensor) not in self.known:
+                if tensor.device != device and not tensor.dim():
+                    return self.word(tensor.item())
+                self.known[id(tensor)] = f"b{len(buffers)}"
+                buffers.append(tensor)
+            return self.known[id(tensor)]
+
+        def rank(self, value: Torch) -> int:
+            return value.dim() if isinstance(value, torch.Tensor) else 0
+
+    return Spelling()
+
+
+PLACING = ("device", "pin_memory", "layout", "memory_format", "non_blocking")
+"""Arguments that say where a result lies."""
+
+REASONS = {
+    "_local_scalar_dense.default": "it branches on a value, or reads it on the host, which is more",
+    "lift_fresh.default": "it makes a tensor of a number on the device (write the number): more",
+}
+
+
+def _tensors(values: Sequence[Torch]) -> Iterator[Torch]:
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)

@@ -1,0 +1,227 @@
+"""FlexAttention as one op and its gradient, with what its two functions do spelled out.
+
+What is computed is what ``torch._higher_order_ops.flex_attention.math_attention`` does without a
+compiler: softmax(score(q k^T scale) where the mask holds) v. The log-sum-exp is in base 2, as the
+compiled kernel's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+from irgraph.ir.torch_schemas.spelled import computed, lookups
+
+Torch: TypeAlias = Any
+
+NAMES = ("flex_attention", "flex_attention_backward")
+
+
+def flex_attention(
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    *,
+    buffers: Sequence[Torch] = (),
+    score: str = "",
+    mask: str = "",
+    scale: float,
+    density: float = 1.0,
+    max_scores: bool = False,
+) -> tuple[Torch, Torch, Torch]:
+    """Return attention, the log-sum-exp of scores, and their maxima (nothing where not asked for).
+
+    ``query`` is [batch, heads, length, width]; ``key`` and ``value`` may have fewer heads, and one
+    sample for all. ``density`` is the share of blocks that the mask leaves, by which it is priced.
+    """
+    import torch
+
+    working = torch.float64 if query.dtype == torch.float64 else torch.float32
+    key, value = (_spread(tensor, query) for tensor in (key, value))
+    scores = (query.to(working) @ key.to(working).mT * scale).to(working)
+    names = {"s": scores, **places(scores.shape, scores.device), **_named(buffers)}
+    if score:
+        scores = computed(score, names, working).to(working).expand(scores.shape)
+    if mask:
+        counts = computed(mask, {n: v for n, v in names.items() if n != "s"}, working)
+        scores = torch.where(counts, scores, torch.tensor(-math.inf, dtype=working))
+    out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+    sums = scores.logsumexp(-1) / math.log(2)
+    most = scores.max(-1)[0] / math.log(2) if max_scores else scores.new_empty(0)
+    return laid_out_like(out, query), sums, most
+
+
+def flex_attention_backward(
+    grad_out: Torch,
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    out: Torch,
+    logsumexp: Torch,
+    grad_logsumexp: Torch = None,
+    *,
+    buffers: Sequence[Torch] = (),
+    score: str = "",
+    mask: str = "",
+    scale: float,
+    density: float = 1.0,
+    learned: Sequence[int] = (),
+) -> tuple[Torch, Torch, Torch, list[Torch]]:
+    """Return gradients of query, key, value, and of the buffers of the numbers in ``learned``."""
+    import torch
+
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in (query, key, value)]
+        held = [t.detach().requires_grad_(i in learned) for i, t in enumerate(buffers)]
+        asked = [*leaves, *(held[i] for i in learned)]
+        made, sums, _ = flex_attention(
+            *leaves, buffers=held, score=score, mask=mask, scale=scale, density=density
+        )
+        results = [(made, grad_out), (sums, grad_logsumexp)]
+        results = [pair for pair in results if pair[1] is not None]
+        found = torch.autograd.grad(
+            [pair[0] for pair in results], asked, [pair[1] for pair in results], allow_unused=True
+        )
+    grads = [
+        torch.zeros_like(leaf) if grad is None else grad
+        for leaf, grad in zip(asked, found, strict=True)
+    ]
+    first = [laid_out_like(g, t) for g, t in zip(grads, (query, key, value), strict=False)]
+    return first[0], first[1], first[2], [grad.contiguous() for grad in grads[3:]]
+
+
+def places(shape: Sequence[int], device: Torch) -> dict[str, Torch]:
+    """Return sample, head, query and key of each score [batch, heads, length, keys], to broadcast.
+
+    They have the names that spelled functions give them.
+    """
+    import torch
+
+    found = {}
+    for axis, (name, size) in enumerate(zip("bhqk", shape, strict=True)):
+        sizes = [-1 if other == axis else 1 for other in range(4)]
+        found[name] = torch.arange(size, device=device).view(sizes)
+    return found
+
+
+def _named(buffers: Sequence[Torch]) -> dict[str, Torch]:
+    return {f"b{i}": buffer for i, buffer in enumerate(buffers)}
+
+
+def _spread(tensor: Torch, query: Torch) -> Torch:
+    """Return keys or values once for each head and sample of the query."""
+    heads = tensor.repeat_interleave(query.shape[1] // tensor.shape[1], 1)
+    return heads.expand(query.shape[0], *heads.shape[1:])
+
+
+def laid_out_like(made: Torch, given: Torch) -> Torch:
+    """Return a result whose axes lie in the order of another's, the last one innermost."""
+    order = sorted(range(made.dim() - 1), key=lambda axis: -given.stride(axis))
+    strides, step = [0] * made.dim(), 1
+    for axis in reversed((*order, made.dim() - 1)):
+        strides[axis], step = step, step * made.shape[axis]
+    return made.new_empty_strided(made.shape, strides).copy_(made)
+
+
+@cache
+def register_flex() -> None:
+    """Make torch know the ops as ``torch.ops.irgraph``, on meta, on the CPU and for autograd."""
+    import torch
+
+    from irgraph.ir.schema import OWN_SCHEMAS
+
+    library = torch.library.Library("irgraph", "FRAGMENT")
+    _LIBRARIES.append(library)
+    for name, kernel, shapes in zip(
+        NAMES, (flex_attention, flex_attention_backward), (_shapes, _gradients), strict=True
+    ):
+        text = next(s for s in OWN_SCHEMAS if s.startswith(f"irgraph::{name}("))
+        library.define(text.partition("::")[2])
+        library.impl(name, kernel, "CPU")
+        library.impl(name, shapes, "Meta")
+    library.impl(NAMES[0], _differentiated(), "Autograd")
+
+
+_LIBRARIES: list[Any] = []
+"""What keeps the registrations alive."""
+
+
+def _shapes(
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    *,
+    buffers: Sequence[Torch] = (),
+    score: str = "",
+    mask: str = "",
+    max_scores: bool = False,
+    **_: object,
+) -> tuple[Torch, Torch, Torch]:
+    import torch
+
+    heads, kept = query.shape[1], key.shape[1]
+    fits = query.dim() == key.dim() == value.dim() == 4 and query.shape[-1] == key.shape[-1]
+    fits = fits and key.shape[:3] == value.shape[:3] and key.shape[0] in (1, query.shape[0])
+    if not fits or not kept or heads % kept:
+        raise RuntimeError("flex_attention: query, key and value do not fit")
+    sizes = dict(zip("bhqk", (*query.shape[:3], key.shape[2]), strict=True))
+    held = _named(buffers)
+    for name, axis, place in (*lookups(score), *lookups(mask)):
+        if place in sizes and sizes[place] > held[name].shape[axis]:
+            found = tuple(held[name].shape)
+            raise RuntimeError(f"flex_attention: {place} < {sizes[place]} is no row of {found}")
+    kind = torch.float64 if query.dtype == torch.float64 else torch.float32
+    sums = query.new_empty(query.shape[:-1], dtype=kind)
+    most = query.new_empty(query.shape[:-1] if max_scores else (0,), dtype=kind)
+    made = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    return laid_out_like(made, query), sums, most
+
+
+def _gradients(
+    grad_out: Torch,
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    *rest: Torch,
+    buffers: Sequence[Torch] = (),
+    learned: Sequence[int] = (),
+    **_: object,
+) -> tuple[Torch, Torch, Torch, list[Torch]]:
+    made = [laid_out_like(t.new_empty(t.shape), t) for t in (query, key, value)]
+    return made[0], made[1], made[2], [buffers[i].new_empty(buffers[i].shape) for i in learned]
+
+
+def _differentiated() -> Any:  # noqa: ANN401  (what autograd calls)
+    """Return the op as autograd calls it."""
+    import torch
+
+    ops = torch.ops.irgraph
+
+    def forward(ctx: Any, query: Any, key: Any, value: Any, named: Any, *buffers: Any) -> Any:  # noqa: ANN401
+        with torch._C._AutoDispatchBelowAutograd():
+            found = ops.flex_attention(query, key, value, buffers=list(buffers), **named)
+        out, sums, most = found
+        ctx.save_for_backward(query, key, value, out, sums, *buffers)
+        ctx.named = named
+        ctx.mark_non_differentiable(most)
+        ctx.set_materialize_grads(False)
+        return out, sums, most
+
+    def backward(ctx: Any, grad: Any, grad_sums: Any, _: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        query, key, value, out, sums, *buffers = ctx.saved_tensors
+        learned = [i for i in range(len(buffers)) if ctx.needs_input_grad[4 + i]]
+        named: Mapping[str, Any] = {k: v for k, v in ctx.named.items() if k != "max_scores"}
+        grad = torch.zeros_like(out) if grad is None else grad
+        found = ops.flex_attention_backward(
+            grad, query, key, value, out, sums, grad_sums, buffers=buffers, learned=learned, **named
+        )
+        by_number = dict(zip(learned, found[3], strict=True))
+        return (*found[:3], None, *(by_number.get(i) for i in range(len(buffers))))
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    node: Any = type("FlexAttention", (torch.autograd.Function,), methods)
+    return lambda query, key, value, buffers=(), **named: node.apply(
+        query, key, value, named, *buffers
+    )
