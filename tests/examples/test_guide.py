@@ -1,7 +1,8 @@
-"""The guide works as it stands: its files are written, its commands run, and say what it shows."""
+"""The guide and the README's tour work as they stand, and say what they show."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -12,7 +13,8 @@ import pytest
 
 from irgraph.cli.main import main
 
-PAGE = Path(__file__).parents[2] / "docs" / "guide.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guide.md"
 BLOCK = re.compile(r"(?:^`([\w.-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FIGURE = re.compile(r"(?<![\w$%])[-+]?\d[\d,]*(?:\.\d+)?(?!\w)")
 NEAR = 0.02
@@ -81,3 +83,20 @@ def test_the_guide_says_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 )
 def test_lines_are_compared_by_words_and_figures(line: str, found: bool) -> None:
     assert shows("┃ a   ┃\n│ step   │ 3.309 ms │", line) == found
+
+
+@pytest.mark.slow
+def test_the_tour_says_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tour = text.partition("## A minute's tour")[2].partition("## ")[0]
+    monkeypatch.chdir(tmp_path)
+    Path("examples").symlink_to(ROOT / "examples")
+    lines = re.findall(r"^    (irgraph .*?)(?: +#.*)?$", tour, re.MULTILINE)
+    assert len(lines) == 4
+    said = "".join(map(run, lines))
+    assert "same: " in said and Path("report.html").exists() and Path("fused.html").exists()
+    known = r"from ([\d.]+) to ([\d.]+) ms\s\(90 % interval of the change (-[\d.]+) to (-[\d.]+) ms"
+    told = [float(number) for number in re.search(known, tour).groups()]
+    found = json.loads(run("irgraph diff model.ir fused.ir --device v100 --json"))
+    times = [*found["figures"]["step_time_us"], *found["step_time_change_interval_us"]]
+    assert [time / 1e3 for time in times] == pytest.approx(told, rel=NEAR)
