@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
 import re
@@ -40,6 +42,13 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
+def printed(program: str) -> str:
+    """Run a program and return what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(program, {})
+    return out.getvalue()
+
+
 def plain(text: str) -> str:
     """Return a text without frames of tables, and with single blanks."""
     return " ".join(re.sub(r"[│┃┡┩├┤━─]", " ", text).split())
@@ -68,7 +77,7 @@ def test_the_guide_says_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
             said = "".join(map(run, inside.splitlines()))
             ran += len(inside.splitlines())
         elif kind == "python":
-            exec(inside, {})
+            said = printed(inside)
         else:
             missing = [line for line in inside.splitlines() if not shows(said, line)]
             assert not missing, f"{missing}\nis not what was said:\n{said}"

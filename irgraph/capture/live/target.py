@@ -28,6 +28,8 @@ _NO_SIZE = (
     "what it returns depends on values, which meta tensors have not: capture with --device cpu"
 )
 
+_ELSEWHERE = "copy data in the step, tensor.to(device), to the device that the model is on"
+
 HINTS: Mapping[str, str] = {
     "Torch not compiled with CUDA": _NO_CUDA,
     "NVIDIA driver": _NO_CUDA,
@@ -39,6 +41,7 @@ HINTS: Mapping[str, str] = {
     "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
     "register_meta function": _NO_SIZE,
     "with Meta tensors": _NO_SIZE,
+    "is not on the expected device": _ELSEWHERE,
     "meta device": _NO_VALUES,
     "meta tensor": _NO_VALUES,
     "'LOCAL_RANK'": _NO_RANK,
