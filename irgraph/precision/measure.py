@@ -22,6 +22,9 @@ from irgraph.predict.prediction import Prediction, predict
 SQUASHING = ("sigmoid", "_softmax", "softmax", "_log_softmax", "log_softmax")
 """Ops that make predictions of logits, which are compared before them."""
 
+SHARE, SHARES = 2**-0.25, 17
+"""Ranges that are tried for a tensor: each is so much of the one before, down to a sixteenth."""
+
 AIMS = ("time", "active", "parameters")
 """What a plan makes less: the step's time, the device's, or the bytes of parameters."""
 
@@ -166,10 +169,19 @@ class Bench:
 
 
 def _ranges(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:
-    """Return the largest absolute value of tensors in all batches; that of zeros is one."""
-    held = {name: [float(one[name].abs().max()) for one in found if one[name].numel()]
-            for name in names if all(name in one for one in found)}  # fmt: skip
-    return {name: max(each, default=0.0) or 1.0 for name, each in held.items()}
+    """Return the ranges of tensors over all batches that round them with the least squared error.
+
+    Tried are the largest absolute value, and shares of it: a few large elements may be cut off.
+    """
+    from irgraph.execute.narrow.ops import squared_error
+
+    ranges: dict[str, float] = {}
+    for name in (n for n in names if all(n in one for one in found)):
+        held = _joined(found, name).float().flatten()
+        largest = float(held.abs().max()) if held.numel() else 0.0
+        shares = [largest * SHARE**step for step in range(SHARES)]
+        ranges[name] = min(shares, key=lambda r: squared_error(held, r)) if largest else 1.0
+    return ranges
 
 
 def logits_of(graph: Graph, output: str = "") -> str:

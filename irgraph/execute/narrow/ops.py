@@ -55,6 +55,13 @@ def steps_of(values: Torch, kind: str) -> Torch:
     return whole.clamp(-most, most).to(DTYPES[kind])
 
 
+def squared_error(values: Torch, largest: float) -> float:
+    """Return the sum of squares by which steps of ``i8`` up to a range miss values."""
+    step = largest / LARGEST["i8"]
+    held = steps_of(values / step, "i8").float() * step
+    return float((held - values).double().square().sum())
+
+
 def grouped(source: Torch) -> tuple[Torch, Torch]:
     """Return a weight [N, K] in steps of 0 to 15, and bf16 scales and zeros [K / 32, N, 2].
 
