@@ -25,9 +25,9 @@ FORMATS = {
     TABLE: ("f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i4", "i2"),
     LAYER: ("tf32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", STATIC, "i4"),
 }
-"""Formats that are tried, by kind; layers go to tf32, f16 and bf16 by ``cast``."""
+"""Formats that are tried, by kind; layers go to tf32 by ``cast``."""
 
-CASTS = ("tf32", "f16", "bf16")
+CASTS = ("tf32",)
 
 UNITS = {"tf32": "tf32", "bf16": "bf16", "f8e4m3": "f8e4m3", "f8e5m2": "f8e5m2", "i4": "bf16"}
 """Formats of layers that torch multiplies only on matrix units, and on which; integers, and f16,

@@ -42,7 +42,8 @@ param %w "w" : f32[40, 40] in $w
 return %z, %y
 """
 TYPES = {"f8e4m3": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
-WAYS = [("i8", 0.0), ("i8", 3.0), ("f8e4m3", 0.0), ("f8e5m2", 0.0), ("i4", 0.0)]
+WAYS = [("i8", 0.0), ("i8", 3.0), ("f8e4m3", 0.0), ("f8e5m2", 0.0), ("i4", 0.0),
+        ("f16", 0.0), ("bf16", 0.0)]  # fmt: skip
 
 
 def layers(graph: Graph) -> list[Op]:
@@ -140,6 +141,19 @@ def test_formats_stand_beside_casts(to: str, span: float) -> None:
         after = cast(narrow, layers(narrow), kind).graph
         assert not verify(after)
         assert compare(before, after).same
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16"])
+def test_weights_in_short_types_are_brought_to_them_beforehand(to: str) -> None:
+    kind = getattr(torch, {"f16": "float16", "bf16": "bfloat16"}[to])
+    values, found = executed(to)
+    by_hand = values["x"].to(kind).double() @ values["v"].to(kind).double().t() + values["c"]
+    torch.testing.assert_close(found, by_hand, rtol=2e-2, atol=2e-2)
+    before = parse(TEXT)
+    after = quantize(before, layers(before), to).graph
+    assert [op.name for op in after.ops][:3] == ["aten._to_copy", "aten.mm", "aten.add"]
+    assert after.by_name[f"v_{to}"].dtype == to
+    assert not any(t.name in ("v", "w") for op in after.ops for t in op.inputs)
 
 
 def test_layers_that_share_rows_share_what_they_are_rounded_to() -> None:

@@ -16,9 +16,9 @@ from irgraph.execute.narrow.ops import rounded, steps_of, ungrouped
 from irgraph.execute.narrow.rows import SCALED, dequantised, quantised, scale_of
 from irgraph.execute.pair import plain
 from irgraph.execute.records import Result
-from irgraph.execute.torch_values import Torch
+from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.ir.graph import Graph
-from irgraph.ir.narrow.ops import PRODUCT_I4, QUANTIZE, STATIC, TOLERANCE
+from irgraph.ir.narrow.ops import QUANTIZE, STATIC, TOLERANCE, UNSCALED
 from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepared_of
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -52,8 +52,8 @@ def _as_rounded(values: Torch, how: str | float) -> Torch:
     """Return rows as a layer's format holds them: a type of elements, or the step of a range."""
     if isinstance(how, float):
         return steps_of(values / how, "i8").float() * how
-    if how == "bf16":
-        return values.bfloat16().float()
+    if how in UNSCALED:
+        return values.to(DTYPES[how]).float()
     steps, scales = rounded(values.flatten(0, -2), how)
     return (steps.float() * scales.unsqueeze(1)).view(values.shape)
 
@@ -73,8 +73,8 @@ def _layers(graph: Graph) -> dict[str, str | float]:
         elif op.name == STATIC:
             makers[op.outputs[0].name] = float(op.attributes["scale"])  # type: ignore[arg-type]
         elif len(op.inputs) > 1 and op.inputs[1].name in sources:
-            how = "bf16" if op.name == PRODUCT_I4 else makers.get(op.inputs[0].name, "i8")
-            found[sources[op.inputs[1].name]] = how
+            rows = op.inputs[0]
+            found[sources[op.inputs[1].name]] = makers.get(rows.name, rows.dtype)
     return found
 
 

@@ -14,7 +14,7 @@ import torch
 from irgraph.execute.narrow.rows import quantised, scale_of
 from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.ir.dtypes import FROM_TORCH
-from irgraph.ir.narrow.ops import GROUP, LARGEST, LAYER_FORMATS
+from irgraph.ir.narrow.ops import GROUP, LARGEST, LAYER_FORMATS, UNSCALED
 from irgraph.ir.narrow.prepared import ROWS, SCALE, WEIGHT, Prepared
 
 SMALLEST = 1e-12
@@ -30,6 +30,8 @@ def prepare(one: Prepared, source: Torch) -> Torch:
     if one.format == "i4":
         steps, scales = grouped(source)
         return _halves(steps) if one.part == WEIGHT else scales
+    if one.format in UNSCALED:
+        return source.to(DTYPES[one.format]).t()
     steps, scales = rounded(source, one.format)
     if one.part != WEIGHT:
         return scales

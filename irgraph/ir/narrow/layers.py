@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.graph import Graph, remembered
-from irgraph.ir.narrow.ops import PRODUCT, PRODUCT_F8, PRODUCT_I4
+from irgraph.ir.narrow.ops import LAYER_FORMATS
 from irgraph.ir.narrow.prepared import WEIGHT, prepared_of
 from irgraph.ir.op import Op
 
-PRODUCTS = (PRODUCT, PRODUCT_F8, PRODUCT_I4)
+PRODUCTS = {known.product for known in LAYER_FORMATS.values()}
 
 
 @remembered

@@ -3,7 +3,7 @@
 Lookups in packed rows are torch's own. A linear layer in ``i8`` or in f8 is three calls: its rows
 are rounded, each by its largest element (dynamic quantisation) or all by one range that was found
 before (static), torch multiplies, and the sums are scaled back. With weights in ``i4`` the rows
-are cast to bf16 and one call multiplies.
+are cast to bf16, in f16 and bf16 to that type, and one call multiplies.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ STATIC, SCALED = "irgraph.quantize_static", "irgraph.dequantize_columns"
 PRODUCT_F8, PRODUCT_I4 = "aten._scaled_mm", "irgraph.linear_i4"
 """What multiplies in f8, as torch calls it; and rows in bf16 with weights in ``i4``, as
 ``aten::_weight_int4pack_mm`` does on devices, whose packing differs from card to card."""
+
+PRODUCT_SHORT = "aten.mm"
+"""What multiplies rows in f16 or bf16 with a weight that was brought to the type beforehand."""
+
+UNSCALED = ("f16", "bf16")
+"""Formats of weights without scales."""
 
 GROUP = 32
 """Weights in ``i4`` along the depth that share a scale and a zero point: of those that torch's
@@ -67,6 +73,8 @@ LAYER_FORMATS = {
     "f8e4m3": LayerFormat("f8e4m3", "f8e4m3", "f32", PRODUCT_F8, 16, 16),
     "f8e5m2": LayerFormat("f8e5m2", "f8e4m3", "f32", PRODUCT_F8, 16, 16),
     "i4": LayerFormat("bf16", "i4", "bf16", PRODUCT_I4, GROUP, 16),
+    "f16": LayerFormat("f16", "f16", "f16", PRODUCT_SHORT, 1, 1),
+    "bf16": LayerFormat("bf16", "bf16", "bf16", PRODUCT_SHORT, 1, 1),
 }
 """By the format's name. Sizes and the fewest rows are those that torch's kernels take:
 ``aten::_int_mm`` whole eights and more than 16 rows, ``aten::_scaled_mm`` whole sixteens. No unit

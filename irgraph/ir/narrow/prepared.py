@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, remembered
-from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, filled
+from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, filled
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.tensor import LARGEST, Tensor
 
@@ -25,11 +25,16 @@ PREPARED = "prepared"
 
 ROWS, SCALE, WEIGHT, SCALES = "rows", "scale", "weight", "scales"
 """What a parameter holds: a table's rows, the one scale of all of them; a linear layer's weight in
-``i8`` or f8, transposed and filled up as its product takes it, and the scale of each of its
-outputs; in ``i4`` its weight by outputs, two to a byte, and the scale and zero of each group."""
+``i8``, f8, f16 or bf16, transposed and filled up as its product takes it, and the scale of each of
+its outputs; in ``i4`` its weight by outputs, two to a byte, and the scale and zero of each group."""
 
 WEIGHTS = tuple(dict.fromkeys(known.weight for known in LAYER_FORMATS.values()))
-PARTS = {ROWS: tuple(FORMATS), SCALE: ("f8e4m3", "f8e5m2"), WEIGHT: WEIGHTS, SCALES: WEIGHTS}
+PARTS = {
+    ROWS: tuple(FORMATS),
+    SCALE: ("f8e4m3", "f8e5m2"),
+    WEIGHT: WEIGHTS,
+    SCALES: tuple(kind for kind in WEIGHTS if kind not in UNSCALED),
+}
 
 _ITEM = re.compile(
     r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : (\w{1,10})\[(\d{1,15}), (\d{1,15})\]",

@@ -13,10 +13,11 @@ from irgraph.ir.narrow.ops import (
     LARGEST,
     LAYER_FORMATS,
     PRODUCT,
-    PRODUCT_I4,
     QUANTIZE,
     SCALED,
     STATIC,
+    UNSCALED,
+    LayerFormat,
     filled,
 )
 from irgraph.ir.narrow.prepared import SCALES, WEIGHT, layer_shapes
@@ -64,7 +65,7 @@ def is_layer(op: Op) -> bool:
 def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     """Return the weight of a layer that can be one of integers, as it is used; refuse others."""
     if to not in LAYER_FORMATS:
-        hint = "cast it" if to in ("f16", "bf16", "tf32") else "there is no such layer"
+        hint = "cast it" if to == "tf32" else "there is no such layer"
         known = ", ".join(LAYER_FORMATS)
         raise RefusedError(f"a linear layer can be quantised to {known}, not to {to!r}: {hint}")
     given = arguments(graph, op)
@@ -119,14 +120,14 @@ def quantize_layer(
     """
     data, _, bias = _parts(op, arguments(work.graph, op))
     known = LAYER_FORMATS[how.to]
-    factor, scales = _prepared(work, weight, data, known.weight)
     key = f"{data.name} {how}"
     if key not in ready:
         ready[key] = _rounded(work, op, data, how)
     rounded = ready[key]
-    if how.to == "i4":
-        _by_groups(work, op, rounded.rows, (factor, scales), bias)
+    if known.rows in UNSCALED:
+        _in_short(work, op, rounded.rows, weight, known, bias)
         return
+    factor, scales = _weight(work, weight, data, known.weight), _scales(work, weight, known.weight)
     out, count = op.outputs[0], rounded.rows.shape[0]
     sums = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, factor.shape[1]), data)
     if known.product == PRODUCT:
@@ -144,15 +145,21 @@ def quantize_layer(
     work.shaped(op, rows, out)
 
 
-def _prepared(work: Work, weight: Declared, like: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Return a layer's prepared weight, and its scales."""
-    name, (outputs, inputs) = weight.tensor.name, map(int, weight.tensor.shape)
-    shape, others = layer_shapes(kind, outputs, inputs)
-    factor = work.tensor(f"{name}_{kind}", "u8" if kind == "i4" else kind, shape, like)
+def _weight(work: Work, weight: Declared, like: Tensor, kind: str) -> Tensor:
+    """Return a layer's prepared weight."""
+    shape, _ = layer_shapes(kind, *map(int, weight.tensor.shape))
+    named = f"{weight.tensor.name}_{kind}"
+    factor = work.tensor(named, "u8" if kind == "i4" else kind, shape, like)
     if kind != "i4":
         factor = replace(factor, strides=(1, shape[0]))
-    named = work.tensor(f"{name}_{kind}_scales", "bf16" if kind == "i4" else "f32", others, like)
-    return work.parameter(factor, kind, WEIGHT, weight), work.parameter(named, kind, SCALES, weight)
+    return work.parameter(factor, kind, WEIGHT, weight)
+
+
+def _scales(work: Work, weight: Declared, kind: str) -> Tensor:
+    """Return the scales of a layer's prepared weight."""
+    _, shape = layer_shapes(kind, *map(int, weight.tensor.shape))
+    named, dtype = f"{weight.tensor.name}_{kind}_scales", "bf16" if kind == "i4" else "f32"
+    return work.parameter(work.tensor(named, dtype, shape, weight.tensor), kind, SCALES, weight)
 
 
 def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
@@ -160,8 +167,8 @@ def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
     known = LAYER_FORMATS[how.to]
     flat = work.flat(op, data, int(data.shape[-1]))
     count, deep = flat.shape[0], filled(data.shape[-1], known.deep)
-    if how.to == "i4":
-        return Rounded(data, _in_bf16(work, op, flat, deep), None)
+    if known.rows in UNSCALED:
+        return Rounded(data, _cast(work, op, flat, (known.rows, deep)), None)
     rows = work.tensor(f"{data.name}_{how.to}", known.rows, (count, deep), data)
     if how.range:
         work.put(op, STATIC, (flat,), rows, columns=deep, scale=how.scale)
@@ -172,26 +179,29 @@ def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
     return Rounded(data, rows, scales)
 
 
-def _in_bf16(work: Work, op: Op, flat: Tensor, deep: int) -> Tensor:
-    """Put the cast of rows to bf16 before an op, and zeros behind them where they are needed."""
-    count, width = flat.shape
-    rows = work.tensor(f"{flat.name}_bf16", "bf16", (count, width), flat)
-    work.put(op, "aten._to_copy", (flat,), rows, dtype=DType("bf16"))
+def _cast(work: Work, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
+    """Put the cast of rows before an op, and zeros up to so many columns where they are needed."""
+    (kind, deep), (count, width) = to, flat.shape
+    rows = work.tensor(f"{flat.name}_{kind}", kind, (count, width), flat)
+    work.put(op, "aten._to_copy", (flat,), rows, dtype=DType(kind))
     if width == deep:
         return rows
-    wide = work.tensor(f"{flat.name}_wide", "bf16", (count, deep), flat)
+    wide = work.tensor(f"{flat.name}_wide", kind, (count, deep), flat)
     work.put(op, "aten.constant_pad_nd", (rows, (0, deep - int(width))), wide)
     return wide
 
 
-def _by_groups(
-    work: Work, op: Op, rows: Tensor, weight: tuple[Tensor, Tensor], bias: Tensor | None
+def _in_short(
+    work: Work, op: Op, rows: Tensor, weight: Declared, known: LayerFormat, bias: Tensor | None
 ) -> None:
-    """Put the product with a weight in ``i4`` in the place of a layer, its bias added in f32."""
-    out, (count, outputs) = op.outputs[0], (rows.shape[0], int(op.outputs[0].shape[-1]))
-    wide = int(weight[0].shape[0])
-    made = work.tensor(f"{out.name}_bf16", "bf16", (count, wide), out)
-    work.put(op, PRODUCT_I4, (rows, *weight), made)
+    """Put the product of rows in f16 or bf16 in the place of a layer, its bias added in f32."""
+    out, count = op.outputs[0], rows.shape[0]
+    outputs, kind = int(out.shape[-1]), known.weight
+    scales = (_scales(work, weight, kind),) if kind not in UNSCALED else ()
+    factor = _weight(work, weight, out, kind)
+    wide = filled(outputs, known.wide)
+    made = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, wide), out)
+    work.put(op, known.product, (rows, factor, *scales), made)
     if wide != outputs:
         kept = work.view(f"{out.name}_kept", made, (count, outputs), (wide, 1))
         work.put(op, "aten.slice", (made, 1, 0, outputs), kept)
