@@ -11,6 +11,7 @@ from irgraph.diagnostics import fail
 from irgraph.execute import LIMIT, execute
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
+from irgraph.ir.narrow.prepared import sources_of
 from irgraph.ir.op import Op
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import Candidate, Plan, script
@@ -71,7 +72,8 @@ class Bench:
         self.limit = limit
         self.logits = logits_of(graph, output)
         results = {name for one in known for name in (*one.results, *one.rows)}
-        self.reference = self._executed(graph, {self.logits, *results})
+        self.batches = list(data.batches)
+        self.reference = self._executed(graph, {self.logits, *results}, keep=True)
         self.ranges = _ranges(self.reference, {name for one in known for name in one.rows})
         self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
         self._moved: dict[tuple[int, str], Any] = {}
@@ -158,12 +160,21 @@ class Bench:
         self.simulated(plan)
         return self.predictions[tuple(sorted(plan.items()))]
 
-    def _executed(self, graph: Graph, wanted: set[str]) -> list[dict[str, Any]]:
+    def _executed(
+        self, graph: Graph, wanted: set[str], *, keep: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return values by name for each batch; with ``keep`` others start from what this did.
+
+        What is drawn follows from the ops that read it: a rewritten model would draw otherwise.
+        """
         found = []
-        for number, batch in enumerate(self.data.batches):
-            values = execute(
-                graph, batch, seed=number, dims=self.data.dims, limit=self.limit
-            ).values
+        known = graph.by_name.keys() | sources_of(graph).keys()
+        for number, batch in enumerate(self.batches):
+            given = {name: value for name, value in batch.items() if name in known}
+            result = execute(graph, given, seed=number, dims=self.data.dims, limit=self.limit)
+            if keep:
+                self.batches[number] = {**result.initial, **batch}
+            values = result.values
             found.append({name: values[name].clone() for name in wanted if name in values})
         return found
 

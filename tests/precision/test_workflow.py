@@ -19,7 +19,7 @@ from irgraph.precision.measure import Bench, logits_of
 from irgraph.precision.report import Alone, find
 from irgraph.precision.search import exhaustive, search
 from irgraph.predict.options import PredictOptions
-from irgraph.text import IrgraphError, print_graph
+from irgraph.text import IrgraphError, parse, print_graph
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
 DEVICE = PredictOptions(device="a100-sxm4-80gb")
@@ -40,8 +40,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bench(folder: Path) -> Bench:
-    from irgraph.text import parse
-
     graph = parse((folder / "model.ir").read_text())
     data = read_data(str(folder / "data.pt"), graph)
     return Bench(graph, candidates(graph, ["i8", "i4"]), data, DEVICE)
@@ -165,6 +163,29 @@ def test_data_that_does_not_fit_is_refused(bench: Bench, folder: Path) -> None:
         torch.save(wrong, folder / "wrong.pt")
         with pytest.raises(IrgraphError):
             read_data(str(folder / "wrong.pt"), bench.graph)
+
+
+SINGLE = """model "m" { format = 2  dims = {B = 64} }
+
+device @gpu0 "a100"
+input %i : i64[B] in $i
+param %t "t" : f32[100, 16] in $t
+param %w "w" : f32[1, 16] in $w
+
+%e = aten.embedding(%t, %i) : f32[B, 16] in $e
+%y = aten.linear(%e, %w) : f32[B, 1] in $y
+return %y
+"""
+
+
+def test_what_is_drawn_is_the_same_in_every_format() -> None:
+    """Rows by themselves become bags: their indices are drawn once, for the reference."""
+    graph = parse(SINGLE)
+    bench = Bench(graph, candidates(graph), drawn(graph), DEVICE)
+    for to, most in (("f16", 1e-3), ("i8", 0.01), ("i4", 0.12), ("f8e4m3", 0.04)):
+        errors = bench.errors({0: to})
+        assert 0 < errors.ops["e"] < most
+    assert bench.compared(graph).kl == 0
 
 
 def test_training_steps_offer_nothing_and_a_plan_of_nothing_is_empty(bench: Bench) -> None:

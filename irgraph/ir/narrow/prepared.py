@@ -26,7 +26,7 @@ PREPARED = "prepared"
 ROWS, SCALE, WEIGHT, SCALES = "rows", "scale", "weight", "scales"
 """What a parameter holds: a table's rows, the one scale of all of them; a linear layer's weight in
 ``i8``, f8, f16 or bf16, transposed and filled up as its product takes it, and the scale of each of
-its outputs; in ``i4`` its weight by outputs, two to a byte, and the scale and zero of each group."""
+its outputs; in ``i4`` a weight by outputs, two to a byte, the scale and zero of each group."""
 
 WEIGHTS = tuple(dict.fromkeys(known.weight for known in LAYER_FORMATS.values()))
 PARTS = {
