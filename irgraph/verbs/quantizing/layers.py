@@ -65,9 +65,8 @@ def is_layer(op: Op) -> bool:
 def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     """Return the weight of a layer that can be one of integers, as it is used; refuse others."""
     if to not in LAYER_FORMATS:
-        hint = "cast it" if to == "tf32" else "there is no such layer"
         known = ", ".join(LAYER_FORMATS)
-        raise RefusedError(f"a linear layer can be quantised to {known}, not to {to!r}: {hint}")
+        raise RefusedError(f"a linear layer can be quantised to {known}, not to {to!r}")
     given = arguments(graph, op)
     data, weight, bias = _parts(op, given)
     if data.dtype != "f32" or weight.dtype != "f32" or data.rank < 2 or weight.rank != 2:
