@@ -25,8 +25,8 @@ GRID_RATIO = 256
 """Values for each result from which blocks share one result (torch, Reduce.cuh)."""
 
 SOURCE = (
-    "roofline (paper, III-B-1b) over the input, plus the start of a reduction in one or two stages "
-    "(traced V100 sums); scans read and write once"
+    "roofline (paper, III-B-1b) over input and results, plus the start of a reduction in one or "
+    "two stages (traced V100 sums); scans read and write once"
 )
 
 SHORT, SHORT_SHARE = 128, 0.5
@@ -36,16 +36,20 @@ that is left (traced means of 7 x 7 pixels: 0.42 on V100, 0.55 on RTX 2080 Ti)."
 FORMULA = f"{ROOFLINE}; start of a two-stage reduction from traced kernels"
 
 
-def reduction(source: Tensor, results: int, machine: Machine) -> tuple[Kernel, ...]:
+def reduction(
+    source: Tensor, results: int, machine: Machine, *, written: int = 0, rows: bool = True
+) -> tuple[Kernel, ...]:
     """Return the kernels that reduce a tensor to ``results`` values; one may clear semaphores.
 
-    The paper's formula counts the bytes read and nothing else.
+    ``written`` are the bytes of these values, ``rows`` whether what is reduced lies next to each
+    other. The paper's formula counts the bytes read and nothing else.
     """
     name = f"reduce {shape_text(source)} to {results}"
     time = machine.stream(traffic(source))
     if machine.paper:
         return (work("reduce", name, time, FAIR, ROOFLINE),)
-    time /= SHORT_SHARE if source.rank > 2 and source.numel < results * SHORT else 1.0
+    idle = rows and source.rank > 2 and source.numel < results * SHORT
+    time = time / (SHORT_SHARE if idle else 1.0) + machine.stream(written)
     shared = source.numel > results * GRID_RATIO and source.numel > 16384
     kernel = work("reduce", name, time + (GRID_START if shared else BLOCK_START), FAIR, FORMULA)
     if not shared:
@@ -70,7 +74,18 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if source is None or not op.outputs:
         return None
     whole = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
-    return reduction(whole, most(op.outputs[0].numel, 1), machine)
+    made = op.outputs[0]
+    return reduction(
+        whole, most(made.numel, 1), machine, written=traffic(*op.outputs), rows=_along_rows(op)
+    )
+
+
+def _along_rows(op: Op) -> bool:
+    """Return whether the last axis is among those that are reduced; all are where none is named."""
+    given, last = op.attributes.get("dim"), op.inputs[0].rank - 1
+    axes = given if isinstance(given, tuple) else (given,)
+    named = [axis for axis in axes if isinstance(axis, int)]
+    return not named or any(axis in (last, -1) for axis in named)
 
 
 def _pairs(op: Op) -> bool:

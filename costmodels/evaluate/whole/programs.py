@@ -35,18 +35,19 @@ DOT = 27
 @lru_cache(maxsize=8)
 def classifier(
     name: str, batch: int, image: int, *, mixed: bool = True, channels_last: bool = False,
-    training: bool = True, backward_mixed: bool = True, fused_attention: bool = False,
+    training: bool = True, backward_mixed: bool = True, fast: bool = False,
 ) -> Graph:  # fmt: skip
     """Return a step of a model of timm over images that are on the device.
 
     Training: gradients zeroed in place, cross entropy, backward, SGD with momentum one tensor at a
     time; ``mixed`` runs forward, loss and, with ``backward_mixed``, backward under autocast in f16.
-    ``fused_attention`` is what timm does since 0.9. Raises ``IrgraphError`` where timm is missing
-    or lacks the model, or it cannot be captured.
+    ``fast`` fuses attention, as timm does since 0.9, and leaves norms in the type of autocast (its
+    ``--fast-norm``). Raises ``IrgraphError`` where timm is missing or lacks the model, or it cannot
+    be captured.
     """
     import torch
 
-    model = _timm(name, fused_attention).to("meta").train(training)
+    model = _timm(name, fast).to("meta").train(training)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = model.to(memory_format=layout)
     images = torch.empty(batch, 3, image, image, device="meta").contiguous(memory_format=layout)
@@ -70,13 +71,14 @@ def classifier(
     return _captured(train if training else infer, model, name)
 
 
-def _timm(name: str, fused_attention: bool) -> nn.Module:
+def _timm(name: str, fast: bool) -> nn.Module:
     try:
         timm, layers = imported("timm"), imported("timm.layers")
     except ImportError as error:
         raise fail(f"image classifiers need timm: {error}", exit_code=2) from None
     try:
-        layers.set_fused_attn(fused_attention)
+        layers.set_fused_attn(fast)
+        layers.set_fast_norm(fast)
         made: nn.Module = timm.create_model(name, num_classes=CLASSES)
     except (RuntimeError, TypeError, ValueError) as error:
         raise fail(f"timm {timm.__version__} has no model {name!r}: {error}") from None

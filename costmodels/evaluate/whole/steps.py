@@ -43,6 +43,9 @@ TF32, MIXED = "TF32", "AMP"
 NOTES = (
     "timm: time of a step on the device of nobody's own choosing of models: those whose names hash "
     "lowest. The release installed is newer than those timed; models may have changed.",
+    "timm in inference: attention fused, and norms in the type of autocast (--fast-norm, which its "
+    "tables do not name): in f32, norms and casts alone of vit_small_r26_s32_384 would move more "
+    "than the card can in the whole measured step.",
     "NVIDIA's throughput includes loading data. Gradients are zeroed in place, and SGD with "
     "momentum runs once a step, where EfficientNet has RMSprop and most runs add up gradients.",
     "Host overheads are those of the default table, of an older host. Nothing was fitted to these "
@@ -122,7 +125,7 @@ def _timm(folder: Path, trained: int = TRAINED, inferred: int = INFERRED) -> Ite
             training = row["phase"] == "train"
             sizes = int(row["batch"]), int(row["image"])
             program = partial(
-                classifier, row["model"], *sizes, training=training, fused_attention=not training
+                classifier, row["model"], *sizes, training=training, fast=not training
             )
             name = f"{row['model']}, B = {row['batch']}, {row['image']} pixels"
             group = f"timm, {row['phase']}, {row['gpu']}"
