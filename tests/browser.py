@@ -67,3 +67,17 @@ def started() -> Iterator[Browser]:
             yield Browser(chromium)
         finally:
             chromium.close()
+
+
+def findings(page: Any) -> None:
+    """Check that axe finds nothing serious on a page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    serious = [
+        (one["id"], node["html"], node["failureSummary"])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"][:3]
+    ]
+    assert not serious, serious

@@ -76,18 +76,22 @@ def comparison_page(
         *_repairs(trees),
         _rows("step", "Mean usual step", figures),
     ]
-    found.append(_rows(by, f"Time a step by {by}, largest change first", parts))
+    of = "time of the host" if by == "host" else "device work"
+    total = f"{of[0].upper()}{of[1:]}: {_signed(sum(part.delta for part in parts))} a step in all."
+    found.append(_rows(by, f"Time a step by {by}, largest change first", parts, total))
     found += compared_sections(dict(zip(BESIDE, sides, strict=True)))
     title = " → ".join(Path(name).name for name in names)
     return Page(title, f"recorded on {_cards(trees)}", found)
 
 
-def _rows(name: str, title: str, changes: Sequence[Change]) -> Section:
-    columns = [("name", "text"), ("before", "us"), ("after", "us"), ("change", "change"),
-               ("calls before", "number"), ("calls after", "number"), ("what", "text")]  # fmt: skip
-    rows = [(c.name, c.before, c.after, c.delta, c.calls_before, c.calls_after, c.what)
-            for c in changes]  # fmt: skip
-    return sections.table(name, title, columns, rows, bars=BESIDE)
+def _rows(name: str, title: str, changes: Sequence[Change], text: str = "") -> Section:
+    columns = [("name", "text"), ("before", "us"), ("after", "us"), ("change", "change")]
+    rows = [[c.name, c.before, c.after, c.delta] for c in changes]
+    if any(c.calls_before or c.calls_after for c in changes):
+        columns += [("calls before", "number"), ("calls after", "number"), ("what", "text")]
+        rows = [[*row, c.calls_before, c.calls_after, c.what]
+                for row, c in zip(rows, changes, strict=True)]  # fmt: skip
+    return sections.table(name, title, columns, rows, text=text, bars=BESIDE)
 
 
 def _signed(change: float) -> str:

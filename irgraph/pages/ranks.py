@@ -9,9 +9,12 @@ from typing import Any
 from irgraph.html import sections
 from irgraph.html.page import Page
 from irgraph.html.sections import Section
+from irgraph.pages.prediction import provenance
 from irgraph.pages.slices import Slices
 from irgraph.pages.timelines import add_timeline, longest, path_slices
 from irgraph.planning.plans import Tried
+from irgraph.predict.figures import coverage
+from irgraph.predict.prediction import Prediction
 from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import critical_path
 from irgraph.schedule.ranks import Ranks
@@ -19,8 +22,21 @@ from irgraph.schedule.ranks import Ranks
 PATH_TEXT = "One chain over all ranks, from the start of the first to the end of the last."
 
 
-def ranks_page(found: Ranks, figures: Mapping[str, Any], lines: Sequence[str]) -> Page:
-    """Return the report of ranks: ``figures`` as the command prints them, ``lines`` remarks."""
+def ranks_page(
+    found: Ranks,
+    figures: Mapping[str, Any],
+    lines: Sequence[str],
+    predictions: Sequence[Prediction],
+) -> Page:
+    """Return the report of ranks.
+
+    Args:
+        found: the ranks, simulated together.
+        figures: as the command prints them.
+        lines: remarks.
+        predictions: of each rank alone.
+    """
+    kernels = [kernel for one in predictions for kernel in one.kernels()]
     drawn = figures.get("step_draws_us", {})
     path = figures["path"]
     transfer = sum(meeting.transfer for meeting in found.meetings)
@@ -40,7 +56,8 @@ def ranks_page(found: Ranks, figures: Mapping[str, Any], lines: Sequence[str]) -
     names = dict.fromkeys(Path(row["model"]).name for row in rows)
     drawn_ranks = ranks_sections(found)
     parts = [
-        sections.headline(numbers, longest=longest(drawn_ranks[0])),
+        sections.headline(numbers, provenance=provenance(coverage(kernels)),
+                          longest=longest(drawn_ranks[0])),
         sections.notes(lines),
         *drawn_ranks,
         sections.records("path-parts", "Critical path by what is on it", path["parts"],
@@ -48,7 +65,9 @@ def ranks_page(found: Ranks, figures: Mapping[str, Any], lines: Sequence[str]) -
         sections.records("ranks", "Ranks", rows, bars=("step", "waits", "exposed", "idle")),
         sections.records("meetings", "Collectives", collectives, bars=("transfer",)),
     ]  # fmt: skip
-    return Page(", ".join(names), f"{len(rows)} ranks together", parts)
+    where = dict.fromkeys(f"{one.sheet.name}, host {one.host.name}" for one in predictions)
+    about = f"{len(rows)} ranks together, predicted on {'; '.join(where)}"
+    return Page(", ".join(names), about, parts)
 
 
 def plan_page(

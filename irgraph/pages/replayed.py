@@ -21,6 +21,11 @@ WHOLE = {"kernel kernel": "kernels", "kernel memcpy": "copies", "kernel memset":
 
 TEXT = "The last complete step as it was recorded, and simulated below it; both from their starts."
 
+PATH_TEXT = (
+    "To the end of all work that the step launched. That may be after the step's own end, when the "
+    "host goes on to the next step: the step time is from one step to the next."
+)
+
 
 def replay_page(
     recorded: RecordedStep,
@@ -62,7 +67,7 @@ def replay_page(
     parts = [
         sections.headline(numbers, span=span, longest=longest(band)),
         sections.notes(lines),
-        sections.slices("path", "Critical path, simulated", band, tall=True),
+        sections.slices("path", "Critical path, simulated", band, text=PATH_TEXT, tall=True),
         sections.slices("timeline", "Measured and simulated", slices.record(), text=TEXT),
         cause,
         sections.records("replay", "Steps", rows, bars=("measured", "simulated")),

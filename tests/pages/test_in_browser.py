@@ -14,7 +14,7 @@ from irgraph.html import sections
 from irgraph.html.page import Page, page_html
 from irgraph.pages.prediction import prediction_page
 from irgraph.pages.slices import Slices
-from tests.browser import Browser
+from tests.browser import Browser, findings
 from tests.html.test_page import PLANTED, page
 from tests.pages.test_prediction_page import DLRM
 
@@ -87,6 +87,61 @@ def test_it_prints_and_turns_dark(browser: Browser, report: Path) -> None:
         opened.page.wait_for_timeout(50)
         assert paper(opened.page) == "rgb(255, 255, 255)" != night
         assert canvas.screenshot() != drawn
+        opened.calm()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_a_reader_out(
+    browser: Browser, report: Path, tmp_path: Path, scheme: str
+) -> None:
+    """By axe: no serious finding on a report, nor on a page with every kind of section."""
+    (tmp_path / "all.html").write_text(page_html(page("all kinds")), encoding="utf-8")
+    for path in (report, tmp_path / "all.html"):
+        with browser.open(path, color_scheme=scheme) as opened:
+            findings(opened.page)
+            opened.page.click(".slices canvas >> nth=0", position={"x": 400, "y": 40})
+            for folded in opened.page.locator("summary").all()[:2]:
+                folded.click()
+            findings(opened.page)
+            opened.calm()
+
+
+def test_a_click_on_what_takes_longest_finds_it(browser: Browser, report: Path) -> None:
+    """The time that is found on the path is the one that the list names."""
+    with browser.open(report) as opened:
+        row = opened.page.locator(".longest tr").first
+        name, time = row.locator("button").inner_text(), row.locator("td").first.inner_text()
+        row.locator("button").click()
+        assert opened.page.input_value("#path input") == f'"{name}"'
+        count = opened.page.inner_text("#path .count")
+        assert float(count.split(", ")[1].split()[0]) == pytest.approx(float(time.split()[0]), 1e-2)
+        assert count.split()[-3] == time.split()[1]
+        opened.calm()
+
+
+def test_the_keyboard_is_enough(browser: Browser, report: Path) -> None:
+    """To search, to choose a tab, to sort a table, and to see all of its rows."""
+    with browser.open(report) as opened:
+        found, keys = opened.page, opened.page.keyboard
+
+        def reach(wanted: str) -> None:
+            for _ in range(200):
+                keys.press("Tab")
+                if found.evaluate(f"document.activeElement.matches({wanted!r})"):
+                    return
+            raise AssertionError(f"{wanted} is not reached")
+
+        reach(".longest button")
+        keys.press("Enter")
+        assert found.evaluate("document.activeElement.matches('#path input')")
+        assert found.inner_text("#path .count")
+        reach("#breakdown [role=tab]")
+        keys.press("ArrowRight")
+        assert found.inner_text("#breakdown [role=tab][aria-selected=true]") == "by operation"
+        reach("#breakdown [role=tabpanel]:not([hidden]) th button")
+        keys.press("Enter")
+        heads = found.locator("#breakdown [role=tabpanel]:not([hidden]) th").first
+        assert heads.get_attribute("aria-sort") == "ascending"
         opened.calm()
 
 

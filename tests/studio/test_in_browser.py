@@ -12,7 +12,7 @@ from pygments.lexers import get_lexer_by_name
 
 import irgraph
 import passes
-from tests.browser import Browser
+from tests.browser import Browser, findings
 from tests.studio.conftest import SMALL, served, studio
 from tests.test_api import DLRM
 
@@ -79,6 +79,7 @@ def test_dlrm_is_edited_by_looking(browser: Browser, tmp_path: Path) -> None:
         page.wait_for_selector("button:has-text('Undo'):enabled")
         assert shown(page, 0) == pytest.approx(times[1], rel=1e-3)
         assert page.locator("#timeline canvas").screenshot() != drawn
+        assert page.pdf()[:5] == b"%PDF-"
         page.click("text=Undo")
         page.wait_for_selector("button:has-text('Redo'):enabled")
         assert shown(page, 0) == pytest.approx(times[0], rel=1e-3)
@@ -258,17 +259,3 @@ def test_nothing_keeps_a_reader_out(browser: Browser, tmp_path: Path, scheme: st
         findings(page)
         page.click("text=Save …")
         findings(page)
-
-
-def findings(page: Any) -> None:
-    """Check that axe finds nothing serious on a page."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    serious = [
-        (one["id"], node["html"], node["failureSummary"])
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"][:3]
-    ]
-    assert not serious, serious

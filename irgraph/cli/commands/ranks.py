@@ -95,7 +95,7 @@ def ranks(
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import ranks_page
 
-        write_page(ranks_page(found, figures, lines), html)
+        write_page(ranks_page(found, figures, lines, predictions), html)
     _show(figures, found, drawn, lines, json)
 
 

@@ -5,7 +5,7 @@ const HUES = [
 ];
 const FIXED = {
   T1: "#d6cfa8", T2: "#cdb98b", T3: "#e0cb9b", T4: "#c9a27e", T5: "#d8c3a5", sync: "#d9a7a0",
-  waits: "#d9d9d9", latency: "#bfc5cc", gap: "#cfd4da", operation: "#b7c9dd", call: "#c5d3e2",
+  waits: "#d9d9d9", latency: "#bfc5cc", start: "#e2e2e2", arrival: "#e2e2e2", event: "#e2e2e2", gap: "#cfd4da", operation: "#b7c9dd", call: "#c5d3e2",
   forward: "#b7cfe6", backward: "#e3c4b4", optimizer: "#c4dcc0", loader: "#cdc6dd",
   gemm: "#6fa8dc", elementwise: "#8cc57a", embedding: "#f0a35e", copy: "#d9c34a",
   memcpy: "#d9c34a", memset: "#a9b665", fill: "#a9b665", reduce: "#b59bdb", convolution: "#8fa3e8",

@@ -31,7 +31,8 @@ function toolsNode(spec, part) {
 
 // The kinds with most time, of two models one after the other; a slice within one of its kind does not count again.
 function legendNode(found) {
-  const groups = [...new Set(found.tracks.map((track) => track[0]))], two = groups.length === 2;
+  const groups = [...new Set(found.tracks.map((track) => track[0]))];
+  const two = groups.length === 2 && !groups.some((group) => /^(rank|trace) \d/.test(group));
   const sums = new Map(), causes = new Map(), around = [];
   for (let i = 0; i < found.count; i++) {
     const kind = found.texts[found.kind[i]], depth = found.depth[i];
