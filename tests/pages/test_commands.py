@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from irgraph.cli.commands.report import reporting
 from irgraph.cli.main import main
 from tests.cli.fuzz.seeds import FORMATS, MODEL
 from tests.html.test_page import texts
@@ -120,3 +121,41 @@ def test_ranks_come_one_after_the_other(place: Path) -> None:
     tracks = next(part for part in found if part.get("id") == "timeline")["tracks"]
     assert [track[0] for track in tracks] == sorted(track[0] for track in tracks)
     assert {track[0] for track in tracks} == {"rank 0", "rank 1"}
+
+
+def test_a_report_of_a_command_is_that_of_its_option(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = report(COMMANDS["diff"], "model.ir", "").data
+    assert main(["report", "-o", "told.html", *COMMANDS["diff"][:1], "model.ir",
+                 *COMMANDS["diff"][2:]]) == 0  # fmt: skip
+    assert "the report: told.html" in capsys.readouterr().err
+    told = Read(Path("told.html").read_text(encoding="utf-8")).data
+    assert told["sections"] == one["sections"]
+    assert told["command"] == "irgraph diff model.ir other.ir --device v100 --html told.html"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("report", "verify", "model.ir"), 2, "commands with reports: "),
+        (("report", "predic", "model.ir"), 2, "did you mean 'predict'?"),
+        (("report", "predict", "none.ir"), 4, "none.ir"),
+        (("report", "-o", "no/where.html", "predict", "model.ir"), 4, "where.html"),
+        (("report",), 2, "missing argument"),
+    ],
+)
+def test_what_has_no_report_is_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str
+) -> None:
+    Path("report.html").unlink(missing_ok=True)
+    assert main(list(words)) == code
+    assert said in capsys.readouterr().err
+    assert not Path("report.html").exists()
+
+
+def test_every_command_with_a_report_is_one_that_is_tested() -> None:
+    from tests.pages import test_searches
+
+    tested = {words[0] for words in (*COMMANDS.values(), *test_searches.COMMANDS.values())}
+    assert {entry.name for entry in reporting()} == tested

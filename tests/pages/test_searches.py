@@ -50,6 +50,7 @@ COMMANDS = {
         "--formats", "i8", "--executed", "small.ir", "--indices", "zipf:1.05", "--for", "links",
         "--budget", "1",
     ),
+    "plan": ("plan", "small.ir", "--ranks", "2", "--memory", "4GiB", "--seconds", "0"),
     "quantize": ("quantize", "small.ir", "--budget", "1", "--for", "parameters"),
     "tune": ("tune", "small.ir", "--space", "space.toml", "--trials", "12", "--seed", "1"),
     "front": (
@@ -117,7 +118,15 @@ def test_names_are_no_markup(report: Report, name: str) -> None:
     assert not any("<script" in text for text in texts(sound.data["sections"]))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def test_the_plans_are_those_of_the_command(report: Report, folders: tuple[Path, Path]) -> None:
+    said, found = told(report, "plan", folders)
+    heads = [column["name"] for column in found["plans"]["columns"]]
+    steps = [row[heads.index("step")] for row in found["plans"]["rows"]]
+    assert steps == pytest.approx([row["step_us"] for row in said["tried"]])
+    assert [row[0] for row in found["placed"]["rows"]] == list(said["plan"]["tables"])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"plan"}))
 def test_a_search_shows_the_step_that_it_found(report: Report, name: str) -> None:
     """First the figures with their interval, then what was searched, then the path and all else."""
     sections = report(name).data["sections"]

@@ -1,0 +1,71 @@
+"""``irgraph report``: what another command finds, as one HTML file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from irgraph.cli.common import say, writable
+from irgraph.cli.discovery import Entry, entries
+
+PANEL = "predict"
+
+
+class ReportCommand(TyperCommand):
+    """A command whose words, from the first that is no option of its own, are another's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  (as Typer calls it)
+        super().__init__(*args, **kwargs)
+        self.allow_interspersed_args = False
+
+
+COMMAND = ReportCommand
+
+_HTML = re.compile(r"^    html: HtmlOption", re.MULTILINE)
+"""The option of commands that write reports."""
+
+
+def report(
+    words: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="A command and its arguments.")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write the report here.", callback=writable
+        ),
+    ] = "report.html",
+) -> None:
+    """Write what a command finds as one HTML file: irgraph report predict model.ir.
+
+    The same as the command with --html FILE; it opens in a browser, without network.
+    """
+    from irgraph.cli.main import main
+    from irgraph.diagnostics import fail, near
+
+    name = words[0]
+    known = [entry.name for entry in reporting()]
+    if name not in known:
+        hint = f"commands with reports: {', '.join(known)}"
+        raise fail(f"no report of {name!r}{near(name, known)}", hint=hint, exit_code=2)
+    path = Path(output)
+    before = path.stat().st_mtime_ns if path.exists() else -1
+    code = main([*words, "--html", output])
+    if path.exists() and path.stat().st_mtime_ns != before:
+        say(f"the report: {output}")
+    raise typer.Exit(code)
+
+
+def reporting() -> Iterator[Entry]:
+    """Yield the commands that write reports, by their files, none of which is run."""
+    for entry in entries().values():
+        found = find_spec(entry.module)
+        source = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+        if _HTML.search(source):
+            yield entry
