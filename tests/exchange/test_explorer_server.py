@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page
 
 import irgraph
 from irgraph.exchange.explorer import explorer_graph, overlays, serve
@@ -142,10 +143,30 @@ def test_a_browser_shows_two_models_and_their_overlays(browser: Browser) -> None
         page.wait_for_selector("text=critical path (us)", timeout=60_000)
         page.wait_for_function("document.querySelectorAll('canvas').length >= 2", timeout=60_000)
         assert page.locator("text=provenance").count() >= 2
+        searched(page)
         assert page.locator("img[src=x]").count() == 0
+        assert page.pdf()[:5] == b"%PDF-"
         page.close()
     assert not wrong
     assert not [url for url in asked if not url.startswith((address, "data:", "blob:"))]
+
+
+def searched(page: Page) -> None:
+    """Search for a table, select it among what is found, and zoom out."""
+    page.fill("input[placeholder^='Search nodes'] >> nth=0", "tables_3_weight")
+    page.wait_for_selector("text=/\\d+ results/")
+    page.click("text=param %tables_3_weight >> nth=0", modifiers=["Alt"])
+    page.wait_for_selector("text=NODE INFO")
+    page.fill("input[placeholder^='Search nodes'] >> nth=0", "")
+    canvas = page.locator("canvas").first
+    drawn, box = canvas.screenshot(), canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.8)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, 400)
+    page.keyboard.up("Control")
+    page.wait_for_timeout(500)
+    assert canvas.screenshot() != drawn
 
 
 def test_without_it_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
