@@ -22,6 +22,7 @@ from irgraph.html.fragments import table_html
 from irgraph.replay.replay import Replayer, replayer
 from irgraph.report.console import time_text
 from irgraph.report.plots import Plot
+from irgraph.schedule.timeline import Timeline
 
 US = 1000
 PARTS = ("op", "kernel", "family", "module", "phase", "annotation")
@@ -53,6 +54,8 @@ class Analysis(Struct, frozen=True):
         orphans: device events without an operator, by cause.
         repairs: what had to be repaired in the traces, as lines of text.
         covered: share of all device time that lies within the steps; ``None`` without device work.
+        last: of each trace, its last usual step, simulated with its own recorded times; ``None``
+            where it has no usual step.
     """
 
     steps: list[StepFigures]
@@ -65,6 +68,7 @@ class Analysis(Struct, frozen=True):
     host: Mapping[str, tuple[float, float, float]] = MappingProxyType({})
     collectives_by_kind: Sequence[dict[str, Any]] = ()
     stragglers: Sequence[dict[str, Any]] = ()
+    last: tuple[Timeline | None, ...] = ()
 
     def plot(self) -> Plot:
         """Draw step times, idle time by cause, and device work (needs matplotlib)."""
@@ -139,10 +143,11 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
     inside, total = (sum(times) for times in zip(*map(device_time, trees), strict=True))
     usual = sum(len(one.usual) for one in replayers) or 1
     met = collectives(replayers)
+    idle, last = idle_causes(replayers)
     return Analysis(
         figures,
         {by: _breakdown(replayers, by, usual) for by in PARTS},
-        idle_causes(replayers),
+        idle,
         [one.row() for one in met],
         _orphans(trees),
         tuple(line for tree in trees for line in tree.trace.health.repairs()),
@@ -150,6 +155,7 @@ def analyze(trees: Sequence[Tree]) -> Analysis:
         _host(replayers, usual),
         by_kind(met, max(len(one.usual) for one in replayers)),
         stragglers(met),
+        last,
     )
 
 

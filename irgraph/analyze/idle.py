@@ -12,31 +12,36 @@ from irgraph.capture.kineto.events.steps import Step
 from irgraph.capture.kineto.reading.trace import Integers
 from irgraph.replay.lengths import Lengths
 from irgraph.replay.replay import Replayer
-from irgraph.schedule.timeline import CAUSES
+from irgraph.schedule.timeline import CAUSES, Timeline
 
 US = 1000
 
 
-def idle_causes(replayers: Sequence[Replayer]) -> dict[str, float]:
+def idle_causes(
+    replayers: Sequence[Replayer],
+) -> tuple[dict[str, float], tuple[Timeline | None, ...]]:
     """Return microseconds per step without device work, by what the host did meanwhile.
 
-    The host's time is split by replaying each step with measured times. Where two threads are busy
+    With them comes the replay of each trace's last usual step, ``None`` where it has none. The
+    host's time is split by replaying each step with measured times. Where two threads are busy
     at once, the one whose name sorts first counts.
     """
     found: dict[str, float] = defaultdict(float)
     steps = 0
+    last: list[Timeline | None] = []
     for one in replayers:
+        last.append(None)
         busy = union(one.work.start, one.work.end)
         for step in one.usual:
             steps += 1
-            for cause, time in _of_step(one, step, busy).items():
+            last[-1] = timeline = one.replay(step, Lengths()).timeline
+            for cause, time in _of_step(timeline, step, busy).items():
                 found[cause] += time
     order = sorted(found, key=lambda cause: -found[cause])
-    return {cause: found[cause] / max(1, steps) for cause in order}
+    return {cause: found[cause] / max(1, steps) for cause in order}, tuple(last)
 
 
-def _of_step(one: Replayer, step: Step, busy: Integers) -> dict[str, float]:
-    timeline = one.replay(step, Lengths()).timeline
+def _of_step(timeline: Timeline, step: Step, busy: Integers) -> dict[str, float]:
     first = np.searchsorted(busy[:, 1], step.start, side="right")
     inside = busy[first : np.searchsorted(busy[:, 0], step.end)]
     left = complement(inside, step.start, step.end)

@@ -41,7 +41,7 @@ def analysis_page(
 ) -> Page:
     """Return the report of an analysis; ``more`` are tables that were asked for, by name."""
     tables = result.tables()
-    recorded = recorded_sections(trees)
+    recorded = recorded_sections(trees, result.last)
     parts = [_headline(result, recorded), *_repairs(trees), *recorded]
     parts += [
         _breakdown(tables),

@@ -12,10 +12,10 @@ from irgraph.html import sections
 from irgraph.html.sections import Section
 from irgraph.pages.slices import Slices, add_events
 from irgraph.pages.timelines import path_slices
-from irgraph.replay.lengths import Lengths
 from irgraph.replay.recorded import RecordedStep
-from irgraph.replay.replay import replayer, usual_steps
+from irgraph.replay.replay import usual_steps
 from irgraph.schedule.critical_path import critical_path
+from irgraph.schedule.timeline import Timeline
 
 RANKS = 8
 """Ranks whose steps are shown at most."""
@@ -48,7 +48,7 @@ def recorded_slices(trees: Sequence[Tree]) -> dict[str, Any]:
     found = list(last_steps(trees))[:RANKS]
     for name, tree, step in found:
         group = name if len(found) > 1 else ""
-        events = RecordedStep(tree, step).trace_events(group or "measured")["traceEvents"]
+        events = RecordedStep(tree, step).slices(group or "measured")
         add_events(slices, events, group or "measured", group)
     return slices.record()
 
@@ -58,23 +58,26 @@ def compared_sections(sides: Mapping[str, Sequence[Tree]]) -> list[Section]:
     slices = Slices()
     for side, trees in sides.items():
         for _, tree, step in islice(last_steps(trees), 1):
-            events = RecordedStep(tree, step).trace_events(side)["traceEvents"]
+            events = RecordedStep(tree, step).slices(side)
             add_events(slices, events, side, side)
     drawn = slices.record()
     found = sections.slices("timeline", "Timelines", drawn, text=BOTH_TEXT)
     return [found] if drawn["tracks"] else []
 
 
-def recorded_sections(trees: Sequence[Tree]) -> list[Section]:
-    """Return the critical path of the first rank's last usual step, and all ranks' timelines."""
+def recorded_sections(trees: Sequence[Tree], replayed: Sequence[Timeline | None]) -> list[Section]:
+    """Return the critical path of the first rank's last usual step, and all ranks' timelines.
+
+    ``replayed`` has each trace's last usual step, simulated with its own times.
+    """
     found = next(last_steps(trees), None)
     if found is None:
         return []
-    name, tree, step = found
+    name, tree, _ = found
     timeline = sections.slices("timeline", "Timeline", recorded_slices(trees), text=TEXT)
-    if not tree.trace.on_device.any():
+    simulated = next(filter(None, replayed), None)
+    if simulated is None or not tree.trace.on_device.any():
         return [timeline]
-    simulated = replayer(tree).replay(step, Lengths()).timeline
     several = len({id(tree) for tree in trees}) > 1
     path = path_slices(critical_path(simulated), name if several else "")
     return [sections.slices("path", "Critical path", path, text=PATH_TEXT, tall=True), timeline]

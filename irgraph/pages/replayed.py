@@ -45,7 +45,7 @@ def replay_page(
     """
     path = critical_path(simulated.timeline)
     slices = Slices()
-    add_events(slices, recorded.trace_events("measured")["traceEvents"], "measured")
+    add_events(slices, recorded.slices("measured"), "measured")
     add_timeline(slices, simulated.timeline, path, "simulated")
     span = None
     if simulated.interval is not None:

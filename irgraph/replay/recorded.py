@@ -49,6 +49,11 @@ class RecordedStep(Struct, frozen=True):
             "otherData": facts,
         }
 
+    def slices(self, name: str = "measured") -> Iterator[Event]:
+        """Yield the names of tracks and the slices on them, among ``trace_events``."""
+        shown = _Shown(self.tree, self.step, name, 0)
+        yield from (*shown.names(), *shown.calls(), *shown.work())
+
 
 class _Shown:
     """The events of a recorded step, host threads first, then streams."""
