@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from irgraph.diagnostics import Place, fail, near
-from irgraph.ir.dim import Dim
+from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.graph import Declared, Graph
 
 SHAPE = 'a dictionary with "parameters" (by label or name), "batches" (a list, by input), "labels"'
@@ -136,4 +136,27 @@ def _dims(batch: Mapping[str, Any], graph: Graph, text: str) -> dict[str, int]:
         for said, real in zip(declared.tensor.shape, held.shape, strict=True):
             if isinstance(said, Dim) and str(said) in found:
                 found[str(said)] = int(real)
+    _check_sizes(batch, graph, found, text)
     return found
+
+
+def _check_sizes(
+    batch: Mapping[str, Any], graph: Graph, dims: Mapping[str, int], text: str
+) -> None:
+    """Refuse inputs of other sizes than the model's, or fractions where it takes whole numbers."""
+    import torch
+
+    for one in (d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch):
+        held = torch.as_tensor(batch[one.name])
+        wanted = [_sized(size, dims) for size in one.shape]
+        if list(held.shape) != wanted:
+            said = ", ".join(f"{name} = {size}" for name, size in dims.items())
+            message = f"%{one.name} is {list(held.shape)}, not {wanted}"
+            raise fail(message, Place(text), hint=f"with {said}" if said else "", exit_code=2)
+        if held.is_floating_point() and one.dtype.startswith(("i", "u", "bool")):
+            message = f"%{one.name} has fractions, and the model takes {one.dtype}"
+            raise fail(message, Place(text), exit_code=2)
+
+
+def _sized(size: int, dims: Mapping[str, int]) -> int:
+    return evaluate(size.terms, dims) if isinstance(size, Dim) else int(size)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail
+from irgraph.diagnostics import Place, fail
 from irgraph.execute import LIMIT, execute
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
@@ -66,7 +67,8 @@ class Bench:
         """Execute the reference; tensors of one execution may take ``limit`` bytes.
 
         Raises:
-            IrgraphError: an op cannot be executed, the step returns no predictions (exit code 2).
+            IrgraphError: an op cannot be executed, the step returns no predictions, or they are not
+                finite or as many as the labels (exit code 2).
         """
         self.graph, self.known, self.data, self.options = graph, known, data, options
         self.limit = limit
@@ -74,11 +76,25 @@ class Bench:
         results = {name for one in known for name in (*one.results, *one.rows)}
         self.batches = list(data.batches)
         self.reference = self._executed(graph, {self.logits, *results}, keep=True)
+        self._check()
         self.ranges = _ranges(self.reference, {name for one in known for name in one.rows})
         self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
         self._moved: dict[tuple[int, str], Any] = {}
         self._simulated: dict[tuple[tuple[int, str], ...], Simulated] = {}
         self.predictions: dict[tuple[tuple[int, str], ...], Prediction] = {}
+
+    def _check(self) -> None:
+        """Refuse predictions that nothing can be held against."""
+        for number, found in enumerate(self.reference):
+            held = found[self.logits]
+            if not bool(held.isfinite().all()):
+                hint = "are the parameters and the batches finite?"
+                message = f"batch {number + 1}: the model predicts nan or infinity (%{self.logits})"
+                raise fail(message, Place(self.data.source), hint=hint, exit_code=2)
+            labels = _tensor(self.data.labels[number]) if self.data.labels else held
+            if labels.numel() != held.numel():
+                said = f"{labels.numel()} labels for {held.numel()} predictions"
+                raise fail(f"batch {number + 1}: {said}", Place(self.data.source), exit_code=2)
 
     def rewritten(self, plan: Plan) -> Graph:
         """Return the model with a plan's formats."""
@@ -120,6 +136,7 @@ class Bench:
         """Hold the predictions of a changed model against the reference's."""
         first, second = (_joined(found, self.logits) for found in (self.reference, changed))
         kl, base = divergence(first, second), entropy(first)
+        kl = math.inf if math.isnan(kl) else kl  # a format overflows
         ops = {name: l2(_joined(self.reference, name), _joined(changed, name)) for name in named}
         labels = [_tensor(one) for one in self.data.labels]
         rises = rise(first, second, _cat(labels)) if labels else None

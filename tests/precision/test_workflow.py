@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from irgraph.capture.live import capture_file
 from irgraph.cli.main import app
 from irgraph.precision.candidates import candidates, script
-from irgraph.precision.data import drawn, read_data
+from irgraph.precision.data import Data, drawn, read_data
 from irgraph.precision.measure import Bench, logits_of
 from irgraph.precision.report import Alone, find
 from irgraph.precision.search import exhaustive, search
@@ -158,6 +159,9 @@ def test_data_that_does_not_fit_is_refused(bench: Bench, folder: Path) -> None:
         {**held, "batches": [{"input1": batch["input1"]}]},
         {**held, "parameters": {}},
         {**held, "labels": [torch.zeros(3)] * 5},
+        {**held, "batches": [{**batch, "input1": batch["input1"][:, :5]}], "labels": []},
+        {**held, "batches": [{**batch, "input1": batch["input1"][:7]}], "labels": []},
+        {**held, "batches": [{**batch, "input2": batch["input2"].float()}], "labels": []},
         [1, 2],
     ):
         torch.save(wrong, folder / "wrong.pt")
@@ -176,6 +180,33 @@ param %w "w" : f32[1, 16] in $w
 %y = aten.linear(%e, %w) : f32[B, 1] in $y
 return %y
 """
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [("labels", torch.zeros(3), "3 labels for 1024 predictions"),
+     ("parameters", torch.tensor(float("nan")), "nan or infinity")],
+)  # fmt: skip
+def test_predictions_that_nothing_can_be_held_against_are_refused(
+    bench: Bench, folder: Path, name: str, value: torch.Tensor, why: str
+) -> None:
+    held = torch.load(folder / "data.pt", weights_only=True)
+    if name == "labels":
+        held["labels"] = [value] * len(held["batches"])
+    else:
+        held["parameters"] = {k: v * value for k, v in held["parameters"].items()}
+    torch.save(held, folder / "odd.pt")
+    with pytest.raises(IrgraphError, match=why):
+        Bench(bench.graph, bench.known, read_data(str(folder / "odd.pt"), bench.graph), DEVICE)
+
+
+def test_a_format_that_overflows_is_over_every_budget() -> None:
+    graph = parse(SINGLE)
+    given = {"t": torch.full((100, 16), 1e6), "w": torch.rand(1, 16), "i": torch.arange(64)}
+    data = Data([given], {"B": 64}, [], "made up")
+    bench = Bench(graph, candidates(graph, ["f16", "bf16"]), data, DEVICE)
+    assert bench.errors({0: "f16"}).kl == math.inf
+    assert find(bench, 1.0, "parameters").plan[0] == "bf16"
 
 
 def test_what_is_drawn_is_the_same_in_every_format() -> None:
