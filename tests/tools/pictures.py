@@ -18,7 +18,7 @@ from tests.studio.conftest import served
 
 DOCS = Path(__file__).parents[2] / "docs"
 PASS = "fuse-embedding"
-WIDTH, TALL, PATHS = 1000, 1077, 747
+WIDTH, TALL, PATHS = 1000, 1077, 860
 """Pixels: of both pictures of reports, and their heights."""
 
 
