@@ -26,7 +26,7 @@ def ask(words: str, **more: str) -> str:
     ("words", "answer"),
     [
         ("irgraph pre", ["predict"]),
-        ("irgraph re", ["record", "reduce", "replay"]),
+        ("irgraph re", ["record", "reduce", "replay", "report"]),
         ("irgraph predict --dev", ["--device"]),
         ("irgraph --inst", ["--install-completion"]),
     ],

@@ -87,7 +87,8 @@ function paintSlice(pen, found, state, lane, i, begin, end, hit) {
     pen.fillStyle = INK;
     const label = text.length > letters ? text.slice(0, Math.max(letters - 1, 1)) + "…" : text;
     if (letters > 2) pen.fillText(label, begin + 3, lane.y + lane.height / 2 + (state.tall ? -8 : 0));
-    if (state.tall && letters > 4) pen.fillText(timeText(found.end[i] - found.start[i], 3), begin + 3, lane.y + lane.height / 2 + 8);
+    const time = state.tall ? timeText(found.end[i] - found.start[i], 3) : "";
+    if (time && letters >= time.length) pen.fillText(time, begin + 3, lane.y + lane.height / 2 + 8);
   }
   if (!hit) pen.globalAlpha = 1;
   if (state.chosen === i) {
