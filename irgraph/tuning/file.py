@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 from msgspec import Struct, field
 
-from irgraph.diagnostics import Place, fail, near
+from irgraph.diagnostics import IrgraphError, Place, fail, near
 from irgraph.files import read_text
 from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictOptions
@@ -58,11 +59,23 @@ def read_space(path: str, graph: Graph) -> tuple[SearchSpace, tuple[str, ...]]:
     """Return the space of a file on a step, and the objectives that it names, if any.
 
     Raises ``IrgraphError`` for a file that cannot be read (exit code 4), and for what
-    ``search_space`` refuses.
+    ``search_space`` refuses, with its place in the file.
     """
-    told = parsed_file(path)
+    text = read_text(path)
+    told = parsed(text, path)
+    try:
+        return _space(told, graph), tuple(told.objectives)
+    except IrgraphError as error:
+        placed = [
+            one if one.place else replace(one, place=_place_of(one.message, path, text))
+            for one in error.diagnostics
+        ]
+        raise IrgraphError(placed, error.exit_code) from None
+
+
+def _space(told: SpaceFile, graph: Graph) -> SearchSpace:
     given = msgspec.to_builtins(told.options)
-    space = search_space(
+    return search_space(
         graph,
         passes=told.passes,
         dims={name: sizes_of(name, sizes) for name, sizes in told.dims.items()},
@@ -77,7 +90,6 @@ def read_space(path: str, graph: Graph) -> tuple[SearchSpace, tuple[str, ...]]:
         pass_path=told.pass_path,
         options=PredictOptions(**given),
     )
-    return space, tuple(told.objectives)
 
 
 def parsed_file(path: str) -> SpaceFile:
@@ -99,7 +111,20 @@ def parsed(text: str, source: str) -> SpaceFile:
         known = SpaceFile.__struct_fields__
         word = near(unknown[1], known) if unknown else ""
         hint = f"a space has {', '.join(known)} ([options]: {', '.join(Options.__struct_fields__)})"
-        raise fail(f"not a space: {error}{word}", Place(source), hint=hint) from None
+        place = _place_of(str(error), source, text)
+        raise fail(f"not a space: {error}{word}", place, hint=hint) from None
+
+
+def _place_of(message: str, source: str, text: str) -> Place:
+    """Return the first place in a file of a word that a message quotes; else the file alone."""
+    words = re.findall(r"'([^']+)'|`(?:\$\.)?([\w-]+)[^`]*`", message)
+    for word in (one or other for one, other in words):
+        found = re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
+        if found:
+            line = text.count("\n", 0, found.start()) + 1
+            column = found.start() - text.rfind("\n", 0, found.start())
+            return Place(source, text, line, column, len(word))
+    return Place(source)
 
 
 def sizes_of(name: str, given: int | str | Sequence[int | str]) -> list[int]:

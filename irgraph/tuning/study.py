@@ -225,6 +225,19 @@ class Study:
         best = list(trials.values())
         return best[:1] if len(self.objectives) == 1 else best
 
+    @property
+    def nearest(self) -> tuple[Trial, dict[str, float]] | None:
+        """Where no trial keeps all limits, the one whose worst breach is the least.
+
+        Beside it, by limit, the share by which it breaks it; 0 or less where it keeps it.
+        """
+        trials = self._trials("COMPLETE")
+        if not trials or any(_feasible(trial) for trial in trials):
+            return None
+        one = min(trials, key=lambda trial: max(trial.constraints.values()))
+        told = one.user_attrs[TRIED]
+        return Trial(one.number, told["point"], told["values"]), dict(one.constraints)
+
     def importances(self) -> dict[str, dict[str, float]]:
         """Return, by objective, how much each axis mattered: Optuna's importances, shares of 1.
 

@@ -62,6 +62,33 @@ def test_a_space_is_explained_without_a_search(run: Callable[..., Any]) -> None:
     assert [axis["name"] for axis in told["axes"]] == ["device", "host", "fuse-epilogue", "B"]
 
 
+def test_what_takes_no_part_is_said(run: Callable[..., Any]) -> None:
+    ran = run("tune", "model.ir", "--space", "space.toml", "--trials", 2)
+    assert ran.code == 0 and "fuse-attention is left out: none of" in ran.err
+
+
+@pytest.mark.parametrize("text", ["", 'passes = ["fuse-attention"]'])
+def test_a_space_of_one_point_is_refused(run: Callable[..., Any], text: str) -> None:
+    Path("space.toml").write_text(text)
+    ran = run("tune", "model.ir", "--space", "space.toml")
+    assert ran.code == 2 and "there is nothing to choose" in ran.err
+    assert ("fuse-attention is left out" in ran.err) == bool(text)
+    assert run("tune", "model.ir", "--space", "space.toml", "--explain").code == 0
+
+
+def test_without_any_that_keeps_the_limits_the_nearest_is_told(run: Callable[..., Any]) -> None:
+    Path("space.toml").write_text(
+        'dims.B = [256, 512]\nlimits."step.time" = "1us"\nlimits."memory.peak" = "device"\n'
+    )
+    ran = run("tune", "model.ir", "--space", "space.toml", "--trials", 9, "--seed", 0)
+    step = irgraph.predict(irgraph.load("model.ir"), device="v100", measured=False).step_time
+    assert "no trial keeps all limits; the nearest is trial" in ran.err
+    assert f"at most 1.000 us: breaks it by {step - 1:.1%}" in ran.err.replace(
+        "0.001000 ms", "1.000 us"
+    )
+    assert "at most device: keeps it" in ran.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

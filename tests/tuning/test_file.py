@@ -87,3 +87,24 @@ def test_other_files_are_refused(text: str, message: str) -> None:
     with pytest.raises(IrgraphError, match=message) as caught:
         parsed(text, "space.toml")
     assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("dims.B = 64\npases = []", "space.toml:2:1: error: not a space"),
+        ("dims.B = 64\npasses = 3", "space.toml:2:1: error: not a space"),
+        ("[options]\nhost = 'v100'", "space.toml:2:1: error: not a space"),
+        ("[dims]\nC = 64", "space.toml:2:1: error: dims: the model has no dimension 'C'"),
+        ("devices = ['v1000']", r"space.toml:1:13: error: .*v1000"),
+        (
+            "passes = ['cast-gemms']\nvalues.cast-gemms.narow = ['f16']",
+            "space.toml:2:19: error: values.cast-gemms: there is no 'narow' here",
+        ),
+    ],
+)
+def test_errors_name_their_line(text: str, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text(text)
+    with pytest.raises(IrgraphError, match=place):
+        read_space(str(path), GRAPH)

@@ -84,6 +84,7 @@ def tune(
     if explain:
         _explain(found, json)
         return
+    _tell_left_out(found)
     sought = tuple(objective or objectives or ("step.time",))
     opened = _study(found, sought, storage, study, sampler, seed)
     known = opened.finished
@@ -99,6 +100,20 @@ def _explain(space: SearchSpace, json: bool) -> None:
     import sys
 
     sys.stdout.write(space.to_json() if json else space.explain() + "\n")
+
+
+def _tell_left_out(space: SearchSpace) -> None:
+    """Say which passes take no part; refuse a space in which there is nothing to choose."""
+    from irgraph.diagnostics import Diagnostic, fail
+
+    told = [f"{name} is left out: {why}" for name, why in space.left_out.items()]
+    if space.most == 1:
+        notes = [Diagnostic(line, severity="note") for line in told]
+        hint = "give several sizes (dims), devices or hosts, or passes that change this step"
+        message = "there is nothing to choose: the space has one point"
+        raise fail(message, hint=hint, notes=notes, exit_code=2)
+    for line in told:
+        say(line)
 
 
 def _study(
@@ -183,8 +198,23 @@ def _report(study: Study, known: int, json: bool) -> None:
     say(f"{study.finished} trials{kept}, of at most {study.space.most:,} points")
     if study.infeasible:
         say(f"{study.infeasible} of them break a limit")
+    _tell_nearest(study)
     for why, count in list(study.refused.items())[:REASONS]:
         say(f"{count} refused: {why}")
+
+
+def _tell_nearest(study: Study) -> None:
+    """Say by how much the limits are broken, where no trial keeps them."""
+    from irgraph.tuning.limits import FIGURES, limit_text
+
+    if study.nearest is None:
+        return
+    trial, shares = study.nearest
+    say(f"no trial keeps all limits; the nearest is trial {trial.number}:")
+    for name, share in shares.items():
+        value = FIGURES[name].text(trial.values[name]) if name in trial.values else "not known"
+        kept = f"breaks it by {share:.1%}" if share > 0 else "keeps it"
+        say(f"  {name} {value}, {limit_text(name, study.space.limits[name])}: {kept}")
 
 
 def _row(trial: Trial) -> dict[str, str]:
