@@ -30,9 +30,10 @@ from irgraph.predict.options import (
     resized,
 )
 from irgraph.schedule.accounting import Accounting
+from irgraph.schedule.sampling import interval, sample_variants
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.tasks import Floats
-from irgraph.schedule.together import Times, times_of
+from irgraph.schedule.together import lengths_of, times_of
 
 
 class Variants(Struct, frozen=True):
@@ -45,6 +46,8 @@ class Variants(Struct, frozen=True):
         active_time: microseconds in which the device works, ``float64[devices, sizes]``.
         hosts: names of the host tables, where several were asked for; the times then are
             ``float64[hosts, devices, sizes]``.
+        interval: ends of 90 % intervals of the step times, where they were asked for: as the
+            times, with a last axis of two.
     """
 
     devices: tuple[str, ...]
@@ -52,6 +55,7 @@ class Variants(Struct, frozen=True):
     step_time: Floats
     active_time: Floats
     hosts: tuple[str, ...] = ()
+    interval: Floats | None = None
 
 
 def predict_variants(
@@ -61,12 +65,14 @@ def predict_variants(
     options: PredictOptions | None = None,
     *,
     hosts: Sequence[str] = (),
+    intervals: bool = False,
     **changes: Unpack[PredictFields],
 ) -> Variants:
     """Predict a step at all of ``sizes`` on all of ``devices``, by models alone.
 
     The same times, to the last digit, as ``predict`` gives one by one with ``measured=False``.
     ``sizes`` override ``dims`` of the options, ``devices`` their device, ``hosts`` their host.
+    ``intervals`` asks for those of the step times, too: each takes as long as hundreds of times.
 
     Raises ``IrgraphError`` for an unknown name, an impossible size, or an accounting that is not
     simulated.
@@ -88,13 +94,18 @@ def predict_variants(
     ]
     step = np.zeros((len(tables), len(sheets), len(sizes)))
     active = np.zeros_like(step)
+    ends = np.zeros((*step.shape, 2)) if intervals else None
     for at, table in enumerate(tables):
-        for row, points, found in _scheduled(graph, calls, parts, sizes, table, chosen.rules):
-            step[at, row, points], active[at, row, points] = found
+        for schedule, members in _scheduled(graph, calls, parts, sizes, table, chosen.rules):
+            for row, points, found in schedule.times(members):
+                step[at, row, points], active[at, row, points] = found
+            if ends is not None:
+                for row, points, both in schedule.intervals(members):
+                    ends[at, row, points] = both
     names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
     if hosts:
-        return Variants(names, tuple(sizes), step, active, host_names)
-    return Variants(names, tuple(sizes), step[0], active[0])
+        return Variants(names, tuple(sizes), step, active, host_names, ends)
+    return Variants(names, tuple(sizes), step[0], active[0], (), None if ends is None else ends[0])
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
@@ -148,8 +159,8 @@ def _scheduled(
     sizes: Sequence[Mapping[str, int]],
     table: HostTable,
     rules: Accounting,
-) -> Iterator[tuple[int, Ints, tuple[Floats, Floats]]]:
-    """Yield rows, their points, and step and active times, a schedule for each structure."""
+) -> Iterator[tuple[_Schedule, list[tuple[int, Part]]]]:
+    """Yield a schedule for each structure, and what it is of: rows with parts of their points."""
     groups: dict[tuple[object, int], list[tuple[int, Part]]] = defaultdict(list)
     for row, part in parts:
         for some in _by_size(part) if _by_shape(table) else (part,):
@@ -157,14 +168,7 @@ def _scheduled(
             groups[some.structure, point].append((row, some))
     for (_, point), members in groups.items():
         sized = graph if point < 0 else resized(graph, sizes[point])
-        schedule = _Schedule(sized, calls, members[0][1], table, rules)
-        # all members go through the tasks side by side: what each task costs is paid once
-        step, active = schedule.times(np.concatenate([part.times for _, part in members], axis=1))
-        first = 0
-        for row, part in members:
-            own = slice(first, first + len(part.points))
-            yield row, part.points, (step[own], active[own])
-            first = own.stop
+        yield _Schedule(sized, calls, members[0][1], table, rules), members
 
 
 def _by_size(part: Part) -> Iterator[Part]:
@@ -188,13 +192,32 @@ class _Schedule:
         self, graph: Graph, calls: Calls, part: Part, table: HostTable, rules: Accounting
     ) -> None:
         priced = as_priced(graph, calls.of, part, "")
-        columns = simulate(priced, table, accounting=rules).columns
-        self.tasks, self.extra = columns.tasks, rules.per_kernel
+        self.columns = columns = simulate(priced, table, accounting=rules).columns
+        self.table, self.tasks, self.extra = table, columns.tasks, rules.per_kernel
         self.work = np.flatnonzero(self.tasks.having("kernel"))
         row = rows_of(priced, calls.of, part)
         kernels = [columns.kernels[at] for at in self.tasks.kernel[self.work].tolist()]
         self.rows = np.array([row[id(kernel)] for kernel in kernels], np.int64)
 
-    def times(self, kernels: Floats) -> Times:
-        """Return the times of steps with these kernels' times, ``float64[kernels, steps]``."""
-        return times_of(self.tasks, self.work, self.rows, kernels, self.extra)
+    def times(
+        self, members: Sequence[tuple[int, Part]]
+    ) -> Iterator[tuple[int, Ints, tuple[Floats, Floats]]]:
+        """Yield rows, their points, and step and active times.
+
+        All go through the tasks side by side: what each task costs is paid once.
+        """
+        kernels = np.concatenate([part.times for _, part in members], axis=1)
+        step, active = times_of(self.tasks, self.work, self.rows, kernels, self.extra)
+        first = 0
+        for row, part in members:
+            own = slice(first, first + len(part.points))
+            yield row, part.points, (step[own], active[own])
+            first = own.stop
+
+    def intervals(self, members: Sequence[tuple[int, Part]]) -> Iterator[tuple[int, Ints, Floats]]:
+        """Yield rows, their points, and the ends of 90 % intervals, ``float64[points, 2]``."""
+        for row, part in members:
+            lengths = lengths_of(self.tasks, self.work, self.rows, part.times, self.extra)
+            spreads = part.spreads[self.rows]
+            samples = sample_variants(self.columns, self.table, self.work, lengths, spreads)
+            yield row, part.points, np.array([interval(one) for one in samples])

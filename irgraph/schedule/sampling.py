@@ -17,7 +17,7 @@ import numpy as np
 
 from irgraph.ir.cost import Host
 from irgraph.schedule.sensitivity import CELLS
-from irgraph.schedule.tasks import Floats, last_ends
+from irgraph.schedule.tasks import Floats, Ints, last_ends
 from irgraph.schedule.timeline import Intervals, Timeline
 
 TABLE_STD = 0.06
@@ -57,6 +57,41 @@ def sample_steps(
         count = min(width, draws - at)
         parts.append(last_ends(columns.tasks, model.draw(at, count), count))
     return np.concatenate(parts)
+
+
+def sample_variants(
+    columns: Intervals, host: Host, work: Ints, lengths: Floats, spreads: Floats
+) -> Floats:
+    """Return what ``sample_steps`` does of steps that differ in their device work alone.
+
+    The host's times are drawn once for all. What they take in ``sample_steps`` is the end of a
+    task less its start, here its length: the same but for the last digits.
+
+    Args:
+        columns: of one of the steps.
+        host: its host table.
+        work: the tasks that are device work, ``int64[work]``.
+        lengths: how long each of them takes, microseconds, ``float64[work, steps]``.
+        spreads: half a 90 % interval of each, microseconds, ``float64[work, steps]``.
+
+    Returns:
+        Step times in microseconds, ``float64[steps, draws]``.
+    """
+    steps = lengths.shape[1]
+    width = max(1, CELLS // max(1, len(columns)))
+    model = _Model(columns, host, jitter=True)
+    found = np.zeros((steps, DRAWS))
+    tasks, families = work.tolist(), model.family[work].tolist()
+    for at in range(0, DRAWS, width):
+        count = min(width, DRAWS - at)
+        base = list(model.draw(at, count))
+        errors = [_normal(f"family {name}", at, count) for name in model.families]
+        for step in range(steps):
+            own = zip(tasks, families, lengths[:, step], spreads[:, step] / NORMAL_90, strict=True)
+            for task, family, length, spread in own:
+                base[task] = np.maximum(length + spread * errors[family], 0.0)
+            found[step, at : at + count] = last_ends(columns.tasks, base, count)
+    return found
 
 
 def interval(samples: Floats, share: float = 0.9) -> tuple[float, float]:

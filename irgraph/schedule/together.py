@@ -45,6 +45,23 @@ def times_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float =
     return Times(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
+def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float = 0.0) -> Floats:
+    """Return how long device work takes where some of it shares the device.
+
+    ``float64[work, sets]``; arguments as of ``times_of``.
+    """
+    alone = times[rows] + extra
+    if not tasks.shared_pools:
+        return alone
+    links = Links(tasks)
+    for column in range(alone.shape[1]):
+        every: NDArray[np.float64] = tasks.length.copy()
+        every[work] = alone[:, column]
+        start, end = run_sharing(tasks, every, links)
+        alone[:, column] = (end - start)[work]
+    return alone
+
+
 def _together(tasks: Tasks, work: Ints, lengths: Floats) -> Times:
     """Time steps whose work is on one stream, so that none overlaps."""
     sets = lengths.shape[1]

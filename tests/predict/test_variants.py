@@ -54,11 +54,30 @@ def test_streams_that_share_are_timed_one_by_one() -> None:
         assert found.active_time[0, column] == alone.timeline.active_time
 
 
+def test_intervals_are_those_of_predictions() -> None:
+    """Of learned kernels and formulas, on one stream and on two, with hosts of their own."""
+    sizes = [{"B": 64}, {"B": 4096}]
+    for graph in (dlrm("DLRM_default", 2048), parse(TWO_STREAMS)):
+        hosts = ["v100", "v100@2x"]
+        found = predict_variants(graph, ["v100", "h100"], sizes, hosts=hosts, intervals=True)
+        assert found.interval is not None
+        for h, host in enumerate(hosts):
+            for d, device in enumerate(("v100", "h100")):
+                for column, dims in enumerate(sizes):
+                    alone = predict(graph, device, host=host, dims=dims, measured=False)
+                    assert found.interval[h, d, column] == pytest.approx(alone.interval, rel=1e-9)
+    assert predict_variants(graph, ["v100"], sizes).interval is None
+    one = predict_variants(graph, ["v100"], sizes, intervals=True)
+    assert one.interval is not None and one.interval.shape == (1, 2, 2)
+
+
 def test_a_step_without_device_work_has_its_hosts_time() -> None:
     graph = Graph("host", dims={"B": 1}, ops=(Op("autograd.ViewBackward0", thread="backward"),))
     found = predict_variants(graph, ["v100"], [{"B": 1}])
     assert found.step_time[0, 0] == predict(graph).step_time > 0.0
     assert found.active_time[0, 0] == 0.0
+    (ends,) = predict_variants(graph, ["v100"], [{"B": 1}], intervals=True).interval[0]
+    assert tuple(ends) == pytest.approx(predict(graph).interval)
 
 
 @pytest.mark.parametrize("points", [12, pytest.param(1000, marks=pytest.mark.slow)])
