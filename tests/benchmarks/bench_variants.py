@@ -9,14 +9,27 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
 
 from msgspec.structs import replace
 
 from costmodels.devices.library import list_devices
 from costmodels.evaluate.dlrm_v100 import dlrm
+from irgraph.api import run_script
+from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
+
+ROOT = Path(__file__).parents[2]
+
+STRUCTURES = {
+    "fusing its lookups": "apply fuse-embedding",
+    "resizing its batch": "resize B = 777",
+    "casting its products": "apply cast-gemms",
+}
+"""Scripts by what they do to a step."""
 
 LEARNED, FORMULAS = ("v100", "a100", "p100", "t4"), ("h100", "l4", "rtx-4090", "mi300x")
 
@@ -51,6 +64,36 @@ def grid(what: str, graph: Graph, devices: Sequence[str], count: int, most: int)
     line(f"{what}, {len(devices)} devices x {count} sizes", len(devices) * count, took, alone)
 
 
+def structural(graph: Graph, what: str, pipeline: str) -> None:
+    """Time one changed step: rewritten, then priced and scheduled at a size that is new."""
+
+    def changed(size: int) -> None:
+        made = run_script(graph, pipeline).graph
+        predict_variants(made, ["v100"], [{"B": size}])
+
+    changed(1000)
+    took = median(seconds(lambda size=size: changed(size)) for size in range(1001, 1010))
+    rewritten = median(seconds(lambda: run_script(graph, pipeline)) for _ in range(9))
+    alone = median(seconds(lambda s=s: predict(graph, "v100", dims={"B": s})) for s in range(5, 14))
+    sys.stdout.write(
+        f"one step changed by {what:39s} {1e3 * took:9.1f} ms {alone / took:8.1f} x predict, "
+        f"{1e3 * rewritten:.1f} ms of it the rewrite\n"
+    )
+
+
+def intervals(graph: Graph) -> None:
+    """Time predictions with their intervals: of variants together, and one by one."""
+    sizes = [{"B": size} for size in range(1000, 1025)]
+
+    def told(dims: dict[str, int]) -> tuple[float, float]:
+        return predict(graph, "v100", dims=dims, measured=False).interval
+
+    told(sizes[0])
+    alone = median(seconds(lambda d=d: told(d)) for d in sizes[:5])
+    took = seconds(lambda: predict_variants(graph, LEARNED, sizes, intervals=True))
+    line(f"with intervals, 4 devices x {len(sizes)} sizes", 4 * len(sizes), took, alone)
+
+
 def main() -> None:
     """Print a line for each kind of variants."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
@@ -61,8 +104,14 @@ def main() -> None:
     grid("formulas", step, FORMULAS, count, 16_384)
     grid("all devices", step, list_devices(), count // 4, 16_384)
     grid("sizes repeat", step, LEARNED, count, 65)
+    intervals(step)
+    captured = capture_file(f"{ROOT}/examples/dlrm.py:default").graph
+    for what, pipeline in STRUCTURES.items():
+        structural(captured, what, pipeline)
     for ops in (100, 1_000, 10_000):
-        grid(f"about {ops:,} calls", repeated(step, ops), LEARNED, count, 16_384)
+        longer = repeated(step, ops)
+        calls = len(list(longer.top_level()))
+        grid(f"{calls:,} calls", longer, LEARNED, count, 16_384)
 
 
 if __name__ == "__main__":
