@@ -13,6 +13,7 @@ from irgraph.ir.edit import Edit, free_name, map_tensors
 from irgraph.ir.effects import effects, is_view, written_by
 from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import DType, Tensor, overlap
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.asked import kind_of
@@ -130,6 +131,42 @@ def _tensors(result: object) -> Iterator[Tensor]:
             yield from _tensors(item)
 
 
+def check_operand(graph: Graph, op: Op, operand: Tensor, to: str) -> None:
+    """Refuse an op whose results would change their type if one operand had another."""
+    if to not in FLOATS or operand.dtype not in FLOATS:
+        raise RefusedError(f"one operand is cast between {', '.join(FLOATS)}", [(op, "")])
+    if op.body:
+        raise RefusedError("it calls others: cast the operand of one of those", [(op, "")])
+    if not any(schema.pointwise for schema in schemas_of(op.name)) or written_by(op):
+        reason = "only ops that go element by element, and do not write in place, take mixed types"
+        raise RefusedError(reason, [(op, "")])
+    narrow = map_tensors(op, lambda t: replace(t, dtype=to) if t.name == operand.name else t)
+    try:
+        found = infer(narrow, graph.schemas, graph.dims, graph.device)
+    except (ShapeError, ImportError) as error:
+        reason = f"it does not take %{operand.name} in {to} beside the others: {error}"
+        raise RefusedError(reason, [(op, "")]) from None
+    types = [t.dtype for result in found for t in _tensors(result)]
+    if types != [t.dtype for t in op.outputs]:
+        reason = f"with %{operand.name} in {to} its results would be {', '.join(types) or 'none'}"
+        raise RefusedError(reason, [(op, "")])
+
+
+def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], to: str) -> Casting:
+    """Let ops take one operand each in the type ``to``, their other operands and results as is.
+
+    Casts that meet cancel, and one cast of an operand serves until its bytes are written. Check
+    each with ``check_operand`` first.
+    """
+    work, wanted = _Work(graph, to, {}), {id(op): operand for op, operand in chosen}
+    for op in graph.walk():
+        if id(op) in wanted:
+            work.operand(op, wanted[id(op)])
+        if not op.body:
+            work.passed(op)
+    return work.done()
+
+
 @dataclass
 class _Ready:
     """Tensors that exist in the new type too, by their names."""
@@ -221,6 +258,14 @@ class _Work:
         outside = self._used_outside(unit)
         for leaf in unit.leaves():
             self._results(leaf, unit, names, outside)
+
+    def operand(self, op: Op, whole: Tensor) -> None:
+        """Let an op take one operand in the new type."""
+        made = self._operand(whole, op)
+        new = map_tensors(op, lambda t: made if t.name == whole.name else t)
+        self.made.append((op, new))
+        self.edit.put(new, before=op)
+        self.edit.remove(op)
 
     def _taken_from_outside(self, unit: Op) -> list[Tensor]:
         own = {t.name for leaf in unit.leaves() for t in leaf.outputs}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from irgraph.execute import compare, execute
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import verify
 from irgraph.text import print_op
 from irgraph.verbs import Casting, RefusedError, cast, check_cast
+from irgraph.verbs.cast import cast_operand, check_operand
 from tests.language.models import mlp, model
 from tests.verbs.test_fuse_verb import graph_of
 
@@ -221,3 +224,62 @@ def test_random_models_stay_sound_and_in_order(seed: int) -> None:
     assert verify(found.graph) == []
     kept = [op.name for op in found.graph.leaves() if op.name != "aten._to_copy"]
     assert kept == [op.name for op in graph.leaves() if op.name != "aten._to_copy"]
+
+
+MIXED = """
+input %x : f32[B, 8] in $x
+param %w : f32[8] in $w
+%a = aten.mul(%x, %w) : f32[B, 8] in $a
+%b = aten.add(%a, %w) : f32[B, 8] in $b
+"""
+
+
+def mixed(text: str, name: str = "w", to: str = "bf16") -> Casting:
+    graph = model(text)
+    chosen = [(op, t) for op in graph.walk() for t in op.inputs if t.name == name]
+    for pair in chosen:
+        check_operand(graph, *pair, to)
+    found = cast_operand(graph, chosen, to)
+    assert verify(found.graph) == []
+    return found
+
+
+def test_one_operand_is_cast_once_and_results_keep_their_types() -> None:
+    found = mixed(MIXED)
+    assert lines(found) == [
+        "%w_bf16 = aten._to_copy(%w, dtype = bf16) : bf16[8] in $w_bf16",
+        "%a = aten.mul(%x, %w_bf16) : f32[B, 8] in $a",
+        "%b = aten.add(%a, %w_bf16) : f32[B, 8] in $b",
+    ]
+    assert (found.casts, found.met) == (1, 1)
+
+
+def test_one_operand_rounds_as_torch_does_and_the_others_do_not() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(64, 8), torch.randn(8)
+    found = execute(mixed(MIXED).graph, {"x": x, "w": w}, dims={"B": 64})["b"]
+    assert torch.equal(found, x * w.bfloat16() + w.bfloat16())
+    assert compare(model(MIXED), mixed(MIXED).graph).same
+
+
+def test_an_operand_that_is_written_is_cast_again() -> None:
+    written = MIXED.replace("%b =", "aten.relu_(%w!)\n%b =")
+    graph = model(written)
+    chosen = [(op, graph.by_name["w"]) for op in graph.ops if op.name != "aten.relu_"]
+    found = cast_operand(graph, chosen, "bf16")
+    assert found.casts == 2
+    assert compare(graph, found.graph).same
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "to", "why"),
+    [
+        (TWO, "w", "bf16", "element by element"),
+        (MIXED, "w", "tf32", "between f64"),
+        (MIXED, "w", "f64", "results would be f64"),
+        (MIXED + "aten.mul_(%a!, %w)\n", "w", "bf16", "element by element"),
+    ],
+)
+def test_operands_that_cannot_differ_are_refused(text: str, name: str, to: str, why: str) -> None:
+    with pytest.raises(RefusedError, match=why):
+        mixed(text, name, to)
