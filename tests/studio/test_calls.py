@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Callable
@@ -56,6 +57,14 @@ def test_only_the_last_of_several_is_worked_on(tmp_path: Path) -> None:
     made = studio(irgraph.parse(SMALL), tmp_path)
     made.tried(Tried("resize B = 2", 7))
     assert made.tried(Tried("resize B = 3", 6)) == {"late": True}
+
+
+def test_garbage_is_collected_again_after_an_edit(tmp_path: Path) -> None:
+    made = studio(irgraph.parse(SMALL), tmp_path)
+    for text in ("resize B = 2", "remove aten.relu", "("):
+        made.tried(Tried(text))
+        made.applied(Tried(text))
+        assert gc.isenabled()
 
 
 def test_a_defect_is_said(post: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
