@@ -19,6 +19,7 @@ import pytest
 import irgraph
 from irgraph.cli.discovery import entries
 from irgraph.cli.main import main
+from tests.studio.test_in_browser import findings
 
 ROOT = Path(__file__).parents[1]
 HOOKS = ROOT / "docs" / "site"
@@ -109,9 +110,10 @@ def test_reports_and_figures_were_made(site: Path) -> None:
 
 
 @contextmanager
-def opened(browser: Any, path: Path) -> Iterator[tuple[Any, list[str]]]:
+def opened(browser: Any, path: Path, scheme: str = "light") -> Iterator[tuple[Any, list[str]]]:
     """Open a page of the site as a file; yield it, and a list of all that goes wrong."""
-    context = browser.chromium.new_context(viewport={"width": 1280, "height": 900})
+    view = {"width": 1280, "height": 900}
+    context = browser.chromium.new_context(viewport=view, color_scheme=scheme)
     page, wrong = context.new_page(), []
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -136,6 +138,14 @@ def test_pages_open_as_files_and_are_searched(site: Path, browser: Any) -> None:
         frame.locator("html[data-ready=yes]").wait_for(timeout=30_000)
         assert "dlrm_default" in frame.locator("h1").inner_text()
     assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_a_reader_out(site: Path, browser: Any, scheme: str) -> None:
+    with opened(browser, site / "guide.html", scheme) as (page, _):
+        page.wait_for_selector(".md-search__input", state="attached")
+        findings(page)
 
 
 def test_every_page_is_in_the_contents() -> None:

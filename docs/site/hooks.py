@@ -58,6 +58,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str: 
         raise PluginError(f"{uri}: a block does not run: {error}") from None
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:  # noqa: ANN401  (MkDocs' own)
+    """Give the dialog of the search the name that the theme leaves out."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')
+
+
 def on_post_build(config: Any) -> None:  # noqa: ANN401  (MkDocs' own)
     """Remove the folders in which blocks ran."""
     while _scratch:
