@@ -89,12 +89,21 @@ def plan_page(
     drawn = ranks_sections(best.ranks)
     parts = [
         sections.headline(numbers, longest=longest(drawn[0])),
-        sections.records("plans", "Plans that were tried", rows,
+        sections.records("plans", "Plans that were tried", [_in_bytes(row) for row in rows],
                          bars=("step", "tables", "exposed", "waits")),
         _placed(best),
         *drawn,
     ]  # fmt: skip
-    return Page(model, f"tables over {best.plan.ranks} ranks", parts)
+    timeline = best.ranks.timeline
+    where = f"predicted on {timeline.device}, host {timeline.host}"
+    return Page(model, f"tables over {best.plan.ranks} ranks, {where}", parts)
+
+
+def _in_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan's figures with its memory in bytes, which tables show in their own units."""
+    found = dict(row)
+    found["memory_bytes"] = found.pop("memory_mib") * 2**20
+    return found
 
 
 def ranks_sections(found: Ranks) -> list[Section]:
