@@ -45,8 +45,8 @@ NOTES = (
     "lowest. The release installed is newer than those timed; models may have changed.",
     "timm in inference: attention fused, and as its tables do not say, but show, norms in the type "
     "of autocast (--fast-norm: in f32, norms and casts alone of vit_small_r26_s32_384 would move "
-    "more than the card can in the whole step) and branches joined (--reparam: models with such take "
-    "0.42 to 0.73 of what they did in torch 2.4, others 0.97).",
+    "more than the card can in the whole step) and branches joined (--reparam: models that have "
+    "some take 0.42 to 0.73 of what they did in torch 2.4, others 0.97).",
     "NVIDIA's throughput includes loading data. Gradients are zeroed in place, and SGD with "
     "momentum runs once a step, where EfficientNet has RMSprop and most runs add up gradients.",
     "Host overheads are those of the default table, of an older host. Nothing was fitted to these "
