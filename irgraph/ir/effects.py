@@ -131,8 +131,10 @@ def is_view(op: Op) -> bool:
 
 UNSAID_VIEWS = frozenset({
     "aten._unsafe_view", "aten.unsafe_split", "aten.unsafe_split_with_sizes",
+    "aten._sparse_coo_tensor_unsafe", "aten._sparse_coo_tensor_with_dims_and_tensors",
+    "aten.sparse_coo_tensor",
 })  # fmt: skip
-"""Ops that return a view although their schema does not say so."""
+"""Ops that return a view although their schema does not say so: sparse tensors hold theirs."""
 
 
 @cache

@@ -284,8 +284,8 @@ def _exact(tensor: torch.Tensor, recording: Recording, hints: Hints) -> Exact:
     dense = storage is not None and not tensor.is_sparse
     return Exact(
         _number(tensor, recording),
-        address if dense else -address,
-        int(tensor.storage_offset()) * ITEMSIZE[dtype] if dense else 0,
+        address if storage is not None else -address,
+        _start(tensor) * ITEMSIZE[dtype] if storage is not None else 0,
         str(tensor.device),
         shape,
         dtype,
@@ -308,6 +308,11 @@ def _storage(tensor: torch.Tensor) -> Torch:
     with contextlib.suppress(NotImplementedError, RuntimeError):
         return tensor._values().untyped_storage() if tensor.is_sparse else tensor.untyped_storage()
     return None
+
+
+def _start(tensor: torch.Tensor) -> int:
+    """Return the element of its memory at which a tensor begins; a sparse one's values do."""
+    return int((tensor._values() if tensor.is_sparse else tensor).storage_offset())
 
 
 def _hint(tensor: torch.Tensor, address: int, hints: Hints) -> tuple[str, str]:
