@@ -15,8 +15,11 @@ from irgraph.capture.live.discover import DEPTH, held
 DEEPEST = 16
 """How many objects deep to look into what a step returns."""
 
+NESTED = 4
+"""How deep an optimizer's state may hold tensors: by parameter, by name, in lists."""
+
 REGISTERED = ("_parameters", "_buffers", "_modules")
-"""Attributes of a module that hold what exists before the step."""
+"""Attributes of a module that hold what it registered."""
 
 
 def returned_tensors(made: object) -> list[Torch]:
@@ -47,13 +50,22 @@ def _tensors(value: Torch, depth: int, seen: set[int], *, alone: bool = False) -
     seen.add(id(value))
     if isinstance(value, torch.nn.Module):
         yield from () if alone else _attributes(value, depth, seen)
+    elif isinstance(value, torch.optim.Optimizer):
+        if not alone:
+            yield from _tensors(list(value.state.values()), NESTED, seen)
     elif depth and not (alone and callable(value)):
         for inner in held(value).values():
             yield from _tensors(inner, depth - 1, seen, alone=alone)
 
 
 def _attributes(module: Torch, depth: int, seen: set[int]) -> Iterator[Torch]:
-    """Yield the tensors among a module's attributes, but for those that it registered."""
+    """Yield the tensors among a module's attributes.
+
+    Of those that it registered, the ones count whose memory is new: the step put a tensor in place
+    of a buffer, or changed a parameter's ``data``.
+    """
     for name, value in vars(module).items():
         if name not in REGISTERED:
             yield from _tensors(value, depth - 1, seen)
+    for name in ("_parameters", "_buffers"):
+        yield from (t for t in vars(module).get(name, {}).values() if t is not None)
