@@ -170,6 +170,8 @@ class _Call(Struct, frozen=True):
 
         if isinstance(value, str) and argument.type.rstrip("?") in ("Layout", "MemoryFormat"):
             return getattr(torch, value)
+        if isinstance(value, str) and argument.type.rstrip("?") == "Scalar":
+            return complex(value)
         return self._value(value)
 
     def _value(self, value: Value) -> Any:  # noqa: ANN401  (what torch takes)

@@ -22,7 +22,12 @@ Sides = Callable[[Op, Mapping[str, Torch]], Torch]
 
 def _above_zero(op: Op, values: Mapping[str, Torch]) -> Torch:
     made = (*op.outputs, *op.inputs)[0]
-    return values[made.name] > 0
+    return _positive(values[made.name])
+
+
+def _positive(value: Torch) -> Torch:
+    """Return which elements are above zero; of complex ones, which are not zero."""
+    return value != 0 if value.is_complex() else value > 0
 
 
 def _result(op: Op, values: Mapping[str, Torch]) -> Torch:
@@ -33,7 +38,7 @@ def _operand(place: int) -> Sides:
     def side(op: Op, values: Mapping[str, Torch]) -> Torch:
         held = op.operands[place]
         assert isinstance(held, Tensor)
-        return values[held.name] > 0
+        return _positive(values[held.name])
 
     return side
 

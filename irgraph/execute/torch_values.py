@@ -28,6 +28,8 @@ def literal(argument: Argument, value: Value) -> Torch:
         return torch.device("cpu")
     if kind in ("Layout", "MemoryFormat") and isinstance(value, str):
         return getattr(torch, value)
+    if kind == "Scalar" and isinstance(value, str):
+        return complex(value)
     if argument.name == "pin_memory":
         return False
     if isinstance(value, tuple):

@@ -107,7 +107,8 @@ class Lowering:
             self.resolver.counts["calls have more or fewer arguments than their schema"] += 1
         if not shipped:
             self.schemas[node.schema] = None
-        saved = self.calls(saved_copies(node), around)
+        recorded = node.id in self.records  # then its children are the copies made before it
+        saved = self.calls(node.children if recorded else saved_copies(node), around)
         call = self._start(node, schema.name, around)
         if node.sequence >= 0:
             self._forward[node.sequence] = call

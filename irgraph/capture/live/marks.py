@@ -15,7 +15,8 @@ MODE = "PythonDispatchMode"
 def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
     """Return each device call's record by the id of its node, which then stands for all below it.
 
-    Only the copies that its backward reads stay.
+    Only the copies stay that its backward reads, and those that the call itself reads: of operands
+    that are conjugated or negated no further than by a mark.
     The mode shows as ``op > PythonDispatchMode > irgraph#7 > op``.
     """
     by_id = {node.id: node for node in nodes}
@@ -27,8 +28,17 @@ def join(nodes: Sequence[Node], recording: Recording) -> dict[int, CallRecord]:
             if owner is not None:
                 records[owner.id] = record
                 owner.schema = record.schema
-                owner.children = saved_copies(owner)
+                owner.children = _copies(owner, records)
     return records
+
+
+def _copies(owner: Node, records: Mapping[int, CallRecord]) -> list[Node]:
+    saved = {node.id for node in saved_copies(owner)}
+    return [
+        child
+        for child in owner.children
+        if child.id in saved or (child.id in records and child.name == "aten::clone")
+    ]
 
 
 def _owner(mark: Node, by_id: Mapping[int, Node], record: CallRecord) -> Node | None:
