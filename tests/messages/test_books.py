@@ -49,7 +49,7 @@ UNSEEN = (
     "my.half: 1/2 of %x.shape[0] = 7 is not a whole number",
     "this version of torch runs aten.relu for the new ops",
     "%x would get a gradient that it did not have",
-    "torch's compiler fails at these ops: it has no such loop",
+    "torch's compiler fails at the run of ops that it is in: it has no such loop",
     "expected a text, not 3",
 )
 """Guards: fusions of one statement never share an op, no version of torch is known that records

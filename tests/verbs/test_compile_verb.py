@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from irgraph.capture.live import capture
@@ -15,6 +17,7 @@ from irgraph.verbs.compiled.inductor import Kernel
 from irgraph.verbs.compiled.order import Group, groups_of, ordered
 from tests.execute.models import conv_step, eager_step
 
+SCHEDULED = "irgraph.verbs.compiled.inductor._scheduled"
 HEAD = 'model "m" {{ format = 2 }}\n\ndevice @gpu0 "a100"\n{}\n'
 
 
@@ -106,3 +109,45 @@ def test_what_two_kernels_compute_belongs_to_the_first_and_a_kernel_without_ops_
 ):
     shared = [Kernel((0, 1), False), Kernel((0, 2), False), Kernel((2,), False)]
     assert groups_of(shared, [False] * 3, {}) == [Group((0, 1), 1), Group((2,), 2)]
+
+
+def test_a_run_of_ops_at_which_the_compiler_fails_stays_as_it_is() -> None:
+    graph = parse(
+        HEAD.format("""input %x : c64[8, 4] in $x
+input %z : f32[8, 4] in $z
+
+%y = aten._conj_physical(%x) : c64[8, 4] in $y
+%v = aten._neg_view(%y) : c64[8, 4] in $y
+%w = aten.angle(%v) : f32[8, 4] in $w
+return %w""")
+    )
+    with mock.patch(SCHEDULED, side_effect=NotImplementedError("no such loop\nand more")):
+        done = compiled(graph)
+    assert done.graph == graph
+    assert not done.calls
+    reasons = {why.reason for _, why in done.left}
+    assert "torch's compiler fails at the run of ops that it is in: no such loop" in reasons
+
+
+def test_what_waits_for_an_event_stays_behind_it() -> None:
+    graph = parse("""model "m" { format = 2 }
+
+device @gpu0 "a100"
+stream comm @gpu0
+param %w : f32[8] in $w
+
+%a = aten.relu(%w) : f32[8] in $a
+%r = sync.record() : u8[] @cpu in $r
+sync.wait(%r) on comm
+aten.mul_(%a!, 2.0) on comm
+%s = sync.record() : u8[] @cpu in $s on comm
+%b = aten.sigmoid(%w) : f32[8] in $b
+%c = aten.neg(%b) : f32[8] in $c
+sync.wait(%s)
+%d = aten.exp(%a) : f32[8] in $d
+%e = aten.add(%d, %c) : f32[8] in $e
+return %e""")
+    done = made(graph)
+    names = [op.name for op in done.ops]
+    wait = len(names) - 1 - names[::-1].index("sync.wait")
+    assert [i < wait for i, name in enumerate(names) if name == CALL] == [True, False]

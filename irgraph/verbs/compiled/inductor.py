@@ -78,7 +78,9 @@ def partition(graph: Graph, leaves: Sequence[Op], kept: Sequence[Tensor]) -> lis
             lowered, inputs = decomposed(*traced(calls, results), fake)
             return list(_scheduled(lowered, inputs, fake))
         except Exception as error:
-            raise RefusedError(f"torch's compiler fails at these ops: {error}") from error
+            words = (str(error).strip() or type(error).__name__).splitlines()[0]
+            reason = f"torch's compiler fails at the run of ops that it is in: {words}"
+            raise RefusedError(reason) from error
 
 
 def _traceable(op: Op, how: Computation) -> bool:

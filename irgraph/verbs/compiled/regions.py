@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from irgraph.ir.dependence import EVENTS
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import READS, is_label
@@ -92,12 +93,12 @@ class Search:
         for op in ops:
             if op.name == ACCUMULATE or not _computes(op):
                 region.put_off(op)
-            elif self._fits(op) and region.takes(op):
+            elif not _orders(op) and self._fits(op) and region.takes(op):
                 region.units.append(op)
             else:
                 yield from _whole(region)
                 region = Region()
-                if self._fits(op):
+                if not _orders(op) and self._fits(op):
                     region.units.append(op)
                 elif op.is_annotation:
                     yield from self.regions(op.body)
@@ -146,7 +147,12 @@ WHY_NOT: tuple[tuple[Callable[[Op], bool], str], ...] = (
 
 
 def _computes(op: Op) -> bool:
-    return any(works(leaf) or leaf.outputs for leaf in op.leaves())
+    return _orders(op) or any(works(leaf) or leaf.outputs for leaf in op.leaves())
+
+
+def _orders(op: Op) -> bool:
+    """Return whether an op records an event or waits for one: ops stay on their side of it."""
+    return any(leaf.name in EVENTS for leaf in op.leaves())
 
 
 def _whole(region: Region) -> Iterator[Region]:

@@ -55,22 +55,24 @@ def compiled(graph: Graph, ops: Collection[Op] | None = None) -> Compiling:
 
     Each run of ops that follow one another becomes one call. Inside of it Inductor's own scheduler
     says which ops share a kernel; products, convolutions and attention stay a library's. The ops
-    themselves stay, as the bodies of their kernels. Left out is what torch cannot compile, and what
-    communicates. Unlike ``torch.compile`` on a module it saves for backward what eager torch saves.
+    themselves stay, as the bodies of their kernels. Left out is what torch cannot compile, what
+    communicates, and a run of ops at one of which Inductor fails. Unlike ``torch.compile`` on a
+    module it saves for backward what eager torch saves.
 
     Args:
         graph: the step.
         ops: those that are asked for; ``None`` for all but the optimizer's.
-
-    Raises:
-        RefusedError: Inductor cannot lower an op.
     """
     search = Search(graph, None if ops is None else {id(op) for op in ops})
     made: dict[int, list[Op]] = {}
     gone: set[int] = set()
     calls = []
     for region in list(search.regions(graph.ops)):
-        calls.append(_call(graph, region))
+        try:
+            calls.append(_call(graph, region))
+        except RefusedError as error:
+            search.left.update((id(leaf), (leaf, error)) for leaf in region.leaves)
+            continue
         made[id(region.units[0])] = [calls[-1], *_between(region, graph)]
         gone.update(id(op) for op in (*region.units, *_between(region, graph)))
     after = replace(graph, ops=tuple(_placed(graph.ops, made, gone)))
