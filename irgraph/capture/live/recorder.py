@@ -120,6 +120,7 @@ def dispatch_mode(recording: Recording | None, hints: Hints, known: Known) -> To
         def __init__(self) -> None:
             super().__init__()
             self.known = known
+            self.recording = recording
 
         def __torch_dispatch__(
             self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None

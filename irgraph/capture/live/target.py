@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
-from irgraph.capture.live.vmap import VMAP
+from irgraph.capture.live.vmap import FORWARD, VMAP
 from irgraph.diagnostics import IrgraphError, Place, fail, near
 
 FUNCTION = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
@@ -49,6 +49,9 @@ HINTS: Mapping[str, str] = {
     "'WORLD_SIZE'": _NO_RANK,
     "environment variable RANK expected": _NO_RANK,
     VMAP: "write its calls out, as make_fx of torch.fx.experimental.proxy_tensor does for a batch",
+    FORWARD: "capture gradients (torch.func.grad, vjp), or what make_fx writes out",
+    "for HigherOrderOperator": "torch.cond, while_loop, scan and the like are for compilers: write "
+    "them as Python's if and for, on values of the host",
     "unsupported autocast device_type": "autocast for meta works within a capture with device meta",
 }
 """Hints by words of torch's error messages."""

@@ -1,12 +1,20 @@
-"""Refuses ``vmap`` in captured steps: the observer sees what it batches as if for one sample."""
+"""What ``torch.func`` does to tensors: they are wrapped, once for each transformation.
+
+Gradients are captured, as calls on what is wrapped. ``vmap`` is refused, since the observer sees
+what it batches as if for one sample, and so are derivatives in forward mode.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from unittest import mock
 
 VMAP = "vmap is not captured: its calls are recorded as if for one sample"
+FORWARD = "derivatives in forward mode are not captured: their tensors hold two values each"
 _NESTING = "vmap_increment_nesting"
+_GRADIENT = "_grad_increment_nesting"
+_FORWARD = "jvp_increment_nesting"
 
 
 class VmapCalledError(NotImplementedError):
@@ -16,22 +24,54 @@ class VmapCalledError(NotImplementedError):
         super().__init__(VMAP)
 
 
+class ForwardCalledError(NotImplementedError):
+    """The step takes a derivative in forward mode: ``torch.func.jvp``, or dual numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(FORWARD)
+
+
 @contextlib.contextmanager
 def without_vmap() -> Iterator[None]:
-    """Let ``torch.vmap``, and what is built on it, raise ``VmapCalledError`` while it lasts."""
-    from torch._functorch import vmap
+    """Let ``torch.vmap`` raise ``VmapCalledError`` while it lasts, and forward mode its own error.
+
+    Gradients by ``torch.func`` tell the recording that tensors are wrapped.
+    """
+    from torch._functorch import eager_transforms, vmap
+    from torch.autograd import forward_ad
 
     def refuse(*_: object, **__: object) -> None:
         raise VmapCalledError
 
-    kept = getattr(vmap, _NESTING, None)
-    if kept is not None:
-        setattr(vmap, _NESTING, refuse)
-    try:
+    def refuse_forward(*_: object, **__: object) -> None:
+        raise ForwardCalledError
+
+    nested = getattr(eager_transforms, _GRADIENT)
+
+    def wrapping(*given: object) -> object:
+        _note_wrapping()
+        return nested(*given)
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in (
+            (vmap, _NESTING, refuse),
+            (eager_transforms, _FORWARD, refuse_forward),
+            (forward_ad, "enter_dual_level", refuse_forward),
+            (eager_transforms, _GRADIENT, wrapping),
+        ):
+            if hasattr(owner, name):
+                stack.enter_context(mock.patch.object(owner, name, value))
         yield
-    finally:
-        if kept is not None:
-            setattr(vmap, _NESTING, kept)
+
+
+def _note_wrapping() -> None:
+    """Tell the recording of this step that tensors wrap others."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    for mode in _get_current_dispatch_mode_stack():
+        recording = getattr(mode, "recording", None)
+        if recording is not None:
+            recording.wrapping = True
 
 
 def refuse_old_vmap() -> None:

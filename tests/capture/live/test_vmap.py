@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from irgraph.capture.live import capture
 from irgraph.diagnostics import IrgraphError
+from irgraph.execute import execute
 
 CALLS = {
     "vmap": lambda x: torch.vmap(lambda row: row.relu().sum())(x),
@@ -41,3 +44,55 @@ def test_gradients_by_function_need_no_vmap() -> None:
     x = torch.empty(4, 8, device="meta")
     graph = capture(lambda: torch.func.grad(lambda x: x.sum())(x)).graph
     assert "aten.sum" in {op.name for op in graph.walk()}
+
+
+def test_gradients_by_function_are_calls_on_the_parameters_themselves() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    real = copy.deepcopy(model)
+    model, x = model.to("meta"), torch.rand(4, 8)
+
+    def step(net: torch.nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        def loss(params: dict[str, torch.Tensor], data: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(net, params, data).square().mean()
+
+        grads, value = torch.func.grad_and_value(loss)(dict(net.named_parameters()), rows)
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                p.sub_(grads[name], alpha=0.1)
+        return value
+
+    graph = capture(lambda: step(model, x.to("meta")), model=model).graph
+    assert sorted(d.label for d in graph.tensors if d.label) == sorted(
+        dict(real.named_parameters())
+    )
+    given = {d.tensor.name: dict(real.named_parameters())[d.label].detach().clone()
+             for d in graph.tensors if d.label}  # fmt: skip
+    given |= {d.tensor.name: x for d in graph.tensors if not d.label}
+    left = execute(graph, given)
+    value = step(real, x)
+    assert left[graph.returned[0].name].allclose(value)  # type: ignore[index]
+    for declared in graph.tensors:
+        if declared.label:
+            wanted = real.get_parameter(declared.label).detach()
+            assert left[declared.tensor.name].allclose(wanted, atol=1e-6)
+
+
+FORWARDS = {
+    "jvp": lambda x: torch.func.jvp(torch.exp, (x,), (torch.ones_like(x),)),
+    "dual numbers": lambda x: torch.autograd.forward_ad.dual_level().__enter__(),
+}
+
+
+@pytest.mark.parametrize("call", FORWARDS)
+def test_forward_mode_is_refused_by_name(call: str) -> None:
+    x = torch.empty(4, 8, device="meta")
+    with pytest.raises(IrgraphError, match="in forward mode are not captured"):
+        capture(lambda: FORWARDS[call](x.relu()))
+
+
+def test_operators_of_compilers_are_refused_with_what_to_do() -> None:
+    x = torch.empty(4, 8, device="meta")
+    with pytest.raises(IrgraphError) as raised:
+        capture(lambda: torch.cond(x.sum() > 0, torch.exp, torch.relu, (x,)))
+    assert "Python's if and for" in str(raised.value.diagnostics[0].hint)
