@@ -1,4 +1,4 @@
-"""Every pass of the library on programs of the zoo, run before and after.
+"""Every pass of the library, and `compile`, on programs of the zoo, run before and after.
 
 ``python -m tests.zoo.rewritten NAME …`` prints a line of JSON for each.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 import passes
-from irgraph.api import rewrite
+from irgraph.api import rewrite, run_script
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
@@ -25,6 +25,12 @@ TOGETHER = (
     "hoist-h2d, remove-dead"
 )
 """A pipeline as one would run it; it is compared on three draws, single passes on one."""
+
+BUCKETS = "overlap-allreduce, bucket-allreduce"
+"""Sums of gradients in buckets, in programs of one rank too."""
+
+COMPILE = "compile"
+"""The statement, which is no pass."""
 
 GIVEN = {"resize-batch": f"resize-batch(to = {OTHER})"}
 """Calls of passes that need arguments."""
@@ -39,7 +45,7 @@ class Rewritten:
     Attributes:
         name: of the program.
         same: passes that change the graph and leave what the step computes.
-        meant: passes that change results on purpose, where they apply.
+        meant: passes that change results on purpose, where they apply; what they make is executed.
         wrong: what went wrong, by pass.
         problem: why nothing could be tried, if so.
         seconds: how long it took.
@@ -78,21 +84,23 @@ def calls(graph: Graph) -> Iterator[str]:
             yield from [GIVEN[name]] * (name != RESIZED or "B" in graph.dims)
         elif all(parameter.default for parameter in load_pass(name).parameters):
             yield name
-    yield TOGETHER
+    yield from (TOGETHER, BUCKETS, COMPILE)
 
 
 def _judge(found: Rewritten, call: str, graph: Graph) -> None:
     """Note what one pass does to a program."""
-    name = call if call == TOGETHER else call.partition("(")[0]
+    several = call in (TOGETHER, BUCKETS, COMPILE)
+    name = call if several else call.partition("(")[0]
     try:
-        after = rewrite(graph, call).graph
+        after = (run_script if call == COMPILE else rewrite)(graph, call).graph
     except IrgraphError as error:
         if error.exit_code != 1:
             raise
         return  # a refusal
     if after == graph:
         return
-    if call != TOGETHER and load_pass(name).changing:
+    if not several and load_pass(name).changing:
+        compare(after, after, draws=1)  # it can be executed
         found.meant.append(name)
         return
     result = compare(graph, after, draws=3 if call == TOGETHER else 1)
