@@ -38,6 +38,7 @@ from irgraph.capture.live.modules import hints_of, module_ranges
 from irgraph.capture.live.pinned import pinned_memory
 from irgraph.capture.live.warned import without_stderr
 from irgraph.diagnostics import Place, fail
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
@@ -57,6 +58,15 @@ class Words(Struct, frozen=True):
     dims: dict[str, int]
     source: str
     pinned: bool
+
+
+STEPS = "Optimizer.step#"
+"""What torch's labels of an optimizer's steps begin with."""
+
+NO_UPDATE = (
+    "the optimizer's step updates no parameter: it may have ended because of a value that meta has "
+    "not, as LBFGS does; capture with --device cpu"
+)
 
 
 @dataclass(slots=True)
@@ -150,8 +160,19 @@ def lowered(taken: Taken, words: Words, model: Torch, step: object) -> Capture:
     if device == "meta" and {"cpu"} == {t.device for t in graph.by_name.values()}:
         notes.append(NOT_MOVED)
     notes += [*(CPU_NOTES if device == "cpu" else ()), *resolver.notes(), *lost(nodes)]
+    notes += _without_update(graph, recording.repaired)
     differing = (*accelerator_forms(graph), *program_forms(step, model))
     return Capture(graph, tuple(notes), differing, tuple(lowering.links))
+
+
+def _without_update(graph: Graph, repaired: Sequence[str]) -> list[str]:
+    """Return a note where an optimizer looked at made-up values and then updated no parameter."""
+    asked = any(line.startswith("aten.item") for line in repaired)
+    if not asked or not any(op.name.startswith(STEPS) for op in graph.walk()):
+        return []
+    held = {declared.tensor.buffer for declared in graph.tensors if declared.role == "param"}
+    updated = any(t.buffer in held for leaf in graph.leaves() for t in written_by(leaf))
+    return [] if updated else [NO_UPDATE]
 
 
 def with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:

@@ -87,3 +87,32 @@ def test_it_is_what_torch_leaves(tmp_path: Path) -> None:
     made = [left[t.name] for t in graph.returned or ()]
     for wanted in (step.model.mean, step.model.layer.bias, step.model.other.bias):
         assert any(t.shape == wanted.shape and t.allclose(wanted, atol=1e-6) for t in made)
+
+
+LBFGS = """
+import torch
+
+def train(batch, device):
+    model, x = torch.nn.Linear(8, 4).to(device), torch.rand(batch, 8)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+
+    def step():
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x.to(device)).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    step.model = model
+    return step
+"""
+
+
+def test_an_optimizer_that_stops_on_a_made_up_value_is_told(tmp_path: Path) -> None:
+    (tmp_path / "bfgs.py").write_text(LBFGS)
+    captured = capture_file(f"{tmp_path}/bfgs.py:train", batch=4)
+    assert any("updates no parameter" in note for note in captured.notes)
+    real = capture_file(f"{tmp_path}/bfgs.py:train", batch=4, device="cpu", symbolic=False)
+    assert not any("updates no parameter" in note for note in real.notes)
