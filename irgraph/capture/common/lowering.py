@@ -168,9 +168,10 @@ class Lowering:
                 self.links.append((call.origin, forward.origin))
                 self.twice = self.twice or forward.phase == "backward"
             early = [self.resolver.find(value) for value in inner.inputs]
-            call.body = self.calls(inner.children, around)
-            if inner is not node:
-                call.body += self.calls([c for c in node.children if c is not inner], around)
+            # hooks of the gradient run in the wrapper, before the node itself
+            parts = [node] if inner is node else node.children
+            whole = [c.children if c is inner else [c] for c in parts]
+            call.body = [made for part in whole for made in self.calls(part, around)]
         inside = {id(handle) for c in call.walk() for handle in handles_in(c.results)}
         late = [self.resolver.find(value) for value in inner.inputs]
         found = [a or b for a, b in zip(early, late, strict=True)]
