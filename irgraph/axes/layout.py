@@ -10,6 +10,7 @@ from irgraph.axes.pieces import Piece
 from irgraph.axes.propagation import Propagation
 from irgraph.axes.relations import Argument, Site
 from irgraph.axes.sizes import FixedSizeError
+from irgraph.axes.sparse import is_sparse
 from irgraph.axes.views import PIECES, Layout, dense_strides, is_known_view, view_layouts
 from irgraph.ir.tensor import Tensor, tight
 
@@ -84,7 +85,8 @@ class _Layouts:
         held = {t.buffer: t for t in site.inputs}
         for tensor in site.outputs:
             base = held.get(tensor.buffer)
-            if base is not None and base.name in self.found and base.shape != tensor.shape:
+            unlike = base is not None and base.name in self.found and base.shape != tensor.shape
+            if unlike and not is_sparse(site):
                 raise FixedSizeError(site.op, f"{site.op.name} returns a view of an unknown kind")
             if tensor.name in self._shapes:
                 self.found[tensor.name] = self._anew(tensor, site)
