@@ -45,13 +45,15 @@ def _implicit(
     depth = whole(math.prod(weight.shape[1:]))
     groups = max(whole(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
     pixels = result.numel // max(channels, 1)
-    memory = machine.stream(traffic(data) + traffic(weight) + traffic(result))
+    stored = traffic(data) + traffic(weight) + traffic(result)
+    memory = machine.stream(stored)
     name = f"{name} {shape_text(data)} * {shape_text(weight)}"
     if groups > 1 and weight.shape[1] == 1:
         time, formula = depthwise(data, weight, result, name, machine, dilated=dilated)
         return work("conv", name, time + SMALL, BORROWED, formula, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
-    product = Product(groups, pixels, max(channels // groups, 1), depth, dtype, "nn")
+    columns = max(channels // groups, 1)
+    product = Product(groups, pixels, columns, depth, dtype, "nn", stored)
     tiles = tiled_time(product, machine)[0]
     if groups == 1 and not dilated:
         tiles *= times_tiles(data, weight, result, name, machine)

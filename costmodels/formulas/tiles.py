@@ -63,7 +63,8 @@ class Product(Struct, frozen=True):
     """``batch`` products of rows x depth by depth x columns.
 
     ``layout`` names the factors as cuBLAS sees them, column factor first: ``tn`` is a linear
-    layer's forward, ``nn`` its input gradient, ``nt`` its weight gradient.
+    layer's forward, ``nn`` its input gradient, ``nt`` its weight gradient. ``stored`` are the bytes
+    in memory where that is less than both factors and the result: a convolution's windows overlap.
     """
 
     batch: int
@@ -72,6 +73,7 @@ class Product(Struct, frozen=True):
     depth: int
     dtype: str
     layout: str
+    stored: int | None = None
 
     @property
     def traffic(self) -> int:
@@ -127,7 +129,7 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     if 0 in (product.batch, product.rows, product.columns, product.depth):
         return 0.0, "nothing to do"
     best, chosen = math.inf, ""
-    memory = machine.stream(product.traffic, MEMORY_SHARE)
+    memory = _memory(product, machine)
     area = product.batch * product.rows * product.columns * ITEMSIZE[product.dtype]
     peak = machine.sheet.peak(product.dtype)[0] / machine.sheet.sms * 1e3
     for x, y, share in menu(product, machine):
@@ -143,6 +145,14 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
                 chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
             best = least(best, time)
     return best, chosen
+
+
+def _memory(product: Product, machine: Machine) -> float:
+    """Return microseconds to move a product's bytes; what overlaps comes from L2 after once."""
+    if product.stored is None:
+        return machine.stream(product.traffic, MEMORY_SHARE)
+    cached = product.traffic / machine.sheet.l2_bandwidth / 1e3
+    return most(machine.stream(product.stored, MEMORY_SHARE), cached)
 
 
 def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bool], ...]:
