@@ -152,7 +152,7 @@ def _memory(product: Product, machine: Machine) -> float:
     if product.stored is None:
         return machine.stream(product.traffic, MEMORY_SHARE)
     cached = product.traffic / machine.sheet.l2_bandwidth / 1e3
-    return most(machine.stream(product.stored, MEMORY_SHARE), cached)
+    return most(machine.stream(least(product.stored, product.traffic), MEMORY_SHARE), cached)
 
 
 def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bool], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from costmodels.families import rules
 from costmodels.formulas.cudnn import PLAIN_CORES
 from costmodels.formulas.machine import Answer, Machine
 from costmodels.formulas.products import product_kernels
-from costmodels.formulas.tiles import Product
+from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
@@ -25,9 +26,10 @@ def conv(data: Shape, weight: Shape, out: Shape, *more: Tensor, **attributes: Va
     return call(NAME, tensor("x", *data), tensor("w", *weight), *more, out=out, **attributes)
 
 
-def product(batch: int, rows: int, columns: int, depth: int, dtype: str = "f32") -> float:
-    """Return what the implicit product costs on a V100."""
-    return total(product_kernels(Product(batch, rows, columns, depth, dtype, "nn"), machine()))
+def product(batch: int, rows: int, columns: int, depth: int, stored: int | None = None) -> float:
+    """Return what the implicit product of values that are stored once costs on a V100."""
+    found = Product(batch, rows, columns, depth, "f32", "nn", stored)
+    return tiled_time(found, machine())[0] + FLOOR
 
 
 @pytest.mark.parametrize(
@@ -44,9 +46,24 @@ def test_a_convolution_is_a_product_for_each_group(
     data: Shape, weight: Shape, out: Shape, expected: tuple[int, int, int, int]
 ) -> None:
     (found,) = kernels(conv(data, weight, out, dilation=2), machine())
-    assert found.time == pytest.approx(product(*expected))
+    stored = 4 * sum(prod(shape) for shape in (data, weight, out))
+    assert found.time == pytest.approx(product(*expected, stored))
     assert width(found) == 0.5
     assert found.outside == (expected[0] > 1 or len(data) != 4)
+
+
+@pytest.mark.parametrize("window", [1, 3, 5])
+def test_windows_that_overlap_are_read_from_memory_once(window: int) -> None:
+    """The image, the weight and the result move once; each window's values come from L2."""
+    shapes = ((64, 64, 56, 56), (64, 64, window, window), (64, 64, 56, 56))
+    a100 = machine("a100-sxm4-80gb")
+    found = next(iter(kernels(half(channels_last(conv(*shapes))), a100)))
+    once, windows = (2 * 64 * 64 * 56 * 56 * times for times in (2, 1 + window**2))
+    least = once / a100.sheet.bandwidth / 1e3
+    assert least < found.time
+    assert found.time >= windows / a100.sheet.l2_bandwidth / 1e3
+    if window > 1:
+        assert found.time < windows / a100.sheet.bandwidth / 1e3
 
 
 def test_one_output_channel_takes_every_pixel() -> None:
