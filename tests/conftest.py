@@ -52,6 +52,14 @@ def pytest_make_collect_report() -> Generator[None, Any, Any]:
     return no_other_skip((yield))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count tests with a browser among the slow ones."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of reference measurements, or skip where none is named."""

@@ -47,8 +47,8 @@ def test_every_field_is_on_the_page(found: type) -> None:
     assert public - listed <= {"place"}, "its docstring needs Attributes"  # place: of every node
 
 
-PROGRAMS = ("passes", "schedule", "tune")
-"""Pages whose programs are run."""
+PROGRAMS = ("passes", "schedule")
+"""Pages whose programs are run, beside one that takes long."""
 
 UNNAMED = {
     "Any", "Callable", "Exception", "ForwardRef", "Iterable", "Iterator", "Mapping", "None",
@@ -81,7 +81,14 @@ def test_every_type_that_a_program_meets_has_a_name(name: str) -> None:
     assert named - UNNAMED <= set(irgraph.__all__)
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{n}.md" for n in PROGRAMS)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        *(f"docs/{n}.md" for n in PROGRAMS),
+        pytest.param("docs/tune.md", marks=pytest.mark.slow),
+    ],
+)
 def test_programs_on_pages_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -31,6 +31,7 @@ TRACES = (
     "simple_add_A100/kineto", "mlp_RTX2080Ti/et", "mlp_RTX2080Ti/kineto",
     "resnet50_V100/kineto_workers0",
 )  # fmt: skip
+LARGE = ("resnet50_V100/kineto_workers0", "formats/et_1.0.3_resnet50_1gpu")
 
 
 def numbers(value: Any) -> Iterator[Any]:
@@ -83,7 +84,9 @@ def shape(graph: Graph) -> list[Any]:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in TRACES]
+)
 def test_a_trace_keeps_its_figures(data_dir: Path, tmp_path: Path, name: str) -> None:
     key = "k" if name.startswith("formats") else ""
     path = data_dir / "traces" / f"{name}.json.gz"

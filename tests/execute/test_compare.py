@@ -312,7 +312,13 @@ def test_what_casts_may_lose_follows_from_their_roundings(narrow: str, seed: int
     assert 0.02 < max(used) < 0.5
 
 
-@pytest.mark.parametrize("make", [lambda: dlrm_graph("default"), mlp_graph], ids=["dlrm", "mlp"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: dlrm_graph("default"), id="dlrm", marks=pytest.mark.slow),
+        pytest.param(mlp_graph, id="mlp"),
+    ],
+)
 def test_products_in_tf32_round_what_exact_ones_do_not(make: Callable[[], Graph]) -> None:
     graph = make()
     after = rewrite(graph, "cast-gemms(narrow = tf32)").graph

@@ -81,6 +81,7 @@ def test_goldens_and_shipped_models_have_the_types_of_torch() -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_no_recorded_step_is_accused(data_dir: Path) -> None:
     pytest.importorskip("torch")
     paths = sorted((data_dir / "traces").rglob("et*.json.gz"))

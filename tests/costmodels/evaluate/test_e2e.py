@@ -38,11 +38,13 @@ def test_overheads_of_the_workload_alone_predict_it_better(series: dict[str, Ser
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_kernels_alone_fall_short(series: dict[str, Series]) -> None:
     assert all(point.error < 0.0 for point in series["step time, kernels only"].points)
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_step_is_active_and_idle(series: dict[str, Series]) -> None:
     step = series["step time, overheads shared"].points
     idle = series["GPU idle time (step less the derived active time)"].points
@@ -52,6 +54,7 @@ def test_step_is_active_and_idle(series: dict[str, Series]) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_replays_explain_their_steps(series: dict[str, Series]) -> None:
     points = series["replays of traces, mean overheads of each"].points
     assert len(points) == 17
@@ -59,6 +62,7 @@ def test_replays_explain_their_steps(series: dict[str, Series]) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_ranks_are_replayed_with_the_overheads_of_the_others(series: dict[str, Series]) -> None:
     points = series["replays of traces, mean overheads of its fellows alone"].points
     ranks = [abs(point.error) for point in points if point.workload.startswith("dlrm_8xV100")]
@@ -75,6 +79,7 @@ def test_own_overheads_are_of_one_workload(data_dir: Path) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_classifiers_are_predicted_three_ways(series: dict[str, Series]) -> None:
     found = [series[f"image classifiers, step time, {how}"] for how in HOW]
     shared, own, kernels = ([point.predicted for point in one.points] for one in found)
@@ -86,6 +91,7 @@ def test_classifiers_are_predicted_three_ways(series: dict[str, Series]) -> None
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_operators_of_a_traced_classifier_take_what_is_predicted(series: dict[str, Series]) -> None:
     traced = series["device time by operation, ResNet-50 at B = 32 as traced on a V100"]
     assert traced.summaries()["irgraph"].mape < 0.15

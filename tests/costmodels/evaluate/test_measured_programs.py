@@ -205,6 +205,7 @@ def test_a_cuda_graph_is_one_launch_of_the_same_kernels() -> None:
     assert after.step_time < before.step_time / 1.5
 
 
+@pytest.mark.slow
 def test_nvidia_s_dlrm_calls_one_op_for_each_mlp_and_for_the_products() -> None:
     ops = dlrm_inference(64, half=False).ops
     assert [op.name for op in ops if op.name.startswith("nvidia.")] == [
