@@ -95,10 +95,15 @@ def is_elementwise(operator: Torch) -> bool:
 def read(text: str) -> Spelled:
     """Read a text; raise ``SpellingError`` where it is no such function."""
     try:
-        tree = ast.parse(text, mode="exec")
+        return _spelled(text)
+    except SpellingError:
+        raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise SpellingError(f"cannot be read: {text[:80]!r}") from None
-    *before, last = tree.body or [ast.Pass()]
+
+
+def _spelled(text: str) -> Spelled:
+    *before, last = ast.parse(text, mode="exec").body or [ast.Pass()]
     if not isinstance(last, ast.Expr):
         raise SpellingError("it does not end in what it returns")
     steps = tuple(map(_step, before))
@@ -170,7 +175,10 @@ def computed(text: str, names: Mapping[str, Torch], working: Torch) -> Torch:
         if step.operator in MAKING:
             named["device"] = like.device
         known[step.made] = operator(*given, **named)
-    return _given(spelled.returned, known, working)
+    made = _given(spelled.returned, known, working)
+    if not hasattr(made, "expand"):
+        raise SpellingError("it returns no tensor")
+    return made
 
 
 def _given(value: Any, known: Mapping[str, Torch], working: Torch) -> Torch:  # noqa: ANN401

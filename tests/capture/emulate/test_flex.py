@@ -14,6 +14,7 @@ from costmodels.pricing.price import price
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare, execute
 from irgraph.ir.op import Op
+from irgraph.ir.torch_schemas.spelled import SpellingError, computed
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.verbs import Axis, resize
 
@@ -232,3 +233,19 @@ return flex_attention(q, q, q, lambda s, b, h, i, j: s + table[h, j])
 """).graph  # fmt: skip
     grown = resize(graph, Axis(attention(graph).inputs[0].name, 2), 24).graph
     assert attention(grown).attributes["buffers"][0].shape[-1] == 24
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("+".join(["s"] * 4000), "cannot be read"),
+        ("-" * 5000 + "1", "cannot be read"),
+        ("1.0", "it returns no tensor"),
+        ("[s]", "it returns no tensor"),
+        ("__import__('os')", "neither a number nor a name"),
+        ("t0 = aten.add_.Tensor(s, s); t0", "no operator on single elements"),
+    ],
+)
+def test_a_text_that_is_no_function_of_a_score_says_why(text: str, reason: str) -> None:
+    with pytest.raises(SpellingError, match=reason):
+        computed(text, {"s": torch.zeros(1, 1, 2, 2)}, torch.float32)

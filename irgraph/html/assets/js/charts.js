@@ -63,13 +63,14 @@ function roofNode(spec) {
   const series = [{ label: "operations a byte" },
     ...spec.peaks.map(([label, peak]) => ({ label: `roof ${label}: ${rate(peak)}`, stroke: () => colour("quiet"), width: 1.5, points: { show: false } })),
     ...groups.map((group) => ({ label: group, stroke: hue(group), fill: hue(group), paths: () => null, points: { show: true, size: 9, fill: hue(group), stroke: () => colour("ink"), width: 0.6 } }))];
+  const said = (best) => `${timeText(best.us)}, ${numberText(best.calls)} × · ${rate(best.y)}`;
   const least = Math.min(...points.map((point) => point.y)), floor = 10 ** Math.floor(Math.log10(least / 2));
   const build = (place, size) => {
     const tip = make("div", { class: "tip", hidden: true });
     const plot = new uPlot({ ...size, height: 380, pxAlign: 0, legend: { live: false }, cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false, distr: 3, range: () => [low / 1.3, high * 1.3] }, y: { distr: 3, range: () => [floor, top * 2] } },
       axes: [axis("operations a byte", (value) => precise(value, 1)), axis("", rate)], series,
-      hooks: { setCursor: [(self) => nearest(self, points, tip)] } }, [xs, ...roofs, ...dots], place);
+      hooks: { setCursor: [(self) => nearest(self, points, tip, said)] } }, [xs, ...roofs, ...dots], place);
     plot.over.append(tip);
     return plot;
   };
@@ -80,7 +81,8 @@ function rate(gflops) {
   return gflops >= 1000 ? precise(gflops / 1000, 3) + " TFLOP/s" : precise(gflops, 2) + " GFLOP/s";
 }
 
-function nearest(plot, points, tip) {
+// Show the name of the point next to the cursor, and what is told of it, if one is near.
+function nearest(plot, points, tip, told) {
   const { left, top } = plot.cursor;
   let best = null, least = 14;
   for (const point of left >= 0 ? points : []) {
@@ -89,7 +91,7 @@ function nearest(plot, points, tip) {
   }
   tip.hidden = !best;
   if (!best) return;
-  tip.textContent = shown(`${best.name} · ${timeText(best.us)}, ${numberText(best.calls)} × · ${rate(best.y)}`);
+  tip.textContent = shown(`${best.name} · ${told(best)}`);
   placeTip(tip, plot, left, top);
 }
 

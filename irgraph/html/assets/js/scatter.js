@@ -4,13 +4,14 @@ function scatterNode(spec) {
   const points = spec.points.filter((point) => known(point.x) && known(point.y));
   if (!points.length) return make("p", { class: "quiet", text: "nothing" });
   const [across, up] = spec.axes.map((one, at) => scaleOf(points.map((point) => (at ? point.y : point.x)), one));
+  const said = (best) => spec.axes.map((one, at) => `${one.name} ${cellText(at ? best.y : best.x, one.kind)}`).join(", ");
   const build = (place, size) => {
     const tip = make("div", { class: "tip", hidden: true });
     const plot = new uPlot({ ...size, height: 340, pxAlign: 0, legend: { show: false }, cursor: { drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: false, ...across.scale }, y: up.scale },
       axes: [{ ...axis(spec.axes[0].name, across.text), ...across.more }, { ...axis(spec.axes[1].name, up.text), size: 84, ...up.more }],
       series: [{}, { paths: () => null, points: { show: false } }],
-      hooks: { draw: [(self) => drawPoints(self, points)], setCursor: [(self) => nearestPoint(self, points, spec.axes, tip)] } },
+      hooks: { draw: [(self) => drawPoints(self, points)], setCursor: [(self) => nearest(self, points, tip, said)] } },
     [across.ends, up.ends], place);
     plot.over.append(tip);
     return plot;
@@ -59,18 +60,4 @@ function drawPoints(plot, points) {
     pen.stroke();
   }
   pen.restore();
-}
-
-function nearestPoint(plot, points, axes, tip) {
-  const { left, top } = plot.cursor;
-  let best = null, least = 14;
-  for (const point of left >= 0 ? points : []) {
-    const away = Math.hypot(plot.valToPos(point.x, "x") - left, plot.valToPos(point.y, "y") - top);
-    if (away < least) [best, least] = [point, away];
-  }
-  tip.hidden = !best;
-  if (!best) return;
-  const told = axes.map((one, at) => `${one.name} ${cellText(at ? best.y : best.x, one.kind)}`).join(", ");
-  tip.textContent = shown(`${best.name} · ${told}`);
-  placeTip(tip, plot, left, top);
 }
