@@ -61,9 +61,10 @@ class Builder:
 
     def size(self, text: str) -> int:
         """Return the value of ``2048``, ``-1`` or ``26*B+1``, remembering expressions."""
-        if text not in self.sizes:
-            self.sizes[text] = self._size(text)
-        return self.sizes[text]
+        found = self.sizes.get(text)
+        if found is None:
+            found = self.sizes[text] = self._size(text)
+        return found
 
     def _size(self, text: str) -> int:
         if not text:
@@ -138,9 +139,10 @@ class Builder:
         ``shape`` is what stands between the brackets; ``place`` is ``b7`` or ``b7+64``.
         """
         buffer, _, offset = place.partition("+")
-        if shape not in self.shapes:
-            self.shapes[shape] = self._shape(shape)
-        sizes, strides = self.shapes[shape]
+        found = self.shapes.get(shape)
+        if found is None:
+            found = self.shapes[shape] = self._shape(shape)
+        sizes, strides = found
         if dtype not in ITEMSIZE:
             raise BuildError(f"unknown element type {dtype!r}{near(dtype, ITEMSIZE)}", dtype)
         tensor = Tensor(
@@ -152,14 +154,11 @@ class Builder:
             self.size(offset) if offset else 0,
             device or (self.devices[0].name if self.devices else "gpu0"),
         )
-        known = self.tensors.get(name)
-        if known == tensor:
-            return known
-        if known is not None:
+        known = self.tensors.setdefault(name, tensor)
+        if known is not tensor and known != tensor:
             message = f"%{name} is defined a second time, as something else"
             raise BuildError(message, f"%{name}", again=True, hint="give one another name")
-        self.tensors[name] = tensor
-        return tensor
+        return known
 
     def _shape(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
         sizes, semicolon, strides = text.partition(";")
@@ -237,6 +236,9 @@ def _integer(word: str) -> int:
 
 def unquote(text: str) -> str:
     """Return the value of a string literal."""
+    inside = text[1:-1]
+    if text == f'"{inside}"' and inside.isprintable() and not ("\\" in inside or '"' in inside):
+        return inside
     try:
         value = str(json.loads(text))
         value.encode("utf-8")

@@ -7,7 +7,7 @@ gives all the errors. A property test holds the two equal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Note, Op, Result, Value
@@ -27,11 +27,14 @@ _UNIT = r"(?:ns|us|ms|s|B|KiB|MiB|GiB|TiB|%)"
 _COUNT = r"\d[\d.]*(?:e[+-]?\d+)?"
 _HEADER = re.compile(rf"model ({_TEXT}) \{{ (.*) \}}$")
 _SETTING = re.compile(rf"(\w+) = (\{{[^}}]*\}}|{_TEXT}|[^\s\"{{]+)(?:  |$)", re.ASCII)
+_TYPE = r"(\w+)\[([^\]]*)\](?: @(\w+))? in \$(\w+(?:\+[\w*+-]+)?)"
+_PLACED = re.compile(_TYPE, re.ASCII)
 _CALL = re.compile(
-    rf"( *)(?:([%\w\[\], ]+) = )?({_TEXT}|[A-Za-z_]\w*(?:\.\w+)+)\(((?:[^\"()]|{_TEXT})*)\)",
+    rf"( *)(?:(?:%(\w+)|([%\w\[\], ]+)) = )?({_TEXT}|[A-Za-z_]\w*(?:\.\w+)+)"
+    rf"\(([^\"()]*(?:{_TEXT}[^\"()]*)*)\)(?: : {_TYPE})?",
     re.ASCII,
 )
-_PLACED = re.compile(r"(\w+)\[([^\]]*)\](?: @(\w+))? in \$(\w+(?:\+[\w*+-]+)?)", re.ASCII)
+"""A call up to the type of its one result; other results' types are read one by one."""
 _SUFFIX = re.compile(
     rf"(?: on (\w+)(?:/(\w+))?)?(?: in module ({_TEXT}))?(?: phase (\w+))?"
     rf"(?: \[((?:[^\"\]]|{_TEXT})*)\])?(?: from ({_TEXT}))?( \{{)?$",
@@ -46,6 +49,8 @@ _NOTE = re.compile(
     rf"(\w+) = (?:({_COUNT})({_UNIT})(?: \+- ({_COUNT}){_UNIT})?|({_TEXT}|[\w.+-]+))(?:, |$)",
     re.ASCII,
 )
+_PIECE = re.compile(r"[^,\[]*\[[^\]]*\]|[^ ,][^,\[]*")
+_PLAIN = re.compile(r"(?:([A-Za-z_]\w*) = )?(?:\[([^\[\]\"]*)\]|([\w.@+*-]+))", re.ASCII)
 _RESULT = re.compile(r"%\w+|_", re.ASCII)
 _DECLARED = re.compile(rf"(input|param|state) %(\w+)(?: ({_TEXT}))? : ", re.ASCII)
 _OTHER = re.compile(rf"device @(\w+) ({_TEXT})$|stream (\w+) @(\w+)$|schema ({_TEXT})$", re.ASCII)
@@ -77,6 +82,7 @@ class _Reader:
         self.builder = builder
         self.lines = lines
         self.at = 0
+        self.words: dict[str, tuple[str, Value]] = {}
 
     def header(self) -> None:
         match = _HEADER.match(self.lines[0])
@@ -148,43 +154,58 @@ class _Reader:
             self.at += 1
 
     def op(self, line: str, outer: Context) -> Op:
-        number = self.at + 1
         call = _CALL.match(line)
-        if call is None or len(call[1]) > DEEPEST * len(INDENT):
+        if call is None:
             raise NotCanonicalError(line)
-        results, end = self.results(call[2], line, call.end()) if call[2] else ((), call.end())
-        suffix = _SUFFIX.match(line, end)
-        if suffix is None:
-            raise NotCanonicalError(line)
-        thread, stream, module, phase, notes, origin, opens = suffix.groups()
+        indent, one, several, name, given, dtype, shape, device, place = call.groups()
+        results: tuple[Result, ...] = ()
+        end = call.end()
+        if one and dtype:
+            results = (self.builder.tensor(one, dtype, shape, device or "", place),)
+        else:
+            end = call.end(5) + 1
+            results, end = self.results(several, line, end) if several else ((), end)
         written: set[str] = set()
-        operands, attributes = self.arguments(call[4], written) if call[4] else ((), EMPTY)
+        operands, attributes = self.arguments(given, written) if given else ((), EMPTY)
+        context, notes, origin, opens = outer, EMPTY, "", False
+        if end != len(line):
+            context, notes, origin, opens = self.suffix(line, end, outer)
+        self.at += 1
+        number = self.at
+        body = self.body(indent, context) if opens else ()
+        if name[0] == '"':
+            name = unquote(name)
+        return Op(
+            name, operands, results, attributes, frozenset(written), body, *context, notes, origin,
+            number,
+        )  # fmt: skip
+
+    def body(self, indent: str, context: Context) -> tuple[Op, ...]:
+        """Read the calls inside a call up to its closing brace."""
+        if len(indent) > DEEPEST * len(INDENT):
+            raise NotCanonicalError("too deep")
+        body = tuple(self.ops(context))
+        if not body or self.lines[self.at] != indent + "}":
+            raise NotCanonicalError("body")
+        self.at += 1
+        return body
+
+    def suffix(
+        self, line: str, at: int, outer: Context
+    ) -> tuple[Context, Mapping[str, Note], str, bool]:
+        """Return thread, stream, module and phase, notes, the origin, and whether a body opens."""
+        match = _SUFFIX.match(line, at)
+        if match is None:
+            raise NotCanonicalError(line)
+        thread, stream, module, phase, notes, origin, opens = match.groups()
         context = (
             thread or outer[0],
             (stream or "") if thread else outer[1],
             unquote(module) if module else outer[2],
             phase or outer[3],
         )
-        self.at += 1
-        body: tuple[Op, ...] = ()
-        if opens:
-            body = tuple(self.ops(context))
-            if not body or self.lines[self.at] != call[1] + "}":
-                raise NotCanonicalError("body")
-            self.at += 1
-        name = call[3]
-        return Op(
-            unquote(name) if name[0] == '"' else name,
-            operands,
-            results,
-            attributes,
-            frozenset(written),
-            body,
-            *context,
-            self.notes(notes) if notes else EMPTY,
-            unquote(origin) if origin else "",
-            number,
-        )
+        found = self.notes(notes) if notes else EMPTY
+        return context, found, unquote(origin) if origin else "", bool(opens)
 
     def results(self, names: str, line: str, at: int) -> tuple[tuple[Result, ...], int]:
         if line[at : at + 3] != " : ":
@@ -221,7 +242,51 @@ class _Reader:
         )
         return tensor, match.end()
 
-    def arguments(self, text: str, written: set[str]) -> tuple[tuple[Value, ...], dict[str, Value]]:
+    def arguments(
+        self, text: str, written: set[str]
+    ) -> tuple[tuple[Value, ...], Mapping[str, Value]]:
+        """Return operands and attributes; most are names of tensors and words that repeat."""
+        operands: list[Value] = []
+        attributes: dict[str, Value] = {}
+        tensors, words = self.builder.tensors, self.words
+        for piece in _PIECE.findall(text) if "[" in text else text.split(", "):
+            tensor = tensors.get(piece[1:]) if piece[:1] == "%" else None
+            if tensor is not None and not attributes:
+                operands.append(tensor)
+                continue
+            found = words.get(piece) or self.piece(piece, written)
+            if found is None:
+                return self.any_arguments(text, written)
+            key, value = found
+            if bool(attributes) > bool(key) or key in attributes:
+                raise NotCanonicalError(f"{piece} has another place")
+            if key:
+                attributes[key] = value
+            else:
+                operands.append(value)
+        return tuple(operands), attributes or EMPTY
+
+    def piece(self, text: str, written: set[str]) -> tuple[str, Value] | None:
+        """Return the name, if any, and the value of one argument; remember those of no tensors."""
+        if text[:1] == "%" and text[-1] == "!":
+            written.add(text[1:-1])
+            return "", self.builder.use(text[1:-1])
+        match = _PLAIN.fullmatch(text)
+        if match is None:
+            return None
+        key, items, plain = match.groups()
+        if plain is not None:
+            found: tuple[str, Value] = key or "", self.builder.literal(plain)
+        else:
+            found = key or "", self.any_arguments(items, written)[0]
+        if "%" not in text:
+            self.words[text] = found
+        return found
+
+    def any_arguments(
+        self, text: str, written: set[str]
+    ) -> tuple[tuple[Value, ...], Mapping[str, Value]]:
+        """Return operands and attributes of any kind: lists, texts, what is written."""
         operands: list[Value] = []
         attributes: dict[str, Value] = {}
         for key, name, mark, items, plain in _matches(_ARGUMENT, text):
@@ -233,7 +298,7 @@ class _Reader:
             elif plain:
                 value = self.builder.literal(plain)
             else:
-                value = self.arguments(items, written)[0] if items else ()
+                value = self.any_arguments(items, written)[0] if items else ()
             if key:
                 if key in attributes:
                     raise NotCanonicalError(f"{key} is given twice")
@@ -242,7 +307,7 @@ class _Reader:
                 raise NotCanonicalError("an operand after attributes")
             else:
                 operands.append(value)
-        return tuple(operands), attributes
+        return tuple(operands), attributes or EMPTY
 
     def notes(self, text: str) -> dict[str, Note]:
         notes: dict[str, Note] = {}

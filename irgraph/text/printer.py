@@ -56,6 +56,8 @@ def _header(graph: Graph) -> str:
 
 def quote(text: str) -> str:
     """Return a string literal."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return json_text(text)
 
 
@@ -113,12 +115,14 @@ class _Writer:
     def __init__(self, device: str) -> None:
         self.device = device
         self.lines: list[str] = []
+        self.names: dict[str, str] = {}
+        self.shapes: dict[tuple[int, int], tuple[str, Tensor]] = {}
 
     def op(self, op: Op, indent: str, outer: Context) -> None:
         """Append an op and its body."""
         context = (op.thread, op.stream, op.module, op.phase)
         results = ", ".join(map(self.result, op.results))
-        name = op.name if is_call_name(op.name) else quote(op.name)
+        name = self.names.get(op.name) or self.name(op.name)
         head = f"{indent}{results} = {name}" if results else indent + name
         types = f" : {', '.join(map(self.result_type, op.results))}" if results else ""
         tail = "" if context == outer else self.place(context, outer)
@@ -134,9 +138,9 @@ class _Writer:
 
     def arguments(self, op: Op) -> str:
         """Return operands and attributes, written tensors marked."""
-        parts = [self.operand(value, op.written) for value in op.operands]
-        for name, value in op.attributes.items():
-            parts.append(f"{name} = {self.operand(value, op.written)}")
+        written, operand = op.written, self.operand
+        parts = [operand(value, written) for value in op.operands]
+        parts += [f"{name} = {operand(value, written)}" for name, value in op.attributes.items()]
         return ", ".join(parts)
 
     def operand(self, value: Value, written: frozenset[str]) -> str:
@@ -165,12 +169,24 @@ class _Writer:
 
     def type_of(self, tensor: Tensor) -> str:
         """Return type, device where it is not the first one, and place in the buffer."""
-        shape = ", ".join(map(str, tensor.shape))
-        if tensor.strides is not None:
-            shape += "; " + ", ".join(map(str, tensor.strides))
+        known = self.shapes.get((id(tensor.shape), id(tensor.strides)))
+        shape = self.shape(tensor) if known is None else known[0]
         device = "" if tensor.device == self.device else f" @{tensor.device}"
         offset = f"+{tensor.offset}" if tensor.offset else ""
         return f"{tensor.dtype}[{shape}]{device} in ${tensor.buffer}{offset}"
+
+    def shape(self, tensor: Tensor) -> str:
+        """Return sizes and strides; they are known again by the objects, which the tensor keeps."""
+        text = ", ".join(map(str, tensor.shape))
+        if tensor.strides is not None:
+            text += "; " + ", ".join(map(str, tensor.strides))
+        self.shapes[id(tensor.shape), id(tensor.strides)] = text, tensor
+        return text
+
+    def name(self, name: str) -> str:
+        """Return how an op's name is spelt."""
+        spelt = self.names[name] = name if is_call_name(name) else quote(name)
+        return spelt
 
     def place(self, context: Context, outer: Context) -> str:
         """Return thread and stream, module and phase, as far as they differ from the outer's."""

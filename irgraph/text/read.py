@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from irgraph import garbage
 from irgraph.ir.graph import Graph
 from irgraph.text.canonical import NotCanonicalError, read_canonical
 
@@ -12,7 +13,8 @@ def parse(text: str, source: str = "model.ir") -> Graph:
     Canonical text is read line by line; any other layout through the grammar.
     """
     try:
-        return read_canonical(text, source)
+        with garbage.put_off():
+            return read_canonical(text, source)
     except NotCanonicalError:
         from irgraph.text.parser import parse_any  # the grammar's library takes time to load
 

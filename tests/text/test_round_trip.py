@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from irgraph.ir.verify import describe, verify
 from irgraph.text import IrgraphError, parse, print_graph
-from irgraph.text.canonical import read_canonical
+from irgraph.text.canonical import NotCanonicalError, read_canonical
 from irgraph.text.parser import parse_any
 from tests.strategies import random_graph
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "passes"
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,3 +63,60 @@ def test_what_was_read_again_is_not_unequal() -> None:
     text = 'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\n'
     assert not parse(text) != parse(text)  # noqa: SIM202  (a struct's own would say so)
     assert parse(text) != parse(text.replace('"m"', '"n"'))
+
+
+ARGUMENTS = (
+    "%x, %w, 1, -1, 2*B, true, none, f32, @cpu, 0.5, dim = 1",
+    "%x!, %w, alpha = -0.1",
+    "[%x, %w!], [], dim = [0, 1], keep = true",
+    "[[%x, %w], [1, 2]], by = [%w]",
+    '"a, [b", %x, mode = "c = ], \\" %w", size = [B, 2]',
+    '["x", "y]"], %w, last = %x',
+)
+"""Operands and attributes as they are printed."""
+
+
+@pytest.mark.parametrize("given", ARGUMENTS)
+def test_both_readers_read_all_kinds_of_arguments(given: str) -> None:
+    text = _model(given)
+    assert print_graph(read_canonical(text)) == text
+    assert read_canonical(text) == parse_any(text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["%x!!", "%, 1", "dim = 1, %x", "dim = 1, dim = 2", "[%x, 1", "%x,1", "%y", "1]", "[a = 1]",
+     "%x , 1", "dim = %x, %w", "[%x,1]", "a = [1]x", ", %x"],
+)  # fmt: skip
+def test_the_fast_reader_takes_nothing_else(given: str) -> None:
+    with pytest.raises(NotCanonicalError):
+        read_canonical(_model(given))
+
+
+def _model(given: str) -> str:
+    """Return a canonical text with one call of these arguments."""
+    return f"""model "m" {{ format = 1  dims = {{B = 8}} }}
+
+device @gpu0 "v100"
+input %x : f32[B, 4] in $b1
+input %w : f32[B, 4] in $b2
+
+%z = aten.made({given}) : f32[B, 4] in $b3
+"""
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.before.ir")), ids=lambda path: path.stem)
+def test_both_readers_agree_on_captured_steps(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert print_graph(read_canonical(text)) == text
+    assert read_canonical(text) == parse_any(text)
+
+
+def test_reading_leaves_garbage_collection_as_it_was() -> None:
+    for switch in (gc.disable, gc.enable):
+        switch()
+        before = gc.isenabled()
+        parse(_model("%x"))
+        with pytest.raises(IrgraphError):
+            parse("model")
+        assert gc.isenabled() == before

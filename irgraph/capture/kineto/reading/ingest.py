@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from irgraph import garbage
 from irgraph.capture.common.source import Source
 from irgraph.capture.kineto.reading.clean import clean, leave_out_later_work
 from irgraph.capture.kineto.reading.collect import CATEGORIES, Collector
@@ -63,7 +62,7 @@ def read_kineto(
     pieces = Pieces(health)
     window = choose_window(path, selection, health)
     collector = Collector(health, selection.skip, window)
-    with _no_collections():
+    with garbage.put_off():
         for events in pieces.read(blocks(path, health)):
             collector.add(events)
             if progress is not None:
@@ -90,18 +89,6 @@ def _end_of(window: Window, collector: Collector, trace: KinetoTrace) -> int:
     """Return the end of a window in nanoseconds from the start of the trace."""
     unit = 1000 if collector.nanoseconds else 1
     return window.end // unit - trace.base
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Spare the garbage collector the many small objects of decoding: they form no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> KinetoTrace:
