@@ -17,7 +17,16 @@ from irgraph.ir.op import Op
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import Candidate, Plan, script
 from irgraph.precision.data import Data
-from irgraph.precision.metrics import auc, divergence, entropy, l2, normalized_entropy, rise, sqnr
+from irgraph.precision.metrics import (
+    auc,
+    divergence,
+    entropy,
+    l2,
+    leaning,
+    normalized_entropy,
+    rise,
+    sqnr,
+)
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 
@@ -80,6 +89,7 @@ class Bench:
         self.ranges = _ranges(self.reference, {name for one in known for name in one.rows})
         self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
         self._moved: dict[tuple[int, str], Any] = {}
+        self._leaning: dict[tuple[int, str], Any] = {}
         self._simulated: dict[tuple[tuple[int, str], ...], Simulated] = {}
         self.predictions: dict[tuple[tuple[int, str], ...], Prediction] = {}
 
@@ -122,6 +132,18 @@ class Bench:
         reference = self.joined()
         moved = sum((self._moved[pair].double() for pair in plan.items()), reference.double())
         return divergence(reference, moved)
+
+    def common(self, one: tuple[int, str], other: tuple[int, str]) -> float:
+        """Return what two formats together take more than each alone, nats, to second order.
+
+        Below zero where the errors that they make of logits cancel; 0 where a format overflows.
+        """
+        for pair in (one, other):
+            self.errors(dict([pair]))
+            if pair not in self._leaning:
+                self._leaning[pair] = leaning(self.joined(), self._moved[pair])
+        found = float(self._leaning[one].dot(self._leaning[other]))
+        return found if math.isfinite(found) else 0.0
 
     def compared(self, graph: Graph, named: Sequence[str] = ()) -> Errors:
         """Execute a rewritten model, and hold its predictions against the reference's."""

@@ -38,6 +38,23 @@ def divergence(reference: Torch, changed: Torch) -> float:
     return float((a.exp() * (a - b)).sum(-1).mean())
 
 
+def leaning(reference: Torch, moved: Torch) -> Torch:
+    """Return how logits moved, f64[n], so that products of two are what their movements share.
+
+    The divergence of a small movement is half the square of this vector, to second order (half the
+    movement's variance under the reference's predictions, mean of samples); that of the sum of two
+    movements is both divergences and the product of their vectors.
+    """
+    first, shift = reference.double(), moved.double()
+    if _single(first):
+        weighed = (first.sigmoid() * (-first).sigmoid()).sqrt() * shift
+    else:
+        shares = first.softmax(-1)
+        weighed = shares.sqrt() * (shift - (shares * shift).sum(-1, keepdim=True))
+    samples = first.numel() if _single(first) else first.numel() // first.shape[-1]
+    return weighed.flatten() / math.sqrt(max(samples, 1))
+
+
 def entropy(logits: Torch) -> float:
     """Return the mean entropy of predictions, nats: the log loss that they expect of themselves."""
     from torch.nn.functional import log_softmax, logsigmoid

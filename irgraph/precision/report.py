@@ -25,6 +25,10 @@ class Alone:
         pairs = [(n, to) for n, one in enumerate(self.bench.known) for to in one.formats]
         return [Item(n, to, self.kl({n: to}), self.gain({n: to})) for n, to in pairs]
 
+    def common(self, one: Item, other: Item) -> float:
+        """Return what two formats together take more than each alone, nats."""
+        return self.bench.common((one.candidate, one.format), (other.candidate, other.format))
+
     def kl(self, plan: Plan) -> float:
         """Return a plan's divergence, nats."""
         return self.bench.errors(plan).kl if plan else 0.0

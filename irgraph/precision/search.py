@@ -1,16 +1,20 @@
 """The search for formats: the most gain that a budget of divergence allows.
 
-Gains and divergences of single formats nearly add up, so that the best plan of the sums is found
-first, exactly (a knapsack with one choice for each op). The joint plan is then executed and goes
-back while it is over the budget; what room is left is filled by trial.
+Gains of single formats nearly add up, and so do the errors that they make of logits. The
+divergence of a plan is therefore reckoned as that of the summed errors, to second order: the
+divergences of its formats alone, and what each two of them have in common (above zero where their
+errors go the same way, below where they cancel). The best plans by that are found first, candidate
+after candidate (a knapsack with one choice for each), and bettered by changes of one format or two.
+The joint plan is then executed and goes back while it is over the budget; what room is left is
+filled by trial.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -26,6 +30,9 @@ TRIES = 12
 LARGEST = 2000
 """Plans that are kept of those that no other betters."""
 
+WIDE, ROUNDS = 60, 3
+"""Formats up to which two are changed at a time; times that a plan over the budget is sought."""
+
 MOST = 8
 """Candidates of which all plans are tried."""
 
@@ -39,12 +46,24 @@ class Item(Struct, frozen=True):
     gain: float
 
 
+Common: TypeAlias = Callable[[Item, Item], float]
+"""What two formats together take more than each alone, nats; below zero where errors cancel."""
+
+
+def nothing(_one: Item, _other: Item) -> float:
+    """Return that two formats have nothing in common: their divergences add up."""
+    return 0.0
+
+
 class Problem(Protocol):
     """What is known of single formats, and what any plan really does."""
 
     @property
     def items(self) -> Sequence[Item]:
         """Formats of candidates, each alone."""
+
+    def common(self, one: Item, other: Item) -> float:
+        """Return what two formats together take more than each alone, nats."""
 
     def kl(self, plan: Plan) -> float:
         """Return the divergence of a plan, executed."""
@@ -59,9 +78,11 @@ Chosen = dict[int, Item]
 def search(problem: Problem, budget: float) -> tuple[dict[int, str], list[str]]:
     """Return a plan whose executed divergence is within a budget, and what was done for it."""
     useful = [item for item in problem.items if item.gain > 0]
-    front = best_sums(useful)
+    front = best_sums(useful, problem.common)
     place = bisect_right([point.kl for point in front], budget) - 1
-    said = [f"{len(front[place].chosen)} ops would take {front[place].kl:.3g} nats if they add up"]
+    said = [
+        f"{len(front[place].chosen)} ops would take {front[place].kl:.3g} nats if errors add up"
+    ]
     while (joint := problem.kl(plan_of(front[place].chosen))) > budget:
         said.append(f"joint plan: {joint:.3g} nats, over the budget: back")
         allowed = front[place].kl * budget / joint
@@ -69,35 +90,108 @@ def search(problem: Problem, budget: float) -> tuple[dict[int, str], list[str]]:
     for further in range(place + 1, min(place + TRIES, len(front))):
         if problem.kl(plan_of(front[further].chosen)) <= budget:
             place = further
-    chosen = _more(problem, front[place].chosen, useful, budget)
+    chosen = _swapped(problem, front[place], useful, budget)
+    chosen = _more(problem, chosen, useful, budget)
     said.append(f"joint plan: {problem.kl(plan_of(chosen)):.3g} nats, executed")
     return plan_of(chosen), said
 
 
 class Point(NamedTuple):
-    """A plan that no other betters in divergence and gain, if both add up."""
+    """A plan that no other betters in divergence and gain, as far as single formats tell."""
 
     kl: float
     gain: float
     chosen: Chosen
 
 
-def best_sums(items: Sequence[Item]) -> list[Point]:
+def best_sums(items: Sequence[Item], common: Common = nothing) -> list[Point]:
     """Return all plans that no other betters, by rising divergence: none at all is the first.
 
     Candidate after candidate each format is added to each plan so far; where there are very many,
-    some in between are left out.
+    some in between are left out. Where nothing is ``common`` to formats the front is exact.
     """
     front = [Point(0.0, 0.0, {})]
+    shared = _once(common)
     for number in dict.fromkeys(item.candidate for item in items):
         formats = [item for item in items if item.candidate == number]
         wider = [
-            Point(p.kl + i.kl, p.gain + i.gain, {**p.chosen, number: i})
+            Point(_joined(p, i, shared), p.gain + i.gain, {**p.chosen, number: i})
             for p in front
             for i in formats
         ]
         front = _unbettered([*front, *wider])
     return front
+
+
+def _swapped(problem: Problem, start: Point, items: Sequence[Item], budget: float) -> Chosen:
+    """Return a plan that one or two other formats better, where the joint plan keeps the budget.
+
+    Plans are reckoned by errors that add up; one over the budget is sought again below it.
+    """
+    shared, allowed, best = _once(problem.common), budget, start
+    for _ in range(ROUNDS):
+        found = _climbed(start, items, shared, allowed)
+        joint = problem.kl(plan_of(found.chosen))
+        if joint <= budget:
+            best = max(best, found, key=lambda point: point.gain)
+            break
+        allowed = min(allowed, found.kl) * budget / joint
+    return best.chosen
+
+
+def _climbed(start: Point, items: Sequence[Item], common: Common, allowed: float) -> Point:
+    """Change one format, or two, while a plan gains more and stays within a divergence."""
+    here = start
+    numbers = list(dict.fromkeys(item.candidate for item in items))
+    width = 2 if len(items) <= WIDE else 1
+    while True:
+        near = (_changed(here, change, common) for change in _changes(items, numbers, width))
+        better = max((p for p in near if p.kl <= allowed), key=lambda p: p.gain, default=here)
+        if better.gain <= here.gain * (1 + 1e-12):
+            return here
+        here = better
+
+
+def _changes(
+    items: Sequence[Item], numbers: Sequence[int], width: int
+) -> Iterator[dict[int, Item | None]]:
+    """Yield formats for up to so many candidates; ``None`` leaves one as it is."""
+    choices = {n: [None, *(item for item in items if item.candidate == n)] for n in numbers}
+    for some in combinations(numbers, width):
+        for formats in product(*(choices[n] for n in some)):
+            yield dict(zip(some, formats, strict=True))
+    if width > 1 and len(numbers) < width:
+        yield from _changes(items, numbers, 1)
+
+
+def _changed(point: Point, change: Mapping[int, Item | None], common: Common) -> Point:
+    """Return a plan with other formats for some candidates."""
+    made = Point(0.0, 0.0, {})
+    kept = {n: item for n, item in point.chosen.items() if n not in change}
+    new = {n: item for n, item in change.items() if item is not None}
+    for number, item in {**kept, **new}.items():
+        made = Point(_joined(made, item, common), made.gain + item.gain,
+                     {**made.chosen, number: item})  # fmt: skip
+    return made
+
+
+def _once(common: Common) -> Common:
+    """Return what two formats have in common, asked once for each two."""
+    known: dict[tuple[int, str, int, str], float] = {}
+
+    def asked(one: Item, other: Item) -> float:
+        key = (one.candidate, one.format, other.candidate, other.format)
+        if key not in known:
+            known[key] = common(one, other)
+        return known[key]
+
+    return asked
+
+
+def _joined(point: Point, item: Item, common: Common) -> float:
+    """Return the divergence of a plan with one more format; the format's own is its least share."""
+    more = sum(common(other, item) for other in point.chosen.values())
+    return max(point.kl + item.kl + more, 0.0)
 
 
 def _unbettered(points: Sequence[Point]) -> list[Point]:

@@ -107,13 +107,13 @@ def _check_same(bench: Bench, graph: Graph) -> None:
 def plans(problem: Served) -> list[Plan]:
     """Return plans to be placed: none, each format for all tables, the best of several budgets.
 
-    The best are those of the sums of what formats gain and cost alone; each is executed later.
+    The best are those of the sums of gains and of logits' errors; each is executed later.
     """
     items = problem.items
     found: list[Plan] = [{}]
     for to in dict.fromkeys(item.format for item in items):
         found.append({item.candidate: to for item in items if item.format == to})
-    front = best_sums([item for item in items if item.gain > 0])
+    front = best_sums([item for item in items if item.gain > 0], problem.common)
     costs = [point.kl for point in front]
     found += [plan_of(front[bisect_right(costs, b) - 1].chosen) for b in _budgets(items)]
     return [dict(p) for p in dict.fromkeys(tuple(sorted(plan.items())) for plan in found)]

@@ -60,6 +60,8 @@ def test_a_space_is_explained_without_a_search(run: Callable[..., Any]) -> None:
     assert "B: 256 to 4096 in steps of 256" in out and "fuse-attention: left out" in out
     told = json.loads(run("tune", "model.ir", "--space", "space.toml", "--explain", "--json").out)
     assert [axis["name"] for axis in told["axes"]] == ["device", "host", "fuse-epilogue", "B"]
+    written = run("tune", "model.ir", "--space", "space.toml", "--explain", "-o", "space.txt")
+    assert not written.out and Path("space.txt").read_text() == out
 
 
 def test_what_takes_no_part_is_said(run: Callable[..., Any]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 
 import pytest
 
-from irgraph.precision.search import Item, exhaustive, search
+from irgraph.precision.search import Item, best_sums, exhaustive, plan_of, search
 from irgraph.text import IrgraphError
 
 
@@ -29,6 +30,9 @@ class Made:
     @property
     def items(self) -> Sequence[Item]:
         return [Item(*pair, *known) for pair, known in self.known.items()]
+
+    def common(self, one: Item, other: Item) -> float:
+        return 0.0
 
     def kl(self, plan: Mapping[int, str]) -> float:
         self.executed.add(tuple(plan.items()))
@@ -62,6 +66,41 @@ def test_nothing_is_chosen_where_nothing_gains_or_fits() -> None:
     assert search(problem, 0.0)[0] == {}
     problem.known = {pair: (kl, -1.0) for pair, (kl, _) in problem.known.items()}
     assert search(problem, 1.0)[0] == {}
+
+
+class Leaning(Made):
+    """Errors that go one way more or less: a plan's divergence is half the square of their sum."""
+
+    def __init__(self, seed: int, ops: int = 8) -> None:
+        super().__init__(seed, ops)
+        ways = {pair: [self.made.gauss(0, 1) for _ in range(8)] for pair in self.known}
+        self.ways = {
+            pair: [math.sqrt(2 * self.known[pair][0] / sum(x * x for x in way)) * x for x in way]
+            for pair, way in ways.items()
+        }
+
+    def common(self, one: Item, other: Item) -> float:
+        pairs = ((i.candidate, i.format) for i in (one, other))
+        first, second = (self.ways[pair] for pair in pairs)
+        return math.fsum(a * b for a, b in zip(first, second, strict=True))
+
+    def kl(self, plan: Mapping[int, str]) -> float:
+        self.executed.add(tuple(plan.items()))
+        added = zip(*(self.ways[pair] for pair in plan.items()), strict=True)
+        return math.fsum(math.fsum(way) ** 2 / 2 for way in added)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("budget", [1e-5, 1e-4, 1e-3])
+def test_errors_that_go_one_way_or_cancel_are_reckoned_with(seed: int, budget: float) -> None:
+    problem = Leaning(seed)
+    plan, _ = search(problem, budget)
+    assert problem.kl(plan) <= budget
+    assert len(problem.executed) < 100, "few plans are executed"
+    best = exhaustive(problem, budget)
+    assert problem.gain(plan) >= 0.99 * problem.gain(best)
+    for point in best_sums(problem.items, problem.common):
+        assert point.kl == pytest.approx(problem.kl(plan_of(point.chosen)), abs=1e-15)
 
 
 def test_all_plans_of_many_ops_are_not_tried() -> None:

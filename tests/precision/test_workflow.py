@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from itertools import combinations
@@ -18,7 +19,7 @@ from irgraph.precision.candidates import candidates, script
 from irgraph.precision.data import Data, drawn, read_data
 from irgraph.precision.measure import Bench, logits_of
 from irgraph.precision.report import Alone, find
-from irgraph.precision.search import exhaustive, search
+from irgraph.precision.search import Item, best_sums, exhaustive, search
 from irgraph.predict.options import PredictOptions
 from irgraph.text import IrgraphError, parse, print_graph
 
@@ -76,6 +77,18 @@ def test_errors_of_logits_add_up_closer_than_divergences(bench: Bench) -> None:
         joint, alone = bench.errors(plan).kl, sum(bench.errors({n: to}).kl for n in plan)
         assert bench.added(plan) == pytest.approx(joint, rel=0.05)
         assert abs(bench.added(plan) / joint - 1) <= abs(alone / joint - 1) + 0.01
+        assert reckoned(bench, to, "table", "layer") == pytest.approx(joint, rel=0.05)
+
+
+def reckoned(bench: Bench, to: str, *kinds: str) -> float:
+    """Return what the search takes the divergence of all candidates in one format for."""
+    problem = Alone(bench, "parameters")
+    problem.__dict__["items"] = [
+        Item(n, to, bench.errors({n: to}).kl, 1.0)
+        for n, one in enumerate(bench.known)
+        if to in one.formats and one.kind in kinds
+    ]
+    return best_sums(problem.items, problem.common)[-1].kl
 
 
 class Added:
@@ -90,6 +103,10 @@ class Added:
         both = {(a, b): bench.added(dict([a, b])) for a, b in combinations(pairs, 2) if a[0] < b[0]}
         shared = {(a, b): kl - one[a] - one[b] for (a, b), kl in both.items()}
         self.known = one | shared
+
+    def common(self, one: Item, other: Item) -> float:
+        first, second = sorted((item.candidate, item.format) for item in (one, other))
+        return self.known[first, second]
 
     def kl(self, plan: Mapping[int, str]) -> float:
         pairs = sorted(plan.items())
@@ -136,6 +153,11 @@ def test_the_command_writes_a_plan_and_the_monitor_holds_it(folder: Path) -> Non
     assert run(app, [*watched, "--budget", "0.5%"]).exit_code == 0
     over = run(app, [*watched, "--budget", "1e-12"])
     assert over.exit_code == 1 and "over the budget" in over.output
+    kept = folder / "watched.txt"
+    assert not run(app, [*watched, "--budget", "0.5%", "-o", str(kept)]).output
+    assert "within the budget" in kept.read_text()
+    assert run(app, [*watched, "--budget", "1e-12", "--json", "-o", str(kept)]).exit_code == 1
+    assert json.loads(kept.read_text())["over"] is True
 
 
 @pytest.mark.parametrize(

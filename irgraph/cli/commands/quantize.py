@@ -11,7 +11,6 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
-    from irgraph.ir.graph import Graph
     from irgraph.precision.measure import Bench, Errors
     from irgraph.precision.report import Found
 
@@ -56,7 +55,8 @@ def quantize(
     """Search formats for tables and layers: the fastest step whose predictions stay the same.
 
     Accuracy is executed with torch on the data, times are simulated. With --plan a plan is measured
-    again on fresh batches, and the exit code is 1 if it is over the budget.
+    again on fresh batches, and the exit code is 1 if it is over the budget. -o writes the plan as a
+    script, with --plan what was measured.
     """
     from irgraph.diagnostics import fail
     from irgraph.precision.asked import read_budget, read_formats
@@ -79,7 +79,7 @@ def quantize(
     bench = Bench(graph, known, held, options, output_name, int(limit * 2**30))
     allowed = read_budget(budget, bench)
     if plan is not None:
-        _monitor(graph, bench, plan, allowed, json)
+        _monitor(bench, plan, allowed, output, json)
         return
     found = find(bench, allowed, aim)
     if output is not None:
@@ -89,19 +89,22 @@ def quantize(
     _show(found, bench, output, json)
 
 
-def _monitor(graph: Graph, bench: Bench, plan: str, limit: float, as_json: bool) -> None:
-    """Measure a plan on the data; end with 1 where it is over the budget."""
+def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json: bool) -> None:
+    """Measure a plan on the data and write what was found; end with 1 where it is over budget."""
+    from irgraph.diagnostics import json_text
     from irgraph.files import read_text
     from irgraph.language import load_script, run
 
-    rewritten = run(load_script(read_text(plan), plan), graph).graph
+    rewritten = run(load_script(read_text(plan), plan), bench.graph).graph
     errors = bench.compared(rewritten)
     over = errors.kl > limit
     if as_json:
-        cli.write_json({**_errors(errors), "budget": limit, "over": over})
+        found = {**_errors(errors), "budget": limit, "over": over}
+        text = json_text(found, indent=2) + "\n"
     else:
         verdict = "over" if over else "within"
-        cli.write_result(f"{_said(errors)}\n{verdict} the budget of {limit:.3g} nats\n", None)
+        text = f"{_said(errors)}\n{verdict} the budget of {limit:.3g} nats\n"
+    cli.write_result(text, output)
     if over:
         raise typer.Exit(1)
 
@@ -168,8 +171,8 @@ def _lines(found: Found, bench: Bench, refused: dict[str, dict[str, str]]) -> li
     before, after = found.figures["before"], found.figures["after"]
     low, high = after["step_interval_us"]
     lines = [f"data: {bench.data.source}", *found.said, _said(found.errors)]
-    alone = f"sum of KL alone {found.alone:.3g}, of errors added up {found.added:.3g}"
-    lines.append(f"{alone}, budget {found.budget:.3g} nats")
+    added = f"errors added up would be {found.added:.3g}, KL alone summed {found.alone:.3g}"
+    lines.append(f"{added}, budget {found.budget:.3g} nats")
     step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
     active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"
     size = [each["parameter_bytes"] / 2**20 for each in (before, after)]

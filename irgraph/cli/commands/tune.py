@@ -68,7 +68,10 @@ def tune(
     html: HtmlOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Search the best variants of a step; -o writes the script of the best one."""
+    """Search the best variants of a step; -o writes the script of the best one.
+
+    With --explain -o writes what may be chosen, and why.
+    """
     from irgraph.diagnostics import fail
     from irgraph.tuning.engine import load_optuna
     from irgraph.tuning.file import parsed_file, read_space
@@ -82,7 +85,7 @@ def tune(
     with working("trying passes"):
         found, objectives = read_space(space, graph)
     if explain:
-        _explain(found, json)
+        _explain(found, json, output)
         return
     _tell_left_out(found)
     sought = tuple(objective or objectives or ("step.time",))
@@ -96,10 +99,8 @@ def tune(
         _write(opened, output)
 
 
-def _explain(space: SearchSpace, json: bool) -> None:
-    import sys
-
-    sys.stdout.write(space.to_json() if json else space.explain() + "\n")
+def _explain(space: SearchSpace, json: bool, output: str | None) -> None:
+    write_result(space.to_json() if json else space.explain() + "\n", output)
 
 
 def _tell_left_out(space: SearchSpace) -> None:
