@@ -30,10 +30,10 @@ from irgraph.predict.options import (
     resized,
 )
 from irgraph.schedule.accounting import Accounting
-from irgraph.schedule.sampling import interval, sample_variants
+from irgraph.schedule.sampling import intervals_of, sample_variants
 from irgraph.schedule.simulate import simulate
+from irgraph.schedule.steps.together import lengths_of, times_of
 from irgraph.schedule.tasks import Floats
-from irgraph.schedule.together import lengths_of, times_of
 
 
 class Variants(Struct, frozen=True):
@@ -216,8 +216,19 @@ class _Schedule:
 
     def intervals(self, members: Sequence[tuple[int, Part]]) -> Iterator[tuple[int, Ints, Floats]]:
         """Yield rows, their points, and the ends of 90 % intervals, ``float64[points, 2]``."""
+        lengths, spreads = (
+            np.concatenate(columns, axis=1)
+            for columns in zip(*(self._work(part) for _, part in members), strict=True)
+        )
+        samples = sample_variants(self.columns, self.table, self.work, lengths, spreads)
+        ends = intervals_of(samples)
+        first = 0
         for row, part in members:
-            lengths = lengths_of(self.tasks, self.work, self.rows, part.times, self.extra)
-            spreads = part.spreads[self.rows]
-            samples = sample_variants(self.columns, self.table, self.work, lengths, spreads)
-            yield row, part.points, np.array([interval(one) for one in samples])
+            own = slice(first, first + len(part.points))
+            yield row, part.points, ends[own]
+            first = own.stop
+
+    def _work(self, part: Part) -> tuple[Floats, Floats]:
+        """Return how long a part's work takes and its spread, ``float64[work, points]`` each."""
+        lengths = lengths_of(self.tasks, self.work, self.rows, part.times, self.extra)
+        return lengths, part.spreads[self.rows]

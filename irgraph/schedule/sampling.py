@@ -17,6 +17,7 @@ import numpy as np
 
 from irgraph.ir.cost import Host
 from irgraph.schedule.sensitivity import CELLS
+from irgraph.schedule.steps.collapsed import Collapsed, Work
 from irgraph.schedule.tasks import Floats, Ints, last_ends
 from irgraph.schedule.timeline import Intervals, Timeline
 
@@ -64,8 +65,8 @@ def sample_variants(
 ) -> Floats:
     """Return what ``sample_steps`` does of steps that differ in their device work alone.
 
-    The host's times are drawn once for all. What they take in ``sample_steps`` is the end of a
-    task less its start, here its length: the same but for the last digits.
+    The host's times are drawn and added up once for all, in another order than ``sample_steps``
+    does, and are not the ends of tasks less their starts: the same but for the last digits.
 
     Args:
         columns: of one of the steps.
@@ -77,28 +78,33 @@ def sample_variants(
     Returns:
         Step times in microseconds, ``float64[steps, draws]``.
     """
-    steps = lengths.shape[1]
     width = max(1, CELLS // max(1, len(columns)))
     model = _Model(columns, host, jitter=True)
-    found = np.zeros((steps, DRAWS))
-    tasks, families = work.tolist(), model.family[work].tolist()
+    collapsed = Collapsed(columns.tasks, work)
+    deviations, families = spreads / NORMAL_90, model.family[work]
+    found = np.zeros((lengths.shape[1], DRAWS))
     for at in range(0, DRAWS, width):
         count = min(width, DRAWS - at)
         base = list(model.draw(at, count))
-        errors = [_normal(f"family {name}", at, count) for name in model.families]
-        for step in range(steps):
-            own = zip(tasks, families, lengths[:, step], spreads[:, step] / NORMAL_90, strict=True)
-            for task, family, length, spread in own:
-                base[task] = np.maximum(length + spread * errors[family], 0.0)
-            found[step, at : at + count] = last_ends(columns.tasks, base, count)
+        errors = np.array([_normal(f"family {name}", at, count) for name in model.families])
+        own = Work(lengths, deviations, families, errors.reshape(-1, count))
+        found[:, at : at + count] = collapsed.ends(base, own)
     return found
 
 
 def interval(samples: Floats, share: float = 0.9) -> tuple[float, float]:
     """Return the middle ``share`` of samples: its lower and its upper end."""
-    places = np.array([(1 - share) / 2, (1 + share) / 2]) * (len(samples) - 1)
-    low, high = np.interp(places, np.arange(len(samples)), np.sort(samples))
-    return float(low), float(high)
+    low, high = intervals_of(samples[None], share)[0].tolist()
+    return low, high
+
+
+def intervals_of(samples: Floats, share: float = 0.9) -> Floats:
+    """Return the ends of the middle ``share`` of each row of samples, ``float64[rows, 2]``."""
+    places = np.array([(1 - share) / 2, (1 + share) / 2]) * (samples.shape[1] - 1)
+    ordered, below = np.sort(samples, axis=1), places.astype(np.int64)
+    low, high = ordered[:, below], ordered[:, np.minimum(below + 1, samples.shape[1] - 1)]
+    found: Floats = (high - low) * (places - below) + low
+    return found
 
 
 OVERHEADS = ("T1", "T2", "T3", "T4", "T5")

@@ -81,9 +81,10 @@ def structural(graph: Graph, what: str, pipeline: str) -> None:
     )
 
 
-def intervals(graph: Graph) -> None:
+def intervals(graph: Graph, what: str, count: int) -> None:
     """Time predictions with their intervals: of variants together, and one by one."""
-    sizes = [{"B": size} for size in range(1000, 1025)]
+    choose = random.Random(2)
+    sizes = [{"B": choose.randrange(1, 16_384)} for _ in range(count)]
 
     def told(dims: dict[str, int]) -> tuple[float, float]:
         return predict(graph, "v100", dims=dims, measured=False).interval
@@ -91,7 +92,7 @@ def intervals(graph: Graph) -> None:
     told(sizes[0])
     alone = median(seconds(lambda d=d: told(d)) for d in sizes[:5])
     took = seconds(lambda: predict_variants(graph, LEARNED, sizes, intervals=True))
-    line(f"with intervals, 4 devices x {len(sizes)} sizes", 4 * len(sizes), took, alone)
+    line(f"{what} with intervals, 4 devices x {count} sizes", 4 * count, took, alone)
 
 
 def main() -> None:
@@ -104,7 +105,9 @@ def main() -> None:
     grid("formulas", step, FORMULAS, count, 16_384)
     grid("all devices", step, list_devices(), count // 4, 16_384)
     grid("sizes repeat", step, LEARNED, count, 65)
-    intervals(step)
+    intervals(step, f"{calls} calls", max(count // 4, 25))
+    longer = repeated(step, 1_000)
+    intervals(longer, f"{len(list(longer.top_level())):,} calls", max(count // 10, 25))
     captured = capture_file(f"{ROOT}/examples/dlrm.py:default").graph
     for what, pipeline in STRUCTURES.items():
         structural(captured, what, pipeline)

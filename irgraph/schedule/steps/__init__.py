@@ -1,0 +1,1 @@
+"""Many steps of one structure, timed together."""
