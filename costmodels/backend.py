@@ -53,6 +53,7 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
         correct=corrector(weights, sheet),
         calls=read_calls(tables, sheet) if corrected and tables else {},
         measured=options.uses_measured and _is_card(sheet, measured_on(graph)),
+        keep=True,
     )
 
 

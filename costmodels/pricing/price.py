@@ -14,6 +14,7 @@ from costmodels.formulas.software import software_profile
 from costmodels.lookups.indices import Indices, indices_of
 from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
+from costmodels.pricing.kept import Kept, Outcome
 from costmodels.pricing.measured import is_measured, measured_kernels
 from irgraph.diagnostics import fail, near
 from irgraph.ir.cost import Kernel, Priced
@@ -50,6 +51,7 @@ def price(
     correct: Corrector | None = None,
     measured: bool = False,
     calls: CallTimes | None = None,
+    keep: bool = False,
 ) -> Priced:
     """Return the graph with the kernels of its ops on a device.
 
@@ -66,16 +68,17 @@ def price(
         measured: whether measured times of ops (``costmodels.pricing.measured``) go before all
             models; the caller knows that they come from this device.
         calls: times of single calls, measured on this device; they go before all models.
+        keep: whether ops keep their prices for other graphs that have them, too; ``learned`` are
+            then the models that ship.
 
     Raises:
         IrgraphError: ``mode`` or ``software`` is unknown, or the graph's setting of its ranks.
     """
     lookups = indices_of(graph) if indices is None else indices
     machine = machine_of(graph, sheet, mode, software, pinned, learned or {}, lookups, correct)
-    pricer = Pricer(
-        machine, sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings,
-        calls or {},
-    )  # fmt: skip
+    context = sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
+    kept = Kept(machine, *context) if keep and correct is None and not calls else None
+    pricer = Pricer(machine, *context, calls or {}, kept=kept)
     for op in graph.ops:
         pricer.visit(op)
     reasons = {id(op): machine.peers.lacks(op) for op in pricer.unknown if is_collective(op)}
@@ -107,8 +110,10 @@ class Pricer:
     def __init__(
         self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
         measured: bool, loose: bool, calls: CallTimes, remember: bool = True,
+        kept: Kept | None = None,
     ) -> None:  # fmt: skip
         """Take what ``price`` knows of a graph; ``remember`` equal calls unless sizes are many."""
+        self.kept = kept
         self.machine = machine
         self.sparse = sparse
         self.lookups = lookups
@@ -122,19 +127,24 @@ class Pricer:
 
     def visit(self, op: Op) -> None:
         """Price an op, or what is inside it: fills ``kernels`` and ``unknown``."""
-        found = None if self._by_calls(op) else self._whole(op)
-        if found is not None:
-            self.kernels[id(op)] = found
+        kept = self.kept
+        found, lacking = self._outcome(op) if kept is None else kept.of(op, self._outcome)
+        if found is None:
+            for child in op.body:
+                self.visit(child)
             return
-        for child in op.body:
-            self.visit(child)
-        if op.body:
-            return
-        if _launches_nothing(op):
-            self.kernels[id(op)] = ()
-        else:
+        self.kernels[id(op)] = found
+        if lacking:
             self.unknown.append(op)
-            self.kernels[id(op)] = self._done((self._guessed(op),))
+
+    def _outcome(self, op: Op) -> Outcome:
+        """Return an op's work, ``None`` where it is that inside; and whether none is known."""
+        found = None if self._by_calls(op) else self._whole(op)
+        if found is not None or op.body:
+            return found, False
+        if _launches_nothing(op):
+            return (), False
+        return self._done((self._guessed(op),)), True
 
     def _by_calls(self, op: Op) -> bool:
         """Return whether an op of a CPU is priced by the calls inside it: all of them are known."""

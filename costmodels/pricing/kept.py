@@ -1,0 +1,101 @@
+"""Prices that stay with their ops: of a graph made from another, only what is new is priced.
+
+An op never changes, and its price depends on nothing but the op itself and the machine. There are
+three exceptions, which are priced anew: sparse operands and FBGEMM's autograd nodes, of which the
+rest of the graph tells, and collectives and reads of tiers, whose curves are in files.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import TypeAlias
+
+from costmodels.families import rules
+from costmodels.formulas.machine import Machine
+from irgraph.ir.cost import Kernel
+from irgraph.ir.op import Op
+from irgraph.ir.ranks import is_collective
+from irgraph.ir.tensor import Tensor
+
+Outcome: TypeAlias = "tuple[tuple[Kernel, ...] | None, bool]"
+"""An op's work, ``None`` where it is that of the ops inside; and whether no model knows it."""
+
+KEY = "costmodels.pricing.kept"
+"""Where an op keeps its prices, beside what else was worked out of it."""
+
+MOST = 32
+"""Machines for which an op keeps its price, and which are known again."""
+
+TIERS = "irgraph.tier_"
+"""How the names of ops begin that read files of tiers."""
+
+
+class Machines:
+    """The machines for which ops keep prices; each has a token that stands for it."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[object, object] = OrderedDict()
+        self._lock = Lock()
+
+    def token(self, machine: Machine, measured: bool, loose: bool) -> object:
+        """Return what stands for all machines like this one, and for two ways of pricing."""
+        indices = machine.indices
+        laws = (indices.by_buffer, indices.default, indices.bags_by_buffer, indices.default_bags)
+        said = (
+            machine.sheet, machine.software, machine.mode, machine.pinned, tuple(machine.learned),
+            laws, measured, loose, rules(),
+        )  # fmt: skip
+        with self._lock:
+            for token, known in self._known.items():
+                if known == said:
+                    self._known.move_to_end(token)
+                    return token
+            token = object()
+            self._known[token] = said
+            if len(self._known) > MOST:
+                self._known.popitem(last=False)
+            return token
+
+
+_MACHINES = Machines()
+
+
+class Kept:
+    """Finds the prices that ops of a graph keep, and lets them keep new ones."""
+
+    def __init__(
+        self, machine: Machine, sparse: Mapping[str, Tensor], lookups: Mapping[int, Op],
+        measured: bool, loose: bool,
+    ) -> None:  # fmt: skip
+        """Take what ``Pricer`` takes."""
+        self.token = _MACHINES.token(machine, measured, loose)
+        self.sparse, self.lookups = sparse, lookups
+
+    def of(self, op: Op, ask: Callable[[Op], Outcome]) -> Outcome:
+        """Return an op's outcome: one it keeps, or else what ``ask`` says."""
+        kept: dict[object, Outcome] | None = op.__dict__.get(KEY)
+        if kept is None:
+            kept = op.__dict__[KEY] = {}
+        if (self.sparse or self.lookups) and self._told(op):
+            return ask(op)
+        found = kept.get(self.token)
+        if found is None:
+            found = ask(op)
+            if not any(map(_reads_files, op.walk())):
+                if len(kept) >= MOST:
+                    kept.clear()
+                kept[self.token] = found
+        return found
+
+    def _told(self, op: Op) -> bool:
+        """Return whether the price of an op depends on the rest of its graph."""
+        return any(
+            id(inner) in self.lookups or any(t.name in self.sparse for t in inner.inputs)
+            for inner in op.walk()
+        )
+
+
+def _reads_files(op: Op) -> bool:
+    return is_collective(op) or op.name.startswith(TIERS)
