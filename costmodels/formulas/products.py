@@ -32,7 +32,7 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     learned = machine.ask("gemm", name, **sizes)
     learned = learned or machine.ask_other("gemm_units", name, "gemm", sizes)
     # beyond what was measured of fp8 the formula keeps its distance from wider types
-    if learned and not (learned.outside and p.dtype.startswith("f8")):
+    if learned and not (p.dtype.startswith("f8") and learned.outside):
         return (learned,)
     if 1 in (p.rows, p.columns, p.depth):
         return _vector(product, machine, name)
@@ -54,9 +54,9 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
 def _is_small(product: Product) -> bool:
     """Return whether a batched product runs a kernel for small matrices."""
     p = product
-    sides = (p.rows, p.columns, p.depth)
-    short = min(p.rows, p.columns) <= SMALL_SIDE and max(sides) <= MOST_SMALL
-    return p.batch > 1 and short and p.layout != "nt"
+    if p.layout == "nt" or not p.batch > 1:
+        return False
+    return min(p.rows, p.columns) <= SMALL_SIDE and max(p.rows, p.columns, p.depth) <= MOST_SMALL
 
 
 def _vector(product: Product, machine: Machine, name: str) -> tuple[Kernel, ...]:

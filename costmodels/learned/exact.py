@@ -33,17 +33,26 @@ BLOCK = 128
 class ExactLayer(Struct, frozen=True):
     """A layer in whole numbers.
 
+    Units are powers of two: what is multiplied by them keeps all its digits.
+
     Attributes:
         weights: multiples of the weights' unit, ``float64[members, outputs, inputs]``.
         bias: ``float64[members, outputs, 1]``.
         up: multiples of their unit in one, for what the layer takes in.
         down: what one whole number of the product stands for.
+        scaled: the weights by input, such that products are in the unit that the next layer takes
+            in, ``float64[members, inputs, outputs]``.
+        raised: the bias in that unit.
+        most: ``MOST`` in that unit.
     """
 
     weights: Doubles
     bias: Doubles
     up: float
     down: float
+    scaled: Doubles
+    raised: Doubles
+    most: float
 
 
 def exact_layers(layers: Layers) -> tuple[ExactLayer, ...]:
@@ -68,18 +77,28 @@ class _ById:
 
 @lru_cache(maxsize=64)
 def _known(layers: tuple[_ById, ...]) -> tuple[ExactLayer, ...]:
-    return tuple(_exact(layer.matrix, layer.bias) for layer in layers)
+    found: list[ExactLayer] = []
+    following = 1.0
+    for layer in reversed(layers):
+        found.append(_exact(layer.matrix, layer.bias, following))
+        following = found[-1].up
+    return tuple(reversed(found))
 
 
-def _exact(matrix: NDArray[np.float32], bias: NDArray[np.float32]) -> ExactLayer:
-    """Return one layer, with units such that no sum of products takes more than ``BITS`` bits."""
+def _exact(matrix: NDArray[np.float32], bias: NDArray[np.float32], following: float) -> ExactLayer:
+    """Return one layer, with units such that no sum of products takes more than ``BITS`` bits.
+
+    ``following`` is how many units of the next layer's inputs are in one.
+    """
     weights = matrix.astype(np.float64)
     largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-WEIGHT_BITS)
     scale = 2.0 ** (WEIGHT_BITS - int(np.ceil(np.log2(largest))))
     whole = np.rint(weights * scale)
     sums = max(float(np.abs(whole).sum(-1).max(initial=0.0)), 1.0)
     up = 2.0 ** int(np.floor(BITS - np.log2(sums * MOST + 1)))
-    return ExactLayer(whole, bias.astype(np.float64)[..., None], up, 1.0 / (scale * up))
+    down, wide = 1.0 / (scale * up), bias.astype(np.float64)[..., None]
+    scaled = np.ascontiguousarray((whole * (down * following)).transpose(0, 2, 1))
+    return ExactLayer(whole, wide, up, down, scaled, wide * following, MOST * following)
 
 
 def exact_forward(layers: Sequence[ExactLayer], inputs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -98,14 +117,22 @@ def exact_forward(layers: Sequence[ExactLayer], inputs: NDArray[np.float32]) -> 
 
 
 def _member(layers: Sequence[ExactLayer], member: int, first: Doubles) -> Doubles:
-    """Return one member's outputs, (outputs, rows), of whole multiples of the inputs' unit."""
-    values = first
-    for layer, following in zip(layers, (*layers[1:], None), strict=True):
-        values = layer.weights[member] @ values
-        values *= layer.down
-        values += layer.bias[member]
-        if following is not None:
-            np.clip(values, 0.0, MOST, out=values)
-            values *= following.up
-            np.rint(values, out=values)
+    """Return one member's outputs, (outputs, rows), of whole multiples of the inputs' unit.
+
+    What is zero in all rows of a layer adds nothing to the next, which leaves it out: rows beside
+    each other are often of sizes near each other, and half of a layer is zero in all of them.
+    """
+    values: Doubles = first
+    used: NDArray[np.intp] | None = None
+    for layer in layers[:-1]:
+        weights = layer.scaled[member]
+        values = (weights if used is None else weights.take(used, 0)).T @ values
+        values += layer.raised[member]
+        used = np.flatnonzero((values > 0.0).any(1))
+        values = values.take(used, 0)
+        np.clip(values, 0.0, layer.most, out=values)
+        np.rint(values, out=values)
+    weights = layers[-1].scaled[member]
+    values = (weights if used is None else weights.take(used, 0)).T @ values
+    values += layers[-1].raised[member]
     return values

@@ -20,7 +20,8 @@ from costmodels.formulas.machine import Answer, Predictor
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
-from costmodels.learned.infer import Estimates, estimate
+from costmodels.learned.infer import estimate
+from costmodels.learned.remembered import Remembered
 from costmodels.learned.weights import Weights, load_shipped, shipped
 from irgraph.ir.points.many import Many, Truths, at_all, most, points_of
 
@@ -53,15 +54,16 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
     card = family.campaign.card(sheet)
     bounded = family.flops is not None and card not in family.campaign.known
     device = family.campaign.hardware([sheet.whole_rate() if bounded else sheet])
+    known = Remembered()
 
     def ask(sizes: Mapping[str, float | str]) -> Answer | None:
-        known = sizes.get("dtype") in family.campaign.dtypes
-        found = family.query({**sizes, "card": card, "target": sheet.target}) if known else None
+        fits = sizes.get("dtype") in family.campaign.dtypes
+        found = family.query({**sizes, "card": card, "target": sheet.target}) if fits else None
         if found is None or not _measured(family, card):
             return None
         if sheet.name != sheet.card:  # at a clock that none of its kernels was measured at
             found = replace(found, doubt=found.doubt + BORROWED, outside=True)
-        answer = _answer(load_shipped(family.name), device, found)
+        answer = _answer(load_shipped(family.name), device, found, known)
         if not bounded or family.flops is None:
             return answer
         return _held(answer, family.flops(sizes), str(sizes["dtype"]), sheet)
@@ -87,10 +89,10 @@ def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answe
     return replace(answer, time=time, spread=answer.spread * (time / answer.time))
 
 
-def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:
+def _answer(weights: Weights, device: Hardware, query: Query, known: Remembered) -> Answer:
     points = points_of(*query.sizes.values())
     if points:
-        return _answers_for(weights, device, query, points)
+        return _answers_for(weights, device, query, points, known)
     columns = {name: np.asarray([value], np.float32) for name, value in query.sizes.items()}
     columns["op"] = np.asarray([weights.family.ops.index(query.op)], np.float32)
     found = estimate(weights, columns, device)
@@ -99,40 +101,17 @@ def _answer(weights: Weights, device: Hardware, query: Query) -> Answer:
     return Answer(time, spread, bool(found.outside[0]) or query.outside, _name(weights))
 
 
-def _answers_for(weights: Weights, device: Hardware, query: Query, rows: int) -> Answer:
+def _answers_for(
+    weights: Weights, device: Hardware, query: Query, rows: int, known: Remembered
+) -> Answer:
     """Return the answer to a query whose sizes have values at many points."""
     columns = {name: at_all(v, rows).astype(np.float32) for name, v in query.sizes.items()}
     columns["op"] = np.full(rows, weights.family.ops.index(query.op), np.float32)
-    key = (id(weights), id(device), *((name, v.tobytes()) for name, v in columns.items()))
-    found = _RECENT.get(key)
-    if found is None:
-        found = _RECENT.put(key, (weights, device), estimate(weights, columns, device))
+    found = known.estimates(columns, lambda some: estimate(weights, some, device))
     time = found.time.astype(np.float64)
     spread = time * np.sinh(found.width.astype(np.float64) + query.doubt)
     outside: Any = Truths(found.outside | query.outside)
     return Answer(Many(time), Many(spread), outside, _name(weights))  # type: ignore[arg-type]
-
-
-class _Recent:
-    """Estimates of many rows that were asked for lately: calls of equal sizes ask again."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.known: dict[object, tuple[object, Estimates]] = {}
-
-    def get(self, key: object) -> Estimates | None:
-        found = self.known.get(key)
-        return None if found is None else found[1]
-
-    def put(self, key: object, owners: object, found: Estimates) -> Estimates:
-        """Remember estimates; ``owners`` are kept, so that their ids in the key stay theirs."""
-        while len(self.known) >= self.most:
-            del self.known[next(iter(self.known))]
-        self.known[key] = owners, found
-        return found
-
-
-_RECENT = _Recent(64)
 
 
 def _name(weights: Weights) -> str:

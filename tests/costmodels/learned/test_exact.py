@@ -21,6 +21,19 @@ def test_whole_numbers_give_the_networks_answer(family: str) -> None:
     assert (alone[:, :, 0] == exact[:, :, 77]).all()
 
 
+def test_nothing_that_counts_is_left_out() -> None:
+    """Neighbours that are alike leave out other parts of a network than strangers do."""
+    layers = exact_layers(load_shipped("gemm").layers)
+    inputs = np.random.default_rng(2).standard_normal((layers[0].weights.shape[2], 40))
+    alike = (inputs[:, :1] + 0.01 * inputs).astype(np.float32)
+    for each in (alike, inputs.astype(np.float32)):
+        values = np.broadcast_to(each.astype(np.float64), (len(layers[0].weights), *each.shape))
+        for number, layer in enumerate(layers):
+            values = layer.weights @ np.rint(values * layer.up) * layer.down + layer.bias
+            values = np.clip(values, 0.0, 128.0) if number < len(layers) - 1 else values
+        assert (exact_forward(layers, each) == values.astype(np.float32)).all()
+
+
 def test_sums_are_exact() -> None:
     for layer in exact_layers(load_shipped("gemm").layers):
         assert (layer.weights == np.rint(layer.weights)).all()
