@@ -10,10 +10,13 @@ from costmodels.families.copy import START
 from costmodels.formulas.elements import streaming
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, members, work
-from costmodels.lookups.popularity import rows_of
+from costmodels.lookups.pooling import length_shares
+from costmodels.lookups.popularity import Distribution, rows_of
+from costmodels.lookups.rules import parse_distribution
 from irgraph.ir.cost import Kernel, Popularity
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
+from irgraph.tiers.bags import drawn_bags, listed_bags, read_lists
 from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import LFU, STATIC, Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
@@ -31,11 +34,15 @@ TAG = 8
 
 
 class Read(Struct, frozen=True):
-    """What reading one table's rows takes: units and bytes of the tier, lookups, hits."""
+    """What reading one table's rows takes: units and bytes of the tier.
+
+    Of the lookups some find their row in a cache, and some are of bags that were pooled before.
+    """
 
     asked: Demand
     lookups: float
     found: float
+    pooled: float
 
 
 def _read(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -50,6 +57,8 @@ def _read(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     time = burst(tier, asked.reads, asked.nbytes, pieces=max(int(pieces), 1), load=load)
     lookups, found = (sum(getattr(r, name) for r in reads) for name in ("lookups", "found"))
     formula = FORMULA.format(f"{asked.reads:.0f}", f"{found:.0f}", f"{lookups:.0f}")
+    if pooled := sum(read.pooled for read in reads):
+        formula += f", {pooled:.0f} are of bags that were pooled before"
     name = f"read {len(weights)} tables from {tier.name}"
     launch = "kernel" if tier.kind == "link" else "memcpy"
     one = work("tiers", name, time, tier.error.value, formula, launch=launch)
@@ -69,26 +78,81 @@ def _reads(op: Op, machine: Machine) -> Iterator[Read]:
     """Yield what each table's lookups read."""
     weights, indices = (members(v) for v in op.operands[:2])
     tier, given = load_tier(str(op.attributes["tier"])), op.attributes
-    cached = given.get("cached")
+    cached, policy = given.get("cached"), str(given.get("policy", "lru"))
     counts = cached if isinstance(cached, tuple) and cached else (0,) * len(weights)
-    for weight, index, held in zip(weights, indices, counts, strict=False):
-        lookups, rows = float(index.numel), float(index.numel)
+    tables = zip(weights, indices, counts, strict=False)
+    for number, (weight, index, held) in enumerate(tables):
+        lookups = float(index.numel)
+        pooled = _pooled(op, number, machine)
+        rows = left = lookups * (1.0 - pooled)
         hits = 0.0
         if isinstance(held, int) and held:
-            cache = cache_for(weight, index, held, str(given.get("policy", "lru")), machine)
-            rows, hits = cache.fetched(0, lookups), cache.hit_rate(0)
+            cache = cache_for(weight, index, held, policy, machine)
+            rows, hits = cache.fetched(0, left), cache.hit_rate(0)
         row = int(weight.shape[1]) * weight.itemsize
         sub_block = given.get("sub_block") is True
-        yield Read(demand(tier, row, rows, sub_block=sub_block), lookups, hits * lookups)
+        asked = demand(tier, row, rows, sub_block=sub_block)
+        yield Read(asked, lookups, hits * left, pooled * lookups)
+
+
+def _pooled(op: Op, number: int, machine: Machine) -> float:
+    """Return the share of a table's rows whose whole bag was pooled before."""
+    found, given = members(op.attributes.get("found")), op.attributes
+    slots, longest = given.get("pooled"), given.get("longest")
+    if not found or not isinstance(slots, tuple) or not isinstance(longest, tuple):
+        return 0.0
+    weight, index = (members(v)[number] for v in op.operands[:2])
+    law = machine.indices.bags(index, int(weight.shape[0]))
+    lengths = length_shares(law, index.numel / max(found[number].numel, 1))
+    most, count = (int(str(each[number])) for each in (longest, slots))
+    named = read_lists(str(given.get("lists", "")))
+    if named:
+        lists = _popularity(parse_distribution(named[1]), named[0])
+        bags = listed_bags(lists, lengths, most)
+    else:
+        rows = int(weight.shape[0])
+        bags = drawn_bags(_popularity(machine.indices.of(index, rows), rows), lengths, most)
+    return bags.found(count, _policy(str(given.get("policy", "lru"))))[1]
 
 
 def cache_for(weight: Tensor, index: Tensor, held: int, policy: str, machine: Machine) -> Cache:
     """Return what a cache of so many rows holds of a table that indices look up."""
     rows = int(weight.shape[0])
-    known = rows_of(machine.indices.of(index, rows), rows)
-    popularity = Popularity(tuple(known.counts), tuple(known.chances))
-    named: Policy = "lfu" if policy == LFU else "static" if policy == STATIC else "lru"
-    return cache_of([Lookups(popularity, 1.0, float(index.numel))], float(held), named)
+    popularity = _popularity(machine.indices.of(index, rows), rows)
+    return cache_of([Lookups(popularity, 1.0, float(index.numel))], float(held), _policy(policy))
+
+
+def _popularity(law: Distribution, rows: int) -> Popularity:
+    known = rows_of(law, rows)
+    return Popularity(tuple(known.counts), tuple(known.chances))
+
+
+def _policy(name: str) -> Policy:
+    return "lfu" if name == LFU else "static" if name == STATIC else "lru"
+
+
+def _bag_probe(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the hash of each bag, the search for it in its set, and the key that is compared."""
+    keys, indices, offsets = (members(v) for v in (*op.operands, (), (), ())[:3])
+    if not keys or len(keys) != len(offsets):
+        return None
+    ways = _number(op.attributes, "ways", 32)
+    nbytes = sum(t.nbytes for t in (*indices, *indices, *offsets, *op.outputs))
+    time = streaming(machine, nbytes + sum(o.numel * ways * TAG for o in offsets))
+    return (work("tiers", f"probe {len(keys)} caches of bags", time, UNTRACED, SOURCE),)
+
+
+def _bag_fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the copies of bags and their keys; how many were found the op does not show."""
+    lists = [members(v) for v in op.operands]
+    if len(lists) < 6 or not lists[0]:
+        return None
+    _, _, indices, offsets, found, pooled = lists[:6]
+    nbytes = float(sum(t.nbytes for t in (*offsets, *found)))
+    nbytes += sum(2.0 * t.nbytes for t in (*indices, *pooled))
+    nbytes += sum(2 * TAG * t.numel for t in found)
+    time = streaming(machine, nbytes)
+    return (work("tiers", f"fill {len(lists[0])} caches of bags", time, UNTRACED, SOURCE),)
 
 
 def _probe(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -139,4 +203,6 @@ RULES: dict[str, Rule] = {
     "irgraph.tier_read": _read,
     "irgraph.tier_pool": _pool,
     "irgraph.tier_fill": _fill,
+    "irgraph.bag_probe": _bag_probe,
+    "irgraph.bag_fill": _bag_fill,
 }

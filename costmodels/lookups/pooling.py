@@ -19,6 +19,9 @@ from irgraph.ir.points.many import Number, OneByOneError, least, most, points_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
+PARTS = 64
+"""Equal parts that bags of uneven lengths are taken as."""
+
 STEPS = 512
 """Points at which the quantiles of the longest bag are averaged."""
 
@@ -101,6 +104,24 @@ def _longest(law: Uneven, bags: int, mean: float) -> float:
     # The greatest of n independent draws is the quantile of the greatest of n even ones.
     places = (np.arange(STEPS) + 0.5) / STEPS
     return float(quantiles(law, places ** (1.0 / bags)).mean()) * mean
+
+
+def length_shares(law: Pooling, mean: float) -> dict[int, float]:
+    """Return the share of the bags that have each length, in rows; of a few lengths of many."""
+    if isinstance(law, Equal):
+        low = int(mean)
+        both = ((low, 1.0 - mean + low), (low + 1, mean - low))
+        return {length: share for length, share in both if share > 0}
+    places = (np.arange(PARTS) + 0.5) / PARTS
+    if isinstance(law, Poisson):
+        counts = np.arange(int(mean + 12 * math.sqrt(mean) + 40))
+        logs = counts * math.log(max(mean, 1e-300)) - mean
+        below = np.cumsum(np.exp(logs - np.array([math.lgamma(n + 1.0) for n in counts])))
+        lengths = np.searchsorted(below, places).astype(float)
+    else:
+        lengths = np.round(quantiles(law, places) * mean)
+    every, bags = np.unique(lengths, return_counts=True)
+    return {int(n): float(count) / PARTS for n, count in zip(every, bags, strict=True)}
 
 
 def quantiles(law: Scaled, shares: Floats) -> Floats:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from irgraph.execute.narrow.ops import QUANTIZED
+from irgraph.execute.tiers.bags import BAGS
 from irgraph.execute.tiers.ops import TIERS
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.tf32 import FIRST
@@ -208,6 +209,7 @@ OWN: Mapping[str, Callable[..., Torch]] = {
     **{f"irgraph.{function.__name__}": function for function in _OURS},
     **{f"irgraph.{name}_tf32": product_in_tf32(name) for name in FIRST},
     **TIERS,
+    **BAGS,
     **QUANTIZED,
 }
 """Reference implementation of each of our ops; arguments go by the schema's names."""

@@ -204,13 +204,19 @@ OWN_SCHEMAS = (
     " Tensor out, Tensor logsumexp, Tensor? grad_logsumexp=None, *, Tensor[] buffers,"
     " str score='', str mask='', float scale, float density=1.0, int[] learned=[])"
     " -> (Tensor, Tensor, Tensor, Tensor[])",
-    "irgraph::tier_probe(Tensor[] directories, Tensor[] indices, *, int ways=32) -> Tensor[]",
+    "irgraph::tier_probe(Tensor[] directories, Tensor[] indices, *, Tensor[] wanted=[],"
+    " int ways=32) -> Tensor[]",
     "irgraph::tier_read(Tensor[] weights, Tensor[] indices, *, Tensor[] slots=[], str tier,"
-    " int pieces=1, int[] cached=[], str policy='', bool sub_block=False, float load=0.0)"
-    " -> Tensor[]",
+    " int pieces=1, int[] cached=[], str policy='', bool sub_block=False, float load=0.0,"
+    " Tensor[] found=[], int[] pooled=[], int[] longest=[], str lists='') -> Tensor[]",
     "irgraph::tier_pool(Tensor[] staged, Tensor[] offsets, *, Tensor[] held=[],"
     " Tensor[] slots=[], int mode=0, bool include_last_offset=False, str[] kinds=[],"
-    " Tensor[] scales=[]) -> Tensor[]",
+    " Tensor[] scales=[], Tensor[] found=[], Tensor[] bags=[]) -> Tensor[]",
+    "irgraph::bag_probe(Tensor[] keys, Tensor[] indices, Tensor[] offsets, *,"
+    " bool include_last_offset=False, int ways=32) -> (Tensor[], Tensor[])",
+    "irgraph::bag_fill(Tensor(a!)[] keys, Tensor(b!)[] bags, Tensor[] indices, Tensor[] offsets,"
+    " Tensor[] found, Tensor[] pooled, *, str policy='lru', bool include_last_offset=False,"
+    " int ways=32) -> ()",
     "irgraph::tier_fill(Tensor(a!)[] directories, Tensor(b!)[] held, Tensor[] indices,"
     " Tensor[] slots, Tensor[] staged, *, str policy='lru', int ways=32) -> ()",
     "irgraph::embedding_bag_rows(Tensor weight, Tensor indices, Tensor? offsets=None,"

@@ -21,7 +21,18 @@ from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.fuse import put_in_place
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.placing import FILL, POOL, PROBE, READ, Lookup, Where, Writer, placeable
+from irgraph.verbs.placing import (
+    BAG_FILL,
+    BAG_PROBE,
+    FILL,
+    POOL,
+    PROBE,
+    READ,
+    Lookup,
+    Where,
+    Writer,
+    placeable,
+)
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.reorder import reorder
 from irgraph.verbs.streams import Free, on_streams
@@ -55,7 +66,7 @@ def place(graph: Graph, names: Collection[str], where: Where) -> Placement:
     done = put_in_place(held, [[one.outer] for one in chosen], ops, by="place")
     apart = _apart(_elsewhere(done.graph, {one.weight.buffer for one in chosen}), done.ops)
     stream = Free(apart).name(STREAM)
-    reads = [(op, stream) for op in _same(apart, done.ops, (READ, FILL))]
+    reads = [(op, stream) for op in _same(apart, done.ops, (READ, FILL, BAG_FILL))]
     changed, _ = on_streams(apart, reads)
     why = done.legal.partition("; placed")[0]
     return Placement(changed, ops, f"bags add up the same rows in the same order; {why}")
@@ -67,11 +78,11 @@ def _apart(graph: Graph, made: Sequence[Op]) -> Graph:
     Views that indices come through go with the reads.
     """
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
-    reads = _same(graph, made, (PROBE, READ))
+    reads = _same(graph, made, (BAG_PROBE, PROBE, READ))
     moved = [*_views(reads, makers), *reads]
     graph = reorder(graph, moved, "earliest").graph
-    graph = reorder(graph, _same(graph, made, (POOL, FILL)), "latest").graph
-    (pool,), fills = (_same(graph, made, (name,)) for name in (POOL, FILL))
+    graph = reorder(graph, _same(graph, made, (POOL, FILL, BAG_FILL)), "latest").graph
+    (pool,), fills = (_same(graph, made, names) for names in ((POOL,), (FILL, BAG_FILL)))
     behind = list(graph.leaves())[graph.places[id(pool)] + 1 :]
     if not fills or behind[0] is fills[0]:
         return graph

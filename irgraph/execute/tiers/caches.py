@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 
 import torch
 
-from irgraph.execute.tiers.ops import EMPTY, sets_of
+from irgraph.execute.narrow.rows import SCALED
+from irgraph.execute.tiers.bags import lists_of, put_bag
+from irgraph.execute.tiers.ops import EMPTY, sets_of, tier_pool, tier_read
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import bind, resolve
@@ -31,6 +33,68 @@ def hold(
             continue  # what the step makes itself is as its ops make it
         source = torch.Generator().manual_seed(seed)
         _fill(values[weight.name], values[directory.name], values[held.name], ways, source)
+    for op in graph.leaves():
+        if op.name == "irgraph.tier_pool" and _tensors(_given(op, graph).get("found")):
+            _hold_bags(graph, op, values, given, seed)
+
+
+def _hold_bags(
+    graph: Graph, pool: Op, values: Mapping[str, torch.Tensor], given: Collection[str], seed: int
+) -> None:
+    """Let caches of pooled bags hold some of the step's own bags: no others would ever be found.
+
+    Where the step itself makes the indices, or the rows, they begin empty.
+    """
+    about = _given(pool, graph)
+    found, bags = (_tensors(about.get(name)) for name in ("found", "bags"))
+    makers = {t.name: op for op in graph.leaves() for t in op.outputs}
+    probe = makers.get(found[0].name)
+    read = makers.get(_tensors(about.get("staged"))[0].name)
+    if probe is None or read is None or probe.name != "irgraph.bag_probe":
+        return
+    asked, weights = _given(probe, graph), _tensors(_given(read, graph).get("weights"))
+    tables = (_tensors(asked.get(name)) for name in ("keys", "indices", "offsets"))
+    for number, (keys, index, offset) in enumerate(zip(*tables, strict=True)):
+        if keys.name in given or bags[number].name in given:
+            continue
+        values[keys.name].zero_()[:, 0] = EMPTY
+        if not all(t.name in values for t in (index, offset, weights[number])):
+            continue
+        held = [values[t.name] for t in (weights[number], index, offset)]
+        made = _pooled(about, number, held, values)
+        source = torch.Generator().manual_seed(seed + number)
+        lists = lists_of(held[1], held[2], bool(about.get("include_last_offset")))
+        for bag, row in zip(lists, made, strict=True):
+            if drawn := int(torch.randint(EMPTY_SHARE, (), generator=source)):
+                how = (set[int](), drawn, _ways(asked))
+                put_bag(values[keys.name], values[bags[number].name], bag, row, how)
+
+
+def _ways(given: Mapping[str, Value]) -> int:
+    ways = given.get("ways", 32)
+    return ways if isinstance(ways, int) else 32
+
+
+def _pooled(
+    about: Mapping[str, Value],
+    number: int,
+    held: list[torch.Tensor],
+    values: Mapping[str, torch.Tensor],
+) -> torch.Tensor:
+    """Return the bags of one table of a pooling op, all of its rows read."""
+    weight, index, offset = held
+    kinds = about.get("kinds")
+    named = [str(kind) for kind in kinds] if isinstance(kinds, tuple) else []
+    scaled = [n for n, kind in enumerate(named) if kind in SCALED]
+    scales = _tensors(about.get("scales"))
+    own = [values[scales[scaled.index(number)].name]] if number in scaled else []
+    mode = about.get("mode")
+    (made,) = tier_pool(
+        tier_read([weight], [index]), [offset], mode=mode if isinstance(mode, int) else 0,
+        include_last_offset=bool(about.get("include_last_offset")),
+        kinds=named[number : number + 1], scales=own,
+    )  # fmt: skip
+    return made
 
 
 def _fill(
@@ -61,8 +125,7 @@ def _caches(graph: Graph) -> list[tuple[Tensor, Tensor, Tensor, int]]:
             continue
         given = _given(op, graph)
         if op.base == "tier_probe" and op.outputs:
-            wide = given.get("ways", 32)
-            ways = wide if isinstance(wide, int) else 32
+            ways = _ways(given)
             pairs = zip(op.outputs, _tensors(given.get("directories")), strict=False)
             directories.update((slot.name, (one, ways)) for slot, one in pairs)
         for name, found in (("weights", weights), ("held", held)):

@@ -17,7 +17,8 @@ from irgraph.ir.narrow.ops import LOOKUPS
 
 Tensors = Sequence[torch.Tensor]
 
-EMPTY = -1
+EMPTY, FOUND = -1, -2
+"""What stands for a slot: no slot holds the row; nobody wants it, as its whole bag was found."""
 
 
 def sets_of(slots: int, ways: int) -> tuple[int, int]:
@@ -26,15 +27,20 @@ def sets_of(slots: int, ways: int) -> tuple[int, int]:
     return max(slots // wide, 1), wide
 
 
-def tier_probe(directories: Tensors, indices: Tensors, ways: int = 32) -> list[Torch]:
-    """Return for each index the slot that holds its row, -1 where none does."""
+def tier_probe(
+    directories: Tensors, indices: Tensors, wanted: Tensors = (), ways: int = 32
+) -> list[Torch]:
+    """Return for each index the slot that holds its row, -1 where none does; -2 if not wanted."""
     found = []
-    for directory, index in zip(directories, indices, strict=True):
+    for number, (directory, index) in enumerate(zip(directories, indices, strict=True)):
         sets, wide = sets_of(directory.shape[1], ways)
         where = index.long() % sets
         held = directory[0][: sets * wide].view(sets, wide)[where] == index.long().unsqueeze(1)
         slot = where * wide + held.int().argmax(1)
-        found.append(torch.where(held.any(1), slot, EMPTY))
+        slots = torch.where(held.any(1), slot, EMPTY)
+        if wanted:
+            slots = torch.where(wanted[number] == FOUND, FOUND, slots)
+        found.append(slots)
     return found
 
 
@@ -45,7 +51,7 @@ def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: obje
     for weight, index, slot in zip(weights, indices, places, strict=True):
         table = _plain(weight)
         rows = table.new_zeros(index.numel(), weight.shape[1])
-        missing = slot < 0
+        missing = slot == EMPTY
         rows[missing] = table[index[missing].long()]
         read.append(rows.view(weight.dtype))
     return read
@@ -65,22 +71,29 @@ def tier_pool(
     include_last_offset: bool = False,
     kinds: Sequence[str] = (),
     scales: Tensors = (),
+    found: Tensors = (),
+    bags: Tensors = (),
 ) -> list[Torch]:
     """Return the bags of rows: those in a slot from the cache, all others as they were read.
 
     ``kinds`` are the rows' formats, ``""`` for plain elements; ``scales`` those of tables of f8.
+    Bags that were ``found`` are taken from those that were pooled before.
     """
-    bags, each = [], iter(scales)
+    made, each = [], iter(scales)
     named = kinds or ("",) * len(staged)
     for number, (rows, offset, kind) in enumerate(zip(staged, offsets, named, strict=True)):
         if held:
             slot = slots[number]
             cached = _plain(held[number])[slot.clamp(min=0)]
-            found = torch.where((slot >= 0).unsqueeze(1), cached, _plain(rows))
-            rows = found.view(rows.dtype)
+            both = torch.where((slot >= 0).unsqueeze(1), cached, _plain(rows))
+            rows = both.view(rows.dtype)
         scale = next(each) if kind in SCALED else None
-        bags.append(_bags(rows, offset, kind, scale, mode, include_last_offset))
-    return bags
+        one = _bags(rows, offset, kind, scale, mode, include_last_offset)
+        if found:
+            there = (found[number] >= 0).unsqueeze(1)
+            one = torch.where(there, bags[number][found[number].clamp(min=0)], one)
+        made.append(one)
+    return made
 
 
 def _bags(rows: Torch, offset: Torch, kind: str, scale: Torch, mode: int, closed: bool) -> Torch:
@@ -131,7 +144,7 @@ def _put(
     kept, now, policy, ways = how
     sets, wide = sets_of(directory.shape[1], ways)
     seen: set[int] = set()
-    for place in (slot < 0).nonzero().view(-1).tolist():
+    for place in (slot == EMPTY).nonzero().view(-1).tolist():
         row = int(index[place])
         first = row % sets * wide
         free = [s for s in range(first, first + wide) if s not in kept]

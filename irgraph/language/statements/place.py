@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from irgraph.diagnostics import IrgraphError, fail, near
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import LARGEST, Tensor
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import clause, words
 from irgraph.language.expressions.nodes import Expression
@@ -15,10 +15,11 @@ from irgraph.language.expressions.values import counted, spell
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, illegal, refusal
 from irgraph.language.statement import Statement
+from irgraph.tiers.bags import read_lists
 from irgraph.tiers.hits import POLICIES
 from irgraph.tiers.library import load_tier
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where, placeable
+from irgraph.verbs.placing import Where, bag_sizes, placeable
 from irgraph.verbs.refusal import RefusedError
 
 UNITS = ("blocks", "rows")
@@ -29,7 +30,7 @@ _PIECES = re.compile(r"(\d{1,4})\s*x\s+(.+)")
 
 @dataclass(frozen=True)
 class Place(Statement):
-    """``place "items*" on "nand" cache 20% by "lru" reading "rows" loaded 30%``."""
+    """``place "t*" on "nand" cache 20% by "lru" reading "rows" loaded 30% pooled 1GiB lists …``."""
 
     tables: Expression
     tier: Expression
@@ -37,19 +38,21 @@ class Place(Statement):
     policy: Expression | None = None
     reading: Expression | None = None
     load: Expression | None = None
+    pooled: Expression | None = None
+    lists: Expression | None = None
 
     def __str__(self) -> str:
         """Return the statement's text."""
         return words(
             clause("place", self.tables), clause("on", self.tier), clause("cache", self.cache),
             clause("by", self.policy), clause("reading", self.reading),
-            clause("loaded", self.load),
+            clause("loaded", self.load), clause("pooled", self.pooled), clause("lists", self.lists),
         )  # fmt: skip
 
     def check(self, check: Checker) -> None:
         """Check that tables, tier, policy and unit are texts, and that the others are numbers."""
         texts = ((self.tables, "tables"), (self.tier, "a tier"), (self.policy, "a policy"),
-                 (self.reading, "blocks or rows"))  # fmt: skip
+                 (self.reading, "blocks or rows"), (self.lists, "a number and a law"))  # fmt: skip
         for expression, what in texts:
             if expression is not None:
                 check.kinds.need("text", expression, what)
@@ -67,6 +70,8 @@ class Place(Statement):
         frame.state.graph = done.graph
         held = sum(where.cached.values())
         cache = f", {held:,} rows cached ({where.policy})" if held else ""
+        bags = sum(where.pooled.values())
+        cache += f", {bags:,} bags pooled" if bags else ""
         what = f"{counted(len(names), 'table')} on {where.tier}{cache}"
         made = len(done.ops)
         return replace(frame.entry(self), done=what, made=made, legal=(done.legal,))
@@ -98,7 +103,8 @@ class Place(Statement):
         shipped = tier.name if not name.endswith(".json") else name
         policy = self._among(frame, self.policy, POLICIES, "lru")
         rows = self._among(frame, self.reading, UNITS, "blocks") == "rows"
-        return Where(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame))
+        return Where(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame),
+                     self._pooled(frame, names), self._lists(frame))  # fmt: skip
 
     def _cached(self, frame: Frame, names: list[str]) -> dict[str, int]:
         """Return the rows of each table that the cache holds: a share of each, or of bytes."""
@@ -112,6 +118,31 @@ class Place(Statement):
             message = "a cache holds a share such as 20%, or a size such as 1GiB, above zero"
             raise fail(message, self.cache.place)
         return {name: max(int(share * rows), 1) for name, (rows, _) in sizes.items()}
+
+    def _pooled(self, frame: Frame, names: list[str]) -> dict[str, int]:
+        """Return the bags of each table that a cache of a size holds, the same for all."""
+        if self.pooled is None:
+            return {}
+        size = self._number(frame, self.pooled, "a size such as 64MiB")
+        every = sum(entry for name, entry in bag_sizes(frame.state.graph).items() if name in names)
+        count = int(min(size, LARGEST) // every)
+        if count < 1:
+            message = f"one bag of each table takes {every:,} bytes, and the cache has {size:,.0f}"
+            raise fail(message, self.pooled.place, hint="a size such as 64MiB")
+        return dict.fromkeys(names, count)
+
+    def _lists(self, frame: Frame) -> str:
+        """Return how many different bags there are, and how often each comes again."""
+        if self.lists is None:
+            return ""
+        text = self._text(frame, self.lists)
+        if self.pooled is None or read_lists(text) is None:
+            message = "lists are of a cache of pooled bags: a number and a law"
+            hint = (
+                'as in: pooled 64MiB lists "100000 zipf:0.9"; laws are uniform, zipf:S and zipf:S,Q'
+            )
+            raise fail(f"{message}, not {spell(text)}", self.lists.place, hint=hint)
+        return text
 
     def _load(self, frame: Frame) -> float:
         if self.load is None:
