@@ -45,7 +45,7 @@ class Remembered:
         if len(varying) not in (1, 2):
             return ask(columns)
         kind = tuple(float(columns[n][0]) if same else None for n, same in alike.items())
-        codes, first, places = np.unique(_codes(varying), return_index=True, return_inverse=True)
+        codes, first, places = _distinct(_codes(varying))
         known = self._kinds.get(kind)
         new = ~np.isin(codes, known.codes) if known is not None else np.ones(len(codes), bool)
         if new.any():
@@ -59,6 +59,16 @@ class Remembered:
             del self._kinds[next(iter(self._kinds))]
         self._kinds[key] = kind
         return kind
+
+
+def _distinct(
+    codes: NDArray[np.unsignedinteger],
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.intp], NDArray[np.intp]]:
+    """Return distinct numbers in order, the first place of each, and the place among them of all."""
+    if (codes[1:] > codes[:-1]).all():
+        places = np.arange(len(codes))
+        return codes, places, places
+    return np.unique(codes, return_index=True, return_inverse=True)
 
 
 def _codes(columns: list[Floats]) -> NDArray[np.unsignedinteger]:

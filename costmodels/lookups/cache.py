@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from costmodels.lookups.popularity import (
     Distribution,
@@ -105,19 +106,47 @@ def _lru_misses(runs: Sequence[_Run], capacity: float, together: Floats) -> list
     """Return ``lru_misses`` at some points, ``float64[points]`` each."""
     kinds = {run.key: run for run in runs}
     most = np.maximum(np.max([run.lookups for run in kinds.values()], axis=0), 1.0)
+    keys = tuple(run.key for run in runs)
     remember = _brought if len(most) > 1 else _brought_alone
-    brought = {key: remember(*key, most.tobytes()) for key in kinds}
-    every = np.zeros((len(most), STEPS))
-    for run in runs:
-        every = every + brought[run.key]
+    every = (_every if len(most) > 1 else _every_alone)(keys, most.tobytes())
     others = max(len(runs) - 1, 1)
-    weight = np.minimum(np.maximum(together - 1.0, 0.0), len(runs) - 1.0)[:, None] / others
+    weight = np.minimum(np.maximum(together - 1.0, 0.0), len(runs) - 1.0) / others
     share = _shares(most.tobytes())
     found = {
-        key: _misses(run, share, brought[key] + weight * (every - brought[key]), capacity)
+        key: _misses(run, share, _Held(remember(*key, most.tobytes()), every, weight), capacity)
         for key, run in kinds.items()
     }
-    return [found[run.key] for run in runs]
+    return [found[key] for key in keys]
+
+
+class _Held(Struct, frozen=True):
+    """Bytes in the cache after each share of the lookups; they never become fewer.
+
+    Attributes:
+        own: of a table's rows, ``float64[points, STEPS]``.
+        every: of all tables' rows.
+        weight: the share of what others brought that counts, ``float64[points]``.
+    """
+
+    own: Floats
+    every: Floats
+    weight: Floats
+
+    def at(self, steps: NDArray[np.intp]) -> Floats:
+        """Return the bytes at a step of each point."""
+        places = np.arange(len(steps)) * STEPS + steps
+        own = self.own.take(places)
+        return np.asarray(own + self.weight * (self.every.take(places) - own))
+
+    def last_within(self, capacity: float) -> NDArray[np.intp]:
+        """Return the last step of each point that the cache holds, -1 where it holds none."""
+        found = np.full(len(self.own), -1)
+        size = STEPS
+        while size:
+            further = np.minimum(found + size, STEPS - 1)
+            found = np.where(self.at(further) <= capacity, further, found)
+            size //= 2
+        return found
 
 
 @lru_cache(maxsize=8)
@@ -138,17 +167,31 @@ _brought_alone = lru_cache(maxsize=1024)(_bring)
 _brought = lru_cache(maxsize=64)(_bring)
 
 
-def _misses(run: _Run, share: Floats, held: Floats, capacity: float) -> Floats:
+def _bring_all(keys: tuple[Key, ...], most: bytes) -> Floats:
+    """Return the bytes of different rows of all runs."""
+    points = len(most) // 8
+    every = np.zeros((points, STEPS))
+    for key in keys:
+        every += (_brought if points > 1 else _brought_alone)(*key, most)
+    return every
+
+
+_every_alone = lru_cache(maxsize=64)(_bring_all)
+_every = lru_cache(maxsize=4)(_bring_all)
+
+
+def _misses(run: _Run, share: Floats, held: _Held, capacity: float) -> Floats:
     """Return the lookups that miss if shares of the run bring so many bytes to the cache."""
     whole, lookups = run.popularity, run.lookups[:, None]
+    last = held.last_within(capacity)
     # The share that brings what the cache holds, between two steps by the logarithms of both.
-    at = np.clip((held <= capacity).sum(1) - 1, 0, STEPS - 2)[:, None]
-    low, high = (np.log(np.take_along_axis(held, at + n, 1)) for n in (0, 1))
-    first, last = (np.log(np.take_along_axis(share, at + n, 1)) for n in (0, 1))
-    rise = (last - first) / np.where(high > low, high - low, 1.0)
+    at = np.clip(last, 0, STEPS - 2)
+    low, high = (np.log(held.at(at + n))[:, None] for n in (0, 1))
+    first, then = (np.log(np.take_along_axis(share, at[:, None] + n, 1)) for n in (0, 1))
+    rise = (then - first) / np.where(high > low, high - low, 1.0)
     window = lookups * np.exp(np.minimum(first + rise * (np.log(capacity) - low), 0.0))
     later = (lookups - window) * (1.0 - whole.repeated(window))
     found = whole.distinct(window) + later
-    found = np.where(capacity < held[:, :1], lookups, found)
-    found = np.where(held[:, -1:] <= capacity, whole.distinct(lookups), found)
+    found = np.where(last[:, None] < 0, lookups, found)
+    found = np.where(last[:, None] == STEPS - 1, whole.distinct(lookups), found)
     return np.asarray(found[:, 0])

@@ -45,13 +45,18 @@ class _Batch:
         self.graph, self.machine, self.sparse, self.loose = graph, machine, sparse, loose
         self.dims = dims
         self.points = len(next(iter(dims.values()))) if dims else 1
+        self.distinct: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
 
     def pieces(self, op: Op) -> tuple[Piece, ...] | None:
         """Return one call's work, ``None`` where points must be priced one by one."""
         if any(is_collective(inner) for inner in op.walk()):
             return None
-        names = [name for name in self.dims if name in dims_of(op)]
-        rows, inverse = _distinct([self.dims[name] for name in names], self.points)
+        used = dims_of(op)
+        names = tuple(name for name in self.dims if name in used)
+        if names not in self.distinct:
+            columns = [self.dims[name] for name in names]
+            self.distinct[names] = _distinct(columns, self.points)
+        rows, inverse = self.distinct[names]
         try:
             found = tuple(self._parts(op, names, rows))
         except (OneByOneError, AttributeError, TypeError):
