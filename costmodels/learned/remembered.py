@@ -64,7 +64,7 @@ class Remembered:
 def _distinct(
     codes: NDArray[np.unsignedinteger],
 ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.intp], NDArray[np.intp]]:
-    """Return distinct numbers in order, the first place of each, and the place among them of all."""
+    """Return distinct numbers in order, the first place of each, and the places of all in them."""
     if (codes[1:] > codes[:-1]).all():
         places = np.arange(len(codes))
         return codes, places, places
