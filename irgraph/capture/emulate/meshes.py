@@ -1,17 +1,22 @@
-"""What DTensor keeps of device meshes beyond the process that made them.
+"""What DTensor works out for itself, beside the step: how results are sharded, and of which form.
 
 Meshes of equal ranks count as equal, though their process groups are those of one rank: what one
-captured rank left in torch's caches would name its groups in the next.
+captured rank left in torch's caches would name its groups in the next. The form of a result is
+found by a call on tensors of the whole form that hold nothing, the first time that an op is met,
+which may be in any step: such calls are none of the program's.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 
 from irgraph.capture.common.torch_object import Torch
 
 TENSOR = "torch.distributed.tensor"
+FORMS = "_propagate_tensor_meta_non_cached"
+"""What finds the form of a result, by torch's name."""
 
 
 def forget_meshes() -> None:
@@ -30,3 +35,26 @@ def _call(module: str, *names: str) -> None:
         found = getattr(found, name, None)
     if found is not None:
         found()
+
+
+def forms_apart() -> Iterator[tuple[Torch, str, Torch]]:
+    """Yield what lets DTensor find the forms of results unseen by what records a step."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    kind = import_module(f"{TENSOR}._sharding_prop").ShardingPropagator
+    found = getattr(kind, FORMS, None)
+    if found is None:
+        return
+
+    switch = torch._C._autograd._enable_record_function
+
+    def unseen(self: Torch, *given: Torch) -> Torch:
+        switch(False)
+        try:
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                return found(self, *given)
+        finally:
+            switch(True)
+
+    yield kind, FORMS, unseen

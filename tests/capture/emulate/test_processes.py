@@ -209,3 +209,43 @@ def test_stages_of_pipelines_are_told_shapes_or_refused() -> None:
 
     with pytest.raises(IrgraphError, match="what other ranks send as objects is not known"):
         capture(asking, ranks=2, rank=0)
+
+
+SHARDED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+def train(batch, device, kind="SGD", ranks=0, **options):
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)).to(device)
+    if ranks:
+        fully_shard(model, mesh=init_device_mesh("cuda", (ranks,)))
+    options = {"momentum": 0.9} if kind == "SGD" else {}
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, **options)
+    x = torch.rand(batch, 32)
+
+    def step():
+        optimizer.zero_grad()
+        model(x.to(device)).sum().backward()
+        optimizer.step()
+
+    return step
+"""
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adagrad", "RMSprop"])
+def test_how_dtensor_finds_forms_is_no_part_of_the_step(kind: str, tmp_path: Path) -> None:
+    """Optimizers that call other ops from their second step on do what they do to whole tensors."""
+    file = tmp_path / "sharded.py"
+    file.write_text(SHARDED)
+    whole = capture_file(f"{file}:train(kind='{kind}')", batch=8, symbolic=False).graph
+    parts = capture_file(f"{file}:train(kind='{kind}', ranks=4)", batch=8, symbolic=False,
+                         ranks=4).graph  # fmt: skip
+    calls = [
+        [leaf.name for op in graph.ops if op.name.startswith("Optimizer.step")
+         for leaf in op.leaves()]
+        for graph in (whole, parts)
+    ]  # fmt: skip
+    assert calls[0] == calls[1] != []
