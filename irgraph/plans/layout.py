@@ -14,10 +14,14 @@ from irgraph.ir.graph import Graph
 PARTS, BATCH = "parts", "batch"
 """Settings of a rank's model: what is not the same on all ranks, and the dimension of the batch."""
 
+SAMPLES, LAYERS = "data", "tensor"
+"""Process groups of a mesh: ranks that share the batch, and those that share linear layers."""
+
 Kind: TypeAlias = Literal["split", "piece", "mean", "sum"]
 
 _ITEM = re.compile(
-    r"(\S+) (?:(split) (\d{1,2})|(mean|sum)|rows (\d+):(\d+) columns (\d+):(\d+))", re.ASCII
+    r"(\S+) (?:(split) (\d{1,2})|(mean|sum)|rows (\d+):(\d+) columns (\d+):(\d+))(?: over (\S+))?",
+    re.ASCII,
 )
 
 
@@ -27,15 +31,20 @@ class Layout(Struct, frozen=True):
     Attributes:
         rows: of a piece, first and one past the last; of what is split, the axis and the next.
         columns: of a piece.
+        over: the process group whose ranks have the parts, ``""`` for all ranks.
     """
 
     name: str
     kind: Kind
     rows: tuple[int, int] = (0, 0)
     columns: tuple[int, int] = (0, 0)
+    over: str = ""
 
     def __str__(self) -> str:
         """Return the text that the setting holds."""
+        return self._plain() + (f" over {self.over}" if self.over else "")
+
+    def _plain(self) -> str:
         if self.kind == "split":
             return f"{self.name} split {self.rows[0]}"
         if self.kind == "piece":
@@ -49,12 +58,16 @@ def layout_text(layouts: Sequence[Layout]) -> str:
     return "; ".join(map(str, layouts))
 
 
-def layouts_of(graph: Graph) -> dict[str, Layout]:
-    """Return by name what is not the same on all ranks; raises ``IrgraphError`` (exit code 2)."""
+def layouts_of(graph: Graph) -> dict[str, tuple[Layout, ...]]:
+    """Return by name what is not the same on all ranks; raises ``IrgraphError`` (exit code 2).
+
+    On a mesh a tensor may be split along several axes, over a process group each.
+    """
     text = graph.settings.get(PARTS, "")
-    items = [item for item in str(text).split("; ") if item]
-    found = [_layout(item) for item in items]
-    return {layout.name: layout for layout in found}
+    found: dict[str, tuple[Layout, ...]] = {}
+    for layout in (_layout(item) for item in str(text).split("; ") if item):
+        found[layout.name] = (*found.get(layout.name, ()), layout)
+    return found
 
 
 def _layout(item: str) -> Layout:
@@ -62,10 +75,10 @@ def _layout(item: str) -> Layout:
     if found is None:
         hint = "such as: x split 0; loss mean; table rows 0:100 columns 0:64"
         raise fail(f"parts: cannot read {item!r}", hint=hint, exit_code=2)
-    name, split, axis, kind, *numbers = found.groups()
+    name, split, axis, kind, *numbers, over = found.groups(default="")
     if split:
-        return Layout(name, "split", (int(axis), int(axis) + 1))
+        return Layout(name, "split", (int(axis), int(axis) + 1), over=over)
     if kind:
-        return Layout(name, "mean" if kind == "mean" else "sum")
+        return Layout(name, "mean" if kind == "mean" else "sum", over=over)
     top, bottom, left, right = map(int, numbers)
-    return Layout(name, "piece", (top, bottom), (left, right))
+    return Layout(name, "piece", (top, bottom), (left, right), over)

@@ -55,6 +55,18 @@ class Part(Struct, frozen=True):
     columns: tuple[int, int]
 
 
+class Mesh(Struct, frozen=True, forbid_unknown_fields=True):
+    """Ranks in two axes: rank ``i * tensor + j`` has place ``i`` of ``data``, ``j`` of ``tensor``.
+
+    Attributes:
+        data: how many parts the batch has.
+        tensor: how many ranks share each part, and the linear layers among them.
+    """
+
+    data: int
+    tensor: int
+
+
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """Where the parts of all tables lie.
 
@@ -65,6 +77,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         layers: linear layers by the names of their modules, in which ``*`` stands for any text;
             ``column-parallel`` ones have their outputs split over all ranks, ``row-parallel`` ones
             their inputs, and all ranks have all samples.
+        mesh: beside layers, lets groups of ranks share the batch; each group shares the layers.
         optimizer: ``split`` lets each rank update its rows of what all ranks have, and keep the
             optimizer's state of these alone (ZeRO-1); else every rank updates all.
     """
@@ -74,6 +87,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal[1] = 1
     optimizer: Literal["", "split"] = ""
     layers: Mapping[str, LayerScheme] = {}
+    mesh: Mesh | None = None
 
     def __str__(self) -> str:
         """Return the text form, JSON with a table a line."""
@@ -85,6 +99,8 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         tail = f',\n  "optimizer": "{self.optimizer}"' if self.optimizer else ""
         if self.layers:
             tail += f',\n  "layers": {msgspec.json.encode(self.layers).decode()}'
+        if self.mesh is not None:
+            tail += f',\n  "mesh": {msgspec.json.encode(self.mesh).decode()}'
         return f"{head}{lines}\n  }}{tail}\n}}\n"
 
     def over(self, name: str) -> tuple[int, ...]:
@@ -131,6 +147,7 @@ def uniform(scheme: str, ranks: int, names: Collection[str]) -> Plan:
 def check_plan(plan: Plan, sizes: Sizes) -> None:
     """Refuse a plan that does not fit tables of these rows and columns (exit code 2)."""
     _check_ranks(plan.ranks)
+    _check_mesh(plan)
     for name in plan.tables:
         if name not in sizes:
             message = f"plan: the model has no embedding table {name!r}{near(name, sizes)}"
@@ -149,6 +166,18 @@ def _check_ranks(ranks: int) -> None:
     if not 1 <= ranks <= MOST_RANKS:
         message = f"plan: a model runs on 1 to {MOST_RANKS:,} ranks, not {ranks}"
         raise fail(message, exit_code=2)
+
+
+def _check_mesh(plan: Plan) -> None:
+    mesh = plan.mesh
+    if mesh is None:
+        return
+    if min(mesh.data, mesh.tensor) < 1 or mesh.data * mesh.tensor != plan.ranks:
+        message = f"plan: a mesh of {mesh.data} times {mesh.tensor} ranks does not have"
+        raise fail(f"{message} {plan.ranks}", exit_code=2)
+    if not plan.layers:
+        hint = "without layers all ranks share the batch: leave the mesh out"
+        raise fail("plan: a mesh shares linear layers, and none are named", hint=hint, exit_code=2)
 
 
 def _problem(plan: Plan, placed: Placed, rows: int, columns: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,10 +19,11 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
-from irgraph.ir.ranks import is_collective
+from irgraph.ir.ranks import group_of, groups_at, groups_of, is_collective
 from irgraph.ir.verify import verify
-from irgraph.plans.plan import Plan
+from irgraph.plans.plan import Mesh, Plan
 from irgraph.plans.reading import read_plan
+from irgraph.predict.ranks import predict_ranks
 from irgraph.text import parse, print_graph
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import Sharded, shard
@@ -245,3 +247,65 @@ def test_what_ranks_cannot_share_is_refused() -> None:
 def test_one_rank_exchanges_nothing() -> None:
     done = proven(perceptron(), plan(1, _0=COLUMN, _2=ROW))
     assert not exchanged(done.graph)
+
+
+MESHES = [(2, 2), (2, 4), (4, 2)]
+
+
+def on_mesh(data: int, tensor: int, layers: dict[str, str]) -> Plan:
+    """Return a plan of a mesh, as its text is read."""
+    return read_plan(str(Plan(data * tensor, layers=layers, mesh=Mesh(data, tensor))))
+
+
+@pytest.mark.parametrize(("data", "tensor"), MESHES)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_groups_of_a_mesh_share_samples_and_layers(optimizer: str, data: int, tensor: int) -> None:
+    done = proven(perceptron(optimizer), on_mesh(data, tensor, {"0": COLUMN, "2": ROW}))
+    held = sum(d.tensor.nbytes for d in done.graph.tensors if d.role == "param")
+    assert exchanged(done.graph) == {
+        ("all_reduce", 8 // data * 24 * 4): 1, ("all_reduce_coalesced", held): 1
+    }  # fmt: skip
+    over = {group_of(op) for op in done.graph.leaves() if is_collective(op)}
+    assert over == {"data", "tensor"}
+
+
+def test_each_rank_of_a_mesh_knows_its_groups() -> None:
+    """Ranks of one machine that follow each other share layers, as in torch's device meshes."""
+    given = on_mesh(2, 4, {"0": COLUMN, "2": ROW})
+    done = [shard(perceptron(), given, rank).graph for rank in range(8)]
+    assert groups_of(done[6]) == {"data": (2, 6), "tensor": (4, 5, 6, 7)}
+    assert groups_at(done[6], 1) == groups_of(done[1])
+    found = predict_ranks(done, device="h100")
+    assert len(found.meetings) == 4 + 2  # a sum for each four, and for each two ranks
+
+
+@pytest.mark.parametrize("change", ["left out", "other group"])
+def test_a_sum_of_a_mesh_that_is_wrong_shows(change: str) -> None:
+    models = []
+    for rank in range(4):
+        model = shard(perceptron(), on_mesh(2, 2, {"0": COLUMN, "2": ROW}), rank).graph
+        edit = Edit(model)
+        for op in (op for op in model.leaves() if group_of(op) == "data"):
+            edit.remove(op)
+            if change == "other group":
+                edit.put(replace(op, attributes={**op.attributes, "group_name": "tensor"}), before=op)
+        models.append(edit.commit())
+    assert not compare_ranks(perceptron(), models, draws=1).same
+
+
+def test_a_mesh_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(IrgraphError, match="a mesh of 2 times 3 ranks does not have 8"):
+        shard(perceptron(), Plan(8, layers={"0": COLUMN}, mesh=Mesh(2, 3)), 0)
+    with pytest.raises(IrgraphError, match="a mesh shares linear layers, and none are named"):
+        shard(perceptron(), Plan(4, mesh=Mesh(2, 2)), 0)
+    with pytest.raises(RefusedError, match="B = 8 is no multiple of 16"):
+        shard(perceptron(), on_mesh(16, 1, {"0": COLUMN}), 0)
+    with pytest.raises(RefusedError, match="has 24 outputs, which 5 ranks cannot share"):
+        shard(perceptron(), on_mesh(2, 5, {"2": COLUMN}), 3)
+    with pytest.raises(RefusedError, match="there is no rank 4 among 4"):
+        shard(perceptron(), on_mesh(2, 2, {"2": COLUMN}), 4)
+    with pytest.raises(IrgraphError, match="no linear layer 'mlp'"):
+        shard(perceptron(), on_mesh(2, 2, {"mlp": COLUMN}), 0)
+    split = replace(on_mesh(2, 2, {"2": ROW}), optimizer="split")
+    with pytest.raises(RefusedError, match="optimizer cannot be split, too"):
+        shard(perceptron(), split, 0)

@@ -29,8 +29,8 @@ from irgraph.execute.widen import widened
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import leaving
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
-from irgraph.ir.ranks import RANK, layout_of, peer_of
-from irgraph.plans.layout import BATCH, Layout, layouts_of
+from irgraph.ir.ranks import RANK, groups_of, layout_of, peer_of
+from irgraph.plans.layout import BATCH, SAMPLES, Layout, layouts_of
 
 Values = Sequence[Torch]
 
@@ -45,39 +45,52 @@ class Together(Trial, frozen=True, dict=True):
     def second(self) -> Result:
         """What the ranks left, put together."""
         results = run_together(self.models, self.given, self.seed, self.manner)
-        layouts = list(map(layouts_of, self.models))
         names = [name for name in leaving(self.before) if name in self.first.values]
-        put = {name: _gathered(name, layouts, results, self.first[name]) for name in names}
+        put = {name: _gathered(name, self.models, results, self.first[name]) for name in names}
         return Result({name: value for name, value in put.items() if value is not None},
                       self.first.initial, results[0].read)  # fmt: skip
 
 
-def _part(value: Torch, layout: Layout | None, rank: int, ranks: int) -> Torch:
+def members(graph: Graph, layout: Layout) -> tuple[int, ...]:
+    """Return the ranks that have the parts of a tensor, as one of them says."""
+    return groups_of(graph).get(layout.over) or tuple(range(layout_of(graph).ranks))
+
+
+def _part(value: Torch, layouts: Sequence[Layout], graph: Graph, rank: int) -> Torch:
     """Return what a rank starts from of a tensor."""
-    if layout is None or layout.kind == "mean":
-        return value
-    if layout.kind == "split":
-        return value.chunk(ranks, layout.rows[0])[rank]
-    return value[slice(*layout.rows), slice(*layout.columns)]
+    for layout in layouts:
+        ranks = members(graph, layout)
+        if layout.kind == "split":
+            value = value.chunk(len(ranks), layout.rows[0])[ranks.index(rank)]
+        elif layout.kind == "piece":
+            value = value[slice(*layout.rows), slice(*layout.columns)]
+    return value
 
 
 def _gathered(
-    name: str, layouts: Sequence[Mapping[str, Layout]], results: Sequence[Result], whole: Torch
+    name: str, models: Sequence[Graph], results: Sequence[Result], whole: Torch
 ) -> Torch:
     """Return what ranks left of a tensor, put together; ``None`` where they have none."""
-    said = [layout.get(name) for layout in layouts]
+    said = [layouts_of(graph).get(name, ()) for graph in models]
     held = [result.values.get(name) for result in results]
-    first = next((layout for layout in said if layout is not None), None)
-    if first is None:
-        return _farthest([value for value in held if value is not None], whole)
-    if first.kind == "piece":
-        return _pieced(said, held, whole)
-    if any(value is None for value in held):
+    first: Sequence[Layout] = next(filter(None, said), ())
+    if any(layout.kind == "piece" for layout in first):
+        return _pieced([next(iter(layouts), None) for layouts in said], held, whole)
+    if first and any(value is None for value in held):
         return None
-    if first.kind == "split":
-        return torch.cat(held, first.rows[0])
-    total = torch.stack(held).sum(0)
-    return total / len(held) if first.kind == "mean" else total
+    for layout in first:
+        held = [
+            _joined(layout, [held[member] for member in members(graph, layout)]) for graph in models
+        ]
+    return _farthest([value for value in held if value is not None], whole)
+
+
+def _joined(layout: Layout, held: Values) -> Torch:
+    """Return what the ranks of one group left, put together."""
+    if layout.kind == "split":
+        return torch.cat(list(held), layout.rows[0])
+    total = torch.stack(list(held)).sum(0)
+    return total / len(held) if layout.kind == "mean" else total
 
 
 def _farthest(held: Values, whole: Torch) -> Torch:
@@ -132,8 +145,7 @@ def compare_ranks(
             notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
             continue
         found.append(compare(trial))
-        size = f"{batch} = {drawn.batch} on each of" if batch else "all samples on each of"
-        notes.append(f"{size} {len(models)} ranks")
+        notes.append(drawn.sizes())
         if not found[-1].same:
             break
     return merged(found, observer.coverage(), [*notes, f"{len(found)} draws from seed {seed}"])
@@ -171,6 +183,7 @@ class _Draw:
         self.narrow = next((graph for graph in models if is_quantized(graph)), None)
         self.seed, self.number, self.widen = seed, number, widen and self.narrow is None
         self.batch = 0
+        self.shares = len(groups_of(self.models[0]).get(SAMPLES, self.models))
         self.shifts: dict[str, Torch] = {}
 
     def cut(self, dims: Mapping[str, int], limit: int) -> None:
@@ -180,7 +193,7 @@ class _Draw:
         whole = dict(small)
         if self.dim:
             self.batch = small[self.dim]
-            whole[self.dim] = self.batch * len(self.models)
+            whole[self.dim] = self.batch * self.shares
         self.before = resized(self.before, whole)
         self.models = [resized(graph, small) for graph in self.models]
         self.said = self.before
@@ -188,6 +201,14 @@ class _Draw:
             self.before = widened(self.before, "f64")
             self.models = [widened(graph, "f64") for graph in self.models]
         check_memory([self.before, *self.models], limit)
+
+    def sizes(self) -> str:
+        """Return what a note says of the samples that each rank has."""
+        if not self.dim:
+            return f"all samples on each of {len(self.models)} ranks"
+        alike = len(self.models) // self.shares
+        among = f"{self.shares} groups of {alike}" if alike > 1 else f"{self.shares}"
+        return f"{self.dim} = {self.batch} on each of {among} ranks"
 
     def trial(self, observer: Observer) -> Together:
         """Run the whole step; return it with what its ranks start from."""
@@ -232,7 +253,7 @@ class _Draw:
                 machine.initial[name] = machine.values[name].clone()
 
     def _start(self, rule: Starts, storage: Torch, moved: Torch, drawer: Drawer) -> None:
-        ranks = len(self.models)
+        ranks = self.shares
         if rule.tensor.rank != 1 or rule.total % ranks or rule.closed:
             raise fail(f"%{rule.tensor.name}: where a rank's bags start among all is not known")
         each, source = rule.total // ranks, drawer.generator("starts", rule.tensor.offset)
@@ -256,5 +277,5 @@ class _Draw:
                 raise fail(f"rank {rank} starts from %{name}, which the whole step lacks")
             value = first.initial[name]
             value = value - self.shifts[name] if name in self.shifts else value
-            found[name] = _part(value, layouts.get(name), rank, len(self.models))
+            found[name] = _part(value, layouts.get(name, ()), model, rank)
         return found

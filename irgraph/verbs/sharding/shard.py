@@ -11,11 +11,11 @@ from irgraph.ir.edit import Edit, map_tensors, map_value, without_times
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Value
-from irgraph.ir.ranks import RANK, is_collective, with_ranks
+from irgraph.ir.ranks import GROUPS, RANK, groups_text, is_collective, with_ranks
 from irgraph.ir.resize import kept_sizes, with_dims
 from irgraph.ir.tensor import Tensor
-from irgraph.plans.layout import BATCH, PARTS, Layout, layout_text
-from irgraph.plans.plan import DATA, SPLIT, Part, Plan, check_plan
+from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, Layout, layout_text
+from irgraph.plans.plan import DATA, SPLIT, Mesh, Part, Plan, check_plan
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.exchange import Exchange
@@ -25,7 +25,7 @@ from irgraph.verbs.sharding.optimizer import layouts_beside, split_optimizer
 from irgraph.verbs.sharding.passage import Bucket, Passage
 from irgraph.verbs.sharding.spread import batch_axis
 from irgraph.verbs.sharding.tables import Table, table_sizes, tables_of, without
-from irgraph.verbs.sharding.writer import Writer
+from irgraph.verbs.sharding.writer import GROUP, Writer
 
 ORIGIN = "shard"
 
@@ -38,12 +38,14 @@ class Sharded(Struct, frozen=True):
         made: new ops.
         summed: tensors that are summed over ranks.
         legal: why each rank's results are its part of the whole step's, as a sentence.
+        layouts: what the rank's tensors are of the whole step's.
     """
 
     graph: Graph
     made: int
     summed: int
     legal: str
+    layouts: tuple[Layout, ...] = ()
 
 
 def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
@@ -63,8 +65,15 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
         RefusedError: something is not understood, or mixes samples of different ranks.
     """
     check_plan(plan, table_sizes(graph))
+    if plan.mesh is not None:
+        return _by_mesh(graph, plan, plan.mesh, rank, dim)
     if plan.layers:
         return _by_layers(graph, plan, rank)
+    return _by_samples(graph, plan, rank, dim)
+
+
+def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROUP) -> Sharded:
+    """Return what one rank runs that has samples of its own."""
     dim = _dimension(graph, plan, rank, dim)
     local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
     tables = tables_of(local)
@@ -74,19 +83,48 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
                        "one rank runs the whole step")  # fmt: skip
     copied = [table for table in tables if table not in spread]
     passage = Passage(local, dim, spread, copied)
-    return _Rank(local, plan, rank, dim, spread, passage).sharded()
+    return _Rank(local, plan, rank, dim, spread, passage, group).sharded()
 
 
-def _by_layers(graph: Graph, plan: Plan, rank: int) -> Sharded:
+def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Sharded:
+    """Return what one rank of a mesh runs: the batch is shared first, and then the layers.
+
+    Gradients are averaged over the ranks that have other samples and the same parts of layers.
+    """
+    if not 0 <= rank < plan.ranks:
+        raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
+    split_layers(graph, replace(plan, ranks=1, mesh=None), 0)  # names, tables, the optimizer
+    row, column = divmod(rank, mesh.tensor)
+    some = _by_samples(graph, Plan(mesh.data, tables=plan.tables), row, dim, SAMPLES)
+    inside = replace(plan, ranks=mesh.tensor, mesh=None)
+    done = _by_layers(some.graph, inside, column, LAYERS)
+    groups = {
+        SAMPLES: range(column, plan.ranks, mesh.tensor),
+        LAYERS: range(row * mesh.tensor, (row + 1) * mesh.tensor),
+    }
+    layouts = [
+        *(replace(layout, over=SAMPLES) for layout in some.layouts),
+        *(replace(layout, over=LAYERS) for layout in done.layouts),
+    ]
+    given: dict[str, Value] = {
+        RANK: rank, GROUPS: groups_text(groups), PARTS: layout_text(layouts)
+    }  # fmt: skip
+    made = replace(done.graph, settings={**done.graph.settings, **given})
+    legal = f"over {mesh.data} ranks {some.legal}; over {mesh.tensor} {done.legal}"
+    return Sharded(with_ranks(made, plan.ranks), some.made + done.made, some.summed + done.summed,
+                   legal, tuple(layouts))  # fmt: skip
+
+
+def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Sharded:
     """Return what one rank runs that has parts of linear layers, and all samples."""
-    done = split_layers(graph, plan, rank)
+    done = split_layers(graph, plan, rank, group)
     sums, gathers = (f"{n} {what}{'s' * (n != 1)}" for n, what in
                      ((done.sums, "sum"), (done.gathers, "gathering")))  # fmt: skip
     why = (
         f"every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
         f" sum: {sums} and {gathers} over ranks before what needs tensors whole"
     )
-    return Sharded(done.graph, done.made, done.sums, why)
+    return Sharded(done.graph, done.made, done.sums, why, done.layouts)
 
 
 def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
@@ -120,12 +158,14 @@ class _Rank:
         dim: str,
         tables: Sequence[Table],
         passage: Passage,
+        group: str = GROUP,
     ) -> None:
+        self.group = group
         self.graph, self.plan, self.rank, self.dim = graph, plan, rank, dim
         self.tables, self.passage = tables, passage
         self.edit = Edit(graph)
         device = tables[0].weight.device if tables else graph.device
-        self.forward, self.backward = Writer(graph, device), Writer(graph, device)
+        self.forward, self.backward = (Writer(graph, device, group) for _ in range(2))
         self.backward.taken = self.forward.taken
         self.parts: dict[str, Part | None] = {}
         self.made = self.split = 0
@@ -144,7 +184,7 @@ class _Rank:
         settings = _settings(graph, self.rank, self.dim, layouts)
         graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
         summed = sum(len(bucket.tensors) for bucket in self.passage.buckets)
-        return Sharded(graph, self.made, summed, self._why(summed))
+        return Sharded(graph, self.made, summed, self._why(summed), tuple(layouts))
 
     def _why(self, summed: int) -> str:
         updated = (
@@ -269,7 +309,7 @@ class _Rank:
         groups: dict[tuple[str, int], list[Tensor]] = {}
         for tensor, spread in bucket.tensors:
             groups.setdefault((tensor.dtype, spread.factor), []).append(tensor)
-        write = Writer(self.graph, self.graph.device)
+        write = Writer(self.graph, self.graph.device, self.group)
         for (_, factor), tensors in groups.items():
             write.all_reduce(tensors, "avg" if factor else "sum")
         self.made += len(write.ops)

@@ -19,7 +19,9 @@ GROUP = "0"
 class Writer:
     """Ops in launch order, with names and buffers that a graph does not have yet."""
 
-    def __init__(self, graph: Graph, device: str) -> None:
+    def __init__(self, graph: Graph, device: str, group: str = GROUP) -> None:
+        """Begin; collectives are those of a process group."""
+        self.group = group
         self.sizes = Algebra(graph.dims)
         self.device = device
         self.taken = names_of(graph)
@@ -84,7 +86,7 @@ class Writer:
         made = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
         self.call(
             "_c10d_functional.all_to_all_single", [sent], made,
-            output_split_sizes=tuple(received), input_split_sizes=tuple(parts), group_name=GROUP,
+            output_split_sizes=tuple(received), input_split_sizes=tuple(parts), group_name=self.group,
         )  # fmt: skip
         return self.wait(made)
 
@@ -92,7 +94,7 @@ class Writer:
         """Add up (``avg``: average) a matrix over all ranks; return this rank's block of rows."""
         made = self.fresh("reduce_scatter", given.dtype, [rows, *given.shape[1:]])
         self.call("_c10d_functional.reduce_scatter_tensor", [given], made,
-                  reduce_op=how, group_size=ranks, group_name=GROUP)  # fmt: skip
+                  reduce_op=how, group_size=ranks, group_name=self.group)  # fmt: skip
         return self.wait(made)
 
     def all_gather(self, given: Tensor, ranks: int) -> Tensor:
@@ -100,13 +102,13 @@ class Writer:
         rows = self.sizes.times(given.shape[0], ranks)
         made = self.fresh("all_gather", given.dtype, [rows, *given.shape[1:]])
         self.call("_c10d_functional.all_gather_into_tensor", [given], made,
-                  group_size=ranks, group_name=GROUP)  # fmt: skip
+                  group_size=ranks, group_name=self.group)  # fmt: skip
         return self.wait(made)
 
     def all_reduce(self, tensors: Sequence[Tensor], how: str) -> None:
         """Let tensors be the sums (``sum``) or means (``avg``) over all ranks, where they lie."""
         written = frozenset(tensor.name for tensor in tensors)
-        given = {"reduce_op": how, "group_name": GROUP}
+        given = {"reduce_op": how, "group_name": self.group}
         name, operand = "_c10d_functional.all_reduce_", tensors[0]
         if len(tensors) > 1:
             self.ops.append(Op(f"{name[:-1]}_coalesced_", (tuple(tensors),), (), given, written))

@@ -9,7 +9,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.layers.placement import PART, SAME, Place
-from irgraph.verbs.sharding.writer import Writer
+from irgraph.verbs.sharding.writer import GROUP, Writer
 
 
 class Held:
@@ -22,11 +22,11 @@ class Held:
         count: collectives by kind.
     """
 
-    def __init__(self, graph: Graph, rank: int, ranks: int) -> None:
+    def __init__(self, graph: Graph, rank: int, ranks: int, group: str = GROUP) -> None:
         self.rank, self.ranks = rank, ranks
         self.local: dict[str, Tensor] = {}
         self.places: dict[str, Place] = {}
-        self.write = Writer(graph, graph.device)
+        self.write = Writer(graph, graph.device, group)
         self.count: Counter[str] = Counter()
         self._names: dict[str, dict[str, Tensor]] = {}
         self._gathered: dict[str, dict[str, Tensor]] = {}

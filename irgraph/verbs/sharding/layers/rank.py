@@ -18,6 +18,7 @@ from irgraph.verbs.refusal import refused
 from irgraph.verbs.sharding.layers.exchange import Held
 from irgraph.verbs.sharding.layers.placement import PART, SAME, Call, Choice, Place
 from irgraph.verbs.sharding.layers.rules import choose, over_parts
+from irgraph.verbs.sharding.writer import GROUP
 
 ORIGIN = "shard"
 
@@ -30,10 +31,17 @@ class RankOps:
         made: new ops.
     """
 
-    def __init__(self, graph: Graph, rank: int, ranks: int, places: Mapping[str, Place]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        rank: int,
+        ranks: int,
+        places: Mapping[str, Place],
+        group: str = GROUP,
+    ) -> None:
         """Begin a step; ``places`` say which declared tensors are split."""
         self.graph, self.ranks = graph, ranks
-        self.held = Held(graph, rank, ranks)
+        self.held = Held(graph, rank, ranks, group)
         self.made = 0
         for declared in graph.tensors:
             tensor, place = declared.tensor, places.get(declared.tensor.name, SAME)

@@ -175,7 +175,13 @@ def _attention(call: Call) -> Choice:
     return Choice({tensor.name: place(tensor) for tensor in call.op.inputs}, makes)
 
 
+def _apart(call: Call) -> Choice:
+    """Collectives of other ranks, each of which has the same part: sums and means are linear."""
+    return Choice({tensor.name: call.place(tensor) for tensor in call.op.inputs})
+
+
 RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("all_reduce", "all_reduce_coalesced", "wait_tensor"), _apart),
     **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm"), _product),
     "sum": _sum,
     **dict.fromkeys(("_softmax", "_log_softmax", "_softmax_backward_data",

@@ -18,7 +18,7 @@ from irgraph.diagnostics import fail, near
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import leaving
 from irgraph.ir.op import Value
-from irgraph.ir.ranks import RANK, is_collective, with_ranks
+from irgraph.ir.ranks import RANK, group_of, is_collective, with_ranks
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.layout import PARTS, Layout, layout_text
 from irgraph.plans.plan import COLUMNS, DATA, Plan
@@ -28,6 +28,7 @@ from irgraph.verbs.sharding.layers.exchange import Held
 from irgraph.verbs.sharding.layers.linear import Layer, linear_layers
 from irgraph.verbs.sharding.layers.placement import Place, split
 from irgraph.verbs.sharding.layers.rank import RankOps
+from irgraph.verbs.sharding.writer import GROUP
 
 
 class Split(Struct, frozen=True):
@@ -38,6 +39,7 @@ class Split(Struct, frozen=True):
         made: new ops.
         sums, gathers: collectives.
         layers: how many are split.
+        layouts: what the rank's tensors are of the whole step's.
     """
 
     graph: Graph
@@ -45,27 +47,35 @@ class Split(Struct, frozen=True):
     sums: int
     gathers: int
     layers: int
+    layouts: tuple[Layout, ...] = ()
 
 
-def split_layers(graph: Graph, plan: Plan, rank: int) -> Split:
+def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Split:
     """Return what one rank of a plan runs: all samples, and its parts of linear layers.
+
+    Args:
+        graph: the whole step.
+        plan: names layers.
+        rank: from 0.
+        group: the process group of the ranks; the step may have collectives of another.
 
     Raises:
         IrgraphError: the plan names a layer that is not there (exit code 2).
         RefusedError: a layer cannot be split so, or an op cannot run on parts.
     """
-    _check(graph, plan, rank)
+    _check(graph, plan, rank, group)
     layers = _named(plan, linear_layers(graph))
     places = _places(graph, plan, layers) if plan.ranks > 1 else {}
-    ops = RankOps(graph, rank, plan.ranks, places)
+    ops = RankOps(graph, rank, plan.ranks, places, group)
     made = ops.graph_of()
-    given: dict[str, Value] = {RANK: rank, PARTS: layout_text(_layouts(graph, ops.held))}
+    layouts = _layouts(graph, ops.held)
+    given: dict[str, Value] = {RANK: rank, PARTS: layout_text(layouts)}
     made = with_ranks(replace(made, settings={**graph.settings, **given}), plan.ranks)
     count = ops.held.count
-    return Split(made, ops.made, count["sum"], count["gather"], len(layers))
+    return Split(made, ops.made, count["sum"], count["gather"], len(layers), tuple(layouts))
 
 
-def _check(graph: Graph, plan: Plan, rank: int) -> None:
+def _check(graph: Graph, plan: Plan, rank: int, group: str) -> None:
     if not 0 <= rank < plan.ranks:
         raise RefusedError(f"there is no rank {rank} among {plan.ranks}")
     spread = [name for name, placed in plan.tables.items() if placed.scheme != DATA]
@@ -77,7 +87,7 @@ def _check(graph: Graph, plan: Plan, rank: int) -> None:
             "the optimizer cannot be split, too, where layers are: leave one of both out"
         )
     for op in graph.leaves():
-        if is_collective(op):
+        if is_collective(op) and (group == GROUP or group_of(op) == group):
             raise refused(op, "is there already: the step runs on several ranks")
 
 
