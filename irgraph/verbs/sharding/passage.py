@@ -11,7 +11,7 @@ from irgraph.ir.leaving import READS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import refused
-from irgraph.verbs.sharding.rules import spread_of
+from irgraph.verbs.sharding.rules import spreads_of
 from irgraph.verbs.sharding.spread import SAME, SPLIT, Call, PartsError, Spread, batch_axis
 from irgraph.verbs.sharding.tables import Table, without
 
@@ -94,21 +94,22 @@ class Passage:
             return
         call = Call(op, self.known, self.dim)
         try:
-            found = spread_of(call)
+            found = spreads_of(call)
         except PartsError:
             for tensor in op.inputs:
                 if self.known[tensor.name].kind == "part":
                     self._sum(tensor, leaf)
             found = self._again(call)
-        for tensor in op.outputs:
-            self._learn(tensor, self._fitting(op, tensor, found))
+        each = found if len(found) > 1 else found * len(op.outputs)
+        for tensor, spread in zip(op.outputs, each, strict=True):
+            self._learn(tensor, self._fitting(op, tensor, spread))
         for tensor in written_by(op):
             for name, view in self._names[tensor.buffer].items():
-                self.known[name] = self._fitting(op, view, found)
+                self.known[name] = self._fitting(op, view, found[0])
 
-    def _again(self, call: Call) -> Spread:
+    def _again(self, call: Call) -> tuple[Spread, ...]:
         try:
-            return spread_of(call)
+            return spreads_of(call)
         except PartsError:
             raise call.refuse("needs sums over all samples that are not there yet") from None
 

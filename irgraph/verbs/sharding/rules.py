@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from irgraph.ir.calls import is_pointwise
 from irgraph.ir.dim import Dim
-from irgraph.ir.op import Value, tensors_in
-from irgraph.ir.schema import schemas_of
+from irgraph.ir.op import Op, Value, tensors_in
+from irgraph.ir.schema import bind, schemas_of
+from irgraph.verbs.sharding.modules import MODULES
 from irgraph.verbs.sharding.spread import SAME, SPLIT, ZERO, Call, PartsError, Spread, depends
 
 MEAN = 1
@@ -23,8 +24,18 @@ MEAN = 1
 Rule: TypeAlias = Callable[[Call], Spread]
 
 
-def spread_of(call: Call) -> Spread:
-    """Return what an op's results, and what it writes, are.
+def draws(op: Op) -> bool:
+    """Return whether an op draws random numbers; attention without dropout draws none."""
+    schemas = schemas_of(op.name)
+    if not any(schema.random for schema in schemas):
+        return False
+    named = {argument.name: value for schema in schemas for argument, value in bind(schema, op)}
+    rates = any(argument.name == "dropout_p" for schema in schemas for argument in schema.arguments)
+    return not rates or named.get("dropout_p", 0.0) != 0
+
+
+def spreads_of(call: Call) -> tuple[Spread, ...]:
+    """Return what each of an op's results is, or one for all of them and for what it writes.
 
     Raises:
         PartsError: it needs whole values of a sum.
@@ -35,13 +46,15 @@ def spread_of(call: Call) -> Spread:
     kinds = {spread.kind for spread in call.spreads()}
     made = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
     grown = any(call.axis(tensor) is not None for tensor in made)
-    if any(schema.random for schema in schemas_of(op.name)):
+    if draws(op):
         raise call.refuse("draws random numbers: ranks would draw others than the whole step")
     alike = kinds <= {"same", "zero"} and not grown and not call.counts
     if alike and op.base.rstrip("_") not in ZEROS:
         if any(spread.factor for spread in call.spreads()):
             raise call.refuse("takes a gradient that was scaled by the number of ranks")
-        return SAME
+        return (SAME,)
+    if op.name.startswith("aten.") and op.base in MODULES and not call.counts:
+        return MODULES[op.base](call)
     if rule is None and "part" in kinds and not grown and "split" not in kinds:
         raise PartsError
     if rule is None and is_pointwise(op.name):
@@ -49,7 +62,9 @@ def spread_of(call: Call) -> Spread:
     if rule is None:
         raise call.refuse("is not known to treat samples apart: a rule for it is missing")
     found = rule(call)
-    return found if rule in SIZED else replace(found, factor=found.factor + _counts(call, rule))
+    if rule not in SIZED:
+        found = replace(found, factor=found.factor + _counts(call, rule))
+    return (found,)
 
 
 def _counts(call: Call, rule: Rule) -> int:
@@ -133,6 +148,13 @@ def _gradient(call: Call) -> Spread:
     if any(spread.factor for spread in others):
         raise call.refuse("takes activations that are gradients")
     return Spread("split", first.factor)
+
+
+def _masked(call: Call) -> Spread:
+    """A number where a mask says so: linear in the rest where it is 0."""
+    value = call.option("value", 2)
+    zero = isinstance(value, (int, float)) and value == 0
+    return _gradient(call) if zero else _pointwise(call)
 
 
 def _matmul(call: Call) -> Spread:
@@ -267,6 +289,7 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("add", "sub", "neg", "rsub"), _linear),
     **dict.fromkeys(("mul",), _product),
     **dict.fromkeys(("div",), _quotient),
+    "masked_fill": _masked,
     **dict.fromkeys(
         ("to", "_to_copy", "clone", "contiguous", "detach", "alias", "expand", "t",
          "transpose", "permute", "unsqueeze", "squeeze", "narrow", "slice", "select", "lift_fresh",

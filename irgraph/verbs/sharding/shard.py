@@ -192,6 +192,8 @@ class _Rank:
             if self.plan.optimizer
             else ""
         )
+        if any(leaf.base == "nll_loss_forward" for leaf in self.graph.leaves()):
+            updated += "; no sample is left out of a loss over classes (-100)"
         return (
             f"every tensor is its part of the whole step's along {self.dim}, or the same; {summed} "
             f"summed over ranks before {'they are' if summed != 1 else 'it is'} read whole{updated}"

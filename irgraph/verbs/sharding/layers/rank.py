@@ -11,13 +11,13 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Result, Value, tensors_in
-from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import refused
 from irgraph.verbs.sharding.layers.exchange import Held
 from irgraph.verbs.sharding.layers.placement import PART, SAME, Call, Choice, Place
 from irgraph.verbs.sharding.layers.rules import choose, over_parts
+from irgraph.verbs.sharding.rules import draws
 from irgraph.verbs.sharding.writer import GROUP
 
 ORIGIN = "shard"
@@ -112,7 +112,7 @@ class RankOps:
 
     def _leaf(self, op: Op) -> list[Op]:
         """Return an op on what the rank has, behind what that takes."""
-        if _draws(op):
+        if draws(op):
             raise refused(op, "draws random numbers: ranks would draw others than the whole step")
         call = Call(op, self.held.places, self.ranks, self.held.write.sizes)
         if over_parts(call):
@@ -220,16 +220,6 @@ class RankOps:
                     origin=ORIGIN)
             for new in found
         ]  # fmt: skip
-
-
-def _draws(op: Op) -> bool:
-    """Return whether an op draws random numbers; attention without dropout draws none."""
-    schemas = schemas_of(op.name)
-    if not any(schema.random for schema in schemas):
-        return False
-    named = {argument.name: value for schema in schemas for argument, value in bind(schema, op)}
-    rates = any(argument.name == "dropout_p" for schema in schemas for argument in schema.arguments)
-    return not rates or named.get("dropout_p", 0.0) != 0
 
 
 def _sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:

@@ -1,0 +1,146 @@
+"""What norms, softmax, attention, embeddings and losses over classes make of a rank's samples.
+
+Results may differ in kind: a norm's gradient of data is split, those of its weights are parts of
+sums. So rules here give a spread for each result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from irgraph.verbs.sharding.spread import SAME, SPLIT, Call, PartsError, Spread
+
+NONE, MEAN = 0, 1
+"""Reductions of losses, by torch's numbers."""
+
+UNKNOWN = -100
+"""The class by which torch's losses leave a sample out, unless they name another."""
+
+Rule: TypeAlias = Callable[[Call], tuple[Spread, ...]]
+
+
+def _plain(call: Call, first: int = 0) -> None:
+    """Refuse what is no function of a sample: parts of sums, scaled gradients behind ``first``."""
+    spreads = call.spreads()
+    if any(spread.kind == "part" for spread in spreads):
+        raise PartsError
+    if any(spread.factor for spread in spreads[first:]):
+        raise call.refuse("is not linear in a gradient that was scaled by the number of ranks")
+
+
+def _apart(call: Call, factor: int) -> tuple[Spread, ...]:
+    """Return results with samples as split, others as parts of sums over samples."""
+    axes = (call.axis(tensor) for tensor in call.op.outputs)
+    return tuple(Spread("part" if axis is None else "split", factor) for axis in axes)
+
+
+def _normed(call: Call) -> tuple[Spread, ...]:
+    """Normalisation over the last axes of each sample."""
+    _plain(call)
+    _below(call)
+    return tuple(SPLIT for _ in call.op.outputs)
+
+
+def _below(call: Call) -> None:
+    place = int(call.op.base.endswith("backward"))
+    over, source = call.option("normalized_shape", place + 1), call.op.inputs[place]
+    axis = call.axis(source)
+    if not isinstance(over, tuple) or axis is None or axis >= source.rank - len(over):
+        raise call.refuse("normalises over samples")
+
+
+def _normed_gradient(call: Call) -> tuple[Spread, ...]:
+    """Its gradients: of data sample by sample, of weights summed over samples."""
+    _plain(call, 1)
+    _below(call)
+    return _apart(call, call.spread(call.op.inputs[0]).factor)
+
+
+def _along(call: Call) -> tuple[Spread, ...]:
+    """Softmax along an axis, and its gradient, which is linear in the first operand."""
+    gradient = "backward" in call.op.base
+    _plain(call, int(gradient))
+    source = call.op.inputs[0]
+    dim = call.option("dim", 2 if gradient else 1)
+    if not isinstance(dim, int) or call.axis(source) == dim % source.rank:
+        raise call.refuse("normalises over samples")
+    return (Spread("split", call.spread(source).factor),)
+
+
+def _looked_up(call: Call) -> tuple[Spread, ...]:
+    """Rows of a table that all ranks have."""
+    _plain(call)
+    if call.axis(call.op.inputs[0]) is not None:
+        raise call.refuse("looks up samples by their place in the batch")
+    return (SPLIT,)
+
+
+def _rows_gradient(call: Call) -> tuple[Spread, ...]:
+    """The gradient of such a table: a sum over samples."""
+    _plain(call, 1)
+    if call.option("scale_grad_by_freq", 4, default=False):
+        raise call.refuse("counts how often samples of all ranks name a row")
+    return _apart(call, call.spread(call.op.inputs[0]).factor)
+
+
+def _classes(call: Call) -> tuple[Spread, ...]:
+    """The loss over classes, and how many samples it is a mean of."""
+    _plain(call)
+    reduction = call.option("reduction", 3, MEAN)
+    if reduction == NONE:
+        return (SPLIT, SAME)
+    if reduction == MEAN:
+        _each_counts(call, 2, 4)
+    return (Spread("part", int(reduction == MEAN)), Spread("part"))
+
+
+def _each_counts(call: Call, weight: int, ignored: int) -> None:
+    """Refuse means in which ranks may have samples of different weights."""
+    if call.option("weight", weight) is not None:
+        raise call.refuse("weighs samples by their class, of which ranks have others")
+    if call.option("ignore_index", ignored, UNKNOWN) != UNKNOWN:
+        raise call.refuse("leaves out samples of a class, of which ranks may have more and less")
+
+
+def _classes_gradient(call: Call) -> tuple[Spread, ...]:
+    """Its gradient: divided by a rank's samples, unless their number was summed before."""
+    given, reduction = call.spread(call.op.inputs[0]), call.option("reduction", 4, MEAN)
+    count = call.spread(call.op.inputs[-1])
+    others = [call.spread(tensor) for tensor in call.op.inputs[1:-1]]
+    if given.kind == "part" or any(spread.kind == "part" for spread in others):
+        raise PartsError
+    if any(spread.factor for spread in others):
+        raise call.refuse("takes activations that are gradients")
+    if reduction == MEAN:
+        _each_counts(call, 3, 5)
+    return (Spread("split", given.factor + int(reduction == MEAN and count.kind == "part")),)
+
+
+def _attention(call: Call) -> tuple[Spread, ...]:
+    """Fused attention, in which words of one sample meet, and its gradient."""
+    gradient = "backward" in call.op.base
+    _plain(call, int(gradient))
+    if {call.axis(tensor) for tensor in call.op.inputs} - {None} != {0}:
+        raise call.refuse("lets samples meet, or has them along another axis than the first")
+    if gradient:
+        return _apart(call, call.spread(call.op.inputs[0]).factor)
+    axes = (call.axis(tensor) for tensor in call.op.outputs)
+    return tuple(SAME if axis is None else SPLIT for axis in axes)
+
+
+MODULES: Mapping[str, Rule] = {
+    "native_layer_norm": _normed,
+    "native_layer_norm_backward": _normed_gradient,
+    **dict.fromkeys(("_softmax", "_log_softmax", "_softmax_backward_data",
+                     "_log_softmax_backward_data"), _along),
+    "embedding": _looked_up,
+    "embedding_dense_backward": _rows_gradient,
+    "nll_loss_forward": _classes,
+    "nll_loss_backward": _classes_gradient,
+    **{f"_scaled_dot_product_{kind}{suffix}": _attention
+       for kind in ("efficient_attention", "flash_attention", "flash_attention_for_cpu",
+                    "cudnn_attention")
+       for suffix in ("", "_backward")},
+}  # fmt: skip
+"""By the last part of an op's name."""

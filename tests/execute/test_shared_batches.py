@@ -1,0 +1,146 @@
+"""Steps of models without spread tables whose batch ranks share, proven by running all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from irgraph.execute import compare_ranks
+from irgraph.ir.edit import Edit
+from irgraph.ir.graph import Graph
+from irgraph.plans.plan import Plan
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.shard import shard
+from tests.execute.test_parallel_layers import PAIRS, captured, exchanged, language, on_mesh, proven
+
+CLASSES, WIDTH = 5, 12
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Classifier:
+    """A step over classes: a table, what mixes features, and a loss."""
+
+    def __init__(self, batch: int, mixing: nn.Module, loss: Loss, **options: bool) -> None:
+        self.table = nn.Embedding(20, WIDTH, **options)
+        self.model = nn.Sequential(mixing, nn.Linear(WIDTH, CLASSES)).to("meta")
+        self.table.to("meta")
+        parameters = [*self.table.parameters(), *self.model.parameters()]
+        self.optimizer = torch.optim.SGD(parameters, lr=0.1)
+        self.ids = torch.zeros(batch, 3, dtype=torch.int64)
+        self.classes = torch.zeros(batch, dtype=torch.int64)
+        self.loss = loss
+
+    def __call__(self) -> Tensor:
+        self.optimizer.zero_grad()
+        scores = self.model(self.table(self.ids.to("meta")).sum(1))
+        loss = self.loss(scores, self.classes.to("meta"))
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+class Mixed(nn.Module):
+    """Features by attention among them, softmax and a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mask = nn.LayerNorm(WIDTH), nn.Parameter(torch.zeros(3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, width] of [B, width]."""
+        given = x.view(-1, 1, 3, WIDTH // 3)
+        mixed = functional.scaled_dot_product_attention(given, given, given, attn_mask=self.mask)
+        return self.norm(mixed.reshape(x.shape)).softmax(1) * x
+
+
+def classifier(mixing: nn.Module, loss: Loss = functional.cross_entropy, **options: bool) -> Graph:
+    class Made(Classifier):
+        def __init__(self, batch: int) -> None:
+            super().__init__(batch, mixing, loss, **options)
+
+    return captured(Made)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_language_model_is_shared(ranks: int) -> None:
+    done = proven(language(), Plan(ranks))
+    held = sum(d.tensor.nbytes for d in done.graph.tensors if d.role == "param")
+    assert exchanged(done.graph) == {("all_reduce_coalesced", held): 1}
+    assert "no sample is left out of a loss over classes" in done.legal
+
+
+def test_its_optimizer_is_split() -> None:
+    done = proven(language(), Plan(2, optimizer="split"))
+    assert ("all_gather_into_tensor", 31648) in exchanged(done.graph)
+
+
+@pytest.mark.parametrize(("data", "tensor"), [(2, 2), (2, 4), (4, 2)])
+def test_it_is_shared_on_a_mesh(data: int, tensor: int) -> None:
+    """Four sums of activations, as Megatron-LM has them, and one of gradients."""
+    done = proven(language(), on_mesh(data, tensor, PAIRS))
+    held = sum(d.tensor.nbytes for d in done.graph.tensors if d.role == "param")
+    activations = language().by_name["embedding1"].nbytes // data
+    assert exchanged(done.graph) == {
+        ("all_reduce", activations): 4, ("all_reduce_coalesced", held): 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", [
+    functional.cross_entropy,
+    lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
+    lambda x, y: functional.cross_entropy(x, y, reduction="none").mean(),
+    lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 0.0), y),
+    lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 2.0), y),
+    lambda x, y: 0.5 * functional.cross_entropy(x, y) + x.square().mean(),
+])  # fmt: skip
+def test_losses_over_classes(loss: Loss) -> None:
+    proven(classifier(nn.Identity(), loss), Plan(2))
+
+
+def test_what_mixes_features_of_a_sample() -> None:
+    proven(classifier(Mixed()), Plan(4))
+
+
+def test_a_gradient_of_a_norm_that_is_not_summed_shows() -> None:
+    models = [shard(classifier(Mixed()), Plan(2), rank).graph for rank in range(2)]
+    cut = []
+    for model in models:
+        edit = Edit(model)
+        for op in (op for op in model.leaves() if op.base.startswith("all_reduce")):
+            edit.remove(op)
+        cut.append(edit.commit())
+    result = compare_ranks(classifier(Mixed()), cut, draws=1)
+    wrong = {one.label for one in result.compared if not one.same}
+    assert {"0.norm.weight", "0.norm.bias", "0.mask"} <= wrong
+
+
+class Across(nn.Module):
+    """Softmax over samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, width] of [B, width]."""
+        return x.softmax(0)
+
+
+@pytest.mark.parametrize(("mixing", "options", "loss", "why"), [
+    (Across(), {}, functional.cross_entropy, "normalises over samples"),
+    (nn.BatchNorm1d(WIDTH), {}, functional.cross_entropy, "not known to treat samples apart"),
+    (nn.Identity(), {"scale_grad_by_freq": True}, functional.cross_entropy,
+     "counts how often samples of all ranks name a row"),
+    (nn.Identity(), {}, lambda x, y: functional.cross_entropy(x, y, ignore_index=0),
+     "leaves out samples of a class"),
+    (nn.Identity(), {}, lambda x, y: functional.cross_entropy(x, y, torch.ones(5, device="meta")),
+     "weighs samples by their class"),
+    (nn.Identity(), {}, lambda x, y: functional.cross_entropy(x, y, label_smoothing=0.1),
+     "adds gradients of which one was scaled"),
+])  # fmt: skip
+def test_what_mixes_samples_is_refused(
+    mixing: nn.Module, options: dict[str, bool], loss: Loss, why: str
+) -> None:
+    with pytest.raises(RefusedError, match=why):
+        shard(classifier(mixing, loss, **options), Plan(2), 0)
