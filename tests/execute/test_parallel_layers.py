@@ -288,7 +288,9 @@ def test_a_sum_of_a_mesh_that_is_wrong_shows(change: str) -> None:
         for op in (op for op in model.leaves() if group_of(op) == "data"):
             edit.remove(op)
             if change == "other group":
-                edit.put(replace(op, attributes={**op.attributes, "group_name": "tensor"}), before=op)
+                edit.put(
+                    replace(op, attributes={**op.attributes, "group_name": "tensor"}), before=op
+                )
         models.append(edit.commit())
     assert not compare_ranks(perceptron(), models, draws=1).same
 

@@ -67,9 +67,7 @@ def _part(value: Torch, layouts: Sequence[Layout], graph: Graph, rank: int) -> T
     return value
 
 
-def _gathered(
-    name: str, models: Sequence[Graph], results: Sequence[Result], whole: Torch
-) -> Torch:
+def _gathered(name: str, models: Sequence[Graph], results: Sequence[Result], whole: Torch) -> Torch:
     """Return what ranks left of a tensor, put together; ``None`` where they have none."""
     said = [layouts_of(graph).get(name, ()) for graph in models]
     held = [result.values.get(name) for result in results]

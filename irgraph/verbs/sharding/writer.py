@@ -86,7 +86,8 @@ class Writer:
         made = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
         self.call(
             "_c10d_functional.all_to_all_single", [sent], made,
-            output_split_sizes=tuple(received), input_split_sizes=tuple(parts), group_name=self.group,
+            output_split_sizes=tuple(received), input_split_sizes=tuple(parts),
+            group_name=self.group,
         )  # fmt: skip
         return self.wait(made)
 
