@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from msgspec import Struct
@@ -55,8 +56,35 @@ def describe(graph: Graph, finding: Finding) -> str:
 
 
 def verify(graph: Graph) -> list[Finding]:
-    """Return everything that is wrong with a graph, in launch order; empty if it is sound."""
-    return [finding for rule in RULES for finding in rule(graph)]
+    """Return everything that is wrong with a graph, in launch order; empty if it is sound.
+
+    Rules of single ops are asked only of those that were not found sound in such a graph before.
+    """
+    kind = _kind_of(graph)
+    ops = [op for op in graph.walk() if op.__dict__.get(SOUND) is not kind]
+    found = [finding for rule in RULES for finding in rule(graph)]
+    found += [finding for of_ops in RULES_OF_OPS for finding in of_ops(graph, ops)]
+    if not found:
+        for op in ops:
+            op.__dict__[SOUND] = kind
+    return found
+
+
+SOUND = "irgraph.ir.verify"
+"""Where an op keeps the kind of graphs in which it was found sound."""
+
+MOST_KINDS = 64
+_KINDS: OrderedDict[object, object] = OrderedDict()
+
+
+def _kind_of(graph: Graph) -> object:
+    """Return what stands for all graphs of which rules of single ops read the same."""
+    read = (graph.devices, graph.streams, graph.schemas, OPERANDS in graph.settings)
+    key = (*read, tuple(graph.dims.items()))
+    kind = _KINDS.setdefault(key, object())
+    if len(_KINDS) > MOST_KINDS:
+        _KINDS.pop(next(iter(_KINDS)), None)
+    return kind
 
 
 def check(graph: Graph) -> Graph:
@@ -104,9 +132,9 @@ def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:
         known[tensor.name] = tensor
 
 
-def _written(graph: Graph) -> Iterator[Finding]:
+def _written(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """What an op writes in place is one of its operands."""
-    for op in graph.walk():
+    for op in ops:
         if op.written:
             held = {t.name for t in op.inputs}
             for name in sorted(op.written - held):
@@ -120,14 +148,19 @@ def _fits(declared: Declared) -> bool:
     return numbers and len(value) == declared.tensor.numel
 
 
-def _tensors(graph: Graph) -> Iterator[Finding]:
-    """A tensor's type and sizes are valid, and its buffer lies on one declared device."""
-    devices = {d.name for d in graph.devices} | {"cpu"}
+def _homes(graph: Graph) -> Iterator[Finding]:
+    """A buffer lies on one device."""
     home: dict[str, str] = {}
-    for tensor, op in _all_tensors(graph):
+    for tensor, op in _all_tensors(graph.tensors, graph.walk()):
         if home.setdefault(tensor.buffer, tensor.device) != tensor.device:
             both = f"both @{home[tensor.buffer]} and @{tensor.device}"
             yield Finding("devices", f"%{tensor.name} puts ${tensor.buffer} on {both}", op)
+
+
+def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
+    """A tensor's type and sizes are valid, and it lies on a declared device."""
+    devices = {d.name for d in graph.devices} | {"cpu"}
+    for tensor, op in _all_tensors(graph.tensors, ops):
         if tensor.device not in devices:
             message = f"%{tensor.name} lies on undeclared @{tensor.device}"
             yield Finding("devices", message, op, _declare(tensor.device))
@@ -142,10 +175,12 @@ def _declare(device: str) -> str:
     return f'declare it: device @{device} "v100"'
 
 
-def _all_tensors(graph: Graph) -> Iterator[tuple[Tensor, Op | None]]:
-    for declared in graph.tensors:
+def _all_tensors(
+    before: Iterable[Declared], ops: Iterable[Op]
+) -> Iterator[tuple[Tensor, Op | None]]:
+    for declared in before:
         yield declared.tensor, None
-    for op in graph.walk():
+    for op in ops:
         for tensor in op.outputs:
             yield tensor, op
 
@@ -169,7 +204,7 @@ def _wrong(size: Dim, graph: Graph) -> str:
     return "" if value == size else f"{size} is {value}, not {int(size)}"
 
 
-def _streams(graph: Graph) -> Iterator[Finding]:
+def _streams(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Streams are declared, on declared devices."""
     devices = {d.name for d in graph.devices}
     for stream in graph.streams:
@@ -178,7 +213,7 @@ def _streams(graph: Graph) -> Iterator[Finding]:
             message = f"stream {stream.name} is on undeclared @{stream.device}"
             yield Finding("streams", message, None, hint)
     declared = {s.name for s in graph.streams}
-    for op in graph.walk():
+    for op in ops:
         if op.stream and op.stream not in declared:
             hint = f"declare it: stream {op.stream} @{graph.device}"
             yield Finding("streams", f"runs on the undeclared stream {op.stream}", op, hint)
@@ -193,7 +228,7 @@ def _single(graph: Graph) -> Iterator[Finding]:
         seen.add(id(op))
 
 
-def _schemas(graph: Graph) -> Iterator[Finding]:
+def _schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Calls of our own ops and of torch's fit their schemas; declared schemas can be read."""
     declared: dict[str, list[Schema]] = {}
     for text in graph.schemas:
@@ -206,7 +241,7 @@ def _schemas(graph: Graph) -> Iterator[Finding]:
     if OPERANDS in graph.settings:
         return
     fitting: set[tuple[object, ...]] = set()
-    for op in graph.walk():
+    for op in ops:
         if not op.name.startswith(CHECKED):
             continue
         form = _form(op)
@@ -245,11 +280,11 @@ def _misfit(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
         yield Finding("schemas", "irgraph has no op of that name", op, hint)
 
 
-def _places(graph: Graph) -> Iterator[Finding]:
+def _places(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Results lie where their op can make them: on its device, and not over what it only reads."""
     devices = {d.name for d in graph.devices} | {"cpu"}
     loose = OPERANDS in graph.settings
-    for op in graph.walk():
+    for op in ops:
         inputs, outputs = op.inputs, op.outputs
         values = op.attributes.values() if op.attributes else ()
         named = [value for value in values if isinstance(value, DeviceRef)]
@@ -277,12 +312,12 @@ def _place(op: Op, result: Tensor) -> Iterator[Finding]:
         yield Finding("written", message, op, "it makes a new tensor: give that its own buffer")
 
 
-def _shapes(graph: Graph) -> Iterator[Finding]:
+def _shapes(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Results have the shapes that follow from those of operands."""
     if OPERANDS in graph.settings:
         return
     own = _declared(graph)
-    for op in graph.walk():
+    for op in ops:
         problem = "" if op.body or op.name in own else wrong_shape(op)
         if problem:
             yield Finding("shapes", problem, op)
@@ -306,9 +341,9 @@ def unknown(graph: Graph) -> Iterator[Finding]:
         yield Finding("names", message, op, f"did you mean {meant[0]}?" if meant else "")
 
 
-def _rounded(graph: Graph) -> Iterator[Finding]:
+def _rounded(_: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """Products in tf32 multiply f32."""
-    for op in graph.walk():
+    for op in ops:
         if op.name in PLAIN:
             kinds = {t.dtype for t in (*op.inputs, *op.outputs)} - {"f32"}
             if kinds:
@@ -316,15 +351,16 @@ def _rounded(graph: Graph) -> Iterator[Finding]:
                 yield Finding("types", f"rounds f32 to tf32, and is given {min(kinds)}", op, hint)
 
 
-RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (
-    _definitions,
+RULES: tuple[Callable[[Graph], Iterator[Finding]], ...] = (_definitions, _homes, _single)
+"""Every rule of whole graphs, in the order in which findings are reported."""
+
+RULES_OF_OPS: tuple[Callable[[Graph, Sequence[Op]], Iterator[Finding]], ...] = (
     _written,
     _tensors,
     _streams,
-    _single,
     _schemas,
     _places,
     _shapes,
     _rounded,
 )
-"""Every rule, in the order in which findings are reported."""
+"""Every rule of single ops, in the order in which findings are reported."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import passes
+from irgraph import garbage
 from irgraph.diagnostics import IrgraphError, fail, near
 from irgraph.ir.graph import Graph
 from irgraph.language import Pricer, load_pass, run
@@ -59,14 +60,15 @@ def run_stages(
             watcher.before(stage, graph)
         start = time.perf_counter()
         try:
-            outcome = run(
-                stage.script,
-                graph,
-                pricer=pricer,
-                targets=targets,
-                paths=pass_path,
-                verified=verified,
-            )
+            with garbage.put_off():
+                outcome = run(
+                    stage.script,
+                    graph,
+                    pricer=pricer,
+                    targets=targets,
+                    paths=pass_path,
+                    verified=verified,
+                )
         except Exception as error:
             for watcher in watchers:
                 watcher.failed(stage, graph, error)

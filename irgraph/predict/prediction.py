@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from irgraph import garbage
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.counts.flops import step_flops
@@ -173,14 +174,15 @@ def predict(
     Raises ``IrgraphError`` for an unknown name or an unusable file.
     """
     chosen = predict_options(options, **changes)
-    graph = prepared(graph, chosen)
-    name = chosen.device or device_of(graph)
-    sheet, host = backend().device(name, graph), load_host(chosen.host)
-    priced = backend().price(graph, name, chosen)
-    timeline = _scheduled(priced, host, chosen)
-    used = measured_times(priced, name, chosen.uses_measured)
-    chosen = replace(chosen, device=name)
-    return Prediction(priced, timeline, critical_path(timeline), sheet, host, chosen, used)
+    with garbage.put_off():
+        graph = prepared(graph, chosen)
+        name = chosen.device or device_of(graph)
+        sheet, host = backend().device(name, graph), load_host(chosen.host)
+        priced = backend().price(graph, name, chosen)
+        timeline = _scheduled(priced, host, chosen)
+        used = measured_times(priced, name, chosen.uses_measured)
+        chosen = replace(chosen, device=name)
+        return Prediction(priced, timeline, critical_path(timeline), sheet, host, chosen, used)
 
 
 def _device(sheet: DeviceFacts) -> dict[str, Any]:

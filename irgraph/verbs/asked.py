@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.tensor import Tensor
@@ -16,19 +17,49 @@ def check_sizes(before: Graph, after: Graph) -> None:
 
     Asked is only about ops that torch's meta device gets right as they were.
     """
-    asked: set[str] = set()
     for was, now in zip(before.leaves(), after.leaves(), strict=True):
-        key = "" if was is now or not now.outputs else kind_of(was) + kind_of(now)
-        if not key or key in asked:
+        if was is now or not now.outputs or (_plain(was) and _plain(now)):
             continue
-        asked.add(key)
-        if not _wrong(was, before):
-            wrong = _wrong(now, after)
-            if wrong:
-                raise RefusedError(f"{now.name} does not take this size: {wrong}", [(was, "")])
+        wrong = _wrong(now, after)
+        if wrong and not _wrong(was, before):
+            raise RefusedError(f"{now.name} does not take this size: {wrong}", [(was, "")])
+
+
+def _plain(op: Op) -> bool:
+    """Return whether the IR itself knows that torch takes an op: it goes element by element."""
+    shape = op.results[0].shape if isinstance(op.results[0], Tensor) else None
+    buffers = {tensor.buffer for tensor in op.inputs}
+    return (
+        is_pointwise(op.name)
+        and shape is not None
+        and not op.written
+        and not any(tensor.buffer in buffers for tensor in op.outputs)
+        and all(broadcast([t.shape for t in op.inputs]) == r.shape for r in op.outputs)
+    )
+
+
+MOST_KNOWN = 4096
+_TAKEN: dict[tuple[object, ...], None] = {}
+"""Calls that torch takes, by all that this follows from: the ops of a step are of few kinds."""
 
 
 def _wrong(op: Op, graph: Graph) -> str:
+    """Return what ``_asked`` says; of calls that torch takes this is remembered."""
+    places: dict[str, int] = {}
+    buffers = tuple(places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs))
+    written = tuple(t.name in op.written for t in op.inputs)
+    key = (kind_of(op), buffers, written, graph.schemas, graph.device)
+    if key in _TAKEN:
+        return ""
+    found = _asked(op, graph)
+    if not found:
+        if len(_TAKEN) >= MOST_KNOWN:
+            _TAKEN.clear()
+        _TAKEN[key] = None
+    return found
+
+
+def _asked(op: Op, graph: Graph) -> str:
     """Return why torch does not give an op's results the sizes that they have, if so."""
     try:
         found = _shapes(plain_sizes(op, graph.schemas, graph.dims, graph.device))

@@ -134,3 +134,16 @@ class Index:
         for here, other in self.writes.get(tensor.buffer, ()):
             if start <= here < end and overlap(tensor, other):
                 yield here
+
+
+MOST = 4
+"""Graphs whose index is remembered: searches rewrite the same ones again and again."""
+
+_RECENT: list[Index] = []
+
+
+def index_of(graph: Graph) -> Index:
+    """Return the index of a graph, which may have been built before."""
+    found = next((index for index in tuple(_RECENT) if index.graph is graph), None) or Index(graph)
+    _RECENT[:] = [found, *(index for index in tuple(_RECENT) if index is not found)][:MOST]
+    return found

@@ -15,7 +15,7 @@ from irgraph.ir.schema import near_op
 from irgraph.language.clauses import Parameter
 from irgraph.language.expressions.evaluate import EvaluationError, Pricer, Scope, Target, evaluate
 from irgraph.language.expressions.nodes import Expression, Node
-from irgraph.language.patterns.index import Index
+from irgraph.language.patterns.index import Index, index_of
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Found, Module, Selection, Series
 from irgraph.language.patterns.select import Handle, Selected, match_scope, select
@@ -102,7 +102,9 @@ class State:
     @property
     def index(self) -> Index:
         """The index of the present graph, built when first asked for."""
-        if self._index is None or self._index.graph is not self.graph:
+        if self._index is None:
+            self._index = index_of(self.graph)
+        elif self._index.graph is not self.graph:
             self._index = Index(self.graph)
         return self._index
 

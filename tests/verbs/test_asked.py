@@ -1,0 +1,55 @@
+"""What is known of ops without asking torch is what torch says."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import pytest
+
+from irgraph.ir.resize import with_dims
+from irgraph.text import parse
+from irgraph.verbs import asked
+from irgraph.verbs.asked import check_sizes
+from irgraph.verbs.refusal import RefusedError
+from tests.passes.test_golden import FOLDER
+
+STEP = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
+
+HALVES = """model "m" { format = 1  dims = {B = 8} }
+
+device @gpu0 "v100"
+input %x : f32[B, 4] in $x
+input %u : f32[8, 4] in $u
+
+%y = aten.relu(%x) : f32[B, 4] in $y
+%z = aten.add(%y, %u) : f32[B, 4] in $z
+"""
+
+
+def test_ops_that_go_element_by_element_need_no_asking() -> None:
+    pytest.importorskip("torch")
+    step = parse(STEP.read_text(encoding="utf-8"))
+    graphs = [with_dims(step, {"B": size}) for size in (1, 777)]
+    graphs += [parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.ir")]
+    plain = [(op, g) for g in graphs for op in g.leaves() if op.outputs and asked._plain(op)]
+    assert len(plain) > 30
+    assert [op for op, graph in plain if asked._asked(op, graph)] == []
+
+
+def test_what_torch_took_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = parse(STEP.read_text(encoding="utf-8"))
+    other = with_dims(step, {"B": 771})
+    check_sizes(step, other)
+    check_sizes(other, step)
+    monkeypatch.setattr(asked, "_asked", lambda op, graph: f"asked about {op.name}")
+    check_sizes(step, other)
+    # torch takes the ops as they were, and is asked about them at a size that is new
+    with pytest.raises(RefusedError, match="asked about"):
+        check_sizes(step, with_dims(step, {"B": 773}))
+
+
+def test_a_size_that_does_not_broadcast_is_refused_each_time() -> None:
+    graph = parse(HALVES)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"aten\.add does not take this size"):
+            check_sizes(graph, with_dims(graph, {"B": 9}))
