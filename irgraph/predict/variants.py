@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, fail
+from irgraph.garbage import put_off
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.points.pieces import Ints
@@ -58,6 +59,7 @@ class Variants(Struct, frozen=True):
     interval: Floats | None = None
 
 
+@put_off()
 def predict_variants(
     graph: Graph,
     devices: Sequence[str],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,11 @@ from irgraph.schedule.sharing import Links, run_sharing
 from irgraph.schedule.tasks import Floats, Ints, Tasks
 from irgraph.schedule.timeline import busy_time
 
-WIDTH = 512
+WIDTH = 1024
 """Sets of lengths that go through the tasks together: few enough for a processor's cache."""
+
+LONGEST = 64
+"""Tasks of a chain: what waits for one of them follows soon."""
 
 
 class Times(NamedTuple):
@@ -35,11 +38,14 @@ def times_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float =
     """
     sets = times.shape[1]
     alone = len(np.unique(tasks.resource[work])) > 1 or bool(tasks.shared_pools)
+    chains = [] if alone else chains_of(tasks, work)
     found = []
     for at in range(0, sets, WIDTH):
         lengths = times[:, at : at + WIDTH][rows] + extra
-        run = _one_by_one if alone else _together
-        found.append(run(tasks, work, lengths))
+        run = (
+            _one_by_one(tasks, work, lengths) if alone else _together(tasks, chains, work, lengths)
+        )
+        found.append(run)
     if not found:
         return Times(np.zeros(0), np.zeros(0))
     return Times(*(np.concatenate(column) for column in zip(*found, strict=True)))
@@ -62,43 +68,90 @@ def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float
     return alone
 
 
-def _together(tasks: Tasks, work: Ints, lengths: Floats) -> Times:
+def _together(tasks: Tasks, chains: Sequence[Chain], work: Ints, lengths: Floats) -> Times:
     """Time steps whose work is on one stream, so that none overlaps."""
     sets = lengths.shape[1]
     every: list[float | Floats] = list(tasks.length.tolist())
     for at, length in zip(work.tolist(), lengths, strict=True):
         every[at] = length
-    step, busy = ends_of(tasks, every, sets, work)
+    step, busy = ends_of(chains, every, (len(work), sets))
     # The sum of a row is added up as that of a vector of its own is.
     return Times(step, np.ascontiguousarray(busy.T).sum(axis=1))
 
 
+class Chain(NamedTuple):
+    """Tasks of which each waits for the one before it alone.
+
+    Attributes:
+        waits: what the first of them waits for.
+        tasks: for each its position, its row among the watched tasks (-1 for none), and whether
+            other chains wait for it.
+        over: tasks outside that no later chain waits for.
+        last: whether no task waits for the end of the chain.
+    """
+
+    waits: tuple[int, ...]
+    tasks: list[tuple[int, int, bool]]
+    over: list[int]
+    last: bool
+
+
+def chains_of(tasks: Tasks, watched: Ints) -> list[Chain]:
+    """Return the chains of tasks in topological order."""
+    row = dict(zip(watched.tolist(), range(len(watched)), strict=True))
+    members: list[list[int]] = []
+    chain_of: dict[int, list[int]] = {}  # by its last task
+    for task, waits in enumerate(tasks.waited):
+        chain = chain_of.pop(waits[0], None) if len(waits) == 1 else None
+        if chain is None or len(chain) >= LONGEST:
+            chain = []
+            members.append(chain)
+        chain.append(task)
+        chain_of[task] = chain
+    heads = [tasks.waited[chain[0]] for chain in members]
+    final = {other: at for at, waits in enumerate(heads) for other in waits}
+    over: list[list[int]] = [[] for _ in members]
+    for other, at in final.items():
+        over[at].append(other)
+    return [
+        Chain(
+            tuple(waits),
+            [(task, row.get(task, -1), task in final) for task in chain],
+            done,
+            chain[-1] not in final,
+        )
+        for waits, chain, done in zip(heads, members, over, strict=True)
+    ]
+
+
 def ends_of(
-    tasks: Tasks, lengths: Iterable[Floats | float], sets: int, watched: Ints
+    chains: Sequence[Chain], lengths: Sequence[Floats | float], shape: tuple[int, int]
 ) -> tuple[Floats, Floats]:
     """Return when the last task ends, ``float64[sets]``, and how long the watched ones took.
 
-    These are ``float64[watched, sets]``: ends less starts. ``lengths`` gives those of each task in
-    turn, ``float64[sets]`` or one for all.
+    These are ``float64[watched, sets]``, the ``shape``: ends less starts. ``lengths`` gives those
+    of each task, ``float64[sets]`` or one for all.
     """
-    ends: list[Floats | float] = []
-    rows = dict(zip(watched.tolist(), range(len(watched)), strict=True))
-    took = np.empty((len(watched), sets))
+    ends: dict[int, Floats | float] = {}
+    took = np.empty(shape)
     last: Floats | float = 0.0
-    for at, (length, waits, over) in enumerate(zip(lengths, tasks.waited, tasks.over, strict=True)):
+    for waits, tasks, over, final in chains:
         latest = _latest(ends, waits)
-        end = latest + length
-        ends.append(end)
-        if at in rows:
-            np.subtract(end, latest, out=took[rows[at]])
+        for task, row, kept in tasks:
+            end = latest + lengths[task]
+            if row >= 0:
+                np.subtract(end, latest, out=took[row])
+            if kept:
+                ends[task] = end
+            latest = end
+        if final:
+            last = np.maximum(last, latest)
         for other in over:
-            ends[other] = -1.0
-    for end in ends:
-        last = np.maximum(last, end)
-    return np.broadcast_to(last, (sets,)).astype(np.float64), took
+            del ends[other]
+    return np.broadcast_to(last, shape[1:]).astype(np.float64), took
 
 
-def _latest(ends: Sequence[Floats | float], waits: Sequence[int]) -> Floats | float:
+def _latest(ends: Mapping[int, Floats | float], waits: Sequence[int]) -> Floats | float:
     if not waits:
         return 0.0
     latest = ends[waits[0]]
