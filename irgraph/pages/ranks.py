@@ -22,6 +22,13 @@ from irgraph.schedule.ranks import Ranks
 PATH_TEXT = "One chain over all ranks, from the start of the first to the end of the last."
 
 
+INTERVALS = "90 % intervals of plans err together: what a plan gains is surer than their width says"
+
+
+def _within(low: float, high: float) -> str:
+    return f"90 % interval {time_text(low)} to {time_text(high)}"
+
+
 def ranks_page(
     found: Ranks,
     figures: Mapping[str, Any],
@@ -41,9 +48,11 @@ def ranks_page(
     path = figures["path"]
     transfer = sum(meeting.transfer for meeting in found.meetings)
     most = f"most waiting is for rank {found.straggler}" if any(found.waiting) else "none waits"
+    low, high = figures["step_time_interval_us"]
     numbers = [
-        {"label": "step time of all ranks", "value": time_text(found.step_time), "detail": most},
-        {"label": "ranks", "value": str(len(found.steps))},
+        {"label": "step time of all ranks", "value": time_text(found.step_time),
+         "detail": _within(low, high)},
+        {"label": "ranks", "value": str(len(found.steps)), "detail": most},
         {"label": "collectives", "value": str(len(found.meetings)),
          "detail": f"{time_text(transfer)} of transfer"},
         {"label": "hops of the critical path", "value": str(path["hops"])},
@@ -56,7 +65,8 @@ def ranks_page(
     names = dict.fromkeys(Path(row["model"]).name for row in rows)
     drawn_ranks = ranks_sections(found)
     parts = [
-        sections.headline(numbers, provenance=provenance(coverage(kernels)),
+        sections.headline(numbers, span={"low": low, "value": found.step_time, "high": high},
+                          provenance=provenance(coverage(kernels)),
                           longest=longest(drawn_ranks[0])),
         sections.notes(lines),
         *drawn_ranks,
@@ -71,12 +81,21 @@ def ranks_page(
 
 
 def plan_page(
-    model: str, tried: Sequence[Tried], best: Tried, rows: Sequence[Mapping[str, Any]]
+    model: str, tried: Sequence[Tried], rows: Sequence[Mapping[str, Any]], lines: Sequence[str]
 ) -> Page:
-    """Return the report of a search for a plan: ``rows`` are the figures of all that were tried."""
-    others = [one for one in tried if one is not best]
+    """Return the report of a search for a plan.
+
+    Args:
+        model: its name.
+        tried: plans, the best first.
+        rows: the figures of all that were tried.
+        lines: remarks.
+    """
+    best, *others = tried
+    low, high = best.interval
     numbers = [
-        {"label": "step time of the plan", "value": time_text(best.step_time), "detail": best.name},
+        {"label": f"step time of the plan: {best.name}", "value": time_text(best.step_time),
+         "detail": _within(low, high)},
         {"label": "imbalance of tables", "value": f"{best.imbalance:.2f}",
          "detail": "slowest rank over the mean"},
         {"label": "memory of the fullest rank", "value": f"{max(best.memory) / 2**30:.2f} GiB"},
@@ -88,7 +107,9 @@ def plan_page(
                         "value": time_text(rival.step_time)})  # fmt: skip
     drawn = ranks_sections(best.ranks)
     parts = [
-        sections.headline(numbers, longest=longest(drawn[0])),
+        sections.headline(numbers, span={"low": low, "value": best.step_time, "high": high},
+                          provenance=provenance(best.coverage), longest=longest(drawn[0])),
+        sections.notes([INTERVALS, *lines]),
         sections.records("plans", "Plans that were tried", [_in_bytes(row) for row in rows],
                          bars=("step", "tables", "exposed", "waits")),
         _placed(best),
@@ -101,7 +122,8 @@ def plan_page(
 
 def _in_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a plan's figures with its memory in bytes, which tables show in their own units."""
-    found = dict(row)
+    found = {key: " to ".join(map(time_text, row[key])) if key == "interval_us" else row[key]
+             for key in row}  # fmt: skip
     found["memory_bytes"] = found.pop("memory_mib") * 2**20
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -12,16 +13,19 @@ from irgraph.planning.costs import problem_of
 from irgraph.planning.problem import Layout, packed
 from irgraph.planning.search import SECONDS, baselines, search
 from irgraph.plans.plan import Plan
+from irgraph.predict.figures import coverage
 from irgraph.predict.options import PredictOptions
-from irgraph.predict.ranks import each_rank, rank_groups
+from irgraph.predict.prediction import Prediction
+from irgraph.predict.ranks import each_rank, rank_groups, rank_samples
 from irgraph.schedule.ranks import Ranks, simulate_ranks
+from irgraph.schedule.sampling import interval
 from irgraph.verbs.sharding.shard import shard
 
 FOUND, PACKED = "search", "longest first"
 """The plan of the search, and whole tables placed by their times, the longest first."""
 
 
-class Tried(Struct, frozen=True):
+class Tried(Struct, frozen=True, dict=True):
     """A plan, and what became of it. Times in microseconds.
 
     Attributes:
@@ -32,6 +36,7 @@ class Tried(Struct, frozen=True):
         cost: by the fast model of the search: of tables and their collectives alone.
         imbalance: time of tables' kernels on the slowest rank over the mean.
         memory: bytes that each rank needs at the most.
+        predictions: of each rank alone.
     """
 
     name: str
@@ -41,6 +46,17 @@ class Tried(Struct, frozen=True):
     cost: float
     imbalance: float
     memory: tuple[int, ...]
+    predictions: tuple[Prediction, ...] = ()
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Ends of a 90 % interval of the step over all ranks."""
+        return interval(rank_samples(self.ranks, self.predictions))
+
+    @property
+    def coverage(self) -> dict[str, float]:
+        """Share of all ranks' device time by provenance."""
+        return coverage(kernel for one in self.predictions for kernel in one.kernels())
 
     @property
     def step_time(self) -> float:
@@ -107,7 +123,7 @@ def _tried(graph: Graph, name: str, layout: Layout, options: PredictOptions) -> 
     mean = sum(layout.time) / len(layout.time)
     memory = tuple(prediction.memory.peak for prediction in found)
     imbalance = max(layout.time) / mean if mean else 1.0
-    return Tried(name, plan, models, together, layout.cost(), imbalance, memory)
+    return Tried(name, plan, models, together, layout.cost(), imbalance, memory, tuple(found))
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:

@@ -11,6 +11,8 @@ from irgraph.ir.ranks import groups_at, layout_of
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.ranks import Ranks, simulate_ranks
+from irgraph.schedule.sampling import sample_steps
+from irgraph.schedule.tasks import Floats
 
 
 def predict_ranks(
@@ -31,6 +33,15 @@ def predict_ranks(
     found = each_rank(graphs, predict_options(options, **changes))
     timelines, groups = [prediction.timeline for prediction in found], rank_groups(graphs)
     return simulate_ranks(timelines, starts=starts, groups=groups)
+
+
+def rank_samples(found: Ranks, predictions: Sequence[Prediction]) -> Floats:
+    """Return steps of all ranks under random draws, microseconds, ``float64[draws]``.
+
+    Errors of a family of kernels, and what a host is slower as a whole, are common to all ranks;
+    occurrences of a host's calls vary on each rank alone (``schedule.sampling``).
+    """
+    return sample_steps(found.timeline, predictions[0].host)
 
 
 def rank_groups(graphs: Sequence[Graph]) -> list[dict[str, tuple[int, ...]]]:

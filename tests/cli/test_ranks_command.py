@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,3 +144,20 @@ def test_a_script_asks_for_the_time_of_a_collective_by_the_models_ranks(
     assert run("opt", known, *ask).code == 0
     ran = run("opt", model, *ask)
     assert (ran.code, "nothing says how many ranks take part" in ran.err) == (1, True)
+
+
+def test_the_interval_of_a_long_collective_is_that_of_its_curve(run: Run, tmp_path: Path) -> None:
+    """Its error is one for all ranks: three of them are as uncertain as one, and not surer."""
+    path = tmp_path / "long.ir"
+    path.write_text(REDUCED.replace("1048576", "536870912"), encoding="utf-8")
+    curve = find_curve("all_reduce", 3)
+    time = curve.time(2**31)
+    spread = 1.6449 * math.sqrt(math.pi / 2) * curve.error * time  # of a normal distribution
+    found = json.loads(run("ranks", path, path, path, "--json").out)
+    low, high = found["step_time_interval_us"]
+    assert low < found["step_time_us"] < high
+    assert high - low == pytest.approx(2 * spread, rel=0.15)
+    assert found["coverage"] == {"heuristic": 1.0}
+    said = run("ranks", path, path, path).err
+    assert "90 % interval" in said and "device time: 100.0% heuristic" in said
+    assert time > 100 * (found["step_time_us"] - time)

@@ -124,6 +124,11 @@ def test_the_plans_are_those_of_the_command(report: Report, folders: tuple[Path,
     steps = [row[heads.index("step")] for row in found["plans"]["rows"]]
     assert steps == pytest.approx([row["step_us"] for row in said["tried"]])
     assert [row[0] for row in found["placed"]["rows"]] == list(said["plan"]["tables"])
+    head = found["headline"]
+    low, high = said["tried"][0]["interval_us"]
+    assert (head["span"]["low"], head["span"]["high"]) == (low, high)
+    assert low < said["tried"][0]["step_us"] < high
+    assert sum(share for _, share in head["provenance"]) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"plan"}))

@@ -43,6 +43,7 @@ def plan(
     json: cli.JsonOption = False,
 ) -> None:
     """Search where the embedding tables of a step lie on several ranks; beside greedy sharders."""
+    from irgraph.cli.commands.ranks import rests_on
     from irgraph.diagnostics import fail
     from irgraph.planning.plans import best_of, plans_of
     from irgraph.predict.limits import parse_bytes
@@ -64,23 +65,29 @@ def plan(
             cli.write_result(print_graph(made), str(Path(models) / f"rank{rank}.ir"))
     if output is not None:
         cli.write_result(str(best.plan), output)
+    lines = rests_on(best.predictions)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import plan_page
 
-        write_page(plan_page(graph.name, tried, best, [_figures(one) for one in tried]), html)
-    _show(tried, output, json)
+        write_page(plan_page(graph.name, tried, [_figures(one) for one in tried], lines), html)
+    _show(tried, lines, output, json)
 
 
-def _show(tried: list[Tried], output: str | None, as_json: bool) -> None:
+def _show(tried: list[Tried], lines: list[str], output: str | None, as_json: bool) -> None:
     """Print a row for each plan, the fastest first, and the plan if it is not written."""
     rows = [_figures(one) for one in tried]
     if as_json:
         from msgspec import to_builtins
 
-        cli.write_json({"plan": to_builtins(tried[0].plan), "tried": rows})
+        plan, coverage = to_builtins(tried[0].plan), tried[0].coverage
+        cli.write_json({"plan": plan, "tried": rows, "coverage": coverage, "rests_on": lines})
         return
     print_rows("plans", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
+    shares = ", ".join(f"{share:.1%} {by}" for by, share in tried[0].coverage.items())
+    cli.say(f"device time of the first: {shares}; intervals of 90 %, which err together")
+    for line in lines:
+        cli.say(line)
     if output is None:
         cli.say(str(tried[0].plan).rstrip())
 
@@ -89,6 +96,7 @@ def _figures(one: Tried) -> dict[str, Any]:
     return {
         "plan": one.name,
         "step_us": one.step_time,
+        "interval_us": list(one.interval),
         "tables_us": one.cost,
         "imbalance": one.imbalance,
         "exposed_us": max(one.ranks.exposed),
@@ -97,7 +105,9 @@ def _figures(one: Tried) -> dict[str, Any]:
     }
 
 
-def _cell(name: str, value: float | str) -> str:
+def _cell(name: str, value: float | str | list[float]) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, list):
+        return " to ".join(f"{end:.1f}" for end in value)
     return f"{value:.2f}" if name == "imbalance" else f"{value:.1f}"

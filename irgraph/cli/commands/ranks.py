@@ -11,6 +11,8 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from irgraph.predict.prediction import Prediction
     from irgraph.schedule.ranks import Ranks
     from irgraph.schedule.tasks import Floats
@@ -87,10 +89,10 @@ def ranks(
     drawn = None
     if any(each.law for each in begins):
         drawn = late_steps(timelines, starts_of(begins, draws, seed), groups=groups)
-    figures = _figures(models, found)
+    figures = _figures(models, found, predictions)
     if drawn is not None:
         figures["step_draws_us"] = _percentiles(drawn)
-    lines = _rests_on(predictions)
+    lines = rests_on(predictions)
     if html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import ranks_page
@@ -99,7 +101,7 @@ def ranks(
     _show(figures, found, drawn, lines, json)
 
 
-def _rests_on(predictions: list[Prediction]) -> list[str]:
+def rests_on(predictions: Sequence[Prediction]) -> list[str]:
     """Return the sources of the collectives' times, and warnings about them."""
     from irgraph.schedule.ranks import is_collective, is_timed
 
@@ -117,6 +119,7 @@ def _show(
     if as_json:
         cli.write_json({"straggler": found.straggler, **figures, "rests_on": lines})
         return
+    cli.say(_step(figures))
     rows = figures["ranks"]
     shares = ("shares_us",)
     cells = [{k: _cell(k, v) for k, v in row.items() if k not in shares} for row in rows]
@@ -140,6 +143,16 @@ def _show(
         cli.say(line)
 
 
+def _step(figures: dict[str, Any]) -> str:
+    """Return the step of all ranks with its interval, and where device times come from."""
+    from irgraph.report.console import time_text
+
+    low, high = map(time_text, figures["step_time_interval_us"])
+    shares = ", ".join(f"{share:.1%} {by}" for by, share in figures["coverage"].items())
+    step = time_text(figures["step_time_us"])
+    return f"step of all ranks {step}, 90 % interval {low} to {high}; device time: {shares}"
+
+
 def _percentiles(drawn: Floats) -> dict[str, float]:
     import numpy as np
 
@@ -148,13 +161,18 @@ def _percentiles(drawn: Floats) -> dict[str, float]:
     return {"mean": float(drawn.mean()), **named}
 
 
-def _figures(models: list[str], found: Ranks) -> dict[str, Any]:
+def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> dict[str, Any]:
+    from irgraph.predict.figures import coverage
+    from irgraph.predict.ranks import rank_samples
     from irgraph.schedule.rank_path import by_what, hops, rank_path
+    from irgraph.schedule.sampling import interval
 
     path = rank_path(found)
     columns = zip(models, found.steps, found.waiting, found.exposed, found.shares, strict=True)
     return {
         "step_time_us": found.step_time,
+        "step_time_interval_us": list(interval(rank_samples(found, predictions))),
+        "coverage": coverage(kernel for one in predictions for kernel in one.kernels()),
         **({"bubble": found.bubble} if found.in_pairs else {}),
         "ranks": [
             {"rank": rank, "model": model, "step_us": step, "waits_us": wait, "exposed_us": alone,
