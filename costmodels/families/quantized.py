@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from costmodels.families.embedding import CORRECTED
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import BORROWED, UNTRACED
-from costmodels.formulas.lookup import Table, forward_time
+from costmodels.formulas.lookup import SECTOR, Table, forward_time
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import TILES, Product
+from costmodels.lookups.popularity import Distribution, distinct_rows
 from irgraph.ir.cost import Kernel
 from irgraph.ir.narrow.ops import (
     DEQUANTIZE,
@@ -53,10 +54,20 @@ def _lookup(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     one = Table(rows, width, bags, lookups, 4, indices.itemsize, law, stored, lengths)
     weights = op.attributes.get("per_sample_weights")
     extra = float(weights.nbytes) if isinstance(weights, Tensor) else 0.0
+    extra += _mapping(op, law, lookups)
     kind = FORMAT_OF.get(op.name, weight.dtype)
     name = f"lookup {kind} B{bags} T1 L{lookups / max(bags, 1):g} D{width}"
     time = forward_time([one], machine, extra)
     return (work("quantized", name, time, BORROWED, CORRECTED.format(law), outside=True),)
+
+
+def _mapping(op: Op, law: Distribution, lookups: int) -> float:
+    """Return the bytes of a pruned table's mapping that lookups read, sector by sector."""
+    mapping = op.attributes.get("compressed_indices_mapping")
+    if not isinstance(mapping, Tensor) or not op.attributes.get("pruned_weights"):
+        return 0.0
+    read = distinct_rows(law, int(mapping.shape[0]), lookups) * SECTOR
+    return min(read, float(mapping.nbytes))
 
 
 def _product(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -13,6 +13,7 @@ from costmodels.formulas.machine import Machine, Rule, members, work
 from costmodels.lookups.pooling import length_shares
 from costmodels.lookups.popularity import Distribution, rows_of
 from costmodels.lookups.rules import parse_distribution
+from irgraph.diagnostics import fail
 from irgraph.ir.cost import Kernel, Popularity
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
@@ -105,7 +106,10 @@ def _pooled(op: Op, number: int, machine: Machine) -> float:
     law = machine.indices.bags(index, int(weight.shape[0]))
     lengths = length_shares(law, index.numel / max(found[number].numel, 1))
     most, count = (int(str(each[number])) for each in (longest, slots))
-    named = read_lists(str(given.get("lists", "")))
+    text = str(given.get("lists", ""))
+    named = read_lists(text)
+    if text and not named:
+        raise fail(f"lists of bags are a number and a law, as in '1000 zipf:0.9', not {text!r}")
     if named:
         lists = _popularity(parse_distribution(named[1]), named[0])
         bags = listed_bags(lists, lengths, most)

@@ -13,6 +13,7 @@ from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.ir.dim import Dim, normal
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.measured import CARD
+from irgraph.ir.narrow.expanded import EXPANDED, Expanded, expanded_of
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Note, Op, Value
 from irgraph.ir.quantity import Quantity
@@ -21,6 +22,7 @@ from irgraph.ir.resize import BETWEEN, FIXED
 from irgraph.ir.tensor import DeviceRef, DType, Tensor
 from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 from irgraph.ir.verify import OPERANDS
+from irgraph.tiers.bags import read_lists
 
 _VERSION = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,3}(?:-chakra(?:\.\d{1,3}){0,3})?", re.ASCII)
 _SIZE = re.compile(r"\d{1,6}(?:x\d{1,6})?", re.ASCII)
@@ -100,6 +102,8 @@ class _Renaming:
                 found[key] = given[key]
         if PREPARED in given:
             found[PREPARED] = self.prepared()
+        if EXPANDED in given:
+            found[EXPANDED] = self.expanded()
         laws = self.lookups(str(given.get("indices", "")))
         return {**found, **({"indices": laws} if laws else {}), **self.fixed()}
 
@@ -110,6 +114,16 @@ class _Renaming:
             name = self.tensors[one.name]
             source = replace(one.source, name=self.tensor(one.source).name)
             made.append(str(replace(one, name=name, source=source)))
+        return "; ".join(made)
+
+    def expanded(self) -> str:
+        """Return which tables are expanded from which, under the new names."""
+        made = []
+        for one in expanded_of(self.source):
+            table, mapping = (
+                replace(t, name=self.tensor(t).name) for t in (one.table, one.mapping)
+            )
+            made.append(str(Expanded(self.tensors[one.name], table, mapping)))
         return "; ".join(made)
 
     def lookups(self, text: str) -> str:
@@ -185,7 +199,7 @@ class _Renaming:
         if isinstance(value, DType):
             return DType(self.renamed.text(value))
         if isinstance(value, str):
-            return self.renamed.text(value)
+            return value if read_lists(value) else self.renamed.text(value)
         return self.size(value) if isinstance(value, Dim) else value
 
     def op(self, op: Op) -> Op:

@@ -13,6 +13,7 @@ from irgraph.diagnostics import IrgraphError, Place, fail
 from irgraph.execute.callables import computations, place_of
 from irgraph.execute.draw import TAME, Drawer
 from irgraph.execute.narrow.ops import prepare
+from irgraph.execute.narrow.rows import expand
 from irgraph.execute.records import Result
 from irgraph.execute.tiers.caches import hold
 from irgraph.execute.torch_values import (
@@ -26,6 +27,7 @@ from irgraph.execute.torch_values import (
 from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.leaving import LOOKUPS, READS, UNFILLED, is_label
+from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -145,16 +147,31 @@ class Machine:
 
     def _prepare(self) -> None:
         """Fill what is prepared from a tensor that the step may lack."""
+        kept = {w.mapping.name: int(w.table.shape[0]) for w in expanded_of(self.graph)}
         for tensor in sources_of(self.graph).values():
             value = self.values.get(tensor.name)
             if value is None:
                 value = torch.empty(tuple(map(int, tensor.shape)), dtype=DTYPES[tensor.dtype])
                 self._drawer.fill(tensor, value, "param")
+                if tensor.name in kept:
+                    source = self._drawer.generator(tensor.name)
+                    value.copy_(torch.randint(-1, kept[tensor.name], value.shape, generator=source))
                 self._give(tensor, value)
                 self.initial[tensor.name] = value
             for one in prepared_of(self.graph):
                 if one.source.name == tensor.name and one.name not in self.inputs:
                     self.values[one.name].copy_(prepare(one, value))
+        for whole in expanded_of(self.graph):
+            if whole.name not in self.inputs:
+                table, mapping = (self._source(t.name) for t in (whole.table, whole.mapping))
+                if len(mapping) and int(mapping.max()) >= len(table):
+                    message = f"%{whole.mapping.name} has row {int(mapping.max())} of {len(table)}"
+                    raise fail(message, Place(self.graph.source or self.graph.name), exit_code=2)
+                self.values[whole.name].copy_(expand(table, mapping))
+
+    def _source(self, name: str) -> Torch:
+        """Return what something is prepared from: it may lie in no buffer of the step."""
+        return self.values[name] if name in self.values else self.initial[name]
 
     def _hold_constant(self, declared: Declared) -> None:
         """Put a constant's value in its memory."""

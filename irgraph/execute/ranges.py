@@ -184,6 +184,9 @@ def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
         for index, size in zip(indices, given["self"].shape, strict=False):  # type: ignore[union-attr]
             if isinstance(index, Tensor):
                 yield Range(index, size)
+    mapping, weight = given.get("compressed_indices_mapping"), given.get("weight")
+    if isinstance(mapping, Tensor) and isinstance(weight, Tensor):
+        yield Range(mapping, weight.shape[0], besides=-1)
     if op.name == "irgraph.tier_pool":
         yield from _pooled(given)
     if op.name.startswith("irgraph.flex_attention"):
@@ -198,6 +201,9 @@ def _rows(given: Mapping[str, Value]) -> Value:
     """Return the rows of the table, or of each table, that a lookup reads or updates."""
     if "num_weights" in given:
         return given["num_weights"]
+    mapping = given.get("compressed_indices_mapping")
+    if isinstance(mapping, Tensor) and given.get("pruned_weights"):
+        return mapping.shape[0]
     tables = given.get("weight", given.get("weights"))
     if isinstance(tables, Tensor):
         return tables.shape[0] if tables.rank else None

@@ -32,6 +32,14 @@ def quantised(values: Torch, name: str) -> Torch:
     return _bytes(found) if name == "i8" else _fractions(found, FORMATS[name].bits)
 
 
+def expand(table: Torch, mapping: Torch) -> Torch:
+    """Return a pruned table with a row for each index: zeros where the mapping has none."""
+    whole = table.new_zeros(len(mapping), table.shape[1])
+    there = mapping >= 0
+    whole[there] = table[mapping[there].long()]
+    return whole
+
+
 def dequantised(rows: Torch, name: str, scale: Torch = None) -> Torch:
     """Return rows in a format as f32 [E, D]; ``scale`` is that of a table in f8."""
     if name in SCALED:

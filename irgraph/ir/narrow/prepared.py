@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, filled
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.tensor import LARGEST, Tensor
@@ -135,8 +136,11 @@ def _place(graph: Graph) -> Place:
 
 
 def sources_of(graph: Graph) -> dict[str, Tensor]:
-    """Return by name the tensors that something is prepared from."""
-    return {one.source.name: one.source for one in prepared_of(graph)}
+    """Return by name the tensors that something is prepared, or expanded, from."""
+    found = {one.source.name: one.source for one in prepared_of(graph)}
+    for whole in expanded_of(graph):
+        found |= {whole.table.name: whole.table, whole.mapping.name: whole.mapping}
+    return found
 
 
 def with_prepared(graph: Graph, items: Iterable[Prepared]) -> Graph:

@@ -1,0 +1,94 @@
+"""Tables whose pruned rows are put back when they are loaded, before any step.
+
+A pruned table keeps some rows, and a mapping says for each index which of them it means, -1 for
+none. A model whose setting ``expanded`` says ``w_whole = w by map : u8[20, 16], i32[50]`` has a
+table ``%w_whole`` of 50 rows instead: the rows of ``%w`` where the mapping has them, zeros (which
+stand for rows of zeros in every packed format) elsewhere. The step lacks ``%w`` and ``%map``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.diagnostics import Place, fail
+from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.tensor import LARGEST, Tensor
+
+EXPANDED = "expanded"
+"""The setting's name."""
+
+_ITEM = re.compile(
+    r"(\w{1,500}) = (\w{1,500}) by (\w{1,500}) : "
+    r"(\w{1,10})\[(\d{1,15}), (\d{1,15})\], i32\[(\d{1,15})\]",
+    re.ASCII,
+)
+
+
+class Expanded(Struct, frozen=True):
+    """One table that is expanded.
+
+    Attributes:
+        name: of its tensor.
+        table: the pruned table [kept rows, columns].
+        mapping: i32 [rows], the kept row of each index or -1.
+    """
+
+    name: str
+    table: Tensor
+    mapping: Tensor
+
+    def __str__(self) -> str:
+        """Return how the setting names it."""
+        rows, columns = map(int, self.table.shape)
+        made = f"{self.table.dtype}[{rows}, {columns}], i32[{int(self.mapping.shape[0])}]"
+        return f"{self.name} = {self.table.name} by {self.mapping.name} : {made}"
+
+
+@remembered
+def expanded_of(graph: Graph) -> tuple[Expanded, ...]:
+    """Return what a model says is expanded.
+
+    Raises:
+        IrgraphError: the setting cannot be read, or names a table that the model lacks or has in
+            another shape.
+    """
+    text = str(graph.settings.get(EXPANDED, ""))
+    declared = {d.tensor.name: d.tensor for d in graph.tensors}
+    found = []
+    for part in text.split("; ") if text else ():
+        one = _item(part, graph)
+        table = declared.get(one.name)
+        wanted = (one.mapping.shape[0], one.table.shape[1])
+        if table is None or tuple(map(int, table.shape)) != wanted:
+            message = f"%{one.name} is expanded to {list(wanted)}, and the model has no such table"
+            raise fail(message, Place(graph.source or graph.name))
+        if table.dtype != one.table.dtype:
+            message = f"%{one.name} is {table.dtype}, and expanded from {one.table.dtype}"
+            raise fail(message, Place(graph.source or graph.name))
+        found.append(one)
+    return tuple(found)
+
+
+def _item(text: str, graph: Graph) -> Expanded:
+    match = _ITEM.fullmatch(text)
+    dtype = match[4] if match else ""
+    sizes = [int(size) for size in match.groups()[4:]] if match else [0, 0, 0]
+    rows, columns, count = sizes
+    large = max(rows, count) * max(columns, 4) * ITEMSIZE.get(dtype, 1) > LARGEST
+    if match is None or dtype not in ITEMSIZE or large:
+        hint = "as in: w_whole = w by map : u8[20, 16], i32[50]"
+        raise fail(f"cannot read what is expanded: {text!r}", Place(graph.source or graph.name),
+                   hint=hint)  # fmt: skip
+    table = Tensor(match[2], dtype, (rows, columns), match[2])
+    return Expanded(match[1], table, Tensor(match[3], "i32", (count,), match[3]))
+
+
+def with_expanded(graph: Graph, items: Iterable[Expanded]) -> Graph:
+    """Return a graph that names these tables as expanded, too."""
+    text = "; ".join(map(str, (*expanded_of(graph), *items)))
+    return replace(graph, settings={**graph.settings, EXPANDED: text}) if text else graph

@@ -1,0 +1,60 @@
+"""``deprune`` puts the pruned rows of tables back when they are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from irgraph.ir.op import Op
+from irgraph.language.checking.checker import Checker
+from irgraph.language.expressions.values import counted
+from irgraph.language.patterns.nodes import Selection
+from irgraph.language.running.report import Entry
+from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.statement import Statement
+from irgraph.verbs.deprune import check_deprune, deprune, shared
+
+LEGAL = "a row of zeros adds what a pruned row did: nothing"
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Deprune(Statement):
+    """``deprune selection``."""
+
+    selection: Selection
+
+    def __str__(self) -> str:
+        """Return the statement's text."""
+        return f"deprune {self.selection}"
+
+    def check(self, check: Checker) -> None:
+        """Check the selection."""
+        check.selection(self.selection)
+
+    def run(self, frame: Frame) -> Entry:
+        """Expand the tables of the lookups that match."""
+        graph = frame.state.graph
+        selected = frame.select_whole(self.selection)
+        refusals = Refusals(frame, self.place, self.selection.many)
+        chosen: list[Op] = []
+        for op in (op for match in selected.matches for op in selected.members(match)):
+            with refusals.attempt(f"{call_of(op)} keeps its mapping"):
+                check_deprune(graph, op)
+                chosen.append(op)
+        while left := shared(graph, chosen):
+            for op, why in left:
+                with refusals.attempt(f"{call_of(op)} keeps its mapping"):
+                    raise why
+                chosen.remove(op)
+        done = deprune(graph, chosen)
+        frame.state.graph = done.graph
+        size = f"parameters take {done.grown / MIB:.3g} MiB more"
+        spared = f"{size}, mappings of {done.spared / MIB:.3g} MiB gone"
+        return replace(
+            frame.entry_of(self, selected, self.selection),
+            done=f"{counted(len(chosen), 'lookup')}, {spared if chosen else 'nothing changed'}",
+            replaced=len(chosen),
+            made=len(done.made),
+            legal=(LEGAL,) if chosen else (),
+            refused=tuple(refusals.found),
+        )

@@ -1,0 +1,153 @@
+"""``deprune``: pruned tables get their rows back when they are loaded, and lookups lose a mapping.
+
+A lookup in a pruned table reads the mapping for each index, and then the row. Expanded, the table
+has a row for every index (zeros for those that were pruned), so that lookups read it at once, can
+be placed on a tier, and the mapping needs no memory of the device; the table takes more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.ir.edit import Edit, free_name, names_of
+from irgraph.ir.effects import written_by
+from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.narrow.expanded import Expanded, with_expanded
+from irgraph.ir.narrow.ops import FORMAT_OF
+from irgraph.ir.op import Op, Value
+from irgraph.ir.schema import bind, resolve
+from irgraph.ir.tensor import Tensor
+from irgraph.verbs.refusal import RefusedError, refused
+
+PRUNED, MAPPING = "pruned_weights", "compressed_indices_mapping"
+"""Arguments of lookups in pruned tables."""
+
+
+class Depruned(Struct, frozen=True):
+    """What was done: the graph, the new lookups, and the bytes that parameters take more.
+
+    ``spared`` are the bytes of mappings that nobody needs any more.
+    """
+
+    graph: Graph
+    made: tuple[Op, ...]
+    grown: int
+    spared: int
+
+
+def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
+    """Return the pruned table of a lookup and its mapping; refuse other ops, and odd tables.
+
+    Raises:
+        RefusedError: the op looks up no pruned table, or something else uses table or mapping.
+    """
+    given = _given(graph, op)
+    weight, mapping = given.get("weight"), given.get(MAPPING)
+    if op.name not in FORMAT_OF or not isinstance(weight, Tensor):
+        raise refused(op, "looks up no table in packed rows")
+    if not isinstance(mapping, Tensor) or not given.get(PRUNED):
+        raise refused(op, "looks up a table that is not pruned")
+    if mapping.rank != 1 or mapping.dtype != "i32" or int(mapping.shape[0]) < 2:
+        raise refused(op, f"has no mapping of i32 for two indices or more (%{mapping.name})")
+    return _parameter(graph, op, weight), _parameter(graph, op, mapping)
+
+
+def shared(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
+    """Return the lookups whose table or mapping an op that is not among them uses, and which."""
+    chosen = {id(op) for op in ops}
+    found: list[tuple[Op, RefusedError]] = []
+    for op in ops:
+        try:
+            for one in check_deprune(graph, op):
+                _check_uses(graph, one, chosen)
+        except RefusedError as error:
+            found.append((op, error))
+    return found
+
+
+def deprune(graph: Graph, ops: Sequence[Op]) -> Depruned:
+    """Let lookups read expanded tables. Check each op with ``check_deprune`` first.
+
+    Raises:
+        RefusedError: an op that is not among them uses one of their tables or mappings.
+    """
+    for _, why in shared(graph, ops):
+        raise why
+    edit, taken = Edit(graph), names_of(graph)
+    made: list[Op] = []
+    tables: dict[tuple[str, str], tuple[Declared, Expanded]] = {}
+    for op in ops:
+        weight, mapping = check_deprune(graph, op)
+        key = (weight.tensor.name, mapping.tensor.name)
+        if key not in tables:
+            name = free_name(f"{weight.tensor.name}_whole", taken)
+            taken.add(name)
+            shape = (mapping.tensor.shape[0], weight.tensor.shape[1])
+            whole = replace(weight.tensor, name=name, buffer=name, shape=shape, offset=0)
+            about = Expanded(name, weight.tensor, mapping.tensor)
+            tables[key] = (Declared("param", whole, weight.label), about)
+        new = _lookup(graph, op, tables[key][0].tensor)
+        edit.put(new, before=op)
+        edit.remove(op)
+        made.append(new)
+    return _with_tables(edit.commit(), graph, tables, tuple(made))
+
+
+def _with_tables(
+    done: Graph,
+    before: Graph,
+    tables: Mapping[tuple[str, str], tuple[Declared, Expanded]],
+    made: tuple[Op, ...],
+) -> Depruned:
+    """Put expanded tables where those stood that they are made of, and leave out mappings."""
+    of = {table: [d for (name, _), (d, _) in tables.items() if name == table]
+          for table, _ in tables}  # fmt: skip
+    mappings = {mapping for _, mapping in tables}
+    tensors: list[Declared] = []
+    for known in done.tensors:
+        if known.tensor.name not in mappings:
+            tensors += of.get(known.tensor.name, (known,))
+    graph = replace(done, tensors=tuple(tensors))
+    graph = with_expanded(graph, [about for _, about in tables.values()])
+    spared = sum(before.by_name[name].nbytes for name in mappings)
+    sizes = [sum(d.tensor.nbytes for d in each.tensors) for each in (before, graph)]
+    return Depruned(graph, made, sizes[1] - sizes[0], spared)
+
+
+def _lookup(graph: Graph, op: Op, whole: Tensor) -> Op:
+    """Return the lookup in an expanded table that stands for one in a pruned table."""
+    given = _given(graph, op)
+    left = ("weight", "indices", "offsets", PRUNED, MAPPING)
+    more = {k: v for k, v in given.items() if k not in left and v not in (None, False, 0)}
+    operands: list[Value] = [whole, given["indices"], given.get("offsets")]
+    while operands[-1] is None:
+        operands.pop()
+    return replace(op, operands=tuple(operands), attributes=more, origin=f"deprune: {op.name}")
+
+
+def _given(graph: Graph, op: Op) -> Mapping[str, Value]:
+    schema = resolve(op, graph.schemas)
+    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+
+
+def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
+    """Return a tensor's declaration, which must be a parameter of its own that nothing writes."""
+    for known in graph.tensors:
+        if known.tensor.name == tensor.name and known.role == "param" and tensor.contiguous:
+            for _, leaf in graph.touching.get(tensor.buffer, ()):
+                if any(t.buffer == tensor.buffer for t in written_by(leaf)):
+                    raise RefusedError(f"the step writes %{tensor.name}", [(leaf, "")])
+            return known
+    raise refused(op, f"uses %{tensor.name}, which is no parameter of its own")
+
+
+def _check_uses(graph: Graph, one: Declared, chosen: set[int]) -> None:
+    for _, leaf in graph.touching.get(one.tensor.buffer, ()):
+        if leaf is graph.end:
+            raise RefusedError(f"the step returns %{one.tensor.name}")
+        if id(leaf) not in chosen:
+            reason = f"{leaf.name} reads %{one.tensor.name} too, and would still need it"
+            raise RefusedError(reason, [(leaf, "")])
