@@ -102,7 +102,7 @@ def test_every_node_knows_its_place() -> None:
 
 ERRORS = {
     "fsue many aten.relu into x": (
-        "1:1: error: unexpected 'fsue'; expected apply, bucket, capture, cast, compile or expect, "
+        "1:1: error: unexpected 'fsue'; expected apply, bucket, capture, cast, compile or deprune, "
         "…; did you mean 'fuse'?"
     ),
     "fuse many aten.relu(%x into": "1:24: error: unexpected 'into'; expected",
