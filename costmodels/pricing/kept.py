@@ -28,6 +28,11 @@ KEY = "costmodels.pricing.kept"
 MOST = 32
 """Machines for which an op keeps its price, and which are known again."""
 
+MOST_CALLS = 8192
+"""Calls whose prices are remembered beside, for ops that differ in names alone."""
+
+_CALLS: dict[object, tuple[Kernel, ...] | None] = {}
+
 TIERS = "irgraph.tier_"
 """How the names of ops begin that read files of tiers."""
 
@@ -87,6 +92,21 @@ class Kept:
                 if len(kept) >= MOST:
                     kept.clear()
                 kept[self.token] = found
+        return found
+
+    def like(
+        self, op: Op, signature: object, ask: Callable[[], tuple[Kernel, ...] | None]
+    ) -> tuple[Kernel, ...] | None:
+        """Return what ``ask`` says of an op, or said of one with this signature."""
+        if _reads_files(op):
+            return ask()
+        key = (self.token, signature)
+        try:
+            return _CALLS[key]
+        except KeyError:
+            found = _CALLS[key] = ask()
+        if len(_CALLS) > MOST_CALLS:
+            _CALLS.pop(next(iter(_CALLS)), None)
         return found
 
     def _told(self, op: Op) -> bool:

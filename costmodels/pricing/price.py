@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
 from costmodels.collectives.peers import peers_of
 from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import rules
-from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, traffic
+from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, Rule, traffic
 from costmodels.formulas.software import software_profile
 from costmodels.lookups.indices import Indices, indices_of
 from costmodels.pricing.calls import CallTimes, as_call, with_time
@@ -192,11 +193,15 @@ class Pricer:
             return rule(op, self.machine)
         key = (_signature(op), self.machine.indices.key(op))
         if key not in self._seen:
-            found = rule(op, self.machine)
-            if found and self.machine.correct is not None:
-                found = self.machine.correct(op, found, self.machine)
-            self._seen[key] = found
+            ask = partial(self._by_rule, rule, op)
+            self._seen[key] = ask() if self.kept is None else self.kept.like(op, key, ask)
         return self._seen[key]
+
+    def _by_rule(self, rule: Rule, op: Op) -> tuple[Kernel, ...] | None:
+        found = rule(op, self.machine)
+        if found and self.machine.correct is not None:
+            found = self.machine.correct(op, found, self.machine)
+        return found
 
     def _opened(self, op: Op) -> Op:
         """Replace sparse operands by their values: their own shapes do not give their sizes."""
@@ -223,12 +228,12 @@ def _launches_nothing(op: Op) -> bool:
     return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
 
 
-def _signature(op: Op) -> tuple[object, ...]:
+def _signature(op: Op, names: dict[str, int] | None = None) -> tuple[object, ...]:
     """Return what the time of a call depends on: not its names, modules or notes."""
-    names: dict[str, int] = {}
+    names = {} if names is None else names
     return (
         op.name,
-        bool(op.body),
+        tuple(_signature(child, names) for child in op.body),
         tuple(_sketch(v, op, names) for v in op.operands),
         tuple(_sketch(v, op, names) for v in op.results),
         tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
@@ -241,7 +246,8 @@ def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
         which = names.setdefault(value.buffer, len(names))
         same = names.setdefault(value.name, len(names))
         written = value.name in op.written
-        return (value.dtype, value.shape, value.strides, value.device, which, same, written)
+        sizes = value.shape, value.strides, value.offset
+        return (value.dtype, *sizes, value.device, which, same, written)
     if isinstance(value, tuple):
         return tuple(_sketch(item, op, names) for item in value)
     return value

@@ -137,3 +137,29 @@ def test_an_op_keeps_prices_for_few_machines() -> None:
     held = [len(op.__dict__.get(kept.KEY, ())) for op in graph.walk()]
     assert 0 < max(held) <= kept.MOST
     assert len(kept._MACHINES._known) <= kept.MOST
+
+
+ALIKE = """model "m" { format = 1 }
+
+device @gpu0 "v100"
+param %t : f32[1000000, 64] in $t
+input %r : i64[256] in $r
+
+%a = inductor.kernel(%t, %r) : f32[256, 64] in $a {
+  %a = aten.embedding(%t, %r) : f32[256, 64] in $a
+}
+%b = inductor.kernel(%t, %r) : f32[256, 64] in $b {
+  %s = aten.sum(%t, dim = [0]) : f32[64] in $s
+  %b = aten.add(%s, %r) : f32[256, 64] in $b
+}
+"""
+
+
+def test_calls_that_differ_inside_alone_have_prices_of_their_own() -> None:
+    """Of one call only the rows that it looks up are read, of the other the table."""
+    graph = parse(ALIKE)
+    first, second = graph.ops
+    for ops in (graph.ops, graph.ops[::-1], (second,), (first,)):
+        priced = price(fresh(replace(graph, ops=ops)), "v100", WAYS[0])
+        times = {op.outputs[0].name: priced.of(op)[0].time for op in priced.graph.ops}
+        assert times.get("a", 0.0) < 10 < 100 < times.get("b", 1e9)
