@@ -110,7 +110,8 @@ def _sizes(program: Any, dims: dict[str, int], source: str) -> dict[str, int]:  
         raise fail(
             "the program keeps no example inputs", Place(source or "torch.export"), hint=hint
         )
-    known = {name: size for placed in _symbols(program) for _, name, size in placed}
+    nodes = [node for placed in _dynamic(program) for _, node in placed]
+    known = {name: size for node in nodes for _, name, size in _symbols(node)}
     for name in dims:
         if name not in known:
             hint = f"its dynamic dimensions: {', '.join(known) or 'none'}"
@@ -133,13 +134,14 @@ def _run(
 
     leaves, spec = tree.tree_flatten(program.example_inputs)
     made = []
-    for leaf, placed in zip(leaves, _symbols(program), strict=False):
+    for leaf, placed in zip(leaves, _dynamic(program), strict=False):
         if not isinstance(leaf, torch.Tensor):
             made.append(leaf)
             continue
         shape = list(leaf.shape)
-        for axis, name, _ in placed:
-            shape[axis] = sizes[name]
+        for axis, node in placed:
+            given = {symbol: sizes[name] for symbol, name, _ in _symbols(node)}
+            shape[axis] = int(node.expr.subs(given))
         made.append(torch.empty(shape, dtype=leaf.dtype, device="meta"))
     positional, named = tree.tree_unflatten(made, spec)
 
@@ -150,8 +152,8 @@ def _run(
     return capture(step, name=title, model=module)
 
 
-def _symbols(program: Any) -> list[list[tuple[int, str, int]]]:  # noqa: ANN401
-    """Return for each input its dynamic axes: the axis, the dimension's name and its size."""
+def _dynamic(program: Any) -> list[list[tuple[int, Any]]]:  # noqa: ANN401
+    """Return for each input its dynamic axes, with their sizes as expressions over symbols."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     found = []
     for spec in program.graph_signature.input_specs:
@@ -159,8 +161,26 @@ def _symbols(program: Any) -> list[list[tuple[int, str, int]]]:  # noqa: ANN401
             continue
         value = nodes[spec.arg.name].meta.get("val") if hasattr(spec.arg, "name") else None
         sizes = enumerate(getattr(value, "shape", ()))
-        found.append([(i, str(n), int(n.node.hint)) for i, n in sizes if not isinstance(n, int)])
+        found.append([(i, n.node) for i, n in sizes if not isinstance(n, int)])
     return found
+
+
+def _symbols(node: Any) -> Iterator[tuple[Any, str, int]]:  # noqa: ANN401
+    """Yield the symbols of a size, the names of their dimensions, and what the examples have."""
+    env = node.shape_env
+    values = getattr(env, "backed_var_to_val", None) or getattr(env, "var_to_val", {})
+    for symbol in sorted(node.expr.free_symbols, key=str):
+        hint = node.hint if symbol == node.expr else values[symbol]
+        yield symbol, _name(env, symbol), int(hint)
+
+
+def _name(env: Any, symbol: Any) -> str:  # noqa: ANN401
+    """Return the name of a dimension: that of its ``Dim``, which files of torch do not keep."""
+    known = getattr(env, "source_name_to_debug_name", {})
+    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
+    names = (source.name() if callable(source.name) else source.name for source in sources)
+    found = (str(known.get(name, "")) for name in names)
+    return next((name for name in found if name.isidentifier() and name[0] != "_"), str(symbol))
 
 
 def _on_meta(program: Any) -> Any:  # noqa: ANN401

@@ -78,3 +78,27 @@ def test_what_torch_logs_of_a_damaged_file_reaches_nobody(
         lower_export(path)
     assert caplog.records == []
     assert capfd.readouterr().err == ""
+
+
+class Paired(torch.nn.Module):  # type: ignore[misc]
+    """Takes twice as many of one input as of the other."""
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return torch.cat([x, y]), x @ y.T
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_sizes_that_follow_from_others_follow(loaded: bool, tmp_path: Path) -> None:
+    batch = torch.export.Dim("batch", min=2, max=4096)
+    example = torch.randn(8, 4), torch.randn(16, 4)
+    shapes = {"x": {0: batch}, "y": {0: 2 * batch}}
+    program = torch.export.export(Paired(), example, dynamic_shapes=shapes)
+    if loaded:
+        torch.export.save(program, tmp_path / "p.pt2")
+        program = torch.export.load(tmp_path / "p.pt2")
+    (name,) = lower_export(program).graph.dims
+    assert loaded or name == "batch"  # a file does not keep the name
+    graph = lower_export(program, dims={name: 32}).graph
+    assert graph.dims == {name: 32}
+    assert [tuple(t.shape) for t in graph.returned or ()] == [(96, 4), (32, 64)]
+    assert str(graph.returned[1].shape[1]) == f"2*{name}"
