@@ -20,6 +20,8 @@ from tests.schedule.graphs import FlatHost, steps
 
 DATA = resources.files("costmodels.evaluate") / "data"
 MODELS = ("dlrm_default.ir", "dlrm_mlperf.ir")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "chakra.md"
+SHOWN = {"dlrm_default.ir": "DLRM_default, 2048", "dlrm_mlperf.ir": "DLRM_MLPerf, 2048"}
 
 EXCHANGES = """model "m" { format = 1  ranks = 4  rank = 0  groups = "dp=0,2 tp=0-1" }
 
@@ -65,6 +67,10 @@ def test_a_step_runs_as_astra_sim_runs_it(name: str) -> None:
     _, nodes = read(chakra_trace(prediction.timeline, prediction.priced))
     assert finish(nodes) == round(prediction.step_time)
     assert 0 <= replay(nodes) / prediction.step_time - 1 < 0.02
+    (row,) = (line for line in PAGE.read_text("utf-8").splitlines() if SHOWN[name] in line)
+    shown = [float(cell.split()[0]) for cell in row.split("|")[2:5]]
+    times = [prediction.step_time, finish(nodes), replay(nodes)]
+    assert [time / 1e3 for time in times] == pytest.approx(shown, rel=0.005)
 
 
 def test_nodes_say_what_they_are_of() -> None:

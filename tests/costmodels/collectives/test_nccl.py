@@ -28,6 +28,20 @@ def test_latencies_are_those_of_nccl() -> None:
     assert tuned("all_reduce", two, 8, 0.0) == pytest.approx(tree, rel=1e-3)
 
 
+@pytest.mark.parametrize(("name", "links", "each", "network"), [
+    ("v100", 6, 20.0, 4 * 100 / 8), ("a100", 12, 20.0, 200), ("h100", 18, 20.6, 400),
+    ("h200", 18, 20.6, 400), ("b200", 18, 40.1, 400), ("b300", 18, 40.1, 800),
+])  # fmt: skip
+def test_links_are_those_that_makers_state(
+    name: str, links: int, each: float, network: float
+) -> None:
+    """GB/s of an NVLink by NCCL's topo.h, Gb/s of a card's network by the data sheet of its DGX."""
+    fabric = fabric_of(name)
+    assert fabric.link_gbs == pytest.approx(links * each)
+    assert fabric.nic_gbs == pytest.approx(network / 8)
+    assert "Not fitted" in fabric.source or fabric.source == "as h100"
+
+
 @pytest.mark.parametrize("collective", KNOWN)
 def test_links_bound_large_messages(collective: str) -> None:
     """No bus carries more than its links: bus factor times bytes over time."""
