@@ -99,16 +99,15 @@ class Charges:
             leaving = own.t3 - self._costs(launching[-1]).t3
             yield from _time("T3", max(0.0, leaving), op)
 
-    def _call(self, op: Op) -> Iterator[Charge]:
+    def _call(self, op: Op) -> list[Charge]:
         """Lines 5 to 20 of Algorithm 1; what a collective's call does with events is paid there."""
         # The host's table has the whole call of a collective, with the events that it records and
         # waits for: only their effect on the streams is left to charge.
         if op.name in SYNCS and op.origin in self._exchanging:
-            yield self._wait(op, op)
-            return
-        items = list(self._items(op))
-        kernels = [kernel for kernel, _ in items if kernel is not None]
-        kinds = (*(k.launch for k in kernels), *self._beyond(op, len(kernels)))
+            return [self._wait(op, op)]
+        items = self._items(op)
+        kinds = tuple([kernel.launch for kernel, _ in items if kernel is not None])
+        kinds += self._beyond(op, len(kinds))
         graph = op.name == GRAPH_LAUNCH
         costs = self.host.overheads(op, 1 if graph else len(kinds))
         self.levels[costs.level] += 1
@@ -116,18 +115,18 @@ class Charges:
         # and for no launches of its own.
         if op.is_annotation:
             costs = _doubled(costs)
-        yield from _time("T1", costs.t1, op)
+        found = _time("T1", costs.t1, op)
         if not kinds:
-            yield from _time("T5", costs.t5, op)
-            for _, node in items:
-                yield self._wait(op, node)
-            return
-        yield from _time("T2", costs.t2, op)
+            found += _time("T5", costs.t5, op)
+            found += [self._wait(op, node) for _, node in items]
+            return found
+        found += _time("T2", costs.t2, op)
         launches = self._graph(op, items, costs) if graph else None
-        yield from launches or self._launches(op, items, kinds, costs)
-        yield from _time("T3", costs.t3, op)
+        found += launches or self._launches(op, items, kinds, costs)
+        found += _time("T3", costs.t3, op)
         if self.rules.sync == "to" and op.name == "aten.to":
-            yield Charge("wait", "sync", self.rules.sync_return, op, node=op)
+            found.append(Charge("wait", "sync", self.rules.sync_return, op, node=op))
+        return found
 
     def _launches(
         self,
@@ -135,24 +134,27 @@ class Charges:
         items: list[tuple[Kernel | None, Op]],
         kinds: tuple[str, ...],
         costs: Overheads,
-    ) -> Iterator[Charge]:
+    ) -> list[Charge]:
         """Lines 9 to 16. The time of launches without T4 is part of the times around them."""
         paid = 0
-        beyond = kinds[sum(kernel is not None for kernel, _ in items) :]
+        found: list[Charge] = []
+        beyond = kinds[sum([kernel is not None for kernel, _ in items]) :]
         sequence = [(k, node, k.launch if k else "") for k, node in items]
-        for kernel, node, kind in (*sequence, *((None, op, kind) for kind in beyond)):
+        sequence += [(None, op, kind) for kind in beyond]
+        for kernel, node, kind in sequence:
             if not kind:
-                yield self._wait(op, node)
+                found.append(self._wait(op, node))
                 continue
             t4 = self._t4(kind, costs.t4)
             # T5 is the time between two launches of one call: there is none before the first.
             if t4 is not None:
                 if paid:
-                    yield from _time("T5", costs.t5, op)
+                    found += _time("T5", costs.t5, op)
                 paid += 1
-            yield Charge("launch", "T4", t4 or 0.0, op, kernel, node)
+            found.append(Charge("launch", "T4", t4 or 0.0, op, kernel, node))
             if kernel is not None and kernel.blocking and self.rules.sync == "blocking":
-                yield self._wait(op, node)
+                found.append(self._wait(op, node))
+        return found
 
     def _graph(
         self, op: Op, items: list[tuple[Kernel | None, Op]], costs: Overheads
@@ -170,19 +172,19 @@ class Charges:
         returning = self.rules.sync_return if node.name not in ("sync.record", "sync.wait") else 0.0
         return Charge("wait", "sync", returning, op, node=node)
 
-    def _items(self, node: Op) -> Iterator[tuple[Kernel | None, Op]]:
-        """Yield the kernels below an op, each with the op that launches it; ``None`` for a sync."""
+    def _items(self, node: Op) -> list[tuple[Kernel | None, Op]]:
+        """Return the kernels below an op, each with the op that launches it; syncs as ``None``."""
         if node.name in SYNCS:
-            yield None, node
-            return
-        if id(node) in self.priced.kernels:
-            for kernel in self.priced.kernels[id(node)]:
-                yield kernel, node
+            return [(None, node)]
+        known = self.priced.kernels.get(id(node))
+        found: list[tuple[Kernel | None, Op]]
+        if known is not None:
+            found = [(kernel, node) for kernel in known]
         else:
-            for child in node.body:
-                yield from self._items(child)
+            found = [item for child in node.body for item in self._items(child)]
         if self.rules.sync == "blocking" and node.name in SYNCHRONISING and _on_device(node):
-            yield None, node
+            found.append((None, node))
+        return found
 
     def _costs(self, op: Op) -> Overheads:
         return self.host.overheads(op, len(self.priced.of(op)))
@@ -195,16 +197,15 @@ class Charges:
 
     def _beyond(self, op: Op, known: int) -> tuple[str, ...]:
         """Launches in the host's table beyond those of the cost models."""
-        when = self.rules.listed
-        unknown = any(id(leaf) in self._unknown for leaf in op.leaves())
+        when, lacking = self.rules.listed, self._unknown
+        unknown = bool(lacking) and any(id(leaf) in lacking for leaf in op.leaves())
         if when == "always" or (when == "unknown" and unknown):
             return self._costs(op).listed[known:]
         return ()
 
 
-def _time(cause: str, length: float, op: Op) -> Iterator[Charge]:
-    if length:
-        yield Charge("host", cause, length, op)
+def _time(cause: str, length: float, op: Op) -> list[Charge]:
+    return [Charge("host", cause, length, op)] if length else []
 
 
 def _on_device(op: Op) -> bool:

@@ -117,15 +117,19 @@ class TaskBuilder:
         It starts after its resource's last one and after ``waits``. One that is not ``ordered``
         starts after ``waits`` only, and no task waits for it implicitly.
         """
-        position = len(self._rows)
+        rows, after = self._rows, self._after
+        position = len(rows)
         if ordered:
-            if resource in self._last:
-                self._after.append(self._last[resource])
+            before = self._last.get(resource)
+            if before is not None:
+                after.append(before)
             self._last[resource] = position
-        self._after.extend(waits)
-        self._first.append(len(self._after))
-        code = self._causes.setdefault(cause, len(self._causes))
-        self._rows.append((length, resource, code, op, kernel, pool))
+        after.extend(waits)
+        self._first.append(len(after))
+        code = self._causes.get(cause)
+        if code is None:
+            code = self._causes[cause] = len(self._causes)
+        rows.append((length, resource, code, op, kernel, pool))
         return position
 
     def tasks(self) -> Tasks:
@@ -148,8 +152,9 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
     for position, (waits, time) in enumerate(zip(tasks.waited, own.tolist(), strict=True)):
         start = 0.0
         for other in waits:
-            if ends[other] > start:
-                start = ends[other]
+            end = ends[other]
+            if end > start:
+                start = end
         starts[position] = start
         ends[position] = start + time
     return np.array(starts), np.array(ends)
