@@ -222,7 +222,9 @@ class _Schedule:
             np.concatenate(columns, axis=1)
             for columns in zip(*(self._work(part) for _, part in members), strict=True)
         )
-        samples = sample_variants(self.columns, self.table, self.work, lengths, spreads)
+        # Where work shares the device, each task of a kernel takes its own time.
+        rows = np.arange(len(self.work)) if self.tasks.shared_pools else self.rows
+        samples = sample_variants(self.columns, self.table, self.work, rows, lengths, spreads)
         ends = intervals_of(samples)
         first = 0
         for row, part in members:
@@ -231,6 +233,8 @@ class _Schedule:
             first = own.stop
 
     def _work(self, part: Part) -> tuple[Floats, Floats]:
-        """Return how long a part's work takes and its spread, ``float64[work, points]`` each."""
+        """Return how long kernels take and their spreads, ``float64[kernels, points]`` each."""
+        if not self.tasks.shared_pools:
+            return part.times + self.extra, part.spreads
         lengths = lengths_of(self.tasks, self.work, self.rows, part.times, self.extra)
         return lengths, part.spreads[self.rows]

@@ -61,7 +61,7 @@ def sample_steps(
 
 
 def sample_variants(
-    columns: Intervals, host: Host, work: Ints, lengths: Floats, spreads: Floats
+    columns: Intervals, host: Host, work: Ints, rows: Ints, lengths: Floats, spreads: Floats
 ) -> Floats:
     """Return what ``sample_steps`` does of steps that differ in their device work alone.
 
@@ -72,8 +72,9 @@ def sample_variants(
         columns: of one of the steps.
         host: its host table.
         work: the tasks that are device work, ``int64[work]``.
-        lengths: how long each of them takes, microseconds, ``float64[work, steps]``.
-        spreads: half a 90 % interval of each, microseconds, ``float64[work, steps]``.
+        rows: the kernel that each of them runs, ``int64[work]``.
+        lengths: how long each kernel takes, microseconds, ``float64[kernels, steps]``.
+        spreads: half a 90 % interval of each, microseconds, ``float64[kernels, steps]``.
 
     Returns:
         Step times in microseconds, ``float64[steps, draws]``.
@@ -81,13 +82,14 @@ def sample_variants(
     width = max(1, CELLS // max(1, len(columns)))
     model = _Model(columns, host, jitter=True)
     collapsed = Collapsed(columns.tasks, work)
-    deviations, families = spreads / NORMAL_90, model.family[work]
+    deviations, families = spreads / NORMAL_90, np.zeros(len(lengths), np.int64)
+    families[rows] = model.family[work]
     found = np.zeros((lengths.shape[1], DRAWS))
     for at in range(0, DRAWS, width):
         count = min(width, DRAWS - at)
         base = list(model.draw(at, count))
         errors = np.array([_normal(f"family {name}", at, count) for name in model.families])
-        own = Work(lengths, deviations, families, errors.reshape(-1, count))
+        own = Work(rows, lengths, deviations, families, errors.reshape(-1, count))
         found[:, at : at + count] = collapsed.ends(base, own)
     return found
 

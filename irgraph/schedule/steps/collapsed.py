@@ -7,35 +7,46 @@ compute for each step are its kernels, and the tasks at which the host waits for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.schedule.tasks import Floats, Ints, Tasks
 
 TOGETHER = 16
 """Steps that go through the tasks together: with 400 draws each, few enough for a cache."""
 
+FEWEST = 3
+"""Kernels after one node of the host whose times are counted from it: it costs a pass or two."""
+
 FIXED = -1
 """Stands for the node of a task that no device work comes before: its end is drawn for all."""
 
 
 class Work(Struct, frozen=True):
-    """Device work of many steps. Times in microseconds.
+    """Kernels of many steps. Times in microseconds.
 
     Attributes:
-        lengths: expected, ``float64[work, steps]``.
-        deviations: standard deviations, ``float64[work, steps]``.
-        families: which of ``errors`` each takes, ``int64[work]``.
+        rows: the kernel that each task of device work runs, ``int64[work]``.
+        lengths: expected, ``float64[kernels, steps]``.
+        deviations: standard deviations, ``float64[kernels, steps]``.
+        families: which of ``errors`` each takes, ``int64[kernels]``.
         errors: draws from a normal distribution, of each family, ``float64[families, draws]``.
     """
 
+    rows: Ints
     lengths: Floats
     deviations: Floats
     families: Ints
     errors: Floats
+
+    def steps(self, some: slice) -> Work:
+        """Return the kernels of some of the steps."""
+        return replace(self, lengths=self.lengths[:, some], deviations=self.deviations[:, some])
 
 
 class _Node(NamedTuple):
@@ -46,6 +57,8 @@ class _Node(NamedTuple):
         work: its row among the work, -1 for none.
         first: the wait that its time is counted from, -1 where all it waits for is fixed.
         others: what else it waits for.
+        base: the node from whose time its own is counted, that of the launch which a kernel waits
+            for; -1 for none. Kernels launched one after the other then share their host's time.
         over: nodes whose times no later one needs.
     """
 
@@ -53,6 +66,7 @@ class _Node(NamedTuple):
     work: int
     first: int
     others: tuple[int, ...]
+    base: int
     over: tuple[int, ...]
 
 
@@ -82,17 +96,34 @@ class Collapsed:
                 self.node.append(FIXED if first < 0 else self.node[first])
         awaited = {other for waits in tasks.waited for other in waits}
         self.last = [task for task in range(len(tasks)) if task not in awaited]
+        self.base = self._bases(found)
         over = self._over([(first, *others) for _, _, first, others in found])
-        self.nodes = [_Node(*node, tuple(o)) for node, o in zip(found, over, strict=True)]
+        each = zip(found, self.base, over, strict=True)
+        self.nodes = [_Node(*node, base, tuple(o)) for node, base, o in each]
+
+    def _bases(self, found: Sequence[tuple[int, int, int, tuple[int, ...]]]) -> list[int]:
+        """Return the node of the host after which the launch of each kernel comes, -1 for none."""
+        bases: list[int] = []
+        for _, row, _, others in found:
+            nodes = {self.node[other] for other in others} - {FIXED}
+            base = nodes.pop() if row >= 0 and len(nodes) == 1 else -1
+            bases.append(base if base >= 0 and found[base][1] < 0 else -1)
+        launched = Counter(bases)
+        return [base if launched[base] >= FEWEST else -1 for base in bases]
 
     def _over(self, waits: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return, for each node, those that it is the last to wait for."""
-        last = {self.node[w]: node for node, each in enumerate(waits) for w in each if w >= 0}
-        kept = {FIXED, *(self.node[task] for task in self.last)}
+        """Return, for each node, those that it is the last to need."""
+        last: dict[int, int] = {}
+        for at, each in enumerate(waits):
+            nodes = [self.node[w] for w in each if w >= 0 and self.node[w] != FIXED]
+            for node in (*nodes, *(self.base[n] for n in nodes), self.base[at]):
+                last[node] = at
+        kept = {self.node[task] for task in self.last} - {FIXED}
+        kept |= {-1, *(self.base[node] for node in kept)}
         over: list[list[int]] = [[] for _ in waits]
-        for other, node in last.items():
-            if other not in kept:
-                over[node].append(other)
+        for node, at in last.items():
+            if node not in kept:
+                over[at].append(node)
         return over
 
     def ends(self, lengths: Sequence[Floats | float], work: Work) -> Floats:
@@ -106,8 +137,7 @@ class Collapsed:
         found = np.empty((steps, draws))
         for at in range(0, steps, TOGETHER):
             some = slice(at, at + TOGETHER)
-            own = Work(work.lengths[:, some], work.deviations[:, some], work.families, work.errors)
-            found[some] = _Run(self, offsets, own).ends()
+            found[some] = _Run(self, offsets, work.steps(some)).ends()
         return found
 
     def _offsets(self, lengths: Sequence[Floats | float]) -> list[Floats | float]:
@@ -116,7 +146,7 @@ class Collapsed:
         at = 0
         for task, waits in enumerate(self.tasks.waited):
             if at < len(self.nodes) and self.nodes[at].task == task:
-                _, row, first, others, _ = self.nodes[at]
+                _, row, first, others, _, _ = self.nodes[at]
                 at += 1
                 before = offsets[first] if first >= 0 else _latest([offsets[w] for w in others])
                 offsets.append(before if row >= 0 else before + lengths[task])
@@ -135,7 +165,8 @@ def _latest(ends: Sequence[Floats | float]) -> Floats | float:
 class _Run:
     """One pass over the nodes, for some steps.
 
-    A node's time is kept less the offset of its task: so its first wait needs no sum.
+    A node's time is kept less the offset of its task, so that its first wait needs no sum, and
+    less the time of its base.
     """
 
     def __init__(self, of: Collapsed, offsets: Sequence[Floats | float], work: Work) -> None:
@@ -143,45 +174,68 @@ class _Run:
         self.shape = (work.lengths.shape[1], work.errors.shape[1])
         self.free: list[Floats] = []
         self.more = np.empty(self.shape)
-        worst = work.errors.min(1, initial=0.0)[work.families, None]
-        self.below = (work.lengths + work.deviations * worst < 0.0).any(1).tolist()
-        self.family = work.families.tolist()
+        self.times: list[Floats] = []
+        self.kernel, self.family = work.rows.tolist(), work.families.tolist()
+        self.lengths: dict[int, Floats] = {}
 
     def ends(self) -> Floats:
         """Return when the last task ends, ``float64[steps, draws]``."""
-        times: list[Floats] = []
         for node in self.of.nodes:
             time = self.free.pop() if self.free else np.empty(self.shape)
-            self._start(node, times, time)
+            if node.first < 0:
+                time[:] = 0.0
+            elif node.base < 0:
+                self._start(node, time)
+            else:
+                self._start_after(node, time)
             if node.work >= 0:
-                time += self._length(node.work)
-            times.append(time)
-            self.free += [times[other] for other in node.over]
+                time += self._length(self.kernel[node.work])
+            self.times.append(time)
+            self.free += [self.times[other] for other in node.over]
         found = np.zeros(self.shape)
         for task in self.of.last:
-            np.maximum(found, self._end(task, times, 0.0), out=found)
+            np.maximum(found, self._end(task, 0.0), out=found)
         return found
 
-    def _start(self, node: _Node, times: Sequence[Floats], time: Floats) -> None:
+    def _start(self, node: _Node, time: Floats) -> None:
         """Write when a node starts."""
-        if node.first < 0:
-            time[:] = 0.0
-            return
-        begun, before = times[self.of.node[node.first]], self.offsets[node.first]
-        for other in node.others:
-            np.maximum(begun, self._end(other, times, before), out=time)
+        before = self.offsets[node.first]
+        first = self.of.node[node.first]
+        begun = self.times[first]
+        if self.of.base[first] >= 0 or not node.others:
+            time[:] = self._since_start(first)
             begun = time
-        if begun is not time:
-            time[:] = begun
+        for other in node.others:
+            begun = np.maximum(begun, self._end(other, before), out=time)
 
-    def _end(self, task: int, times: Sequence[Floats], before: Floats | float) -> Floats | float:
+    def _start_after(self, node: _Node, time: Floats) -> None:
+        """Write how long after its base a node starts."""
+        first, base, before = self.of.node[node.first], node.base, self.offsets[node.first]
+        begun = self.times[first]
+        if self.of.base[first] != base:
+            begun = np.subtract(self._since_start(first), self.times[base], out=time)
+        for other in node.others:
+            offset = self.offsets[other] - before
+            if self.of.node[other] == FIXED:
+                offset = np.subtract(offset, self.times[base], out=self.more)
+            begun = np.maximum(begun, offset, out=time)
+
+    def _since_start(self, node: int) -> Floats:
+        """Return a node's time that is counted from no base."""
+        base, time = self.of.base[node], self.times[node]
+        return time if base < 0 else np.add(time, self.times[base], out=self.more)
+
+    def _end(self, task: int, before: Floats | float) -> Floats | float:
         """Return when a task ends, counted from an offset."""
         offset, node = self.offsets[task] - before, self.of.node[task]
-        return offset if node == FIXED else np.add(times[node], offset, out=self.more)
+        return offset if node == FIXED else np.add(self._since_start(node), offset, out=self.more)
 
-    def _length(self, row: int) -> Floats:
-        """Return how long work takes."""
-        error, work = self.work.errors[self.family[row]], self.work
-        np.multiply(work.deviations[row][:, None], error, out=self.more)
-        self.more += work.lengths[row][:, None]
-        return np.maximum(self.more, 0.0, out=self.more) if self.below[row] else self.more
+    def _length(self, kernel: int) -> Floats:
+        """Return how long a kernel takes."""
+        known = self.lengths.get(kernel)
+        if known is None:
+            error, work = self.work.errors[self.family[kernel]], self.work
+            known = work.deviations[kernel][:, None] * error
+            known += work.lengths[kernel][:, None]
+            self.lengths[kernel] = np.maximum(known, 0.0, out=known)
+        return known

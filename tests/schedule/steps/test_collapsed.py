@@ -26,17 +26,34 @@ def a_step(choose: np.random.Generator) -> Tasks:
     return build.tasks()
 
 
-@pytest.mark.parametrize("seed", range(40))
+def launches(choose: np.random.Generator) -> Tasks:
+    """Return kernels that a host launches, of which it waits for some."""
+    build = TaskBuilder()
+    for _ in range(int(choose.integers(1, 30))):
+        launched = build.add(0, "T4", float(choose.uniform(0, 9)))
+        stream = int(choose.integers(1, 3)) if choose.random() < 0.2 else 1
+        build.add(stream, "gap", 1.0)
+        kernel = build.add(stream, "kernel", 5.0, waits=(launched,))
+        if choose.random() < 0.15:
+            build.add(0, "sync", 1.0, waits=(kernel,))
+    return build.tasks()
+
+
+@pytest.mark.parametrize("seed", range(60))
 def test_steps_end_when_each_alone_does(seed: int) -> None:
     """Also where errors are so large that work would take less than no time."""
     choose = np.random.default_rng(seed)
-    tasks = a_step(choose)
-    work = np.flatnonzero(choose.random(len(tasks)) < choose.random())
+    tasks = (launches if seed % 2 else a_step)(choose)
+    work = np.flatnonzero(tasks.having("kernel"))
+    if not len(work):
+        work = np.flatnonzero(choose.random(len(tasks)) < choose.random())
     steps = int(choose.integers(1, 2 * TOGETHER))
+    kernels = int(choose.integers(1, 9))
     own = Work(
-        choose.uniform(0, 5, (len(work), steps)),
-        choose.uniform(0, 3, (len(work), steps)),
-        choose.integers(0, 2, len(work)),
+        choose.integers(0, kernels, len(work)),
+        choose.uniform(0, 5, (kernels, steps)),
+        choose.uniform(0, 3, (kernels, steps)),
+        choose.integers(0, 2, kernels),
         choose.standard_normal((2, DRAWS)),
     )
     drawn = choose.uniform(0, 5, (len(tasks), DRAWS))
@@ -44,7 +61,7 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
     found = Collapsed(tasks, work).ends(lengths, own)
     for step in range(steps):
         alone = list(lengths)
-        for row, task in enumerate(work.tolist()):
+        for row, task in zip(own.rows.tolist(), work.tolist(), strict=True):
             error = own.deviations[row, step] * own.errors[own.families[row]]
             alone[task] = np.maximum(own.lengths[row, step] + error, 0.0)
         assert found[step] == pytest.approx(last_ends(tasks, alone, DRAWS), rel=1e-12)
@@ -52,6 +69,6 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
 
 def test_a_step_of_nothing_ends_at_once() -> None:
     none = np.zeros((0, 3))
-    work = Work(none, none, np.zeros(0, np.int64), np.zeros((0, DRAWS)))
     nothing = np.zeros(0, np.int64)
+    work = Work(nothing, none, none, nothing, np.zeros((0, DRAWS)))
     assert not Collapsed(TaskBuilder().tasks(), nothing).ends([], work).any()
