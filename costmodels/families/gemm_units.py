@@ -90,6 +90,10 @@ BATCHED, OTHER_LAYOUT = 0.15, 0.1
 """Half a 90 % interval of log errors that is added for batched products, of which few were
 measured, and for layouts that were not: on V100 the layouts differ by that much."""
 
+STEP = 8
+"""Elements to whose multiples sides are rounded up: no others were measured, and what odd ones cost
+is added by ``costmodels.formulas.products``."""
+
 LAYERS = ("A100-SXM4-80GB", "H100-80GB-HBM3", "A40")
 """Cards on which layers in f16 were measured."""
 
@@ -97,8 +101,9 @@ LAYERS = ("A100-SXM4-80GB", "H100-80GB-HBM3", "A40")
 def _query(asked: Mapping[str, float | str]) -> Query | None:
     """Return a product, one row or many; ``layout`` is as in ``Product``."""
     sizes = {name: real(asked[name]) for name in SIZES}
-    if least(sizes["n"], sizes["k"]) < 8:
+    if least(sizes["n"], sizes["k"]) < STEP:
         return None
+    sizes |= {name: -(-sizes[name] // STEP) * STEP for name in ("n", "k")}
     layout = str(asked.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0
     op = _op(str(asked["dtype"]), str(asked.get("card", "")), str(asked.get("target", "")), layout)

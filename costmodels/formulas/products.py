@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.many import most
+from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.points.many import least, most
 
 TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
 VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"
@@ -19,9 +22,72 @@ SMALL_SIDE, MOST_SMALL, SMALL_ROUND = 16, 128, 1.3
 """Batched products with a side this short, and none longer than that, run kernels of their own
 (gemmSN), one block each, which take this many microseconds a round."""
 
+BORDER = 16
+"""Bytes at which rows of both factors and of the result must begin for the kernels of matrix units
+that libraries otherwise choose; with odd sides they take ones that load element by element."""
+
+UNALIGNED, UNALIGNED_HALVED = 2.0, 1.4
+"""How many times as long those compute. GeForce cards, whose units run at half rate: 156 TFLOP/s in
+bf16 with sides of 2,040 and 107 to 116 with odd ones around it on an RTX 4090 (pytorch/pytorch
+issue 181718, which names the kernels: ``s1688gemm ... align1``). Others: a vocabulary of 50,257 in
+place of 50,304 makes a step of GPT-2 on an A100 some 25 % longer (A. Karpathy, February 2023; 30 %
+in intel/torch-xpu-ops issue 1129); the products with it are about a quarter of the step."""
+
+ALIGNED = ("f16", "bf16", "f32", "tf32")
+"""Types whose kernels want borders; narrower ones refuse such sides."""
+
+HALF_BORDER = 0.5
+"""Share of that surcharge where rows begin at 8 bytes: an assumption."""
+
+UNALIGNED_NOTE = "rows begin off 16 bytes: slower kernels (torch issue 181718; GPT-2's vocabulary)"
+
 
 def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     """Return the kernels of a product: one, and a second where a split vector is summed up."""
+    kernels = _aligned_kernels(product, machine)
+    surcharge = _surcharge(product, machine)
+    return kernels if surcharge == 0 else _unaligned(kernels, product, machine, surcharge)
+
+
+def _surcharge(product: Product, machine: Machine) -> float:
+    """Return what arithmetic takes longer where rows begin off borders, as a share of it."""
+    p, sheet = product, machine.sheet
+    vector = 1 in (p.rows, p.columns, p.depth)
+    other = machine.paper or sheet.is_host or p.dtype not in ALIGNED
+    if vector or other or not sheet.peak(p.dtype)[1]:
+        return 0.0
+    sides = [p.columns]
+    if p.layout[0] == "t" or p.layout[1] == "n":
+        sides.append(p.depth)
+    if p.layout[1] == "t":
+        sides.append(p.rows)
+    odd = [side * ITEMSIZE[p.dtype] % BORDER for side in sides]
+    if not any(left != 0 for left in odd):
+        return 0.0
+    whole = (UNALIGNED_HALVED if sheet.halved else UNALIGNED) - 1
+    return whole if any(left % (BORDER // 2) != 0 for left in odd) else HALF_BORDER * whole
+
+
+def _unaligned(
+    kernels: tuple[Kernel, ...], product: Product, machine: Machine, surcharge: float
+) -> tuple[Kernel, ...]:
+    """Add to a product what its arithmetic takes longer; what only moves is no slower."""
+    p, sheet = product, machine.sheet
+    first, *rest = kernels
+    reached = sheet.shared(p.dtype, sheet.reached(p.dtype) or LARGE_SHARE)
+    flop = 2.0 * p.batch * p.rows * p.columns * p.depth
+    more = surcharge * least(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
+    spread = first.spread + BORROWED * more
+    formula = f"{first.formula}; {UNALIGNED_NOTE}"
+    slower = replace(first, time=first.time + more, spread=spread, outside=True, formula=formula)
+    return slower, *rest
+
+
+LARGE_SHARE = 0.75
+"""Share of matrix units' peak that large products reach where nobody measured it (``TILES``)."""
+
+
+def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     p = product
     batch = f"{p.batch} x " if p.batch > 1 else ""
     name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"

@@ -26,6 +26,14 @@ class Software(Struct, frozen=True):
         counts_on_host: the dense gradient of an embedding table copies to the host, and waits for,
             how many distinct rows and how many partial sums there are (torch up to 1.11; the
             first in all builds with CUDA 11, whose thrust waits: pytorch/pytorch#70943, #164637).
+        norm_by_columns: the gradients of layer norm's weight and bias are summed by one block for
+            32 columns, all rows each: over few columns most multiprocessors idle (until PyTorch
+            2.8, pytorch/pytorch#150773).
+        plain_turned: share of convolutions on matrix units with windows of one element, channels
+            first and at least 64 of them, whose images cuDNN turns to channels last and back.
+            None by two profiles of a ResNet-50 on A100; 0.8 fits eight networks of timm best that
+            were trained on an RTX 3090 with CUDA 11.3, where their steps with channels last come
+            out right and the others were short by what turning all would add (docs/costs.md).
     """
 
     name: str
@@ -33,18 +41,29 @@ class Software(Struct, frozen=True):
     split_k_freely: bool
     loss_fills: bool
     counts_on_host: bool
+    norm_by_columns: bool
+    plain_turned: float
 
 
 PROFILES = (
     Software(
-        "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False
+        "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False,
+        norm_by_columns=False, plain_turned=0.0,
+    ),
+    Software(
+        "torch-2.7", bias_in_gemm=True, split_k_freely=True, loss_fills=False,
+        counts_on_host=False, norm_by_columns=True, plain_turned=0.0,
+    ),
+    Software(
+        "torch-1.12-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=False,
+        counts_on_host=False, norm_by_columns=True, plain_turned=0.8,
     ),
     Software(
         "torch-1.10-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=True,
-        counts_on_host=True,
+        counts_on_host=True, norm_by_columns=True, plain_turned=0.8,
     ),
 )  # fmt: skip
-"""Known releases, the newest first."""
+"""Known releases, the newest first: ``torch-2`` is 2.8 and later, ``torch-2.7`` 2.0 to 2.7."""
 
 
 def software_profile(name: str) -> Software:

@@ -172,7 +172,8 @@ def splits(product: Product, grid: int, machine: Machine) -> tuple[tuple[int, bo
     if grid >= sms:
         return tuple((s, True) for s in (1, 2, 3, 4))
     few = grid * 5 <= sms
-    return ((1, True), *((s, few) for s in (2, 4, 8, 16)))
+    deep = tuple((s, grid * s <= sms) for s in (32, 64, 128))
+    return ((1, True), *((s, few) for s in (2, 4, 8, 16)), *deep)
 
 
 SPLIT_COST = 5.0

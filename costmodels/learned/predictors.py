@@ -26,12 +26,15 @@ from costmodels.learned.weights import Weights, load_shipped, shipped
 from irgraph.ir.points.many import Many, Truths, at_all, most, points_of
 
 SOFTWARE = "torch-2"
-"""Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1."""
+"""Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1, but for layer norm."""
+
+MEASURED = (SOFTWARE, "torch-2.7")
+"""Profiles under which trained models answer."""
 
 
 def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     """Return the models for a device under a software profile, by family; often none."""
-    if software != SOFTWARE:
+    if software not in MEASURED:
         return {}
     families = (learned_families()[name] for name in shipped())
     return {f.name: _predictor(f, sheet) for f in families if _answers(f.campaign, sheet)}

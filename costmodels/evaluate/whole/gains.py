@@ -19,7 +19,14 @@ from costmodels.evaluate.whole.programs import (
     launched_at_once,
     tried,
 )
-from costmodels.evaluate.whole.steps import BOARDS, MIXED, csv_rows, lowest, nvidia
+from costmodels.evaluate.whole.steps import (
+    BOARDS,
+    MIXED,
+    TRAINED_WITH,
+    csv_rows,
+    lowest,
+    nvidia,
+)
 from costmodels.formulas.software import PROFILES
 from costmodels.learnable.measurements import read_table
 from irgraph.ir.graph import Graph
@@ -182,10 +189,12 @@ def _layouts(folder: Path) -> Iterator[Pair]:
     for row in lowest(chosen, LAID_OUT):
         sizes = int(row["batch_before"]), int(row["image"])
         before, after = (
-            partial(classifier, row["model"], *sizes, channels_last=last) for last in (False, True)
+            partial(classifier, row["model"], *sizes, channels_last=last, older=True)
+            for last in (False, True)
         )
         name = f"{row['model']}, B = {sizes[0]}"
-        yield Pair(LAYOUTS, name, BOARDS[row["gpu"]], float(row["gain"]), before, after)
+        gain, card = float(row["gain"]), BOARDS[row["gpu"]]
+        yield Pair(LAYOUTS, name, card, gain, before, after, software=TRAINED_WITH)
 
 
 def _mixed(group: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,19 +35,22 @@ DOT = 27
 @lru_cache(maxsize=8)
 def classifier(
     name: str, batch: int, image: int, *, mixed: bool = True, channels_last: bool = False,
-    training: bool = True, backward_mixed: bool = True, fast: bool = False,
+    training: bool = True, backward_mixed: bool = True, fast: bool = False, older: bool = False,
 ) -> Graph:  # fmt: skip
     """Return a step of a model of timm over images that are on the device.
 
     Training: gradients zeroed in place, cross entropy, backward, SGD with momentum one tensor at a
     time; ``mixed`` runs forward, loss and, with ``backward_mixed``, backward under autocast in f16.
     ``fast`` is as timm's benchmark ran in inference: attention fused, norms in the type of autocast
-    (``--fast-norm``), branches that add up to one convolution made one (``--reparam``). Raises
-    ``IrgraphError`` where timm is missing or lacks the model, or it cannot be captured.
+    (``--fast-norm``), branches that add up to one convolution made one (``--reparam``). ``older``
+    scales attention's scores and not its queries, as timm did before it fused attention (0.6).
+    Raises ``IrgraphError`` where timm is missing or lacks the model, or it cannot be captured.
     """
     import torch
 
     model = _timm(name, fast).train(training)
+    if older:
+        _scale_scores(model)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = model.to(memory_format=layout)
     images = torch.empty(batch, 3, image, image, device="meta").contiguous(memory_format=layout)
@@ -84,6 +87,23 @@ def _timm(name: str, fast: bool) -> nn.Module:
         raise fail(f"timm {timm.__version__} has no model {name!r}: {error}") from None
     joined = timm.utils.reparameterize_model(made.eval(), inplace=True) if fast else made
     return joined.to("meta")
+
+
+def _scale_scores(model: nn.Module) -> None:
+    attention = imported("timm.layers.attention").Attention
+    for module in model.modules():
+        if type(module) is attention and module.gate is None:
+            module.forward = partial(_older_attention, module)
+
+
+def _older_attention(module: Any, x: Any, **_: Any) -> Any:  # noqa: ANN401
+    batch, length, _width = x.shape
+    heads = module.qkv(x).reshape(batch, length, 3, module.num_heads, -1).permute(2, 0, 3, 1, 4)
+    queries, keys, values = heads.unbind(0)
+    scores = module.q_norm(queries) @ module.k_norm(keys).transpose(-2, -1) * module.scale
+    mixed = module.attn_drop(scores.softmax(-1)) @ values
+    joined = mixed.transpose(1, 2).reshape(batch, length, -1)
+    return module.proj_drop(module.proj(module.norm(joined)))
 
 
 def imported(name: str) -> Any:  # noqa: ANN401

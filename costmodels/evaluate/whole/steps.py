@@ -20,6 +20,7 @@ from costmodels.evaluate.errors import Held, coverage
 from costmodels.evaluate.measurements import measurements
 from costmodels.evaluate.whole.kept import kept
 from costmodels.evaluate.whole.programs import classifier, tried
+from costmodels.formulas.software import PROFILES
 from costmodels.learnable.measurements import read_table
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -27,6 +28,9 @@ from irgraph.predict.prediction import predict
 
 TRAINED, INFERRED = 20, 12
 """Models of timm to train and to run, unless the command says how many."""
+
+TRAINED_WITH, INFERRED_WITH = "torch-1.12-cuda-11.3", PROFILES[0].name
+"""Software that timm's tables name: torch 1.12 (``pt112-cu113``) and 2.9.1."""
 
 BOARDS = {"RTX-3090": "rtx-3090", "RTX-4090": "rtx-4090", "V100-16GB": "v100-sxm2-16gb",
           "V100-32GB": "v100-sxm2-32gb", "A100-80GB": "a100-sxm4-80gb"}  # fmt: skip
@@ -41,8 +45,9 @@ NVIDIA = {
 TF32, MIXED = "TF32", "AMP"
 
 NOTES = (
-    "timm: time of a step on the device of nobody's own choosing of models: those whose names hash "
-    "lowest. The release installed is newer than those timed; models may have changed.",
+    "timm: models are those whose names hash lowest, on nobody's choice. The release installed is "
+    "newer than those timed; in training, attention scales its scores as that release did. Others "
+    "of its models may have changed.",
     "timm in inference: attention fused, and as its tables do not say, but show, norms in the type "
     "of autocast (--fast-norm: in f32, norms and casts alone of vit_small_r26_s32_384 would move "
     "more than the card can in the whole step) and branches joined (--reparam: models that have "
@@ -63,6 +68,7 @@ class Case(Struct, frozen=True):
     measured: float
     batch: int
     program: Callable[[], Graph]
+    software: str = PROFILES[0].name
 
 
 def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Comparison:
@@ -87,7 +93,7 @@ def evaluate_steps(models: int | None = None, keep: Path | None = None) -> Compa
             lacking[f"{case.name}: {graph}"] = None
             continue
         group = f"{case.group}: {kind(graph)}" if case.group.startswith("timm") else case.group
-        found = predict(graph, case.card)
+        found = predict(graph, case.card, software=case.software)
         points[group].append(Point(case.name, case.measured, found.step_time / 1e3))
         low, high = (end / 1e3 for end in found.interval)
         within = Held(low <= case.measured <= high, (high - low) / 2 / case.measured)
@@ -126,11 +132,13 @@ def _timm(folder: Path, trained: int = TRAINED, inferred: int = INFERRED) -> Ite
             training = row["phase"] == "train"
             sizes = int(row["batch"]), int(row["image"])
             program = partial(
-                classifier, row["model"], *sizes, training=training, fast=not training
-            )
+                classifier, row["model"], *sizes, training=training, fast=not training,
+                older=training,
+            )  # fmt: skip
             name = f"{row['model']}, B = {row['batch']}, {row['image']} pixels"
             group = f"timm, {row['phase']}, {row['gpu']}"
-            yield Case(group, name, BOARDS[row["gpu"]], float(row["step_ms"]), sizes[0], program)
+            measured, software = float(row["step_ms"]), TRAINED_WITH if training else INFERRED_WITH
+            yield Case(group, name, BOARDS[row["gpu"]], measured, sizes[0], program, software)
 
 
 def lowest(rows: Iterable[Row], count: int) -> list[Row]:

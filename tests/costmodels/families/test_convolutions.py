@@ -15,7 +15,7 @@ from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
-from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
+from tests.costmodels.families.helpers import NEW, OLD, call, kernels, machine, tensor, total
 from tests.costmodels.families.worked import FLOOR, PEAK, dram, width
 
 NAME = "aten.convolution"
@@ -248,6 +248,14 @@ def test_some_gradients_of_plain_products_turn_both_images() -> None:
     gradient = Op("aten.convolution_backward", operands, (None, op.inputs[1]))
     turn = kernels(gradient, machine("a100"))[1]
     assert 11 / 33 * 2 * ONE_IMAGE < turn.time < 17 / 33 * 2 * ONE_IMAGE
+
+
+@pytest.mark.parametrize(("channels", "turned"), [(64, True), (32, False)])
+def test_older_libraries_turn_images_of_plain_products_too(channels: int, turned: bool) -> None:
+    op = conv((8, channels, 56, 56), (128, channels, 1, 1), (8, 128, 56, 56))
+    op = replace(op, operands=tuple(replace(t, dtype="f16") for t in op.inputs))
+    names = [[k.name for k in kernels(op, machine("rtx-3090", era))] for era in (OLD, NEW)]
+    assert [any("turn" in name for name in found) for found in names] == [turned, False]
 
 
 TRACED = {

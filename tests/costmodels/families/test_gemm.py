@@ -204,3 +204,58 @@ def test_the_learned_model_answers_products_of_two_rows_and_not_vectors(side: st
     sizes = {"batch": 1, "m": 64, "n": 64, "k": 64}
     assert LEARNED.query({**sizes, side: 2}) is not None
     assert LEARNED.query({**sizes, side: 1}) is None
+
+
+def _bf16(m: int, n: int, k: int, device: str, letters: str = "nn") -> float:
+    sheet = load_device(device)
+    on = replace(machine(device), learned=predictors(sheet, NEW))
+    return total(product_kernels(Product(1, m, n, k, "bf16", letters), on))
+
+
+@pytest.mark.parametrize(("side", "tflops"), [(2055, 115.6), (2057, 106.8), (2073, 112.0)])
+def test_odd_sides_take_longer_by_as_much_as_was_published(side: int, tflops: float) -> None:
+    """pytorch/pytorch issue 181718, RTX 4090, bf16: 155.9 TFLOP/s with sides of 2,040."""
+    rates = [s**3 / _bf16(s, s, s, "rtx-4090") for s in (2040, side)]
+    assert rates[0] / rates[1] == pytest.approx(155.9 / tflops, rel=0.12)
+
+
+def test_an_odd_vocabulary_makes_a_step_of_gpt_2_longer_by_a_quarter() -> None:
+    """A. Karpathy, February 2023: 50,304 for 50,257, A100; the output layer beside the others.
+
+    Products of a step of GPT-2 with 124 million parameters, batch of 12 x 1,024 tokens; the rest of
+    the step, a third of it, stays as it is.
+    """
+    tokens, width = 12 * 1024, 768
+    layers = [(2304, width), (width, width), (4 * width, width), (width, 4 * width)]
+
+    def step(vocabulary: int) -> float:
+        sides = [*layers * 12, (vocabulary, width)]
+        forward = sum(_bf16(tokens, n, k, "a100", "tn") for n, k in sides)
+        of_data = sum(_bf16(tokens, k, n, "a100", "nn") for n, k in sides)
+        return forward + of_data + sum(_bf16(n, k, tokens, "a100", "nt") for n, k in sides)
+
+    rest = step(50304) / 2
+    assert 1.15 < (step(50257) + rest) / (step(50304) + rest) < 1.35
+
+
+def test_only_rows_that_begin_off_borders_take_longer() -> None:
+    on = machine("a100")
+    even, odd, half = (
+        product_kernels(Product(1, 4096, n, 4096, "f16", "tn"), on)[0] for n in (4096, 4097, 4100)
+    )
+    assert "off 16 bytes" in odd.formula
+    assert odd.outside
+    assert even.time < half.time < odd.time
+    free = {"rows of a plain factor": (4097, 4096, 4096, "tn"), "depth": (4096, 4096, 4097, "nt")}
+    for rows, columns, depth, letters in free.values():
+        made = product_kernels(Product(1, rows, columns, depth, "f16", letters), on)[0]
+        assert "off 16 bytes" not in made.formula
+    plain = product_kernels(Product(1, 4096, 4097, 4096, "f32", "tn"), machine("v100"))[0]
+    assert "off 16 bytes" not in plain.formula
+
+
+def test_what_only_moves_is_no_slower_for_odd_sides() -> None:
+    on = machine("a100")
+    first = product_kernels(Product(1, 65536, 16, 16, "f16", "tn"), on)[0]
+    odd = product_kernels(Product(1, 65536, 17, 17, "f16", "tn"), on)[0]
+    assert odd.time < 1.25 * first.time
