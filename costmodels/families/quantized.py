@@ -16,6 +16,7 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.narrow.ops import (
     DEQUANTIZE,
     FORMAT_OF,
+    MEANS,
     PRODUCT,
     PRODUCT_I4,
     QUANTIZE,
@@ -108,9 +109,20 @@ def _by_bytes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("quantized", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
 
 
+def _means(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price one pass over sums of bags and offsets; of the indices only the number counts."""
+    tensors = members(op.operands)
+    if len(tensors) < 3 or not op.outputs:
+        return None
+    name = f"means of bags {shape_text(op.outputs[0])}"
+    moved = traffic(tensors[0], tensors[2], *op.outputs)
+    return (work("quantized", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys((*FORMAT_OF, ROWS_LOOKUP), _lookup),
     PRODUCT: _product,
     PRODUCT_I4: _by_groups,
+    MEANS: _means,
     **dict.fromkeys((QUANTIZE, STATIC, DEQUANTIZE, SCALED), _by_bytes),
 }

@@ -222,6 +222,8 @@ OWN_SCHEMAS = (
     "irgraph::embedding_bag_rows(Tensor weight, Tensor indices, Tensor? offsets=None,"
     " Tensor? scale=None, *, Tensor? per_sample_weights=None, bool include_last_offset=False)"
     " -> Tensor",
+    "irgraph::bag_means(Tensor self, Tensor indices, Tensor offsets, *,"
+    " bool include_last_offset=False) -> Tensor",
     "irgraph::quantize_rows(Tensor self, SymInt columns, *, ScalarType? dtype=None)"
     " -> (Tensor, Tensor)",
     "irgraph::dequantize_rows(Tensor self, Tensor rows, Tensor columns, *, Tensor? bias=None)"

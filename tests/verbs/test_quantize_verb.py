@@ -71,6 +71,31 @@ def test_tables_in_every_format_give_what_they_hold(to: str) -> None:
     assert any("moves by" in note for note in result.notes)
 
 
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("to", ["f16", "f8e4m3", "i8", "i4", "i2"])
+def test_means_of_bags_are_those_of_what_the_format_holds(to: str, closed: bool) -> None:
+    """Bags of other lengths, an empty one among them, by hand from the rows that torch unpacks."""
+    last = ", include_last_offset = true" if closed else ""
+    text = TEXT.replace("mode = 0", f"mode = 1{last}")
+    text = text.replace("input %o : i64[B]", "input %o : i64[B+1]") if closed else text
+    before = parse(text)
+    after = quantize(before, chosen(before, "aten.embedding_bag"), to).graph
+    assert not verify(after) and parse(print_graph(after)) == after
+    assert compare(before, after).same
+    starts = torch.tensor([0, 0, 5, *range(6, 35)]).clamp(max=96)
+    given = {"o": torch.cat([starts, torch.tensor([96])]) if closed else starts}
+    result = execute(after, given)
+    rows = execute(after, given).values["t_" + to]
+    if to not in PACKED:
+        return
+    held = getattr(torch.ops.quantized, f"embedding_bag_{PACKED[to]}_unpack")(rows)
+    ends = [*starts.tolist()[1:], 96]
+    ids = result.initial["i"]
+    for bag, (first, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
+        mean = held[ids[first:end]].mean(0) if end > first else torch.zeros(12)
+        torch.testing.assert_close(result.values["s"][bag], mean, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("to", PACKED)
 def test_a_lookup_is_torchs_own_of_torchs_own_rows(to: str) -> None:
     before = step()
@@ -122,7 +147,7 @@ def test_a_wrong_rewrite_is_told() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("mode = 0", "mode = 1", "mean or maximum"),
+        ("mode = 0", "mode = 2", "takes the maximum"),
         ("mode = 0", f"mode = 0, {ALL}, padding_idx = 3", "padding_idx"),
         ("return", "aten.mul_(%t!, 2)\nreturn", "trains %t"),
         ('param %t "emb.0"', "input %t", "no parameter"),

@@ -183,3 +183,36 @@ def test_few_rows_are_refused_to_integers_alone() -> None:
         check_quantize(before, layers(before)[0], "i8")
     check_quantize(before, layers(before)[0], "i4")
     assert DType("f8e4m3") in str(quantize(before, layers(before), "f8e4m3").graph.ops[0])
+
+
+ATTENTION = """model "m" { format = 2  dims = {B = 4} }
+
+device @gpu0 "h100"
+input %x : f32[B, 20, 32] in $x
+param %v "a.in_proj_weight" : f32[96, 32] in $v
+param %c "a.in_proj_bias" : f32[96] in $c
+
+%t = aten.transpose(%x, 1, 0) : f32[20, B, 32; 32, 640, 1] in $x
+%y = aten.linear(%t, %v, %c) : f32[20, B, 96] in $y
+return %y
+"""
+"""The projection of ``MultiheadAttention``: all weights in one, of rows that lie batch by batch."""
+
+
+@pytest.mark.parametrize(("to", "span"), WAYS)
+def test_packed_projections_of_rows_with_gaps_are_quantised(to: str, span: float) -> None:
+    before = parse(ATTENTION)
+    after = quantize(before, layers(before), to, span).graph
+    assert not verify(after) and parse(print_graph(after)) == after
+    assert compare(before, after).same
+    copied = [op for op in after.ops if op.name == "aten.clone"]
+    assert [op.outputs[0].contiguous for op in copied] == [True]
+    if to != "i8" or span:
+        return
+    torch.manual_seed(5)
+    x, v, c = torch.randn(4, 20, 32), torch.randn(96, 32), torch.randn(96)
+    found = execute(after, {"x": x, "v": v, "c": c}).values["y"]
+    rows = x.transpose(0, 1).double()
+    a, b = (w.abs().amax(-1, keepdim=True) / 127 for w in (rows, v.double()))
+    by_hand = ((rows / a).round() * a) @ ((v / b).round() * b).t() + c
+    torch.testing.assert_close(found.double(), by_hand, rtol=1e-4, atol=1e-4)

@@ -164,6 +164,18 @@ def embedding_bag_rows(
     return found if scale is None else found * scale
 
 
+def bag_means(
+    self: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    include_last_offset: bool = False,
+) -> Torch:
+    """Return sums of bags over their lengths; that of an empty bag as it is."""
+    end = offsets.new_tensor([indices.numel()])
+    ends = offsets if include_last_offset else torch.cat([offsets, end])
+    return self / ends.diff().clamp(min=1).unsqueeze(1)
+
+
 QUANTIZED: dict[str, Callable[..., Torch]] = {
     f"irgraph.{function.__name__}": function
     for function in (
@@ -173,6 +185,7 @@ QUANTIZED: dict[str, Callable[..., Torch]] = {
         dequantize_columns,
         linear_i4,
         embedding_bag_rows,
+        bag_means,
     )
 }
 """Implementation of each of our quantised ops; arguments go by the schema's names."""

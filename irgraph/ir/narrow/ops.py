@@ -22,6 +22,9 @@ LOOKUPS = {
 ROWS_LOOKUP = "irgraph.embedding_bag_rows"
 """Sums of rows in a short floating type, in f32, as FBGEMM's inference kernels do."""
 
+MEANS = "irgraph.bag_means"
+"""Sums of bags over their lengths: what lookups in narrow rows, which add up, leave of a mean."""
+
 FORMAT_OF = {name: kind for kind, name in LOOKUPS.items()}
 """Row formats by the lookup."""
 
@@ -91,7 +94,7 @@ activations (a value between two integers, or two numbers of f8, may go to eithe
 
 def quantizes(name: str) -> bool:
     """Return whether an op of this name belongs to a quantised model."""
-    own = (ROWS_LOOKUP, QUANTIZE, DEQUANTIZE, STATIC, SCALED, PRODUCT_I4)
+    own = (ROWS_LOOKUP, MEANS, QUANTIZE, DEQUANTIZE, STATIC, SCALED, PRODUCT_I4)
     return name in FORMAT_OF or name in own
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.narrow.ops import LOOKUPS, ROWS_LOOKUP
+from irgraph.ir.narrow.ops import LOOKUPS, MEANS, ROWS_LOOKUP
 from irgraph.ir.narrow.prepared import PARTS, ROWS, SCALE
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.op import Op, Value
@@ -18,6 +18,8 @@ from irgraph.verbs.refusal import RefusedError, refused
 
 BAGS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
 SINGLE = "aten.embedding"
+MEAN = 1
+"""The mode of a lookup that takes means of bags."""
 
 
 def is_lookup(op: Op) -> bool:
@@ -39,9 +41,8 @@ def check_lookup(graph: Graph, op: Op, to: str) -> Tensor:
     weight, indices = given.get("weight"), given.get("indices")
     if not isinstance(weight, Tensor) or not isinstance(indices, Tensor) or weight.rank != 2:
         raise refused(op, "looks up no table of rows")
-    mode = given.get("mode", 0)
-    if mode != 0:
-        raise refused(op, "takes the mean or maximum of a bag, and lookups in narrow rows add up")
+    if given.get("mode", 0) not in (0, MEAN):
+        raise refused(op, "takes the maximum of a bag, and lookups in narrow rows add up")
     if given.get("padding_idx") not in (None, -1) and op.name != SINGLE:
         raise refused(op, "leaves out an index (padding_idx), and lookups in narrow rows do not")
     if not indices.contiguous:
@@ -86,5 +87,12 @@ def quantize_lookup(work: Work, op: Op, table: Declared, to: str) -> None:
     if to in PARTS[SCALE]:
         one = work.tensor(f"{weight.name}_{to}_scale", "f32", (1,), weight)
         more["scale"] = work.parameter(one, to, SCALE, table)
-    work.put(op, LOOKUPS.get(to, ROWS_LOOKUP), operands, replace(made, strides=None), **more)
-    work.shaped(op, made, out)
+    name = LOOKUPS.get(to, ROWS_LOOKUP)
+    if given.get("mode", 0) != MEAN:
+        work.put(op, name, operands, replace(made, strides=None), **more)
+        work.shaped(op, made, out)
+        return
+    sums = work.tensor(f"{made.name}_sums", made.dtype, made.shape, made)
+    work.put(op, name, operands, sums, **more)
+    closed = {k: v for k, v in more.items() if k == "include_last_offset"}
+    work.put(op, MEANS, (sums, *operands[1:3]), replace(made, strides=None), **closed)

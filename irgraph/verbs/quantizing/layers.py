@@ -75,8 +75,6 @@ def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
         raise refused(op, "scales its product (alpha, beta)")
     if bias is not None and bias.rank != 1:
         raise refused(op, f"adds %{bias.name}, which is no bias of its columns")
-    if not data.contiguous:
-        raise refused(op, f"takes rows with gaps (%{data.name})")
     rows = data.numel // max(int(data.shape[-1]), 1)
     takes = LAYER_FORMATS[to]
     if rows < takes.least:
@@ -164,7 +162,7 @@ def _scales(work: Work, weight: Declared, kind: str) -> Tensor:
 def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
     """Put the rounding of rows before an op."""
     known = LAYER_FORMATS[how.to]
-    flat = work.flat(op, data, int(data.shape[-1]))
+    flat = work.flat(op, _dense(work, op, data), int(data.shape[-1]))
     count, deep = flat.shape[0], filled(data.shape[-1], known.deep)
     if known.rows in UNSCALED:
         return Rounded(data, _cast(work, op, flat, (known.rows, deep)), None)
@@ -176,6 +174,15 @@ def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
     more: dict[str, Value] = {} if known.rows == "i8" else {"dtype": DType(known.rows)}
     work.put(op, QUANTIZE, (flat,), rows, scales, columns=deep, **more)
     return Rounded(data, rows, scales)
+
+
+def _dense(work: Work, op: Op, data: Tensor) -> Tensor:
+    """Return rows without gaps between them, copied before an op where they have some."""
+    if data.contiguous:
+        return data
+    made = work.tensor(f"{data.name}_dense", data.dtype, data.shape, data)
+    work.put(op, "aten.clone", (data,), made, memory_format="contiguous_format")
+    return made
 
 
 def _cast(work: Work, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
