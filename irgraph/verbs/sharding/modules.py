@@ -14,9 +14,6 @@ from irgraph.verbs.sharding.spread import SAME, SPLIT, Call, PartsError, Spread
 NONE, MEAN = 0, 1
 """Reductions of losses, by torch's numbers."""
 
-UNKNOWN = -100
-"""The class by which torch's losses leave a sample out, unless they name another."""
-
 Rule: TypeAlias = Callable[[Call], tuple[Spread, ...]]
 
 
@@ -85,36 +82,23 @@ def _rows_gradient(call: Call) -> tuple[Spread, ...]:
 
 
 def _classes(call: Call) -> tuple[Spread, ...]:
-    """The loss over classes, and how many samples it is a mean of."""
+    """The sum of a loss over classes, and of the weights of its samples: see ``losses``."""
     _plain(call)
-    reduction = call.option("reduction", 3, MEAN)
-    if reduction == NONE:
+    if call.option("reduction", 3, MEAN) == NONE:
         return (SPLIT, SAME)
-    if reduction == MEAN:
-        _each_counts(call, 2, 4)
-    return (Spread("part", int(reduction == MEAN)), Spread("part"))
-
-
-def _each_counts(call: Call, weight: int, ignored: int) -> None:
-    """Refuse means in which ranks may have samples of different weights."""
-    if call.option("weight", weight) is not None:
-        raise call.refuse("weighs samples by their class, of which ranks have others")
-    if call.option("ignore_index", ignored, UNKNOWN) != UNKNOWN:
-        raise call.refuse("leaves out samples of a class, of which ranks may have more and less")
+    return (Spread("part"), Spread("part"))
 
 
 def _classes_gradient(call: Call) -> tuple[Spread, ...]:
-    """Its gradient: divided by a rank's samples, unless their number was summed before."""
-    given, reduction = call.spread(call.op.inputs[0]), call.option("reduction", 4, MEAN)
-    count = call.spread(call.op.inputs[-1])
-    others = [call.spread(tensor) for tensor in call.op.inputs[1:-1]]
-    if given.kind == "part" or any(spread.kind == "part" for spread in others):
+    """Its gradient; of a mean divided by the weights of all ranks' samples."""
+    *others, count = call.spreads()
+    if any(spread.kind == "part" for spread in others):
         raise PartsError
-    if any(spread.factor for spread in others):
+    if any(spread.factor for spread in others[1:]):
         raise call.refuse("takes activations that are gradients")
-    if reduction == MEAN:
-        _each_counts(call, 3, 5)
-    return (Spread("split", given.factor + int(reduction == MEAN and count.kind == "part")),)
+    if call.option("reduction", 4, MEAN) == MEAN and count.kind == "part":
+        raise PartsError
+    return (Spread("split", others[0].factor),)
 
 
 def _attention(call: Call) -> tuple[Spread, ...]:

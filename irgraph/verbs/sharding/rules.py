@@ -15,6 +15,7 @@ from irgraph.ir.calls import is_pointwise
 from irgraph.ir.dim import Dim
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import bind, schemas_of
+from irgraph.ir.tensor import Tensor
 from irgraph.verbs.sharding.modules import MODULES
 from irgraph.verbs.sharding.spread import SAME, SPLIT, ZERO, Call, PartsError, Spread, depends
 
@@ -269,7 +270,11 @@ def _made(call: Call) -> Spread:
 
 def _filled(call: Call) -> Spread:
     """What is filled with one number: its part is the same number."""
-    value = call.op.attributes.get("fill_value", call.op.operands[-1] if call.op.operands else 0)
+    given = call.op.attributes
+    last = call.op.operands[-1] if call.op.operands else 0
+    value = given.get("fill_value", given.get("value", last))
+    if call.op.base == "fill_" and isinstance(value, Tensor):
+        raise call.refuse("is filled with what another op computes")
     if isinstance(value, Dim) and depends(value, call.dim):
         raise call.refuse("computes with the size of the batch, which differs on a rank")
     return SAME if call.axis((*call.op.outputs, *call.op.inputs)[0]) is None else SPLIT
@@ -310,7 +315,8 @@ RULES: Mapping[str, Rule] = {
     ),
     **dict.fromkeys(("index", "_index_put_impl", "index_put"), _picked),
     **dict.fromkeys(ZEROS, _made),
-    **dict.fromkeys(("ones_like", "full_like", "full", "ones", "new_full", "new_ones"), _filled),
+    **dict.fromkeys(("ones_like", "full_like", "full", "ones", "new_full", "new_ones", "fill"),
+                    _filled),
     **dict.fromkeys(("empty", "empty_like"), _nothing),
 }  # fmt: skip
 """By the last part of an op's name, without marks of lists and places."""

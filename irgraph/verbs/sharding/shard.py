@@ -21,6 +21,7 @@ from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.exchange import Exchange
 from irgraph.verbs.sharding.gradients import Gradients
 from irgraph.verbs.sharding.layers.split import split_layers
+from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import layouts_beside, split_optimizer
 from irgraph.verbs.sharding.passage import Bucket, Passage
 from irgraph.verbs.sharding.spread import batch_axis
@@ -76,6 +77,7 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     """Return what one rank runs that has samples of its own."""
     dim = _dimension(graph, plan, rank, dim)
     local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
+    local = with_sums(local) if plan.ranks > 1 else local
     tables = tables_of(local)
     spread = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
     if plan.ranks == 1:
@@ -192,8 +194,6 @@ class _Rank:
             if self.plan.optimizer
             else ""
         )
-        if any(leaf.base == "nll_loss_forward" for leaf in self.graph.leaves()):
-            updated += "; no sample is left out of a loss over classes (-100)"
         return (
             f"every tensor is its part of the whole step's along {self.dim}, or the same; {summed} "
             f"summed over ranks before {'they are' if summed != 1 else 'it is'} read whole{updated}"

@@ -1,0 +1,50 @@
+"""Means over classes, as a sum divided by what it is a mean of, so that ranks can add up both.
+
+Such a mean leaves out samples of a class that says so (-100), and may weigh them by their class.
+Ranks have more and less of these, so that the mean of their means is another number.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from irgraph.ir.edit import Edit, without_times
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op, Value
+from irgraph.verbs.sharding.writer import Writer
+
+LOSS = "aten.nll_loss_forward"
+MEAN, SUM = 1, 2
+"""Reductions of losses, by torch's numbers."""
+
+PLACE = 3
+"""Of the reduction among the operands."""
+
+
+def with_sums(graph: Graph) -> Graph:
+    """Return a graph whose means over classes are quotients; the same one where it has none."""
+    edit, write = Edit(graph), Writer(graph, graph.device)
+    found = [leaf for leaf in graph.leaves() if leaf.name == LOSS and _reduction(leaf) == MEAN]
+    for leaf in found:
+        loss, count = leaf.outputs
+        total = write.fresh("loss_sum", loss.dtype, ())
+        summed = replace(_summing(leaf), results=(total, count), notes=without_times(leaf.notes))
+        divided = Op("aten.div", (total, count), (loss,))
+        edit.put(summed, before=leaf)
+        edit.put(
+            replace(divided, thread=leaf.thread, stream=leaf.stream, phase=leaf.phase,
+                    module=leaf.module, origin="shard"), before=leaf)  # fmt: skip
+        edit.remove(leaf)
+    return edit.commit() if found else graph
+
+
+def _reduction(leaf: Op) -> Value:
+    given = leaf.operands[PLACE] if len(leaf.operands) > PLACE else MEAN
+    return leaf.attributes.get("reduction", given)
+
+
+def _summing(leaf: Op) -> Op:
+    if len(leaf.operands) > PLACE:
+        operands = (*leaf.operands[:PLACE], SUM, *leaf.operands[PLACE + 1 :])
+        return replace(leaf, operands=operands)
+    return replace(leaf, attributes={**leaf.attributes, "reduction": SUM})
