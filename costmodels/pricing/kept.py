@@ -88,7 +88,8 @@ class Kept:
         found = kept.get(self.token)
         if found is None:
             found = ask(op)
-            if not any(map(_reads_files, op.walk())):
+            # what is priced by the ops inside it was asked of its own rule alone
+            if not (_is_of_files(op) if found[0] is None else _reads_files(op)):
                 if len(kept) >= MOST:
                     kept.clear()
                 kept[self.token] = found
@@ -118,4 +119,9 @@ class Kept:
 
 
 def _reads_files(op: Op) -> bool:
+    """Return whether the price of an op, or of one inside it, is looked up in a file."""
+    return any(map(_is_of_files, op.walk())) if op.body else _is_of_files(op)
+
+
+def _is_of_files(op: Op) -> bool:
     return is_collective(op) or op.name.startswith(TIERS)
