@@ -38,7 +38,7 @@ from irgraph.verbs.sharding.shard import shard
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
 PLATFORM, LAW = "dgx-1-nand", "zipf:1.05"
-MEAN = """model "m" { format = 2  dims = {B = 32} }
+MAXIMUM = """model "m" { format = 2  dims = {B = 32} }
 
 device @gpu0 "v100"
 input %i : i64[2*B] in $i
@@ -48,7 +48,7 @@ param %b "b" : f32[100, 8] in $b
 param %w "w" : f32[1, 8] in $w
 
 %s, %s1, %s2, %s3 = aten.embedding_bag(%a, %i, %o, mode = 0) : f32[B, 8] in $s, i64[2*B] in $s1, i64[B] in $s2, i64[0] in $s3
-%t, %t1, %t2, %t3 = aten.embedding_bag(%b, %i, %o, mode = 1) : f32[B, 8] in $t, i64[2*B] in $t1, i64[B] in $t2, i64[B] in $t3
+%t, %t1, %t2, %t3 = aten.embedding_bag(%b, %i, %o, mode = 2) : f32[B, 8] in $t, i64[2*B] in $t1, i64[B] in $t2, i64[B, 8] in $t3
 %x = aten.add(%s, %t) : f32[B, 8] in $x
 %y = aten.linear(%x, %w) : f32[B, 1] in $y
 return %y
@@ -200,8 +200,8 @@ def test_narrower_tables_never_lower_hits_nor_raise_reads(policy: Policy, seed: 
 
 
 def test_tables_that_no_format_takes_stay_as_they_are() -> None:
-    """Means of bags are not looked up in narrow rows: that table is left, the other narrowed."""
-    graph = parse(MEAN)
+    """Maxima of bags are not looked up in narrow rows: that table is left, the other narrowed."""
+    graph = parse(MAXIMUM)
     known = [one for one in candidates(graph, ["i8"]) if one.kind == TABLE]
     assert [one.formats for one in known] == [("i8",), ()]
     bench = Bench(graph, known, drawn(graph), OPTIONS)
