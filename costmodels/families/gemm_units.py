@@ -7,6 +7,7 @@ the activation), layers of running transformers in f16, XLA's tables, and DeepBe
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
 from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
 from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learnable.unit_tiles import tiling
-from irgraph.ir.points.many import least, real
+from irgraph.ir.points.many import least, real, whole
 
 SOURCE = "trained on published products in bf16, f16 and fp8 (e4m3) on cards with matrix units"
 
@@ -103,7 +104,8 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
     sizes = {name: real(asked[name]) for name in SIZES}
     if least(sizes["n"], sizes["k"]) < STEP:
         return None
-    sizes |= {name: -(-sizes[name] // STEP) * STEP for name in ("n", "k")}
+    sides = {name: whole(cast("float", asked[name])) for name in ("n", "k")}
+    sizes |= {name: real(-(-side // STEP) * STEP) for name, side in sides.items()}
     layout = str(asked.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0
     op = _op(str(asked["dtype"]), str(asked.get("card", "")), str(asked.get("target", "")), layout)

@@ -11,6 +11,7 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.resize import with_dims
+from irgraph.predict import grid
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse
@@ -52,6 +53,28 @@ def test_streams_that_share_are_timed_one_by_one() -> None:
         alone = predict(with_dims(graph, {"B": size}))
         assert found.step_time[0, column] == alone.step_time
         assert found.active_time[0, column] == alone.timeline.active_time
+
+
+HALF = """model "m" { format = 1  dims = {B = 32} }
+
+device @gpu0 "a100"
+param %w : f16[1001, 96] in $w
+param %g : f16[96, B] in $g
+input %x : f16[B, 96] in $x
+
+%y = aten.linear(%x, %w) : f16[B, 1001] in $y
+%v = aten.mm(%g, %x) : f16[96, 96] in $v
+"""
+
+
+def test_products_on_matrix_units_are_priced_at_all_sizes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Odd sizes and multiples of 8 alike, summed over or not."""
+    graph, sizes = parse(HALF), [{"B": size} for size in range(2, 60)]
+    times = [predict(with_dims(graph, size), "a100").step_time for size in sizes]
+    monkeypatch.setattr(grid, "_one_by_one", None)
+    assert list(predict_variants(graph, ["a100"], sizes).step_time[0]) == times
 
 
 def test_intervals_are_those_of_predictions() -> None:
