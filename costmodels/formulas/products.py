@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from costmodels.devices.sheet import UNITS_SHARE
 from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
@@ -74,17 +75,13 @@ def _unaligned(
     """Add to a product what its arithmetic takes longer; what only moves is no slower."""
     p, sheet = product, machine.sheet
     first, *rest = kernels
-    reached = sheet.shared(p.dtype, sheet.reached(p.dtype) or LARGE_SHARE)
+    reached = sheet.shared(p.dtype, sheet.reached(p.dtype) or UNITS_SHARE)
     flop = 2.0 * p.batch * p.rows * p.columns * p.depth
     more = surcharge * least(flop / (sheet.peak(p.dtype)[0] * reached) / 1e3, first.time)
     spread = first.spread + BORROWED * more
     formula = f"{first.formula}; {UNALIGNED_NOTE}"
     slower = replace(first, time=first.time + more, spread=spread, outside=True, formula=formula)
     return slower, *rest
-
-
-LARGE_SHARE = 0.75
-"""Share of matrix units' peak that large products reach where nobody measured it (``TILES``)."""
 
 
 def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
