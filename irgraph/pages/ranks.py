@@ -22,7 +22,9 @@ from irgraph.schedule.ranks import Ranks
 PATH_TEXT = "One chain over all ranks, from the start of the first to the end of the last."
 
 
-INTERVALS = "90 % intervals of plans err together: what a plan gains is surer than their width says"
+INTERVALS = (
+    "intervals hold 90 %; errors are common to all plans, so differences between plans are surer"
+)
 
 
 def _within(low: float, high: float) -> str:

@@ -83,9 +83,12 @@ def _show(tried: list[Tried], lines: list[str], output: str | None, as_json: boo
         plan, coverage = to_builtins(tried[0].plan), tried[0].coverage
         cli.write_json({"plan": plan, "tried": rows, "coverage": coverage, "rests_on": lines})
         return
+    from irgraph.pages.ranks import INTERVALS
+
     print_rows("plans", [{k: _cell(k, v) for k, v in row.items()} for row in rows])
     shares = ", ".join(f"{share:.1%} {by}" for by, share in tried[0].coverage.items())
-    cli.say(f"device time of the first: {shares}; intervals of 90 %, which err together")
+    cli.say(f"device time of the first plan: {shares}")
+    cli.say(INTERVALS)
     for line in lines:
         cli.say(line)
     if output is None:
