@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from costmodels.collectives.curve import Form
-from costmodels.collectives.load import fabric_of, find_curve, lacking, platforms
+from costmodels.collectives.load import fabric_of, find_curve, lacking, platforms, traffic
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.ranks import (
@@ -168,6 +168,29 @@ def message_bytes(op: Op) -> int:
     written = sum(t.nbytes for t in tensors_in((first,)))
     rest = sum(t.nbytes for t in (*tensors_in(others), *op.outputs))
     return max(written, rest)
+
+
+def sent_bytes(op: Op, peers: Peers) -> float:
+    """Return the bytes that a rank sends to others at least, in a collective of known ranks.
+
+    What every link carries of the message (``traffic``); of an all-to-all what is for others, an
+    equal share for each where nothing says whose is whose.
+    """
+    kind = OPS[op.name]
+    if kind != "all_to_allv":
+        return traffic(kind, peers.ranks) * message_bytes(op)
+    given = op.operands[:1] if op.name.startswith("_c10d_functional") else op.operands[1:2]
+    return (1.0 - _own_share(op, peers)) * sum(t.nbytes for t in tensors_in(given))
+
+
+def _own_share(op: Op, peers: Peers) -> float:
+    """Return the share of what a rank puts into an all-to-all that is for itself."""
+    parts = op.attributes.get("input_split_sizes")
+    members = peers.groups.get(group_of(op)) or tuple(range(peers.ranks))
+    if not isinstance(parts, tuple) or len(parts) != peers.ranks or peers.rank not in members:
+        return 1.0 / peers.ranks
+    sizes = [int(part) for part in parts if isinstance(part, int)]
+    return sizes[members.index(peers.rank)] / sum(sizes) if sum(sizes) else 0.0
 
 
 def _fabric(graph: Graph, device: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from costmodels.collectives.load import find_curve
-from costmodels.collectives.peers import OPS, message_bytes
+from costmodels.collectives.peers import OPS, message_bytes, sent_bytes
 from costmodels.formulas.machine import Machine, Rule
 from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.op import Op
@@ -40,6 +40,7 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
             outside=not curve.measured or size > curve.largest > 0,
             formula=formula,
             group=group_of(op),
+            link_bytes=sent_bytes(op, peers),
         ),
     )
 
@@ -60,6 +61,7 @@ def _between_two(op: Op, machine: Machine) -> tuple[Kernel, ...]:
         Kernel(
             f"{what} {peer}, {size} B", COLLECTIVE, time, INTERVAL * curve.error * time,
             outside=not curve.measured, formula=formula, group=group_of(op), peer=f"{way} {peer}",
+            link_bytes=float(size) if way == "to" else 0.0,
         ),
     )  # fmt: skip
 

@@ -45,7 +45,8 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
         time = START + tensor.nbytes / machine.sheet.host_bandwidth(pinned, to_host) / 1e3
     kind = "pinned" if pinned else "pageable"
     name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
-    return work("copy", name, time, CLOSE, HOST_LINK, launch="memcpy", blocking=waits)
+    return work("copy", name, time, CLOSE, HOST_LINK, launch="memcpy", blocking=waits,
+                link_bytes=float(tensor.nbytes))  # fmt: skip
 
 
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:

@@ -140,6 +140,7 @@ def work(
     launch: str = "kernel",
     blocking: bool = False,
     outside: bool = False,
+    link_bytes: float = 0.0,
 ) -> Kernel:
     """Return a heuristic's kernel.
 
@@ -152,6 +153,10 @@ def work(
         launch: as in ``Kernel``.
         blocking: as in ``Kernel``.
         outside: as in ``Kernel``.
+        link_bytes: as in ``Kernel``.
     """
     spread = error * time + SMALL_SPREAD
-    return Kernel(name, family, time, spread, "heuristic", launch, blocking, outside, formula)
+    return Kernel(
+        name, family, time, spread, "heuristic", launch, blocking, outside, formula,
+        link_bytes=link_bytes,
+    )  # fmt: skip

@@ -97,6 +97,7 @@ def as_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         spread=sum(k.spread for k in kernels),
         outside=any(k.outside for k in kernels),
         launch=CALL,
+        link_bytes=sum(k.link_bytes for k in kernels),
         blocking=False,
     )
     return (whole,)

@@ -63,10 +63,13 @@ def _split(op: Op, time: Quantity, modelled: tuple[Kernel, ...]) -> tuple[Kernel
     # and the time is shared equally.
     if len(modelled) != count or not total:
         longest = max(modelled, key=lambda k: k.time, default=Kernel(op.name, "measured", 0.0))
-        copies = [k for k in modelled if k.launch != "kernel"][:count]
+        launched, copies = modelled, [k for k in modelled if k.launch != "kernel"][:count]
         plain = Kernel(op.name, longest.family, 0.0)
         modelled = (*copies, *[plain] * (count - len(copies)))
+        lost = sum(k.link_bytes for k in launched) - sum(k.link_bytes for k in modelled)
         modelled = tuple(replace(kernel, time=1.0) for kernel in modelled)
+        first = [replace(k, link_bytes=k.link_bytes + lost) for k in modelled[:1]]
+        modelled = (*first, *modelled[1:])
         total = float(count)
     return tuple(
         replace(

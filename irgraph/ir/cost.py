@@ -98,6 +98,8 @@ class Kernel(Struct, frozen=True):
         group: of a collective, the name of its process group.
         peer: of what goes to or comes from one rank alone, that rank's place in the group, such as
             ``to 2`` or ``from 0``.
+        link_bytes: bytes that it brings over a link: between host and device, or a slower tier and
+            the host, or that this rank sends to others.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Kernel(Struct, frozen=True):
     formula: str = ""
     group: str = ""
     peer: str = ""
+    link_bytes: float = 0.0
 
 
 class Priced(Struct, frozen=True):

@@ -18,6 +18,7 @@ COLUMNS = {
     "kl": ("KL, nats", "number"), "kl_share": ("of entropy", "number"),
     "sqnr_db": ("SQNR, dB", "number"), "l2": ("L2", "number"), "step_us": ("step less", "us"),
     "active_us": ("device less", "us"), "bytes": ("parameters less", "bytes"),
+    "link_bytes": ("over links less", "bytes"),
 }  # fmt: skip
 """Fields of a format that was tried alone: heading and kind."""
 
@@ -84,6 +85,7 @@ def _scatter(rows: Sequence[Mapping[str, Any]], aim: str) -> Section:
         "time": ("step_us", "step less", "us"),
         "active": ("active_us", "device less", "us"),
         "parameters": ("bytes", "parameters less", "bytes"),
+        "links": ("link_bytes", "over links less", "bytes"),
     }[aim]
     points = [
         {"name": f"{row['parameter']} in {row['format']}", "group": row["format"],

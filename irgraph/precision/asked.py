@@ -7,7 +7,6 @@ import math
 from irgraph.diagnostics import fail
 from irgraph.precision.candidates import FORMATS
 from irgraph.precision.measure import Bench
-from irgraph.precision.metrics import entropy
 
 
 def read_formats(text: str, kind: str = "") -> list[str]:
@@ -38,4 +37,4 @@ def read_budget(text: str, bench: Bench) -> float:
     if not 0 <= value < math.inf:
         hint = "0.02% of the predictions' entropy, or nats as in 1e-4"
         raise fail(f"--budget: not a budget: {text!r}", hint=hint, exit_code=2)
-    return value / 100 * entropy(bench.joined()) if share else value
+    return value / 100 * bench.entropy() if share else value

@@ -13,7 +13,7 @@ from irgraph.verbs.cast import check_cast
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.quantize import parameter_of, quantize
 from irgraph.verbs.quantizing.bags import is_lookup
-from irgraph.verbs.quantizing.layers import is_layer, rows_of
+from irgraph.verbs.quantizing.layers import factors, is_layer
 from irgraph.verbs.refusal import RefusedError
 
 TABLE, LAYER = "table", "layer"
@@ -97,10 +97,17 @@ def _lacking(device: str) -> dict[str, str]:
 
 
 def _key(graph: Graph, unit: Op) -> str:
+    """Return what a unit's parameter is called, or its result where it has none."""
     try:
         known = parameter_of(graph, unit, "i8")
     except RefusedError:
-        return f"%{unit.outputs[0].name}" if unit.outputs else unit.name
+        weight = unit.inputs[0] if is_lookup(unit) else factors(graph, unit)[1]
+        buffer = None if weight is None else weight.buffer
+        params = (d for d in graph.tensors if d.role == "param" and d.tensor.buffer == buffer)
+        found = next(params, None)
+        if found is None:
+            return f"%{unit.outputs[0].name}" if unit.outputs else unit.name
+        known = found
     return known.label or known.tensor.name
 
 
@@ -116,7 +123,7 @@ def _candidate(
     for to in (to for to in FORMATS[kind] if not formats or to in formats):
         without = lacking.get(to, "") if kind == LAYER else ""
         refused[to] = without or _why_not(graph, units, kind, to)
-    rows = (rows_of(graph, unit) for unit in units if kind == LAYER)
+    rows = (factors(graph, unit)[0] for unit in units if kind == LAYER)
     return Candidate(
         name,
         kind,

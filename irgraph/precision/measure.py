@@ -10,10 +10,8 @@ from msgspec import Struct
 
 from irgraph.diagnostics import Place, fail
 from irgraph.execute import LIMIT, execute
-from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import sources_of
-from irgraph.ir.op import Op
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import Candidate, Plan, script
 from irgraph.precision.data import Data
@@ -27,17 +25,16 @@ from irgraph.precision.metrics import (
     rise,
     sqnr,
 )
+from irgraph.precision.predictions import predictions_of, with_logits
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
-
-SQUASHING = ("sigmoid", "_softmax", "softmax", "_log_softmax", "log_softmax")
-"""Ops that make predictions of logits, which are compared before them."""
 
 SHARE, SHARES = 2**-0.25, 17
 """Ranges that are tried for a tensor: each is so much of the one before, down to a sixteenth."""
 
-AIMS = ("time", "active", "parameters")
-"""What a plan makes less: the step's time, the device's, or the bytes of parameters."""
+AIMS = ("time", "active", "parameters", "links")
+"""What a plan makes less: the step's time, the device's, the bytes of parameters, or those that
+cross links (between host and device, from slower tiers, to other ranks)."""
 
 
 class Errors(Struct, frozen=True):
@@ -60,11 +57,12 @@ class Errors(Struct, frozen=True):
 
 
 class Simulated(Struct, frozen=True):
-    """A simulated step: its time, that of the device (us), and bytes of parameters."""
+    """A simulated step: its time, that of the device (us), bytes of parameters and over links."""
 
     time: float
     active: float
     parameters: float
+    links: float
 
 
 class Bench:
@@ -72,8 +70,11 @@ class Bench:
 
     def __init__(self, graph: Graph, known: Sequence[Candidate], data: Data,
                  options: PredictOptions, output: str = "",
-                 limit: int = LIMIT) -> None:  # fmt: skip
+                 limit: int = LIMIT, places: Sequence[str] = ()) -> None:  # fmt: skip
         """Execute the reference; tensors of one execution may take ``limit`` bytes.
+
+        ``places`` say where tables lie when a plan is simulated: each is what follows ``place`` in
+        a script, which leaves what is computed as it is.
 
         Raises:
             IrgraphError: an op cannot be executed, the step returns no predictions, or they are not
@@ -81,10 +82,12 @@ class Bench:
         """
         self.graph, self.known, self.data, self.options = graph, known, data, options
         self.limit = limit
-        self.logits = logits_of(graph, output)
+        self.places = "".join(f"place {each}\n" for each in places)
+        self.predicted = predictions_of(graph, output)
+        self.logits = self.predicted.logits
         results = {name for one in known for name in (*one.results, *one.rows)}
         self.batches = list(data.batches)
-        self.reference = self._executed(graph, {self.logits, *results}, keep=True)
+        self.reference = self._executed(graph, {*self.logits, *results}, keep=True)
         self._check()
         self.ranges = _ranges(self.reference, {name for one in known for name in one.rows})
         self._errors: dict[tuple[tuple[int, str], ...], Errors] = {}
@@ -96,11 +99,12 @@ class Bench:
     def _check(self) -> None:
         """Refuse predictions that nothing can be held against."""
         for number, found in enumerate(self.reference):
-            held = found[self.logits]
-            if not bool(held.isfinite().all()):
-                hint = "are the parameters and the batches finite?"
-                message = f"batch {number + 1}: the model predicts nan or infinity (%{self.logits})"
-                raise fail(message, Place(self.data.source), hint=hint, exit_code=2)
+            for name in self.logits:
+                if not bool(found[name].isfinite().all()):
+                    hint = "are the parameters and the batches finite?"
+                    message = f"batch {number + 1}: the model predicts nan or infinity (%{name})"
+                    raise fail(message, Place(self.data.source), hint=hint, exit_code=2)
+            held = found[self.logits[0]]
             labels = _tensor(self.data.labels[number]) if self.data.labels else held
             if labels.numel() != held.numel():
                 said = f"{labels.numel()} labels for {held.numel()} predictions"
@@ -119,7 +123,8 @@ class Bench:
             changed = self._changed(self.rewritten(plan), named)
             self._errors[key] = self._held(changed, named)
             if len(key) == 1:
-                self._moved[key[0]] = _joined(changed, self.logits) - self.joined()
+                now = self._all(changed)
+                self._moved[key[0]] = [b - a for a, b in zip(self.joined(), now, strict=True)]
         return self._errors[key]
 
     def added(self, plan: Plan) -> float:
@@ -129,9 +134,11 @@ class Bench:
         """
         for pair in plan.items():
             self.errors(dict([pair]))
-        reference = self.joined()
-        moved = sum((self._moved[pair].double() for pair in plan.items()), reference.double())
-        return divergence(reference, moved)
+        found = 0.0
+        for place, reference in enumerate(self.joined()):
+            shifts = (self._moved[pair][place].double() for pair in plan.items())
+            found += divergence(reference, sum(shifts, reference.double()))
+        return found
 
     def common(self, one: tuple[int, str], other: tuple[int, str]) -> float:
         """Return what two formats together take more than each alone, nats, to second order.
@@ -141,7 +148,8 @@ class Bench:
         for pair in (one, other):
             self.errors(dict([pair]))
             if pair not in self._leaning:
-                self._leaning[pair] = leaning(self.joined(), self._moved[pair])
+                parts = map(leaning, self.joined(), self._moved[pair])
+                self._leaning[pair] = _cat(list(parts))
         found = float(self._leaning[one].dot(self._leaning[other]))
         return found if math.isfinite(found) else 0.0
 
@@ -150,23 +158,31 @@ class Bench:
         return self._held(self._changed(graph, named), named)
 
     def _changed(self, graph: Graph, named: Sequence[str]) -> list[dict[str, Any]]:
-        if self.logits not in graph.by_name:
-            raise fail(f"the rewritten model lacks %{self.logits}", exit_code=2)
-        return self._executed(graph, {self.logits, *named})
+        for name in (n for n in self.logits if n not in graph.by_name):
+            raise fail(f"the rewritten model lacks %{name}", exit_code=2)
+        return self._executed(graph, {*self.logits, *named})
 
     def _held(self, changed: Sequence[Mapping[str, Any]], named: Sequence[str]) -> Errors:
         """Hold the predictions of a changed model against the reference's."""
-        first, second = (_joined(found, self.logits) for found in (self.reference, changed))
-        kl, base = divergence(first, second), entropy(first)
+        first, second = self.joined(), self._all(changed)
+        kl, base = sum(map(divergence, first, second)), self.entropy()
         kl = math.inf if math.isnan(kl) else kl  # a format overflows
         ops = {name: l2(_joined(self.reference, name), _joined(changed, name)) for name in named}
         labels = [_tensor(one) for one in self.data.labels]
-        rises = rise(first, second, _cat(labels)) if labels else None
-        return Errors(kl, kl / base if base else 0.0, l2(first, second), ops, rises)
+        rises = rise(first[0], second[0], _cat(labels)) if labels else None
+        logits = l2(*(_cat([one.flatten() for one in each]) for each in (first, second)))
+        return Errors(kl, kl / base if base else 0.0, logits, ops, rises)
 
-    def joined(self) -> Any:  # noqa: ANN401  (a tensor)
-        """Return the reference's logits of all batches."""
-        return _joined(self.reference, self.logits)
+    def joined(self) -> list[Any]:
+        """Return the reference's logits of all batches, a tensor for each prediction."""
+        return self._all(self.reference)
+
+    def _all(self, found: Sequence[Mapping[str, Any]]) -> list[Any]:
+        return [_joined(found, name) for name in self.logits]
+
+    def entropy(self) -> float:
+        """Return the mean entropy of the reference's predictions, nats; several add up."""
+        return sum(map(entropy, self.joined()))
 
     def noise(self, name: str, plan: Plan) -> float:
         """Return an op's signal to noise under a plan, decibels."""
@@ -177,7 +193,7 @@ class Bench:
         """Return normalised entropy and AUC of the reference, where there are labels."""
         if not self.data.labels:
             return {}
-        logits = _joined(self.reference, self.logits)
+        logits = _joined(self.reference, self.logits[0])
         labels = _cat([_tensor(one) for one in self.data.labels])
         return {"normalized_entropy": normalized_entropy(logits, labels),
                 "auc": auc(logits, labels)}  # fmt: skip
@@ -187,12 +203,17 @@ class Bench:
         key = tuple(sorted(plan.items()))
         if key not in self._simulated:
             graph = self.rewritten(plan)
-            found = predict(graph, self.options)
-            held = sum(d.tensor.nbytes for d in graph.tensors if d.role == "param")
+            held = float(sum(d.tensor.nbytes for d in graph.tensors if d.role == "param"))
+            found = predict(self.served(graph), self.options)
             self.predictions[key] = found
-            figures = Simulated(found.step_time, found.timeline.active_time, float(held))
+            links = sum(kernel.link_bytes for kernel in found.kernels())
+            figures = Simulated(found.step_time, found.timeline.active_time, held, links)
             self._simulated[key] = figures
         return self._simulated[key]
+
+    def served(self, graph: Graph) -> Graph:
+        """Return a model with its tables where they lie when it is simulated."""
+        return run(load_script(self.places, "--place"), graph).graph if self.places else graph
 
     def prediction(self, plan: Plan) -> Prediction:
         """Return the prediction of a plan's step."""
@@ -207,6 +228,7 @@ class Bench:
         What is drawn follows from the ops that read it: a rewritten model would draw otherwise.
         """
         found = []
+        graph = with_logits(graph, self.logits)
         known = graph.by_name.keys() | sources_of(graph).keys()
         for number, batch in enumerate(self.batches):
             given = {name: value for name, value in batch.items() if name in known}
@@ -232,28 +254,6 @@ def _ranges(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[st
         shares = [largest * SHARE**step for step in range(SHARES)]
         ranges[name] = min(shares, key=lambda r: squared_error(held, r)) if largest else 1.0
     return ranges
-
-
-def logits_of(graph: Graph, output: str = "") -> str:
-    """Return the name of the logits of what a step returns, or of ``output``.
-
-    Raises:
-        IrgraphError: it returns no floating-point tensor, or has none of that name (exit code 2).
-    """
-    makers: dict[str, Op] = {t.name: op for op in graph.leaves() for t in op.outputs}
-    returned = [t.name for t in graph.returned or () if t.dtype.startswith(("f", "bf"))]
-    name = output.removeprefix("%") or next(iter(returned), "")
-    if name not in makers:
-        what = f"no op makes %{name}" if name else "the step returns no predictions"
-        raise fail(what, hint="name a tensor: --output NAME", exit_code=2)
-    while name in makers:
-        op = makers[name]
-        if op.base in SQUASHING:
-            return op.inputs[0].name
-        if not (is_view(op) or op.base == "_to_copy") or not op.inputs:
-            break
-        name = op.inputs[0].name
-    return output.removeprefix("%") or returned[0]
 
 
 def _joined(found: Sequence[Mapping[str, Any]], name: str) -> Any:  # noqa: ANN401  (a tensor)

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from irgraph.diagnostics import fail
 from irgraph.precision.candidates import Plan, script
 from irgraph.precision.measure import AIMS, Bench, Errors
 from irgraph.precision.search import Item, search
@@ -67,6 +68,8 @@ class Found(Struct, frozen=True):
 
 def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> Found:
     """Search the plan of most gain within a budget of divergence (nats), and report on it."""
+    if aim == "links":
+        check_links(bench)
     problem = Alone(bench, aim)
     plan, said = search(problem, budget)
     singles = {(item.candidate, item.format): item for item in problem.items}
@@ -74,6 +77,24 @@ def find(bench: Bench, budget: float, aim: str = AIMS[0]) -> Found:
     rows = [_row(bench, item, plan) for item in problem.items]
     return Found(plan, script(bench.known, plan, bench.ranges), budget, bench.errors(plan), alone,
                  bench.added(plan), said, rows, figures(bench, plan))  # fmt: skip
+
+
+def check_links(bench: Bench) -> None:
+    """Refuse a step that brings nothing over links, or of which that is not known."""
+    found = bench.prediction({})
+    priced = found.priced
+    exchanges = [op for op in priced.unknown if id(op) in priced.reasons]
+    if exchanges:
+        why = f"{exchanges[0].name}: {priced.reasons[id(exchanges[0])]}"
+        raise fail(f"--for links: what crosses links is not known: {why}", exit_code=2)
+    if bench.simulated({}).links:
+        return
+    message = "--for links: the step brings nothing over a link"
+    hint = (
+        "links are crossed by copies between host and device, rows of a slower tier and exchanges "
+        'of ranks: --place \'"*" on "uvm"\' says where tables lie'
+    )
+    raise fail(message, hint=hint, exit_code=2)
 
 
 def _row(bench: Bench, item: Item, plan: Plan) -> dict[str, Any]:
@@ -91,6 +112,7 @@ def _row(bench: Bench, item: Item, plan: Plan) -> dict[str, Any]:
         "step_us": base.time - after.time,
         "active_us": base.active - after.active,
         "bytes": base.parameters - after.parameters,
+        "link_bytes": base.links - after.links,
         "chosen": plan.get(item.candidate) == item.format,
     }
 
@@ -105,5 +127,6 @@ def figures(bench: Bench, plan: Plan) -> dict[str, Any]:
             "step_interval_us": list(prediction.interval),
             "active_us": prediction.timeline.active_time,
             "parameter_bytes": bench.simulated(each).parameters,
+            "link_bytes": bench.simulated(each).links,
         }
     return found

@@ -81,18 +81,25 @@ def parameter_of(graph: Graph, unit: Op, to: str) -> Declared:
     for known in graph.tensors:
         whole = known.tensor
         if whole.buffer == used.buffer and whole.extent == used.extent and whole.rank == 2:
-            _checkparameter_of(graph, unit, known)
+            _check_own(graph, unit, known)
             return known
+    for known in graph.tensors:
+        if known.tensor.buffer == used.buffer and known.role == "param":
+            name = known.label or f"%{known.tensor.name}"
+            raise refused(unit, f"uses a part of {name}: only whole parameters are prepared")
     raise refused(unit, f"uses %{used.name}, which is made in the step and cannot be prepared")
 
 
-def _checkparameter_of(graph: Graph, unit: Op, known: Declared) -> None:
+def _check_own(graph: Graph, unit: Op, known: Declared) -> None:
     name = known.tensor.name
-    if known.role != "param" or not known.tensor.contiguous or known.tensor.dtype != "f32":
-        raise refused(unit, f"uses %{name}, which is no parameter in f32 of its own")
+    if known.role != "param" or not known.tensor.contiguous:
+        raise refused(unit, f"uses %{name}, which is no parameter of its own")
+    if known.tensor.dtype != "f32":
+        what = f"which is in {known.tensor.dtype}: parameters in f32 are made narrower"
+        raise refused(unit, f"uses %{name}, {what}")
     for _, leaf in graph.touching.get(known.tensor.buffer, ()):
         if any(t.buffer == known.tensor.buffer for t in written_by(leaf)):
-            reason = f"the step trains %{name}: {leaf.name} writes it"
+            reason = f"the step changes %{name}: {leaf.name} writes it"
             raise RefusedError(reason, [(leaf, "")])
 
 

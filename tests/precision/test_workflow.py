@@ -17,7 +17,8 @@ from irgraph.capture.live import capture_file
 from irgraph.cli.main import app
 from irgraph.precision.candidates import candidates, script
 from irgraph.precision.data import Data, drawn, read_data
-from irgraph.precision.measure import Bench, logits_of
+from irgraph.precision.measure import Bench
+from irgraph.precision.predictions import Predictions, predictions_of
 from irgraph.precision.report import Alone, find
 from irgraph.precision.search import Item, best_sums, exhaustive, search
 from irgraph.predict.options import PredictOptions
@@ -55,7 +56,7 @@ def test_the_reference_is_the_program(bench: Bench, folder: Path) -> None:
     model.load_state_dict(held["parameters"])
     with torch.no_grad():
         clicks = torch.cat([model(*batch.values()) for batch in held["batches"]])
-    torch.testing.assert_close(bench.joined().sigmoid(), clicks)
+    torch.testing.assert_close(bench.joined()[0].sigmoid(), clicks)
     assert bench.accuracy()["auc"] > 0.6, "it has learned something"
 
 
@@ -191,6 +192,89 @@ def test_data_that_does_not_fit_is_refused(bench: Bench, folder: Path) -> None:
             read_data(str(folder / "wrong.pt"), bench.graph)
 
 
+def test_less_crosses_links_where_tables_are_read_over_them(folder: Path) -> None:
+    """Four tables, 4,096 lookups each of rows of 128 bytes; over PCIe in units of 32 bytes."""
+    model, data = str(folder / "model.ir"), str(folder / "data.pt")
+    given = ["quantize", model, "--data", data, "--budget", "1%", "--formats", "i8,i4,i2"]
+    given += ["--for", "links", "--device", "a100"]
+    run = CliRunner().invoke
+    alone = run(app, given)
+    assert "brings nothing over a link" in str(alone.exception)
+    done = run(app, [*given, "--place", '"*" on "uvm"', "--json"])
+    found = json.loads(done.output)
+    assert found["figures"]["before"]["link_bytes"] == 4 * 4096 * 128
+    assert found["figures"]["after"]["link_bytes"] == 4 * 4096 * 32, "20 bytes take a unit of 32"
+    assert found["kl"] <= found["budget"]
+    row = next(r for r in found["rows"] if r["parameter"] == "tables.0.weight"
+               and r["format"] == "i8")  # fmt: skip
+    assert row["link_bytes"] == 4096 * (128 - 64), "40 bytes take two"
+    assert 'to "i4"' in found["script"] and "linear" not in found["script"]
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("nothing", "expected on"), ('"none" on "uvm"', "no table"), ('"*" on "moon"', "no tier")],
+)
+def test_places_that_make_no_sense_are_refused(folder: Path, place: str, why: str) -> None:
+    given = ["quantize", str(folder / "model.ir"), "--budget", "1%", "--place", place]
+    done = CliRunner().invoke(app, [*given, "--formats", "i8"])
+    assert isinstance(done.exception, IrgraphError) and why in str(done.exception)
+
+
+HEADS = """model "m" { format = 2  dims = {B = 64} }
+
+device @gpu0 "a100"
+input %x : f32[B, 16] in $x
+param %v "v" : f32[1, 16] in $v
+param %w "w" : f32[8, 16] in $w
+param %u "u" : f32[16, 16] in $u
+
+%h = aten.linear(%x, %u) : f32[B, 16] in $h
+%a = aten.linear(%h, %v) : f32[B, 1] in $a
+%p = aten.sigmoid(%a) : f32[B, 1] in $p
+%b = aten.linear(%h, %w) : f32[B, 8] in $b
+%q = aten.softmax(%b, -1) : f32[B, 8] in $q
+%s = aten.sum(%h) : f32[] in $s
+return %s, %h, %p, %q
+"""
+
+
+def test_all_heads_of_a_step_are_compared() -> None:
+    """What a layer loses shows wherever it goes: divergences of several predictions add up."""
+    graph = parse(HEADS)
+    assert predictions_of(graph) == Predictions(("a", "b"), ("s", "h"))
+    bench = Bench(graph, candidates(graph, ["i8"]), drawn(graph), DEVICE)
+    both = {n: bench.errors({n: "i8"}).kl for n, one in enumerate(bench.known)}
+    assert len(both) == 3 and all(kl > 0 for kl in both.values())
+    for name in ("a", "b"):
+        one = Bench(graph, candidates(graph, ["i8"]), drawn(graph), DEVICE, name)
+        alone = {n: one.errors({n: "i8"}).kl for n in both}
+        assert sum(kl > 0 for kl in alone.values()) == 2, "the other head is not compared"
+        both = {n: kl - alone[n] for n, kl in both.items()}
+    assert list(both.values()) == pytest.approx([0, 0, 0], abs=1e-12)
+    plan = dict.fromkeys(both, "i8")
+    assert bench.added(plan) == pytest.approx(bench.errors(plan).kl, rel=0.3)
+
+
+def test_logits_that_a_sigmoid_overwrites_are_compared_before() -> None:
+    there = "%p = aten.sigmoid(%a) : f32[B, 1] in $p\n"
+    plain = parse(HEADS.replace("return %s, %h, %p, %q", "return %p"))
+    graph = parse(HEADS.replace(there, "aten.sigmoid_(%a!)\n").replace("%h, %p, %q", "%h, %a"))
+    found = [Bench(one, candidates(one, ["i8"]), drawn(one), DEVICE, "a") for one in (plain, graph)]
+    first, second = (bench.errors({0: "i8"}).kl for bench in found)
+    assert second == pytest.approx(first, rel=1e-9)
+    used = print_graph(graph).replace("%b =", "%c = aten.mul(%a, %a) : f32[B, 1] in $c\n%b =")
+    with pytest.raises(IrgraphError, match=r"aten\.mul reads that: its logits are gone"):
+        Bench(parse(used), [], drawn(graph), DEVICE, "a")
+
+
+def test_a_loss_is_no_prediction() -> None:
+    graph = parse(HEADS.replace("return %s, %h, %p, %q", "return %s"))
+    with pytest.raises(IrgraphError, match="returns no predictions: %s has 0 axes"):
+        predictions_of(graph)
+    assert predictions_of(graph, "p, %b").logits == ("a", "b")
+
+
 SINGLE = """model "m" { format = 2  dims = {B = 64} }
 
 device @gpu0 "a100"
@@ -244,6 +328,6 @@ def test_what_is_drawn_is_the_same_in_every_format() -> None:
 def test_training_steps_offer_nothing_and_a_plan_of_nothing_is_empty(bench: Bench) -> None:
     assert script(bench.known, {}) == ""
     assert drawn(bench.graph).source.startswith("drawn")
-    assert logits_of(bench.graph) == bench.logits
+    assert predictions_of(bench.graph).logits == bench.logits
     with pytest.raises(IrgraphError):
-        logits_of(replace(bench.graph, returned=()))
+        predictions_of(replace(bench.graph, returned=()))

@@ -149,8 +149,9 @@ def test_a_wrong_rewrite_is_told() -> None:
     [
         ("mode = 0", "mode = 2", "takes the maximum"),
         ("mode = 0", f"mode = 0, {ALL}, padding_idx = 3", "padding_idx"),
-        ("return", "aten.mul_(%t!, 2)\nreturn", "trains %t"),
+        ("return", "aten.mul_(%t!, 2)\nreturn", "changes %t"),
         ('param %t "emb.0"', "input %t", "no parameter"),
+        ("f32[50, 12] in $t", "f16[50, 12] in $t", "in f16: parameters in f32"),
         ("return", "%r = aten.sum(%s2) : i64[] in $r\nreturn", "keeps for its gradient"),
     ],
 )
@@ -176,3 +177,33 @@ def test_a_parameter_goes_over_wholly_or_not_at_all() -> None:
 def test_what_is_prepared_must_make_sense(text: str) -> None:
     with pytest.raises(IrgraphError):
         prepared_of(replace(step(), settings={PREPARED: text}))
+
+
+TIED = """model "m" { format = 2  dims = {B = 32} }
+
+device @gpu0 "a100"
+input %i : i64[B] in $i
+param %t "words" : f32[64, 32] in $t
+param %p "packed" : f32[96, 32] in $p
+
+%e = aten.embedding(%t, %i) : f32[B, 32] in $e
+%y = aten.linear(%e, %t) : f32[B, 64] in $y
+%q = aten.slice(%p, 0, 0, 32) : f32[32, 32] in $p
+%z = aten.linear(%e, %q) : f32[B, 32] in $z
+return %y, %z
+"""
+
+
+@pytest.mark.parametrize("to", ["i8", "i4", "f16", "f8e4m3"])
+def test_a_table_that_is_a_layer_too_is_held_in_both_ways(to: str) -> None:
+    """Rows and columns have scales of their own: what is compared with holds each in its op."""
+    before = parse(TIED)
+    after = quantize(before, chosen(before, "aten.embedding", "aten.linear")[:2], to).graph
+    assert len({p.part for p in prepared_of(after)} & {"rows", "weight"}) == 2
+    assert compare(before, after).same
+
+
+def test_a_part_of_a_packed_weight_is_refused_by_name() -> None:
+    before = parse(TIED)
+    with pytest.raises(RefusedError, match="a part of packed: only whole parameters"):
+        check_quantize(before, before.ops[-1], "i8")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PANEL = "transform"
 
 BUDGET = "Divergence of predictions allowed: 0.02% of their entropy, or 1e-4 in nats."
+PLACE = 'Where tables lie when served, as `place` has it: \'"*" on "uvm" cache 20%\' (repeatable).'
 DATA = "Parameters and batches: what torch.save wrote, or a function that returns them."
 
 
@@ -27,13 +28,20 @@ def quantize(
         str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
     ] = None,
     aim: Annotated[
-        str, typer.Option("--for", metavar="WHAT", help="Make less: time, active or parameters.")
+        str,
+        typer.Option("--for", metavar="WHAT", help="Make less: time, active, parameters, links."),
     ] = "time",
+    place: Annotated[
+        list[str] | None, typer.Option("--place", metavar="TABLES on TIER", help=PLACE)
+    ] = None,
     formats: Annotated[
         str, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
     ] = "",
     output_name: Annotated[
-        str, typer.Option("--output-name", metavar="TENSOR", help="What holds the predictions.")
+        str,
+        typer.Option(
+            "--output-name", metavar="TENSOR", help="What holds the predictions, as in a,b."
+        ),
     ] = "",
     plan: Annotated[
         str | None,
@@ -76,7 +84,7 @@ def quantize(
     held = drawn(graph) if data is None else read_data(data, graph)
     known = [] if plan else candidates(graph, chosen, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
-    bench = Bench(graph, known, held, options, output_name, int(limit * 2**30))
+    bench = Bench(graph, known, held, options, output_name, int(limit * 2**30), place or ())
     allowed = read_budget(budget, bench)
     if plan is not None:
         _monitor(bench, plan, allowed, output, json)
@@ -99,14 +107,24 @@ def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json:
     errors = bench.compared(rewritten)
     over = errors.kl > limit
     if as_json:
-        found = {**_errors(errors), "budget": limit, "over": over}
+        found = {**_errors(errors), **_compared(bench), "budget": limit, "over": over}
         text = json_text(found, indent=2) + "\n"
     else:
         verdict = "over" if over else "within"
-        text = f"{_said(errors)}\n{verdict} the budget of {limit:.3g} nats\n"
+        lines = (
+            predictions_text(bench),
+            _said(errors),
+            f"{verdict} the budget of {limit:.3g} nats",
+        )
+        text = "\n".join(lines) + "\n"
     cli.write_result(text, output)
     if over:
         raise typer.Exit(1)
+
+
+def _compared(bench: Bench) -> dict[str, Any]:
+    """Return the names of the predictions that are compared, and of others that are not."""
+    return {"predictions": list(bench.logits), "not_compared": list(bench.predicted.left)}
 
 
 def _errors(errors: Errors) -> dict[str, Any]:
@@ -128,7 +146,7 @@ def _report(found: Found, bench: Bench, aim: str, path: str) -> None:
     from irgraph.predict.difference import Difference
 
     step = Difference(bench.prediction({}), bench.prediction(found.plan))
-    source, refused = bench.data.source, _refused(bench)
+    source, refused = f"{bench.data.source}; {predictions_text(bench)}", _refused(bench)
     write_page(quantized_page(found, step, aim=aim, data=source, refused=refused), path)
 
 
@@ -140,19 +158,29 @@ def _show(found: Found, bench: Bench, output: str | None, as_json: bool) -> None
     refused = _refused(bench)
     if as_json:
         about = {"data": bench.data.source, "budget": found.budget, "sum_of_kl": found.alone,
-                 "added_kl": found.added}  # fmt: skip
+                 "added_kl": found.added, **_compared(bench)}  # fmt: skip
         cli.write_json({**about, **_errors(found.errors), "script": found.script,
                         "rows": list(found.rows), "figures": found.figures, "refused": refused,
                         "search": list(found.said)})  # fmt: skip
         return
-    print_rows("formats, each alone", [_cells(row) for row in found.rows])
+    links = found.figures["before"]["link_bytes"] > 0
+    print_rows("formats, each alone", [_cells(row, links) for row in found.rows])
     for line in _lines(found, bench, refused):
         cli.say(line)
     if output is None:
         cli.write_result(found.script, None)
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
+def predictions_text(bench: Bench) -> str:
+    """Return in a line what the predictions are, and what of the step's results they are not."""
+    names = ", ".join(f"%{name}" for name in bench.logits)
+    left = ", ".join(f"%{name}" for name in bench.predicted.left)
+    return f"predictions: {names}" + (f"; not compared: {left} (--output-name)" if left else "")
+
+
+def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
+    """Return a format as cells; with ``links`` what it saves over links has a column."""
+    over = {"over links": f"{row['link_bytes'] / 1024:.1f}"} if links else {}
     return {
         "parameter": row["parameter"],
         "format": row["format"],
@@ -163,6 +191,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "step, us less": f"{row['step_us']:.1f}",
         "active": f"{row['active_us']:.1f}",
         "KiB less": f"{row['bytes'] / 1024:.1f}",
+        **over,
         "": "chosen" if row["chosen"] else "",
     }
 
@@ -170,13 +199,20 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 def _lines(found: Found, bench: Bench, refused: dict[str, dict[str, str]]) -> list[str]:
     before, after = found.figures["before"], found.figures["after"]
     low, high = after["step_interval_us"]
-    lines = [f"data: {bench.data.source}", *found.said, _said(found.errors)]
+    lines = [
+        f"data: {bench.data.source}",
+        predictions_text(bench),
+        *found.said,
+        _said(found.errors),
+    ]
     added = f"errors added up would be {found.added:.3g}, KL alone summed {found.alone:.3g}"
     lines.append(f"{added}, budget {found.budget:.3g} nats")
     step = f"step {before['step_us']:.1f} to {after['step_us']:.1f} us ({low:.1f} to {high:.1f})"
     active = f"device {before['active_us']:.1f} to {after['active_us']:.1f} us"
     size = [each["parameter_bytes"] / 2**20 for each in (before, after)]
-    lines.append(f"{step}, {active}, parameters {size[0]:.3g} to {size[1]:.3g} MiB")
+    links = [each["link_bytes"] / 2**20 for each in (before, after)]
+    over = f", over links {links[0]:.3g} to {links[1]:.3g} MiB" if links[0] else ""
+    lines.append(f"{step}, {active}, parameters {size[0]:.3g} to {size[1]:.3g} MiB{over}")
     for name, whys in refused.items():
         for why in dict.fromkeys(whys.values()):
             kinds = ", ".join(to for to, reason in whys.items() if reason == why)

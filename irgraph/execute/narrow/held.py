@@ -86,22 +86,27 @@ def run_held(
     ``given`` is a run of the first as it is: this one starts from the same values.
     """
     first = {d.tensor.name for d in before.tensors}
-    every = (one for after in afters for one in prepared_of(after))
-    makes = {one.source.name: one for one in every if one.part in (ROWS, WEIGHT)}
-    wanted = {name: one for name, one in makes.items() if name in first}
+    every = [one for after in afters for one in prepared_of(after) if one.source.name in first]
+    weights, rows = ({p.source.name: p for p in every if p.part == part} for part in (WEIGHT, ROWS))
     values = {**given.initial}
-    for name, one in wanted.items():
+    made = {name: held(one, values[name].float()) for name, one in weights.items()}
+    for name, one in rows.items():
         values[name] = held(one, values[name].float())
+    values |= {name: value for name, value in made.items() if name not in rows}
     how = {name: way for after in afters for name, way in _layers(after).items()}
-    layers = {before.by_name[name].buffer: how.get(name, "i8")
-              for name, one in wanted.items() if one.part == WEIGHT}  # fmt: skip
+    layers = {before.by_name[name].buffer: (how.get(name, "i8"), value)
+              for name, value in made.items()}  # fmt: skip
     return run(before, values, seed, ranks, _Rounding(layers) if layers else None)
 
 
 class _Rounding:
-    """Computes layers again, from rows that were rounded."""
+    """Computes layers again, from rows that were rounded.
 
-    def __init__(self, buffers: Mapping[str, str | float]) -> None:
+    ``buffers`` says how, and what the format holds of the weight [outputs, inputs]: a table that is
+    a layer's weight too is held in two formats.
+    """
+
+    def __init__(self, buffers: Mapping[str, tuple[str | float, Torch]]) -> None:
         self.buffers = buffers
 
     def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
@@ -111,9 +116,8 @@ class _Rounding:
         if not isinstance(weight, Tensor) or weight.buffer not in self.buffers:
             return
         assert isinstance(rows, Tensor)
-        second = values[weight.name]
-        held = _as_rounded(values[rows.name], self.buffers[weight.buffer])
-        found = held @ (second.t() if op.base == "linear" else second)
+        how, factor = self.buffers[weight.buffer]
+        found = _as_rounded(values[rows.name], how) @ factor.t()
         for place, value in enumerate(op.operands):
             if isinstance(value, Tensor) and place not in FACTORS[op.name]:
                 found = found + values[value.name]

@@ -95,12 +95,12 @@ def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
     return data, weight, bias if isinstance(bias, Tensor) else None
 
 
-def rows_of(graph: Graph, op: Op) -> Tensor | None:
-    """Return what a layer multiplies with its weight."""
+def factors(graph: Graph, op: Op) -> tuple[Tensor | None, Tensor | None]:
+    """Return what a layer multiplies, and its weight; nothing where it is none."""
     try:
-        return _parts(op, arguments(graph, op))[0]
+        return _parts(op, arguments(graph, op))[:2]
     except RefusedError:
-        return None
+        return None, None
 
 
 def _crossed(weight: Tensor) -> bool:

@@ -6,9 +6,10 @@ from math import pi
 from statistics import NormalDist
 
 import pytest
+from msgspec.structs import replace
 
 from costmodels.collectives.load import find_curve
-from costmodels.collectives.peers import Peers, message_bytes, peers_of
+from costmodels.collectives.peers import Peers, message_bytes, peers_of, sent_bytes
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 from irgraph.ir.cost import Priced
@@ -159,3 +160,24 @@ def test_an_uneven_exchange_counts_the_larger_of_sent_and_received() -> None:
     sent, received = tensor("i", 100), tensor("o", 300)
     assert message_bytes(Op("c10d.alltoall_base_", (received, sent))) == 1200
     assert message_bytes(Op("c10d.alltoall_base_", (sent, received))) == 1200
+
+
+def test_what_a_rank_sends_by_hand() -> None:
+    """1,000 elements of f32 on 4 ranks; an all-to-all keeps its own part, whatever its size."""
+    whole, part = tensor("w", 1000), tensor("p", 250)
+    peers = Peers(4, 4, "", "a100", rank=1)
+    for name, operands, made, sent in (
+        ("all_reduce", (whole,), whole, 6000),
+        ("reduce_scatter_tensor", (whole,), part, 3000),
+        ("all_gather_into_tensor", (part,), whole, 3000),
+        ("all_to_all_single", (whole,), whole, 3000),
+        ("broadcast", (whole,), whole, 4000),
+    ):
+        assert sent_bytes(Op(f"_c10d_functional.{name}", operands, (made,)), peers) == sent
+    uneven = {"input_split_sizes": (100, 700, 100, 100)}
+    op = Op("_c10d_functional.all_to_all_single", (whole,), (whole,), uneven)
+    assert sent_bytes(op, peers) == pytest.approx(1200)
+    assert sent_bytes(op, replace(peers, rank=0)) == pytest.approx(3600)
+    assert sent_bytes(Op("c10d.alltoall_base_", (tensor("o", 9), whole)), peers) == 3000
+    (kernel,) = priced(with_ranks(Graph("g", ops=(reduction(),)), 4)).kernels.popitem()[1]
+    assert kernel.link_bytes == 1.5 * 4 * MIB

@@ -48,8 +48,10 @@ def test_reads_without_a_cache_by_hand() -> None:
     assert read.spread == pytest.approx(0.25 * read.time + 1.7)
     read, copy = kernels(placed(Where("optane")), "tier_read")
     assert read.time == pytest.approx(640 / 584_800 * 1e6)
+    assert (read.link_bytes, copy.link_bytes) == (640 * 512, 640 * 128)
     (read,) = kernels(placed(Where("uvm")), "tier_read")
     assert read.time == pytest.approx(1.5 + 640 * 128 / 12.4e3)
+    assert read.link_bytes == 640 * 128
 
 
 def test_pieces_and_load_by_hand() -> None:
