@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from costmodels.collectives.load import platforms
 from costmodels.devices.library import list_devices, load_device, sheet_of_card
 from costmodels.devices.sheet import DeviceSheet
+from costmodels.families.tiers import Looked, bags_for
 from costmodels.hosts.library import host_files
 from costmodels.learned.correction import corrector
 from costmodels.learned.predictors import predictors
@@ -27,7 +28,9 @@ from irgraph.ir.cost import Popularity, Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
 from irgraph.ir.points.pieces import Piece
+from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import OPERANDS
+from irgraph.tiers.bags import Bags
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -60,6 +63,13 @@ def price(graph: Graph, device: str, options: PriceOptions) -> Priced:
 def popularity(graph: Graph, indices: Sequence[str]) -> Mapping[str, Popularity]:
     """Return how often the rows of each embedding table are looked up, by its name."""
     return popularity_of(graph, indices)
+
+
+def bags(
+    graph: Graph, indices: Sequence[str], index: Tensor, sizes: tuple[int, int, int], lists: str
+) -> Bags:
+    """Return the lists of a table's bags, as ``Backend`` says."""
+    return bags_for(Looked(index, *sizes), lists, indices_of(graph, indices))
 
 
 def price_points(

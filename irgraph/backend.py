@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from irgraph.ir.cost import Popularity, Priced, PriceOptions
     from irgraph.ir.graph import Graph
+    from irgraph.ir.tensor import Tensor
+    from irgraph.tiers.bags import Bags
 
 DEFAULT = "costmodels"
 """The package of cost models that ships."""
@@ -77,6 +79,20 @@ class Backend(Protocol):
         """Return how often the rows of each embedding table are looked up, by its name.
 
         ``indices`` are as in ``PriceOptions``. Raises ``IrgraphError`` where one cannot be read.
+        """
+
+    def bags(
+        self,
+        graph: Graph,
+        indices: Sequence[str],
+        index: Tensor,
+        sizes: tuple[int, int, int],
+        lists: str,
+    ) -> Bags:
+        """Return which lists of indices the bags of a table have, and how often each comes.
+
+        ``sizes`` are the table's rows, the bags of a step, and the rows of the longest bag that is
+        held; ``lists`` as ``place`` takes them, ``""`` where rows are drawn one by one.
         """
 
     def device(self, name: str, graph: Graph | None = None) -> DeviceFacts:

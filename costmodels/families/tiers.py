@@ -10,6 +10,7 @@ from costmodels.families.copy import START
 from costmodels.formulas.elements import streaming
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, members, work
+from costmodels.lookups.indices import Indices
 from costmodels.lookups.pooling import length_shares
 from costmodels.lookups.popularity import Distribution, rows_of
 from costmodels.lookups.rules import parse_distribution
@@ -17,7 +18,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.cost import Kernel, Popularity
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
-from irgraph.tiers.bags import drawn_bags, listed_bags, read_lists
+from irgraph.tiers.bags import Bags, drawn_bags, listed_bags, read_lists
 from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import LFU, STATIC, Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
@@ -105,20 +106,35 @@ def _pooled(op: Op, number: int, machine: Machine) -> float:
     if not found or not isinstance(slots, tuple) or not isinstance(longest, tuple):
         return 0.0
     weight, index = (members(v)[number] for v in op.operands[:2])
-    law = machine.indices.bags(index, int(weight.shape[0]))
-    lengths = length_shares(law, index.numel / max(found[number].numel, 1))
     most, count = (int(str(each[number])) for each in (longest, slots))
-    text = str(given.get("lists", ""))
-    named = read_lists(text)
-    if text and not named:
-        raise fail(f"lists of bags are a number and a law, as in '1000 zipf:0.9', not {text!r}")
-    if named:
-        lists = _popularity(parse_distribution(named[1]), named[0])
-        bags = listed_bags(lists, lengths, most)
-    else:
-        rows = int(weight.shape[0])
-        bags = drawn_bags(_popularity(machine.indices.of(index, rows), rows), lengths, most)
+    looked = Looked(index, int(weight.shape[0]), found[number].numel, most)
+    bags = bags_for(looked, str(given.get("lists", "")), machine.indices)
     return bags.found(count, _policy(str(given.get("policy", "lru"))))[1]
+
+
+class Looked(Struct, frozen=True):
+    """How a table is looked up: its indices, its rows, the bags of a step, and the longest held."""
+
+    index: Tensor
+    rows: int
+    bags: int
+    longest: int
+
+
+def bags_for(looked: Looked, lists: str, indices: Indices) -> Bags:
+    """Return the lists of a table's bags and how often each comes; ``""`` for rows drawn singly.
+
+    Raises ``IrgraphError`` where ``lists`` are no number and a law.
+    """
+    index, rows = looked.index, looked.rows
+    lengths = length_shares(indices.bags(index, rows), index.numel / max(looked.bags, 1))
+    if not lists:
+        return drawn_bags(_popularity(indices.of(index, rows), rows), lengths, looked.longest)
+    named = read_lists(lists)
+    if not named:
+        raise fail(f"lists of bags are a number and a law, as in '1000 zipf:0.9', not {lists!r}")
+    every = _popularity(parse_distribution(named[1]), named[0])
+    return listed_bags(every, lengths, looked.longest)
 
 
 def cache_for(weight: Tensor, index: Tensor, held: int, policy: str, machine: Machine) -> Cache:

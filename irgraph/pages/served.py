@@ -151,9 +151,13 @@ def _ways(ways: Sequence[Service]) -> Section:
 def _moved(way: Service) -> list[Section]:
     if not way.moved:
         return []
+    bags, lookups = "", "of their lookups"
+    if way.pooled:
+        size = f"{bytes_text(way.pooled_bytes)} of {way.pooled:,} pooled bags of each"
+        bags, lookups = f"{size} answer {way.pooled_hits:.1%} {lookups}, ", "of the others"
     text = (
-        f"{bytes_text(way.moved_bytes)} on {way.name}; {bytes_text(way.cache_bytes)} of cache "
-        f"answer {way.hits:.1%} of their lookups."
+        f"{bytes_text(way.moved_bytes)} on {way.name}; {bags}{bytes_text(way.cache_bytes)} of "
+        f"cache answer {way.hits:.1%} {lookups}."
     )
     columns = (("table", "text"), ("rows in the cache", "number"))
     return [sections.table("moved", "Tables on the slower tier", columns, way.moved.items(),

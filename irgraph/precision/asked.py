@@ -17,6 +17,8 @@ def read_formats(text: str, kind: str = "") -> list[str]:
     """
     known = list(dict.fromkeys(n for k, each in FORMATS.items() for n in each if kind in ("", k)))
     chosen = [part.strip() for part in text.split(",") if part.strip()]
+    if not chosen:
+        raise fail(f"--formats: {text!r} names none of {', '.join(known)}", exit_code=2)
     for name in chosen:
         if name not in known:
             raise fail(f"--formats: {name!r} is none of {', '.join(known)}", exit_code=2)

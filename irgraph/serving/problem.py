@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.ir.cost import Popularity
@@ -13,24 +14,35 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
+from irgraph.tiers.bags import Bags
 from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Piece, Tier
-from irgraph.verbs.placing import placeable
+from irgraph.verbs.placing import bag_sizes, longest_of, placeable
 
 ENTRY = 16
 """Bytes that a cache keeps about a row beside it: which one it is, and when it was used."""
 
 
+SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+"""Shares of what fast memory is left that pooled bags are tried with; the rest is for rows."""
+
+
 class Table(Struct, frozen=True):
-    """A table, as one query looks it up: its rows, a row's bytes, lookups, popularity."""
+    """A table, as one query looks it up: its rows, a row's bytes, lookups, popularity.
+
+    ``bags`` are the lists of indices that its bags have, where pooled ones may be held, and ``bag``
+    the bytes that one takes with its key.
+    """
 
     name: str
     rows: int
     row: int
     lookups: float
     popularity: Popularity
+    bags: Bags | None = None
+    bag: int = 0
 
     @property
     def nbytes(self) -> float:
@@ -59,15 +71,25 @@ def store(piece: Piece) -> Store:
     return Store(tier, piece.count, 1e9 * held)
 
 
-def tables_of(graph: Graph, indices: Sequence[str] = ()) -> list[Table]:
-    """Return the tables that a step looks up, a step being one query."""
+def tables_of(graph: Graph, indices: Sequence[str] = (), lists: str | None = None) -> list[Table]:
+    """Return the tables that a step looks up, a step being one query.
+
+    With ``lists``, as ``place`` takes them, pooled bags of theirs may be held.
+    """
     known = backend().popularity(graph, indices)
+    entries = {} if lists is None else bag_sizes(graph)
     found = []
     for name, weight, op in placeable(graph):
-        index = _indices(op, graph)
+        index, rows = _indices(op, graph), int(weight.shape[0])
         row = int(weight.shape[1]) * weight.itemsize
         count = float(index.numel) if index is not None else 0.0
-        found.append(Table(name, int(weight.shape[0]), row, count, known[name]))
+        one = Table(name, rows, row, count, known[name])
+        if lists is not None and name in entries and index is not None:
+            made = op.outputs[0]
+            sizes = (rows, int(made.shape[0]), longest_of(index, made))
+            bags = backend().bags(graph, indices, index, sizes, lists)
+            one = replace(one, bags=bags, bag=entries[name])
+        found.append(one)
     return found
 
 
@@ -112,19 +134,42 @@ class Problem:
             self.known[key] = self._placed(key)
         return self.known[key]
 
-    def _placed(self, fast: frozenset[str]) -> Placed:
+    def pooled(self, placed: Placed) -> Placed:
+        """Return a placement with a cache of pooled bags in that part of the room that is best.
+
+        Each moved table has as many; the same placement comes back where none makes reads fewer.
+        """
+        each = sum(table.bag for table in placed.moved)
+        if not placed.fits or not each or any(table.bags is None for table in placed.moved):
+            return placed
+        counts = {int(share * placed.room // each) for share in SPLITS} - {0}
+        found = [self._placed(placed.fast, count) for count in sorted(counts)]
+        return min([placed, *found], key=lambda one: one.cost)
+
+    def _placed(self, fast: frozenset[str], pooled: int = 0) -> Placed:
         moved = [table for table in self.tables if table.name not in fast]
         kept = sum(table.nbytes for table in self.tables if table.name in fast)
-        room = max(self.fast - kept, 0.0)
-        each = [Lookups(t.popularity, t.row + ENTRY, max(t.lookups, 1e-9)) for t in moved]
+        whole = max(self.fast - kept, 0.0)
+        room = max(whole - pooled * sum(table.bag for table in moved), 0.0)
+        left = [t.lookups * (1.0 - self._found(t, pooled)) for t in moved]
+        each = [
+            Lookups(t.popularity, t.row + ENTRY, max(n, 1e-9))
+            for t, n in zip(moved, left, strict=True)
+        ]
         cache = cache_of(each, room, self.policy)
         asked = Demand()
         for number, table in enumerate(moved):
-            rows = cache.fetched(number, table.lookups) if room else table.lookups
+            rows = cache.fetched(number, left[number]) if room else left[number]
             asked += demand(self.slow.tier, table.row, rows, sub_block=self.sub_block)
         slow = sum(table.nbytes for table in moved)
         fits = kept <= self.fast * (1 + 1e-9) and slow <= self.slow.nbytes * (1 + 1e-9)
-        return Placed(fast, tuple(moved), cache, asked, fits, self.slow)
+        return Placed(fast, tuple(moved), cache, asked, fits, self.slow, whole, pooled, tuple(left))
+
+    def _found(self, table: Table, pooled: int) -> float:
+        """Return the share of a table's lookups that are of bags which a cache of so many holds."""
+        if table.bags is None or not pooled:
+            return 0.0
+        return table.bags.found(pooled, self.policy)[1]
 
 
 class Placed(Struct, frozen=True, eq=False):
@@ -137,6 +182,9 @@ class Placed(Struct, frozen=True, eq=False):
         asked: what one query asks of the slower tier.
         fits: whether both memories hold what they are to hold.
         slow: the slower tier.
+        room: bytes of fast memory that are left for caches.
+        pooled: bags of each moved table that a cache of pooled bags holds.
+        left: lookups of each moved table in a query that are not of pooled bags.
     """
 
     fast: frozenset[str]
@@ -145,6 +193,9 @@ class Placed(Struct, frozen=True, eq=False):
     asked: Demand
     fits: bool
     slow: Store
+    room: float = 0.0
+    pooled: int = 0
+    left: tuple[float, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -157,10 +208,20 @@ class Placed(Struct, frozen=True, eq=False):
         return self.seconds if self.fits else float("inf")
 
     def hit_rate(self) -> float:
-        """Share of the lookups of moved tables that find their row in the cache."""
-        total = sum(table.lookups for table in self.moved)
-        hits = (t.lookups * self.cache.hit_rate(i) for i, t in enumerate(self.moved))
+        """Share of the lookups of moved tables, pooled bags left out, that the cache answers."""
+        total = sum(self.left)
+        hits = (count * self.cache.hit_rate(i) for i, count in enumerate(self.left))
         return sum(hits) / total if total else 1.0
+
+    def pooled_rate(self) -> float:
+        """Share of the lookups of moved tables that are of pooled bags."""
+        total = sum(table.lookups for table in self.moved)
+        return 1.0 - sum(self.left) / total if total else 0.0
+
+    @property
+    def pooled_bytes(self) -> float:
+        """Bytes of the cache of pooled bags."""
+        return float(self.pooled * sum(table.bag for table in self.moved))
 
     def rows_held(self) -> dict[str, int]:
         """Return how many rows of each moved table the cache is expected to hold."""

@@ -44,7 +44,11 @@ class Service(Struct, frozen=True, kw_only=True):
         hits: share of lookups of moved tables that the cache answers.
         moved: tables on the slower tier, and the rows of each that the cache holds.
         moved_bytes: of those tables.
-        cache_bytes: of the cache.
+        cache_bytes: of the cache of rows.
+        pooled: bags of each moved table that a cache of pooled bags holds.
+        pooled_bytes: of that cache.
+        pooled_hits: share of lookups of moved tables that are of pooled bags; ``hits`` are of the
+            others.
         group: hosts that hold one copy of the tables together, what they exchange not counted.
         ranks: devices that serve one query together, what they exchange simulated.
         hours: least time between two rewrites of all moved tables, by the tier's endurance.
@@ -64,18 +68,26 @@ class Service(Struct, frozen=True, kw_only=True):
     moved: Mapping[str, int] = {}
     moved_bytes: float = 0.0
     cache_bytes: float = 0.0
+    pooled: int = 0
+    pooled_bytes: float = 0.0
+    pooled_hits: float = 0.0
     group: int = 1
     ranks: int = 1
     hours: float | None = None
 
 
 class Wanted(Struct, frozen=True):
-    """What is asked of a service: queries a second of all hosts, microseconds of each at most."""
+    """What is asked of a service: queries a second of all hosts, microseconds of each at most.
+
+    With ``lists``, as ``place`` takes them (``""`` where rows of a bag are drawn one by one), part
+    of the room for caches may hold pooled bags.
+    """
 
     qps: float
     latency: float
     policy: Policy = "lru"
     sub_block: bool = False
+    lists: str | None = None
 
 
 def services(
@@ -86,7 +98,14 @@ def services(
     Raises:
         IrgraphError: no table is looked up (exit code 2), or no way keeps the latency (1).
     """
-    tables = tables_of(graph, options.indices)
+    return services_and_others(graph, platform, wanted, options)[0]
+
+
+def services_and_others(
+    graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
+) -> tuple[list[Service], list[str]]:
+    """Return what ``services`` returns, and why other ways are not among them."""
+    tables = tables_of(graph, options.indices, wanted.lists)
     if not tables:
         raise fail("no lookup of bags is in the model: nothing is placed", exit_code=2)
     fast = store(platform.fast)
@@ -100,14 +119,30 @@ def services(
             reasons.append(f"{slow.tier.name}: {slow.nbytes / 1e9:,.0f} GB do not hold the tables")
             continue
         if not best.moved:
-            continue  # fast memory holds all tables: what stands there already
-        one = _placed(graph, platform, problem, best, wanted, options)
+            reasons.append(f"{slow.tier.name}: not needed, fast memory holds all tables")
+            continue
+        one = _best(graph, platform, problem, best, wanted, options)
         found.append(one)
         reasons += [] if one else [f"{slow.tier.name}: a query takes longer than the limit"]
     served = [one for one in found if one is not None]
     if not served:
         raise fail("no placement serves the load", hint="; ".join(reasons), exit_code=1)
-    return sorted(served, key=lambda one: (one.fleet.watts, one.name))
+    return sorted(served, key=lambda one: (one.fleet.watts, one.name)), reasons
+
+
+def _best(
+    graph: Graph,
+    platform: Platform,
+    problem: Problem,
+    best: Placed,
+    wanted: Wanted,
+    options: PredictOptions,
+) -> Service | None:
+    """Return the service with a placement, with pooled bags where these take less power."""
+    each = {one.pooled: one for one in (best, problem.pooled(best))}
+    made = (_placed(graph, platform, problem, one, wanted, options) for one in each.values())
+    found = [one for one in made if one is not None]
+    return min(found, key=lambda one: (one.fleet.watts, one.latency), default=None)
 
 
 def _alone(
@@ -150,7 +185,7 @@ def _placed(
     load, qps, bound, step = 0.0, 0.0, "", 0.0
     limits: dict[str, float] = {}
     for _ in range(2):  # once without a load to find it, once under it
-        step = predict(_rewritten(graph, problem, best, load), options).step_time
+        step = predict(_rewritten(graph, problem, best, wanted, load), options).step_time
         limits = limits_of(platform.devices, step, wanted)
         if best.seconds:
             limits[f"reads of {best.slow.tier.name}"] = MOST_LOAD / best.seconds
@@ -168,18 +203,20 @@ def _placed(
         limits=limits, latency=mean_latency(step, each, platform.devices), fleet=hosts, load=load,
         reads=best.asked.reads, link_bytes=best.asked.nbytes, hits=best.hit_rate(),
         moved=best.rows_held(), moved_bytes=moved, cache_bytes=best.cache.bytes_held,
-        hours=_hours(best.slow, moved),
+        hours=_hours(best.slow, moved), pooled=best.pooled, pooled_bytes=best.pooled_bytes,
+        pooled_hits=best.pooled_rate(),
     )  # fmt: skip
 
 
-def _rewritten(graph: Graph, problem: Problem, best: Placed, load: float) -> Graph:
+def _rewritten(graph: Graph, problem: Problem, best: Placed, wanted: Wanted, load: float) -> Graph:
     """Return the step with its tables placed."""
     if not best.moved:
         return graph
     slow = best.slow
     where = Where(
-        slow.tier.name, slow.pieces, best.rows_held(), problem.policy, problem.sub_block, load
-    )
+        slow.tier.name, slow.pieces, best.rows_held(), problem.policy, problem.sub_block, load,
+        {table.name: best.pooled for table in best.moved if best.pooled}, wanted.lists or "",
+    )  # fmt: skip
     return place(graph, [table.name for table in best.moved], where).graph
 
 
@@ -229,9 +266,12 @@ def placed_model(
     for piece in platform.slow:
         slow = store(piece)
         if chosen.name == f"{slow.pieces} x {slow.tier.name}":
-            tables = tables_of(graph, indices)
+            tables = tables_of(graph, indices, wanted.lists)
             problem = Problem(tables, store(platform.fast).nbytes, slow, wanted.policy,
                               wanted.sub_block)  # fmt: skip
             best = search(problem)
-            return graph if best is None else _rewritten(graph, problem, best, chosen.load)
+            if best is None:
+                return graph
+            best = problem.pooled(best) if chosen.pooled else best
+            return _rewritten(graph, problem, best, wanted, chosen.load)
     return graph

@@ -225,4 +225,5 @@ def as_row(one: Point) -> dict[str, Any]:
         "usd": way.fleet.usd, "step_us": way.step, "latency_us": way.latency,
         "hit_rate": way.hits, "reads": way.reads, "link_bytes": way.link_bytes,
         "cache_bytes": way.cache_bytes, "moved_bytes": way.moved_bytes,
+        "pooled_bytes": way.pooled_bytes, "pooled_hits": way.pooled_hits,
     }  # fmt: skip

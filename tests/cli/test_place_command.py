@@ -67,6 +67,22 @@ def test_formats_give_a_front_and_a_model(model: str, tmp_path: Path, run: Run) 
     assert "--formats is missing" in alone.err
 
 
+FINE = ("--platform", "dgx-1", "--qps", "5", "--latency", "1ms")
+
+
+def test_ways_that_are_not_shown_are_named(model: str, run: Run) -> None:
+    """A tier that a query waits too long for is left out, and what is left out is said."""
+    given = ("--platform", "dgx-1-nand", "--qps", "5", "--indices", "zipf:0.9")
+    found = run("place", model, *given, "--latency", "600us")
+    assert found.code == 0 and "P3700" not in found.out
+    assert "not shown: NAND-P3700-800GB: a query takes longer than the limit" in found.err
+    assert "what hosts that hold a copy together exchange is not counted" in found.err
+    pooled = run("place", model, *given, "--latency", "50ms", "--lists", "drawn")
+    assert pooled.code == 0 and "pooled" not in pooled.err, "lists of forty rows never return"
+    pooled = run("place", model, *given, "--latency", "50ms", "--lists", "1000000 zipf:0.9")
+    assert "pooled bags of each answer" in pooled.err
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -75,6 +91,11 @@ def test_formats_give_a_front_and_a_model(model: str, tmp_path: Path, run: Run) 
         (("--platform", "dgx", "--qps", "5", "--latency", "1ms"), "no platform is called"),
         (("--platform", "dgx-1", "--qps", "5", "--latency", "1us"), "no placement serves"),
         (("--platform", "dgx-1", "--qps", "5", "--latency", "1ms", "--policy", "x"), "lru, lfu"),
+        ((*FINE, "--lists", "many"), "no number and a law"),
+        ((*FINE, "--for", "links"), "--formats is missing"),
+        ((*FINE, "--budget", "1%"), "--formats is missing"),
+        ((*FINE, "--formats", ","), "names none of f16"),
+        ((*FINE, "--formats", ""), "names none of f16"),
     ],
 )
 def test_bad_input_ends_in_a_sentence(

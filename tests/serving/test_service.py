@@ -6,14 +6,22 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from costmodels.lookups.popularity import Zipf, rows_of
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.cost import Popularity
 from irgraph.predict.options import PredictOptions
 from irgraph.serving.problem import Problem, Store, Table
-from irgraph.serving.service import MOST_LOAD, Wanted, services
+from irgraph.serving.service import (
+    MOST_LOAD,
+    Wanted,
+    placed_model,
+    services,
+    services_and_others,
+)
 from irgraph.text import parse
+from irgraph.tiers.bags import listed_bags
 from irgraph.tiers.library import load_platform, load_tier
 from irgraph.tiers.queueing import loaded_latency
 
@@ -29,6 +37,7 @@ param %w "items.weight" : f32[1000000000, 32] in $w
 %s = aten.add(%x, %y) : f32[B, 32] in $s
 return %s
 """  # noqa: E501
+SMALL = TEXT.replace("f32[1000000000, 32]", "f32[1000, 32]")
 OPTIONS = PredictOptions(device="v100", indices="zipf:0.9,1")
 
 
@@ -76,6 +85,78 @@ def test_end_to_end_within_five_percent_of_a_simulated_trace() -> None:
     load = qps * placed.seconds
     assert 0.2 < load < 0.7
     assert loaded_latency(tier, load) == pytest.approx(wait, rel=0.05)
+
+
+def test_pooled_bags_take_their_part_of_the_room_and_are_within_five_percent_of_a_trace() -> None:
+    """Lists of rows that come again, through a cache of bags and one of rows behind it."""
+    rows, length, lists, room = 20_000, 4, 3_000, 300_000.0
+    known, every = (rows_of(Zipf(0.9, 1), n) for n in (rows, lists))
+    law, popularity = (Popularity(tuple(k.counts), tuple(k.chances)) for k in (every, known))
+    bags = listed_bags(law, {length: 1.0}, length)
+    table = Table("t", rows, 112, float(length), popularity, bags, 8 * (2 + length) + 112)
+    problem = Problem([table], room, Store(load_tier("nand"), 1, 1e12))
+    plain = problem.placed(())
+    best = problem.pooled(plain)
+    assert 0 < best.pooled_bytes < room and best.seconds < plain.seconds
+    assert best.pooled_bytes + best.cache.bytes_held == pytest.approx(room, rel=0.01)
+    slots = int((room - best.pooled_bytes) / 128)
+    reads = reads_behind_bags(rows, lists, length, best.pooled, slots)
+    assert best.asked.reads == pytest.approx(reads, rel=0.05)
+    assert problem.pooled(problem.placed(["t"])).pooled == 0, "it does not fit"
+    bare = Problem([replace(table, bags=None)], room, problem.slow)
+    assert bare.pooled(bare.placed(())).pooled == 0
+
+
+def reads_behind_bags(rows: int, lists: int, length: int, bags: int, slots: int) -> float:
+    """Return the rows that a query of one bag reads, bags and rows held least recently used."""
+    source = np.random.default_rng(11)
+    (first, second) = (
+        weights / weights.sum() for n in (rows, lists)
+        for weights in [(np.arange(1, n + 1) + 1.0) ** -0.9]
+    )  # fmt: skip
+    total = late = 0
+    for seed in range(8):  # the rows of popular lists vary much: several sets of lists
+        held_bags, held_rows = OrderedDict[int, None](), OrderedDict[int, None]()
+        content = np.random.default_rng(seed).choice(rows, (lists, length), p=first)
+        for number, name in enumerate(source.choice(lists, 30_000, p=second).tolist()):
+            missed = 0
+            if not touched(held_bags, name, bags):
+                found = [touched(held_rows, key, slots) for key in content[name].tolist()]
+                missed = found.count(False)
+            if number >= 10_000:
+                total, late = total + missed, late + 1
+    return total / late
+
+
+def touched(held: OrderedDict[int, None], key: int, slots: int) -> bool:
+    """Use a key of a cache; return whether it was held."""
+    found = key in held
+    held[key] = None
+    held.move_to_end(key)
+    if len(held) > slots:
+        held.popitem(last=False)
+    return found
+
+
+def test_a_service_may_hold_pooled_bags_and_says_what_they_take() -> None:
+    nand = load_platform("dgx-1-nand")
+    plain = Wanted(1000.0, 50_000.0)
+    pooled = Wanted(1000.0, 50_000.0, lists="1000000000 zipf:0.9")
+    first, second = (
+        next(one for one in services(parse(TEXT), nand, wanted, OPTIONS) if one.moved)
+        for wanted in (plain, pooled)
+    )
+    assert first.pooled == 0 < second.pooled
+    assert second.reads < first.reads and 0 < second.pooled_hits < 1
+    assert second.pooled_bytes + second.cache_bytes <= 96e9 * 1.001
+    model = placed_model(parse(TEXT), nand, second, pooled, ["zipf:0.9,1"])
+    probe = next(op for op in model.leaves() if op.name == "irgraph.bag_probe")
+    assert probe.inputs[0].shape[0] == second.pooled
+    reads = next(op for op in model.leaves() if op.name == "irgraph.tier_read")
+    assert reads.attributes["lists"] == pooled.lists
+    assert services_and_others(parse(SMALL), nand, plain, OPTIONS)[1] == [
+        "NAND-P3700-800GB: not needed, fast memory holds all tables"
+    ]
 
 
 def simulated(

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 PANEL = "predict"
 
+DRAWN = "drawn"
+"""What ``--lists`` takes where rows of a bag are drawn one by one."""
+
 FORMATS = "Also serve tables in these formats, as in i8,i4: accuracy against what a service takes."
+LISTS = "Pooled bags may be cached; their lists come as in '100000 zipf:0.9', or drawn singly."
 DATA = "With --formats: parameters and batches, as of `irgraph quantize`."
 EXECUTED = "With --formats: the same program with tables small enough to execute."
 BUDGET = "With --formats: divergence allowed to what --output writes."
@@ -51,16 +55,21 @@ def place(
     rows: Annotated[
         bool, typer.Option("--rows", help="Reads ask for rows, not for whole blocks.")
     ] = False,
-    formats: Annotated[str, typer.Option("--formats", metavar="LIST", help=FORMATS)] = "",
+    lists: Annotated[str | None, typer.Option("--lists", metavar="LISTS", help=LISTS)] = None,
+    formats: Annotated[str | None, typer.Option("--formats", metavar="LIST", help=FORMATS)] = None,
     data: Annotated[
         str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
     ] = None,
     executed: Annotated[
         str | None, typer.Option("--executed", metavar="MODEL", help=EXECUTED)
     ] = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="KL", help=BUDGET)] = "0.02%",
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="KL", help=BUDGET, show_default="0.02%")
+    ] = None,
     spread: Annotated[bool, typer.Option("--spread", help=SPREAD)] = False,
-    aim: Annotated[str, typer.Option("--for", metavar="WHAT", help=AIM)] = "power",
+    aim: Annotated[
+        str | None, typer.Option("--for", metavar="WHAT", help=AIM, show_default="power")
+    ] = None,
     output: cli.OutputOption = None,
     html: HtmlOption = None,
     json: cli.JsonOption = False,
@@ -72,24 +81,26 @@ def place(
     """
     from irgraph.diagnostics import fail
     from irgraph.predict.options import PredictOptions
-    from irgraph.serving.service import services
+    from irgraph.serving.service import services_and_others
     from irgraph.tiers.library import load_platform
     from irgraph.verbs.refusal import RefusedError
 
     graph = cli.with_dim_options(cli.read_model(model), dim)
     host = load_platform(platform)
     options = PredictOptions(device=host.device, host=host.host, indices=indices or ())
-    wanted = _wanted(qps, latency, policy, rows)
+    wanted = _wanted(qps, latency, policy, rows, lists)
     what = f"{host.name}: {qps:g} queries a second, {latency} each"
     asked = Asked(graph, host, wanted, options, what, spread)
-    if formats:
-        _tradeoff(asked, formats, data, executed, budget, aim, output, html, json)
+    if formats is not None:
+        against = (budget or "0.02%", aim or "power")
+        _tradeoff(asked, formats, data, executed, *against, output, html, json)
         return
-    for name, given in (("--data", data), ("--executed", executed), ("--spread", spread or None)):
+    for name, given in (("--data", data), ("--executed", executed), ("--spread", spread or None),
+                        ("--budget", budget), ("--for", aim)):  # fmt: skip
         if given is not None:
             raise fail(f"{name} is for formats of tables: --formats is missing", exit_code=2)
     try:
-        found = services(graph, host, wanted, options)
+        found, others = services_and_others(graph, host, wanted, options)
     except RefusedError as error:
         raise fail(f"the tables are not placed: {error.reason}") from None
     _written(asked, graph, found, output, html)
@@ -97,10 +108,14 @@ def place(
         from msgspec import to_builtins
 
         cli.write_json([to_builtins(one) | {"latency_us": one.latency} for one in found])
-        return
-    print_rows(what, list(map(_row, found)))
-    for one in found:
-        _say(one)
+    else:
+        print_rows(what, list(map(_row, found)))
+        for one in found:
+            _say(one)
+    if any(one.group > 1 for one in found):
+        cli.say("what hosts that hold a copy together exchange is not counted")
+    for reason in others:
+        cli.say(f"not shown: {reason}")
 
 
 def _written(
@@ -123,11 +138,12 @@ def _written(
         write_page(service_page(asked.what, ways, query, asked.wanted.latency), html)
 
 
-def _wanted(qps: float, latency: str, policy: str, rows: bool) -> Wanted:
+def _wanted(qps: float, latency: str, policy: str, rows: bool, lists: str | None) -> Wanted:
     """Return what is asked of the service by the command's options."""
     from irgraph.diagnostics import fail, near
     from irgraph.predict.limits import parse_time
     from irgraph.serving.service import Wanted
+    from irgraph.tiers.bags import read_lists
     from irgraph.tiers.hits import POLICIES
 
     named = next((known for known in POLICIES if known == policy), None)
@@ -136,7 +152,11 @@ def _wanted(qps: float, latency: str, policy: str, rows: bool) -> Wanted:
         raise fail(message + near(policy, POLICIES), exit_code=2)
     if not 0 < qps < float("inf"):
         raise fail(f"--qps: queries a second are above zero, not {qps:g}", exit_code=2)
-    return Wanted(qps, parse_time(latency, "--latency"), named, rows)
+    if lists is not None and lists != DRAWN and read_lists(lists) is None:
+        hint = f"as in '100000 zipf:0.9', or {DRAWN}"
+        raise fail(f"--lists: no number and a law: {lists!r}", hint=hint, exit_code=2)
+    wanted = "" if lists == DRAWN else lists
+    return Wanted(qps, parse_time(latency, "--latency"), named, rows, wanted)
 
 
 def _row(one: Service) -> dict[str, Any]:
@@ -157,9 +177,13 @@ def _say(one: Service) -> None:
     if not one.moved:
         return
     hours = "unknown" if one.hours is None else f"at least {one.hours:.2g} h apart"
+    bags, lookups = "", "of their lookups"
+    if one.pooled:
+        size = f"{one.pooled_bytes / 1e9:,.3g} GB of {one.pooled:,} pooled bags of each"
+        bags, lookups = f"{size} answer {one.pooled_hits:.1%} {lookups}; ", "of the others"
     cli.say(
-        f"{one.name}: {len(one.moved)} tables, {one.moved_bytes / 1e9:,.1f} GB; "
-        f"{one.cache_bytes / 1e9:,.1f} GB of cache answer {one.hits:.1%} of their lookups; "
+        f"{one.name}: {len(one.moved)} tables, {one.moved_bytes / 1e9:,.3g} GB; {bags}"
+        f"{one.cache_bytes / 1e9:,.3g} GB of cache answer {one.hits:.1%} {lookups}; "
         f"{one.reads:,.0f} reads a query, load {one.load:.0%}; rewrites of all: {hours}"
     )
 

@@ -35,8 +35,8 @@ def quantize(
         list[str] | None, typer.Option("--place", metavar="TABLES on TIER", help=PLACE)
     ] = None,
     formats: Annotated[
-        str, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
-    ] = "",
+        str | None, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
+    ] = None,
     output_name: Annotated[
         str,
         typer.Option(
@@ -80,7 +80,7 @@ def quantize(
     if plan is not None and html is not None:
         raise fail("--html shows a search: --plan only measures", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
-    chosen = read_formats(formats)
+    chosen = [] if formats is None else read_formats(formats)
     held = drawn(graph) if data is None else read_data(data, graph)
     known = [] if plan else candidates(graph, chosen, device or device_of(graph))
     options = PredictOptions(device=device, host=host)
