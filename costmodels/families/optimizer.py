@@ -33,8 +33,11 @@ def launches(sizes: Sequence[int], lists: int) -> int:
 
 
 def _lists(op: Op) -> list[list[Tensor]]:
-    """Return the non-empty lists of tensors among an op's operands."""
-    return [found for found in map(members, op.operands) if found]
+    """Return the non-empty lists of tensors among an op's arguments.
+
+    Behind a plain number they are attributes: ``_foreach_pow(0.9, steps)``.
+    """
+    return [found for found in map(members, (*op.operands, *op.attributes.values())) if found]
 
 
 def _kernels(

@@ -51,9 +51,39 @@ def products(device: str) -> Callable[[], object]:
     return step
 
 
+def recurrent(
+    kind: str, trained: bool = True, **options: Any
+) -> Callable[[str], Callable[[], object]]:
+    """Return a step of layers whose first states take gradients, as cuDNN always computes those."""
+
+    def make(device: str) -> Callable[[], object]:
+        layer = getattr(torch.nn, kind)(12, 16, 2, bidirectional=True, **options).to(device)
+        layer.requires_grad_(trained)
+        widths = [options.get("proj_size") or 16, 16][: 2 if kind == "LSTM" else 1]
+        states = [torch.randn(4, 3, n, device=device, requires_grad=True) for n in widths]
+        x = torch.randn(7, 3, 12, device=device, requires_grad=True)
+        first = tuple(states) if kind == "LSTM" else states[0]
+        return lambda: layer(x, first)[0].sum().backward()
+
+    return make
+
+
 @pytest.mark.parametrize("make", [convolutions, products])
 def test_a_step_has_the_flop_that_torch_counts(make: Callable[[str], Callable[[], object]]) -> None:
     theirs, ours = counted(make)
+    assert theirs > 0
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "options"), [("LSTM", {}), ("LSTM", {"proj_size": 5}), ("GRU", {}), ("RNN", {})]
+)
+def test_recurrent_layers_have_the_flop_of_their_cells(
+    kind: str, options: Any, trained: bool
+) -> None:
+    # one call of cuDNN beside torch's own form, whose products torch counts one by one
+    theirs, ours = counted(recurrent(kind, trained, **options), "meta")
     assert theirs > 0
     assert ours == theirs
 

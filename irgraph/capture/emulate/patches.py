@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from unittest import mock
@@ -60,6 +61,7 @@ def standing_in(device: str, process: Process | None = None) -> Iterator[StandIn
             if not torch.accelerator.is_available():
                 stack.enter_context(_pinned_memory(stand_in.pinned))
             stack.enter_context(_fused_dropout())
+            stack.enter_context(_lengths_on_host())
             stack.enter_context(_same_parameters())
             stack.enter_context(_sparse_constructor())
             stack.enter_context(cuda_on_meta(stand_in.notes))
@@ -72,10 +74,14 @@ def optimizers_on_meta() -> Iterator[None]:
     """Let optimizers choose, while it lasts, for meta tensors as they do for an accelerator's.
 
     Unless told otherwise they update all parameters by one call on a device that is known to
-    have such kernels.
+    have such kernels, and those that a CUDA graph may hold take their step counts there.
     """
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
+
+    capturable = "_get_capturable_supported_devices"
+    graphs = [*getattr(optimizer, capturable)(), "meta"]
+    theirs = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
 
     with contextlib.ExitStack() as stack:
         for kind in ("foreach", "fused"):
@@ -84,6 +90,10 @@ def optimizers_on_meta() -> Iterator[None]:
             for module in (optimizer, _foreach_utils):
                 answer = mock.Mock(return_value=devices)
                 stack.enter_context(mock.patch.object(module, name, answer))
+        answer = mock.Mock(return_value=graphs)
+        for module in theirs:  # each has imported the function by its name
+            if hasattr(module, capturable):
+                stack.enter_context(mock.patch.object(module, capturable, answer))
         yield
 
 
@@ -102,6 +112,40 @@ def _fused_dropout() -> Iterator[None]:
 
     library = Library("aten", "IMPL")
     library.impl("dropout", kernel, "AutogradMeta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+@contextlib.contextmanager
+def _lengths_on_host() -> Iterator[None]:
+    """Let the lengths of ``ctc_loss`` lie on the host, as a CUDA device's may.
+
+    There torch reads them on the host and copies those of the targets, by which it divides (torch,
+    LossCTC.cpp); beside a dispatch mode it divides by the tensor that it was given.
+    """
+    import torch
+    from torch.library import Library
+
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+
+    def kernel(
+        scores: Torch, targets: Torch, given: Torch, wanted: Torch, blank: int = 0,
+        reduction: int = 1, zero_infinity: bool = False,
+    ) -> Torch:  # fmt: skip
+        if wanted.device == scores.device or reduction != 1:
+            whole = (scores, targets, given, wanted, blank, reduction, zero_infinity)
+            return torch.ops.aten.ctc_loss.Tensor._op_dk(composite, *whole)
+        where = targets.to(scores.device, torch.int64)
+        each = torch.ops.aten._ctc_loss.Tensor(scores, where, given, wanted, blank, zero_infinity)
+        losses = each[0]
+        if zero_infinity:
+            losses = torch.where(losses == float("inf"), losses.new_zeros(()), losses)
+        return (losses / wanted.to(scores.device).clamp_min(1)).mean()
+
+    library = Library("aten", "IMPL")
+    library.impl("ctc_loss.Tensor", kernel, "AutogradMeta")
     try:
         yield
     finally:

@@ -1,8 +1,9 @@
 """Floating-point operations of a step, as torch's ``FlopCounterMode`` counts them.
 
-Products, convolutions and attention count, a multiplication and an addition each; all else is left
-out. Formulas: torch, ``torch/utils/flop_counter.py``; but the gradient of a grouped convolution's
-weight has a group's channels, where torch counts all.
+Products, convolutions, attention and recurrent layers count, a multiplication and an addition each;
+all else is left out. Formulas: torch, ``torch/utils/flop_counter.py``; but the gradient of a
+grouped convolution's weight has a group's channels, where torch counts all, and of cuDNN's layers
+every matrix counts with each row of each time step.
 """
 
 from __future__ import annotations
@@ -133,6 +134,18 @@ def _cudnn_backward(_: Arguments, op: Op) -> int:
     return 2 * int(grad.shape[0]) * prod(grad.shape[2:]) * prod(weight.shape)
 
 
+def _recurrent(named: Arguments, _: Op) -> int:
+    """Count each matrix of all layers and directions with each row of each time step."""
+    data = named["input"]
+    matrices = (prod(weight.shape) for weight in named["weight"] if len(weight.shape) > 1)
+    return 2 * int(prod(data.shape[:-1])) * int(sum(matrices))
+
+
+def _recurrent_backward(named: Arguments, op: Op) -> int:
+    """Count the gradient of what goes in, which cuDNN always computes, and that of the weights."""
+    return (1 + bool(named["output_mask"][3])) * _recurrent(named, op)
+
+
 _ATTENTION = (
     "scaled_dot_product_attention", "_scaled_dot_product_fused_attention_overrideable",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
@@ -155,6 +168,8 @@ _FORMULAS: dict[str, Callable[[Arguments, Op], int]] = {
     **dict.fromkeys(
         ("cudnn_convolution_backward_input", "cudnn_convolution_backward_weight"), _cudnn_backward
     ),
+    "_cudnn_rnn": _recurrent,
+    "_cudnn_rnn_backward": _recurrent_backward,
     **dict.fromkeys(_ATTENTION, _attention),
     **dict.fromkeys((f"{name}_backward" for name in _ATTENTION), _attention_backward),
 }
