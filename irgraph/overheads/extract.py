@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from irgraph.capture.common.forest import EVALUATE
+from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 from irgraph.overheads.names import today

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
+from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.nodes import LOST, Node
 from irgraph.text.builder import DEEPEST
 
 BOOKKEEPING = "[pytorch|profiler|"
-EVALUATE = "autograd::engine::evaluate_function: "
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})$", re.ASCII)
 _PROGRAM = ("ProfilerStep#", "Optimizer.")
 
@@ -118,31 +118,13 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
         elif _forward(node) or not node.name.startswith(EVALUATE):
             home = _open_at(kept, node.id)
         _insert(home.children if home else kept, node)
-    return _untangled(kept)
+    return kept
 
 
 def lost(nodes: Sequence[Node]) -> list[str]:
     """Return a sentence about calls whose caller was not recorded, if there are any."""
     count = sum(node.parent == LOST for node in nodes)
     return [f"{count} calls have no recorded caller: put where they began"] if count else []
-
-
-def _untangled(nodes: Sequence[Node]) -> list[Node]:
-    """Take out of autograd calls what only seems to be in them.
-
-    After an exception a recording counts later calls as the interrupted one's.
-    """
-    found = []
-    for node in nodes:
-        escaped: list[Node] = []
-        if node.name.startswith(EVALUATE):
-            calls = [child.name.startswith(EVALUATE) for child in node.children]
-            inner = [child.backward for child in node.children]
-            if True in inner and True in calls[inner.index(True) :]:
-                first = calls.index(True, inner.index(True))
-                node.children, escaped = node.children[:first], node.children[first:]
-        found += [node, *_untangled(escaped)]
-    return found
 
 
 def _is_bookkeeping(node: Node) -> bool:

@@ -10,7 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.capture.common.calls import Call, fill, handles_in, known_schema
-from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE
+from irgraph.capture.common.forest import BOOKKEEPING
+from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.nodes import Node, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import Record, Resolver, set_results, tensors_in
 from irgraph.capture.common.streams import GRAPH, MARK, Streams

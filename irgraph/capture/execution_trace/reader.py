@@ -12,6 +12,7 @@ import msgspec
 
 from irgraph.capture.common.damage import DamagedError, as_utf8, quoted, shown, unmangled, whole
 from irgraph.capture.common.forest import attach, too_deep
+from irgraph.capture.common.interrupted import close_interrupted
 from irgraph.capture.common.nodes import Json, Node, Recorded, unknown_types, values
 from irgraph.capture.common.source import Source, no_trace
 from irgraph.capture.execution_trace.placement import placed
@@ -121,6 +122,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     repairs: Counter[str] = Counter()
     raw = _distinct(file.nodes, source, repairs)
     nodes = sorted((_node(node, source, repairs) for node in raw), key=lambda node: node.id)
+    close_interrupted(nodes)
     attach(nodes, repairs)
     deep = too_deep(nodes)
     if deep is not None:

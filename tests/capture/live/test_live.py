@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from pathlib import Path
 
@@ -162,6 +163,35 @@ def test_checkpointing_recomputes_inside_backward() -> None:
     assert [op.base for op in scope.body] == ["linear", "relu", "detach", "threshold_backward"]
     assert scope.body[-1].inputs[1].buffer == scope.body[1].outputs[0].buffer
     assert [d.role for d in graph.tensors if not d.label] == ["input"]
+
+
+@pytest.mark.parametrize("depth", [3, 60])
+def test_checkpointing_many_layers_nests_none_in_another(depth: int) -> None:
+    """What follows an interrupted range is beside it, in backward and after it."""
+    block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    layers = torch.nn.ModuleList(copy.deepcopy(block) for _ in range(depth)).to("meta")
+    optimizer = torch.optim.SGD(layers.parameters(), 0.1, foreach=False)
+    x = torch.ones(2, 4, device="meta")
+
+    def step(recomputed: bool = True) -> None:
+        y = x
+        for layer in layers:
+            way = {"use_reentrant": False}
+            y = torch.utils.checkpoint.checkpoint(layer, y, **way) if recomputed else layer(y)
+        y.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found = sound(capture(step, model=layers))
+    plain = sound(capture(lambda: step(False), model=layers))
+    scopes, wanted = (
+        [op.name for op in graph.ops if op.name.startswith(("autograd.", "Optimizer."))]
+        for graph in (found, plain)
+    )
+    assert scopes == wanted
+    again = [op for op in found.ops if op.name == "autograd.AddmmBackward0" if len(op.body) > 8]
+    assert len(again) == depth  # each holds what its layer computes again
+    assert {op.module.partition(".")[0] for op in again} == {str(n) for n in range(depth)}
 
 
 class Convolutional:

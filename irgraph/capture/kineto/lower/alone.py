@@ -12,8 +12,8 @@ import numpy as np
 
 from irgraph.capture.common.assemble import Assembler
 from irgraph.capture.common.calls import Call, Item, handles_in
-from irgraph.capture.common.forest import EVALUATE
 from irgraph.capture.common.identity import Handle
+from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name, label
 from irgraph.capture.common.result import Capture, sound
 from irgraph.capture.common.source import Source

@@ -9,7 +9,8 @@ from difflib import SequenceMatcher
 
 import numpy as np
 
-from irgraph.capture.common.forest import BOOKKEEPING, EVALUATE, main_thread
+from irgraph.capture.common.forest import BOOKKEEPING, main_thread
+from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.nodes import Node
 from irgraph.capture.execution_trace import Trace
 from irgraph.capture.kineto.events.steps import Step

@@ -1,0 +1,52 @@
+"""Calls of backward that a recording leaves open, because an exception ended what they called.
+
+Checkpointing (without re-entry, torch's default) computes again until the last tensor that is
+needed, and then stops by an exception. The observer of execution traces does not close the ranges
+that end so, and everything after counts as called by them: with every checkpointed layer, all that
+follows lies some ranges deeper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from irgraph.capture.common.nodes import Node
+
+EVALUATE = "autograd::engine::evaluate_function: "
+
+_BUILT_IN = re.compile(r"(Backward\d+|torch::autograd::\w+)$", re.ASCII)
+"""Ends of the names of nodes that torch defines; they run no backward of their own, as functions
+written in Python may."""
+
+
+def close_interrupted(nodes: Sequence[Node]) -> None:
+    """Take calls out of those of backward that had ended; nodes are given in order of starts.
+
+    The engine evaluates nodes one after the other, so the next one shows that one has ended, unless
+    that one is written in Python, calls backward itself, and nothing was interrupted in it.
+    """
+    by_id = {node.id: node for node in nodes}
+    evaluating: dict[int, int] = {}  # the innermost evaluation around each range, or itself
+    ended: set[int] = set()
+    lost = 0
+    for node in nodes:
+        if node.parent and node.parent not in by_id:
+            lost = node.id
+        next_one = node.name.startswith(EVALUATE)
+        around = evaluating.get(node.parent, 0)
+        while around:
+            if next_one and _is_over(by_id[around], node.parent, lost):
+                ended.add(around)
+            if around not in ended:
+                break
+            node.parent = by_id[around].parent
+            around = evaluating.get(node.parent, 0)
+        evaluating[node.id] = node.id if next_one else around
+
+
+def _is_over(evaluation: Node, caller: int, lost: int) -> bool:
+    """Return whether a node's evaluation has ended where another is called by a range in it."""
+    if caller == evaluation.id or lost > evaluation.id:
+        return True
+    return _BUILT_IN.search(evaluation.name) is not None
