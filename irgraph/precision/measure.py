@@ -12,6 +12,7 @@ from irgraph.diagnostics import Place, fail
 from irgraph.execute import LIMIT, execute
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import sources_of
+from irgraph.ir.ranks import is_collective
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import Candidate, Plan, script
 from irgraph.precision.data import Data
@@ -81,6 +82,7 @@ class Bench:
                 finite or as many as the labels (exit code 2).
         """
         self.graph, self.known, self.data, self.options = graph, known, data, options
+        _check_alone(graph)
         self.limit = limit
         self.places = "".join(f"place {each}\n" for each in places)
         self.predicted = predictions_of(graph, output)
@@ -238,6 +240,19 @@ class Bench:
             values = result.values
             found.append({name: values[name].clone() for name in wanted if name in values})
         return found
+
+
+def _check_alone(graph: Graph) -> None:
+    """Refuse a rank of several, whose exchanges nothing answers."""
+    op = next((leaf for leaf in graph.leaves() if is_collective(leaf)), None)
+    if op is not None:
+        hint = (
+            "search formats of the whole step, and shard it; the statement quantize brings "
+            'exchanges to "bf16", and irgraph check WHOLE RANK0 RANK1 … runs all ranks'
+        )
+        raise fail(
+            f"{op.name} exchanges with other ranks, which do not run", hint=hint, exit_code=2
+        )
 
 
 def _ranges(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""``quantize``: embedding tables in narrow rows, linear layers of integers and of f8.
+"""``quantize``: tables in narrow rows, layers of integers and f8, exchanges in short types.
 
 Packed tables and weights are parameters that are prepared before the step; the f32 ones go. A
 lookup dequantises inside; a layer's rounding and scaling are ops of their own.
@@ -19,6 +19,7 @@ from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.quantizing.bags import check_lookup, is_lookup, quantize_lookup
+from irgraph.verbs.quantizing.exchanges import check_exchange, is_exchange, quantize_exchange
 from irgraph.verbs.quantizing.layers import How, Rounded, check_layer, is_layer, quantize_layer
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
@@ -38,10 +39,13 @@ class Quantized(Struct, frozen=True):
 
 
 def check_quantize(graph: Graph, op: Op, to: str, range: float = 0.0) -> None:  # noqa: A002
-    """Refuse an op that is no lookup and no linear layer, or whose parameter the step trains."""
+    """Refuse an op that is no lookup, layer or exchange, or whose parameter the step trains."""
     unit = outermost_call(graph, op)
-    parameter_of(graph, unit, to)
-    if range and (to != "i8" or is_lookup(unit)):
+    if is_exchange(unit):
+        check_exchange(graph, unit, to)
+    else:
+        parameter_of(graph, unit, to)
+    if range and (to != "i8" or not is_layer(unit)):
         raise refused(unit, f"has no range in {to}: only rows of layers in i8 do")
 
 
@@ -56,7 +60,7 @@ def quantize(graph: Graph, ops: Sequence[Op], to: str, range: float = 0.0) -> Qu
     units = list({id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}.values())
     units.sort(key=lambda unit: graph.places[id(next(unit.leaves()))])
     shared: dict[str, list[Op]] = {}
-    for unit in units:
+    for unit in (each for each in units if not is_exchange(each)):
         shared.setdefault(parameter_of(graph, unit, to).tensor.name, []).append(unit)
     kept: list[tuple[Op, RefusedError]] = []
     views: list[Op] = []
@@ -77,7 +81,7 @@ def parameter_of(graph: Graph, unit: Op, to: str) -> Declared:
     elif is_layer(unit):
         used = check_layer(graph, unit, to)
     else:
-        raise refused(unit, "is no lookup in one table and no linear layer")
+        raise refused(unit, "is no lookup in one table, no linear layer and no exchange of ranks")
     for known in graph.tensors:
         whole = known.tensor
         if whole.buffer == used.buffer and whole.extent == used.extent and whole.rank == 2:
@@ -124,12 +128,15 @@ def _views_of(graph: Graph, weight: Tensor, units: Iterable[Op]) -> list[Op]:
 def _rewritten(graph: Graph, units: Sequence[Op], views: Iterable[Op], how: How) -> Quantized:
     work = Work(graph)
     chosen = {id(unit) for unit in units}
-    known = {id(unit): parameter_of(graph, unit, how.to) for unit in units}
+    own = [unit for unit in units if not is_exchange(unit)]
+    known = {id(unit): parameter_of(graph, unit, how.to) for unit in own}
     ready: dict[str, Rounded] = {}
     named = declared(graph)
     for unit in graph.walk():
         if id(unit) not in chosen:
             _forget(unit, ready, named)
+        elif is_exchange(unit):
+            quantize_exchange(work, unit, how.to)
         elif is_lookup(unit):
             quantize_lookup(work, unit, known[id(unit)], how.to)
             work.edit.remove(unit)

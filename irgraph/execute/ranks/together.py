@@ -6,7 +6,7 @@ put together again, by what each model says of its tensors (``irgraph.plans.layo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ from irgraph.execute.records import Comparison, Result
 from irgraph.execute.sizes import check_memory, resized
 from irgraph.execute.torch_values import Torch, view_of
 from irgraph.execute.trials import MANNERS, SIZES, merged
-from irgraph.execute.widen import widened
+from irgraph.execute.widen import short_types, widened
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import leaving
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
@@ -49,6 +49,14 @@ class Together(Trial, frozen=True, dict=True):
         put = {name: _gathered(name, self.models, results, self.first[name]) for name in names}
         return Result({name: value for name, value in put.items() if value is not None},
                       self.first.initial, results[0].read)  # fmt: skip
+
+    def scattered(
+        self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
+    ) -> list[float]:
+        """Refuse: what roundings to short types scatter is known of one graph alone."""
+        short = sorted(set().union(*map(short_types, (self.before, *self.models))))
+        message = f"how far roundings to {' and '.join(short)} scatter over ranks is not known"
+        raise fail(message, hint="without --narrow all is computed in f64", exit_code=2)
 
 
 def members(graph: Graph, layout: Layout) -> tuple[int, ...]:
@@ -130,6 +138,8 @@ def compare_ranks(
         )
     batch = _check(before, models)
     observer = Observer(before)
+    types = " and ".join(sorted(set().union(*map(short_types, models)) if widen else ()))
+    short = f"; {types} computed as f64: what casts lose is not judged" if types else ""
     found: list[Comparison] = []
     notes: list[str] = []
     for number in range(draws):
@@ -143,7 +153,7 @@ def compare_ranks(
             notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
             continue
         found.append(compare(trial))
-        notes.append(drawn.sizes())
+        notes.append(drawn.sizes() + short)
         if not found[-1].same:
             break
     return merged(found, observer.coverage(), [*notes, f"{len(found)} draws from seed {seed}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from irgraph.diagnostics import fail
@@ -17,8 +18,10 @@ from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.verbs.quantize import check_quantize, quantize
+from irgraph.verbs.quantizing.exchanges import is_exchange
 
 LEGAL = "each takes what the format holds of its parameter, which the step never writes"
+CAST = "what ranks exchange is cast before, and back once it is there"
 MIB = 2**20
 KNOWN = [name for name in FORMATS if name != "f32"]
 MOST = 1e30
@@ -70,7 +73,7 @@ class Quantize(Statement):
             done=f"{counted(len(done.ops), 'op')} in {to}, {size}",
             replaced=len(done.ops),
             made=len(done.made),
-            legal=(LEGAL,) if done.ops else (),
+            legal=_legal(done.ops),
             refused=tuple(refusals.found),
         )
 
@@ -83,3 +86,9 @@ class Quantize(Statement):
             hint = "the largest absolute value of the layers' rows, as in 4.5"
             raise fail(f"a range is above zero, not {spell(found)}", self.range.place, hint=hint)
         return float(found)
+
+
+def _legal(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Return why what was done is legal."""
+    exchanged = [is_exchange(op) for op in ops]
+    return ((LEGAL,) if False in exchanged else ()) + ((CAST,) if True in exchanged else ())
