@@ -17,7 +17,8 @@ import numpy as np
 
 from irgraph.ir.cost import Host
 from irgraph.schedule.sensitivity import CELLS
-from irgraph.schedule.steps.collapsed import Collapsed, Work
+from irgraph.schedule.steps.collapsed import Collapsed
+from irgraph.schedule.steps.products import Work
 from irgraph.schedule.tasks import Floats, Ints, last_ends
 from irgraph.schedule.timeline import Intervals, Timeline
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.collapsed import TOGETHER, Collapsed, Work
+from irgraph.schedule.steps.collapsed import TOGETHER, Collapsed
+from irgraph.schedule.steps.products import Work
 from irgraph.schedule.tasks import TaskBuilder, Tasks, last_ends
 
 DRAWS = 7
