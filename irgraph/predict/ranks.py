@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
 from irgraph.diagnostics import fail
@@ -10,9 +11,17 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import groups_at, layout_of
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
 from irgraph.predict.prediction import Prediction, predict
-from irgraph.schedule.ranks import Ranks, simulate_ranks
+from irgraph.schedule.ranks import Ranks, is_collective, is_timed, simulate_ranks
 from irgraph.schedule.sampling import sample_steps
 from irgraph.schedule.tasks import Floats
+
+MEASURED = (
+    "measured collectives contain waiting: each takes its minimum over ranks; "
+    "waiting common to all {count} ranks stays in it"
+)
+
+_SHARE = re.compile(r"\b\d+%")
+_MARK = "\0"
 
 
 def predict_ranks(
@@ -66,3 +75,28 @@ def each_rank(graphs: Sequence[Graph], options: PredictOptions) -> list[Predicti
             changes: PredictFields = {} if known else {"ranks": len(graphs)}
             found[id(graph)] = predict(graph, options, **changes)
     return [found[id(graph)] for graph in graphs]
+
+
+def rests_on(predictions: Sequence[Prediction]) -> list[str]:
+    """Return the sources of the collectives' times, and warnings about them."""
+    lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
+    timed = all(any(is_collective(k) and is_timed(k) for k in p.kernels()) for p in predictions)
+    notes = [MEASURED.format(count=len(predictions))] if timed else []
+    warnings = _said_once(text for p in predictions for text in p.warnings)
+    return [*lines, *notes, *(f"WARNING: {text}" for text in warnings)]
+
+
+def _said_once(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts that differ in whole percentages alone once, with the least and the greatest."""
+    found: dict[str, list[list[int]]] = {}
+    for text in texts:
+        shares = [int(share[:-1]) for share in _SHARE.findall(text)]
+        found.setdefault(_SHARE.sub(_MARK, text), []).append(shares)
+    for text, each in found.items():
+        ranges = [_range(min(column), max(column)) for column in zip(*each, strict=True)]
+        first, *rest = text.split(_MARK)
+        yield first + "".join(map("".join, zip(ranges, rest, strict=True)))
+
+
+def _range(least: int, greatest: int) -> str:
+    return f"{greatest}%" if least == greatest else f"{least} to {greatest}%"

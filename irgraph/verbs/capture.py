@@ -203,11 +203,9 @@ class _Capturing:
         taken = names_of(self.graph)
         names: dict[str, Tensor] = {}
         states: list[Declared] = []
-        made: dict[int, list[Op]] = {}
-        launches: list[Op] = []
-        for region in self.regions:
+        copies: dict[int, list[Op]] = {}
+        for number, region in enumerate(self.regions):
             leaves = [leaf for op in region for leaf in op.leaves()]
-            copies: list[Op] = []
             for tensor in (t for leaf in leaves for t in _given(leaf, own, self.graph)):
                 if tensor.name in names:
                     continue
@@ -218,10 +216,11 @@ class _Capturing:
                 # tensor that lasts, as ``torch.cuda.make_graphed_callables`` copies its arguments.
                 mine = replace(base, name=free, buffer=free, offset=0)
                 states.append(Declared("state", mine))
-                copies.append(_copy(mine, base, leaves[0]))
+                reader = self._reader(self.regions[number:], base)
+                copies.setdefault(id(reader[0]), []).append(_copy(mine, base, reader[0]))
                 names |= _held(self.graph, base, mine, places[id(leaves[0])])
-            launches.append(_launch(region, names))
-            made[id(region[0])] = [*copies, launches[-1]]
+        launches = {id(region[0]): _launch(region, names) for region in self.regions}
+        made = {first: [*copies.get(first, ()), launch] for first, launch in launches.items()}
         inside = {id(op) for region in self.regions for op in region}
         ops = tuple(_placed(self.graph.ops, made, inside, names))
         returned = map_value(self.graph.returned, lambda t: names.get(t.name, t))
@@ -231,7 +230,19 @@ class _Capturing:
             (one for one in self.left.values() if self._asked_of(one[0])),
             key=lambda one: places[id(one[0])],
         )
-        return Capturing(after, tuple(launches), len(states), tuple(left))
+        return Capturing(after, tuple(launches.values()), len(states), tuple(left))
+
+    def _reader(self, regions: Sequence[Sequence[Op]], base: Tensor) -> Sequence[Op]:
+        """Return the region before which a buffer is copied in: the first whose work reads it.
+
+        The first region may only make views of it, which read nothing: what orders the copy (an
+        event of another stream) may come behind them.
+        """
+        first = self.graph.places[id(next(regions[0][0].leaves()))]
+        near = self.graph.touching[base.buffer]
+        reader = next((leaf for at, leaf in near if at >= first and works(leaf)), None)
+        held = (r for r in regions if any(leaf is reader for op in r for leaf in op.leaves()))
+        return next(held, regions[0])
 
     def _asked_of(self, leaf: Op) -> bool:
         return self._wanted(_around(self.graph).get(id(leaf), leaf))

@@ -292,9 +292,9 @@ def _rewired(op: Op, changes: Mapping[int, Sequence[_Copying]]) -> Op:
     body = tuple(_rewired(child, changes) for child in op.body)
     if all(a is b for a, b in zip(body, op.body, strict=True)):
         return op
-    # A node names what its leaves take as its own inputs: those follow the leaves that were
-    # changed, and stay where another leaf in it still takes the old tensor.
-    inside: Mapping[str, Tensor] = {t.name: t for child in body for t in child.inputs}
+    # A node names what its leaves take and make as its own: that follows the leaves that were
+    # changed, and stays where another leaf in it still takes the old tensor.
+    inside: Mapping[str, Tensor] = {t.name: t for child in body for t in _named(child)}
     gone = {t.name: changes[id(o)] for o in op.leaves() if id(o) in changes for t in o.inputs}
     changed = map_tensors(
         replace(op, body=()),
@@ -302,3 +302,7 @@ def _rewired(op: Op, changes: Mapping[int, Sequence[_Copying]]) -> Op:
     )
     moved = map_tensors(changed, lambda t: inside.get(t.name, t))
     return replace(moved, body=body)
+
+
+def _named(op: Op) -> tuple[Tensor, ...]:
+    return (*op.inputs, *op.outputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Pa
     assert "most waiting is for rank 0" in ran.err
     assert "1 collectives" not in ran.err
     assert "8 ranks on one machine, as given; curve of v100" in ran.err
+
+
+def test_warnings_that_differ_in_shares_alone_are_said_once(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.ir"
+    ops = "".join(f"%n{i} = aten.neg(%g) : f32[1048576] in $n{i}\n" for i in range(40))
+    other.write_text(REDUCED + ops, encoding="utf-8")
+    ran = run("ranks", model, other, "--device", "a100")
+    warnings = [" ".join(part.split()) for part in ran.err.split("WARNING: ")]
+    (said,) = [text for text in warnings if "host table v100" in text]
+    assert re.search(r"other speed\. [0-9]+ to [0-9]+% of the critical path is host time", said)
+    alone = " ".join(run("ranks", model, model, "--device", "a100").err.split())
+    assert re.search(r"other speed\. [0-9]+% of the critical path", alone)
 
 
 def test_ranks_on_a_device_without_curves_are_refused(run: Run, model: Path) -> None:

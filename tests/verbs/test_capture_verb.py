@@ -9,6 +9,7 @@ import pytest
 
 from irgraph.api import rewrite
 from irgraph.capture.live import capture as captured
+from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
@@ -108,6 +109,25 @@ def test_events_stay_within_a_graph() -> None:
     ]
     outside = inside.replace("sync.wait(%f)", "aten.add_(%d!, 1)\nsync.wait(%f)")
     assert ["wait", "add_", "neg", "add_"] not in made(outside + PAIR.format("a"))[1]
+
+
+def test_what_another_stream_makes_is_copied_in_behind_the_event_that_orders_it() -> None:
+    """Views that stand before the wait read nothing, and the copy need not come before them."""
+    copied_in = (
+        "%n = aten._to_copy(%d, device = @gpu0, non_blocking = true) : f32[8] in $n on main/side\n"
+        "%e = sync.record() : u8[] @cpu in $e on main/side\n"
+        "%k = aten._to_copy(%d, device = @gpu0, non_blocking = true) : f32[8] in $k on main/side\n"
+    )
+    view = "%v = aten.view(%n, size = [2, 4]) : f32[2, 4] in $n\nsync.wait(%e)\n"
+    sums = "%s = aten.sum(%v) : f32[] in $s\naten.add_(%w!, %s)\n"
+    after, graphs = made(copied_in + PAIR.format("a") + view + sums)
+    assert graphs == [["neg", "add_", "view"], ["sum", "add_"]]
+    names = [op.base for op in after.ops]
+    assert names[-4:] == ["graph_launch", "wait", "copy_", "graph_launch"]
+    # work outside of graphs that reads such a view needs the values before the first graph
+    reader = "%h = aten._to_copy(%v, device = @cpu) : f32[2, 4] @cpu in $h\n"
+    with pytest.raises(IrgraphError, match=r"no event orders aten\._to_copy on stream side"):
+        rewrite(graph_of(copied_in + PAIR.format("a") + view + reader + sums), "cuda-graph")
 
 
 def test_only_what_is_asked_for() -> None:

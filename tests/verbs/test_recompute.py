@@ -106,6 +106,17 @@ def test_results_stay_the_same_to_the_bit(seed: int) -> None:
         assert peak_memory(after, rounded=1).before == peak_memory(before, rounded=1).before
 
 
+@pytest.mark.parametrize("kind", ["cayley", "householder"])
+def test_calls_of_the_backward_pass_that_make_views_of_what_runs_again(kind: str) -> None:
+    """As solving a triangular system does (``aten.mH``), and products of Householder's."""
+    parametrized = nn.utils.parametrizations.orthogonal(nn.Linear(8, 5), orthogonal_map=kind)
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), parametrized).to("meta")
+    before = graph_of(Step(model, (torch.rand(4, 8), torch.arange(4)), sgd))
+    after = rewrite(before, "checkpoint").graph
+    assert verify(after) == []
+    assert compare(before, after, draws=1).same
+
+
 def test_single_ops_run_again_each_by_itself() -> None:
     before = graph_of(Step(mixed(0).to("meta"), (torch.rand(4, 8), torch.arange(4)), sgd))
     after = run(load_script("recompute many aten.{gelu,sigmoid,softmax,relu}(...)"), before).graph

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CoroutineType, GeneratorType, ModuleType
+from types import CoroutineType, GeneratorType, MappingProxyType, ModuleType
 from typing import Any
 
 from irgraph.capture.live.vmap import FORWARD, VMAP
 from irgraph.diagnostics import IrgraphError, Place, fail, near
 
+STEP = "return a function without arguments that makes one step"
 FUNCTION = "name a function of (batch, device) as FILE.py:NAME, such as examples/dlrm.py:default"
 USAGE = f"name a training script as FILE.py; or {FUNCTION.removeprefix('name ')}"
 
@@ -68,6 +70,10 @@ class Target:
 
     def step(self, batch: int, device: str) -> Callable[[], object]:
         """Return the step at a batch size, or raise the error of the user's function."""
+        forward = getattr(self.make, "forward", None)
+        _check_call(self.make, self.name, self.path, (batch, device), self.options)
+        if isinstance(self.make, type) and forward is not None:
+            _check_call(forward, f"the forward of {self.name}", self.path, (None,))
         try:
             step: object = self.make(batch, device, **self.options)
         except (Exception, SystemExit) as error:
@@ -77,9 +83,38 @@ class Target:
             raise fail(
                 f"{self.name} returned {type(step).__name__}, not a step that can be called",
                 Place(self.path),
-                hint="return a function without arguments that makes one step",
+                hint=STEP,
             )
+        _check_call(step, f"the step of {self.name}", self.path, ())
         return step
+
+
+def _check_call(
+    function: Callable[..., Any],
+    name: str,
+    path: str,
+    given: Sequence[object],
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Raise ``IrgraphError`` where a user's function does not take what it will be called with."""
+    is_class = isinstance(function, type)
+    # a module takes anything, and hands it to its forward
+    called = function if is_class else getattr(function, "forward", function)
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return  # built in: the call itself says it
+    try:
+        signature.bind(*given, **options)
+    except TypeError as error:
+        kind = "class" if is_class else "module" if called is not function else "function"
+        made = len(given) > 1
+        takes = ", ".join(["batch, device"] * made + [f"{key}=…" for key in options])
+        raise fail(
+            f"{name} is a {kind} of {signature}, and it is called with ({takes}): {error}",
+            Place(path),
+            hint=FUNCTION if made else STEP,
+        ) from None
 
 
 def load_target(text: str) -> Target:

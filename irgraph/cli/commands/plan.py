@@ -43,11 +43,11 @@ def plan(
     json: cli.JsonOption = False,
 ) -> None:
     """Search where the embedding tables of a step lie on several ranks; beside greedy sharders."""
-    from irgraph.cli.commands.ranks import rests_on
     from irgraph.diagnostics import fail
     from irgraph.planning.plans import best_of, plans_of
     from irgraph.predict.limits import parse_bytes
     from irgraph.predict.options import PredictOptions
+    from irgraph.predict.ranks import rests_on
     from irgraph.text import print_graph
     from irgraph.verbs.refusal import RefusedError
 

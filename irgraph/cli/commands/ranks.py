@@ -11,18 +11,11 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from irgraph.predict.prediction import Prediction
     from irgraph.schedule.ranks import Ranks
     from irgraph.schedule.tasks import Floats
 
 PANEL = "predict"
-
-MEASURED = (
-    "measured collectives contain waiting: each takes its minimum over ranks; "
-    "waiting common to all {count} ranks stays in it"
-)
 
 PERCENTILES = (10, 50, 90, 99)
 """Of the step over draws of when ranks begin."""
@@ -67,7 +60,7 @@ def ranks(
     """Predict several ranks together: a collective starts when the last rank arrives."""
     from irgraph.predict.late import read_late, starts_of
     from irgraph.predict.options import PredictOptions
-    from irgraph.predict.ranks import each_rank, rank_groups
+    from irgraph.predict.ranks import each_rank, rank_groups, rests_on
     from irgraph.schedule.ranks import late_steps, simulate_ranks
 
     graphs = {
@@ -99,17 +92,6 @@ def ranks(
 
         write_page(ranks_page(found, figures, lines, predictions), html)
     _show(figures, found, drawn, lines, json)
-
-
-def rests_on(predictions: Sequence[Prediction]) -> list[str]:
-    """Return the sources of the collectives' times, and warnings about them."""
-    from irgraph.schedule.ranks import is_collective, is_timed
-
-    lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
-    timed = all(any(is_collective(k) and is_timed(k) for k in p.kernels()) for p in predictions)
-    notes = [MEASURED.format(count=len(predictions))] if timed else []
-    warnings = dict.fromkeys(f"WARNING: {text}" for p in predictions for text in p.warnings)
-    return [*lines, *notes, *warnings]
 
 
 def _show(

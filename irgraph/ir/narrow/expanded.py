@@ -12,20 +12,24 @@ import re
 from collections.abc import Iterable
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.narrow.listed import Listed, place_of
 from irgraph.ir.tensor import LARGEST, Tensor
 
 EXPANDED = "expanded"
 """The setting's name."""
 
-_ITEM = re.compile(
-    r"(\w{1,500}) = (\w{1,500}) by (\w{1,500}) : "
-    r"(\w{1,10})\[(\d{1,15}), (\d{1,15})\], i32\[(\d{1,15})\]",
-    re.ASCII,
+_LISTED = Listed(
+    EXPANDED,
+    re.compile(
+        r"(\w{1,500}) = (\w{1,500}) by (\w{1,500}) : "
+        r"(\w{1,10})\[(\d{1,15}), (\d{1,15})\], i32\[(\d{1,15})\]",
+        re.ASCII,
+    ),
+    "w_whole = w by map : u8[20, 16], i32[50]",
 )
 
 
@@ -57,38 +61,32 @@ def expanded_of(graph: Graph) -> tuple[Expanded, ...]:
         IrgraphError: the setting cannot be read, or names a table that the model lacks or has in
             another shape.
     """
-    text = str(graph.settings.get(EXPANDED, ""))
     declared = {d.tensor.name: d.tensor for d in graph.tensors}
     found = []
-    for part in text.split("; ") if text else ():
-        one = _item(part, graph)
+    for match in _LISTED.read(graph):
+        one = _item(match, graph)
         table = declared.get(one.name)
         wanted = (one.mapping.shape[0], one.table.shape[1])
         if table is None or tuple(map(int, table.shape)) != wanted:
             message = f"%{one.name} is expanded to {list(wanted)}, and the model has no such table"
-            raise fail(message, Place(graph.source or graph.name))
+            raise fail(message, place_of(graph))
         if table.dtype != one.table.dtype:
             message = f"%{one.name} is {table.dtype}, and expanded from {one.table.dtype}"
-            raise fail(message, Place(graph.source or graph.name))
+            raise fail(message, place_of(graph))
         found.append(one)
     return tuple(found)
 
 
-def _item(text: str, graph: Graph) -> Expanded:
-    match = _ITEM.fullmatch(text)
-    dtype = match[4] if match else ""
-    sizes = [int(size) for size in match.groups()[4:]] if match else [0, 0, 0]
-    rows, columns, count = sizes
+def _item(match: re.Match[str], graph: Graph) -> Expanded:
+    name, source, mapping, dtype = match.groups()[:4]
+    rows, columns, count = map(int, match.groups()[4:])
     large = max(rows, count) * max(columns, 4) * ITEMSIZE.get(dtype, 1) > LARGEST
-    if match is None or dtype not in ITEMSIZE or large:
-        hint = "as in: w_whole = w by map : u8[20, 16], i32[50]"
-        raise fail(f"cannot read what is expanded: {text!r}", Place(graph.source or graph.name),
-                   hint=hint)  # fmt: skip
-    table = Tensor(match[2], dtype, (rows, columns), match[2])
-    return Expanded(match[1], table, Tensor(match[3], "i32", (count,), match[3]))
+    if dtype not in ITEMSIZE or large:
+        raise _LISTED.unread(match[0], graph)
+    table = Tensor(source, dtype, (rows, columns), source)
+    return Expanded(name, table, Tensor(mapping, "i32", (count,), mapping))
 
 
 def with_expanded(graph: Graph, items: Iterable[Expanded]) -> Graph:
     """Return a graph that names these tables as expanded, too."""
-    text = "; ".join(map(str, (*expanded_of(graph), *items)))
-    return replace(graph, settings={**graph.settings, EXPANDED: text}) if text else graph
+    return _LISTED.write(graph, (*expanded_of(graph), *items))

@@ -13,10 +13,11 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, remembered
 from irgraph.ir.narrow.expanded import expanded_of
+from irgraph.ir.narrow.listed import Listed, place_of
 from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, filled
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.tensor import LARGEST, Tensor
@@ -37,9 +38,14 @@ PARTS = {
     SCALES: tuple(kind for kind in WEIGHTS if kind not in UNSCALED),
 }
 
-_ITEM = re.compile(
-    r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : (\w{1,10})\[(\d{1,15}), (\d{1,15})\]",
-    re.ASCII,
+_LISTED = Listed(
+    PREPARED,
+    re.compile(
+        r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : "
+        r"(\w{1,10})\[(\d{1,15}), (\d{1,15})\]",
+        re.ASCII,
+    ),
+    "w_i4 = i4 rows of w : f32[1000, 64]",
 )
 
 
@@ -74,9 +80,8 @@ def prepared_of(graph: Graph) -> tuple[Prepared, ...]:
     Raises:
         IrgraphError: the setting cannot be read, or names a tensor that the model lacks.
     """
-    text = str(graph.settings.get(PREPARED, ""))
     declared = {d.tensor.name: d.tensor for d in graph.tensors}
-    found = [_item(part, declared, graph) for part in text.split("; ") if text]
+    found = [_item(match, declared, graph) for match in _LISTED.read(graph)]
     rows = {one.source.name: declared[one.name].shape[0] for one in found if one.part == ROWS}
     whole = [_resized(one, rows.get(one.source.name, one.source.shape[0])) for one in found]
     for one in whole:
@@ -84,7 +89,7 @@ def prepared_of(graph: Graph) -> tuple[Prepared, ...]:
         other = declared.get(one.source.name, one.source)
         if not fits or tuple(map(int, other.shape)) != tuple(map(int, one.source.shape)):
             raise fail(
-                f"%{one.name} has another shape than {one.part} of it have: {one}", _place(graph)
+                f"%{one.name} has another shape than {one.part} of it have: {one}", place_of(graph)
             )
     return tuple(whole)
 
@@ -112,14 +117,11 @@ def layer_shapes(kind: str, outputs: int, inputs: int) -> tuple[tuple[int, ...],
     return (deep, wide), (int(outputs),)
 
 
-def _item(text: str, declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
-    match = _ITEM.fullmatch(text)
-    name, kind, part, source, dtype, rows, columns = match.groups() if match else ("",) * 7
-    wrong = ""
+def _item(match: re.Match[str], declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
+    name, kind, part, source, dtype, rows, columns = match.groups()
     if kind not in PARTS.get(part, ()) or dtype != "f32":
-        hint = "as in: w_i4 = i4 rows of w : f32[1000, 64]"
-        raise fail(f"cannot read what is prepared: {text!r}", _place(graph), hint=hint)
-    shape = (int(rows), int(columns))
+        raise _LISTED.unread(match[0], graph)
+    shape, wrong = (int(rows), int(columns)), ""
     if name not in declared:
         wrong = f"%{name} is prepared, and the model lacks it"
     elif prod(shape) * ITEMSIZE[dtype] > LARGEST:
@@ -127,12 +129,8 @@ def _item(text: str, declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
     elif part == ROWS and shape[1] % FORMATS[kind].each:
         wrong = f"a row of {shape[1]} elements does not fill bytes in {kind}"
     if wrong:
-        raise fail(wrong, _place(graph))
+        raise fail(wrong, place_of(graph))
     return Prepared(name, kind, part, Tensor(source, dtype, shape, source))
-
-
-def _place(graph: Graph) -> Place:
-    return Place(graph.source or graph.name)
 
 
 def sources_of(graph: Graph) -> dict[str, Tensor]:
@@ -145,5 +143,4 @@ def sources_of(graph: Graph) -> dict[str, Tensor]:
 
 def with_prepared(graph: Graph, items: Iterable[Prepared]) -> Graph:
     """Return a graph that names these parameters as prepared, too."""
-    text = "; ".join(map(str, (*prepared_of(graph), *items)))
-    return replace(graph, settings={**graph.settings, PREPARED: text}) if text else graph
+    return _LISTED.write(graph, (*prepared_of(graph), *items))

@@ -333,6 +333,58 @@ def test_function_that_returns_no_step(tmp_path: Path) -> None:
     assert "step returned int, not a step that can be called" in message
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Net", "Net is a class of (width), and it is called with (batch, device): too many"),
+        ("Bare", "the forward of Bare is a function of (self, x), and it is called with ()"),
+        ("net", "net is a module of (x), and it is called with (batch, device): too many"),
+        ("one", "one is a function of (batch), and it is called with (batch, device): too many"),
+        ("step(lenth=3)", "step is a function of (batch, device, length=2), and it is called with "
+         "(batch, device, lenth=…): got an unexpected keyword argument 'lenth'"),
+        ("step", "the step of step is a function of (x), and it is called with (): missing"),
+        ("model", "the step of model is a module of (x), and it is called with (): missing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_called_with_a_batch_and_a_device_says_so(
+    tmp_path: Path, name: str, message: str
+) -> None:
+    text = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+    def forward(self, x):
+        return x
+class Bare(nn.Module):
+    def forward(self, x):
+        return x
+net = Net(3)
+def one(batch):
+    return batch
+def step(batch, device, length=2):
+    return lambda x: x
+def model(batch, device):
+    return net
+"""
+    error = failing(write(tmp_path, text) + f":{name}")
+    assert message in str(error)
+    assert "hint: name a function of (batch, device)" in str(error) or "return a fun" in str(error)
+
+
+def test_a_class_of_batch_and_device_whose_objects_can_be_called_is_a_step(tmp_path: Path) -> None:
+    text = """
+import torch
+class Step:
+    def __init__(self, batch, device):
+        self.x = torch.zeros(batch, device=device)
+    def __call__(self):
+        return self.x + 1
+"""
+    graph = capture_file(write(tmp_path, text) + ":Step").graph
+    assert [op.name for op in graph.leaves()] == ["aten.add"]
+
+
 def test_step_that_raises_names_its_line(tmp_path: Path) -> None:
     text = "def step(batch, device):\n    def run():\n        raise OSError\n    return run\n"
     message = str(failing(write(tmp_path, text) + ":step"))
