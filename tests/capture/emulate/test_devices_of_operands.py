@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
+from irgraph.capture.emulate.patches import optimizers_on_meta
 from irgraph.capture.live import capture
 from irgraph.execute import execute
 from irgraph.ir.graph import Graph
@@ -67,6 +69,18 @@ def test_capturable_optimizers_update_as_others_do(kind: str, foreach: bool) -> 
         if declared.role == "param":
             mine, theirs = left[declared.tensor.name], plain.model.get_parameter(declared.label)
             torch.testing.assert_close(mine, theirs.detach(), rtol=1e-5, atol=1e-7)
+
+
+def test_optimizers_can_be_scripted_meanwhile() -> None:
+    # as the import of ``torch.distributed.optim`` does, which a captured program may have
+    from torch.optim.optimizer import _get_capturable_supported_devices as usual
+
+    adam = import_module("torch.optim.adam")
+    with optimizers_on_meta():
+        answer = adam._get_capturable_supported_devices
+        scripted = torch.jit.script(answer)
+    assert set(scripted()) == {*usual(), "meta"}
+    assert adam._get_capturable_supported_devices is usual
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
