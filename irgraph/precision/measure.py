@@ -18,13 +18,13 @@ from irgraph.precision.candidates import Candidate, Plan, script
 from irgraph.precision.data import Data
 from irgraph.precision.metrics import (
     auc,
+    decibels,
     divergence,
     entropy,
     l2,
     leaning,
     normalized_entropy,
     rise,
-    sqnr,
 )
 from irgraph.precision.predictions import predictions_of, with_logits
 from irgraph.predict.options import PredictOptions
@@ -187,9 +187,8 @@ class Bench:
         return sum(map(entropy, self.joined()))
 
     def noise(self, name: str, plan: Plan) -> float:
-        """Return an op's signal to noise under a plan, decibels."""
-        changed = self._executed(self.rewritten(plan), {name})
-        return sqnr(_joined(self.reference, name), _joined(changed, name))
+        """Return the signal to noise of an op that a plan changes, decibels."""
+        return decibels(self.errors(plan).ops[name])
 
     def accuracy(self) -> dict[str, float]:
         """Return normalised entropy and AUC of the reference, where there are labels."""

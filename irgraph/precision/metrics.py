@@ -16,8 +16,12 @@ def l2(reference: Torch, changed: Torch) -> float:
 
 
 def sqnr(reference: Torch, changed: Torch) -> float:
-    """Return the signal to quantisation noise ratio in decibels, ``-20 log10`` of ``l2``."""
-    error = l2(reference, changed)
+    """Return the signal to quantisation noise ratio in decibels."""
+    return decibels(l2(reference, changed))
+
+
+def decibels(error: float) -> float:
+    """Return the signal to noise ratio of a normalised L2 error, ``-20 log10`` of it."""
     return -20 * math.log10(error) if error else math.inf
 
 

@@ -19,6 +19,7 @@ from irgraph.tiers.demand import Demand, demand
 from irgraph.tiers.hits import Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Piece, Tier
+from irgraph.verbs.place import why_not
 from irgraph.verbs.placing import bag_sizes, longest_of, placeable
 
 ENTRY = 16
@@ -72,7 +73,7 @@ def store(piece: Piece) -> Store:
 
 
 def tables_of(graph: Graph, indices: Sequence[str] = (), lists: str | None = None) -> list[Table]:
-    """Return the tables that a step looks up, a step being one query.
+    """Return the tables that a step looks up and that can be placed, a step being one query.
 
     With ``lists``, as ``place`` takes them, pooled bags of theirs may be held.
     """
@@ -80,6 +81,8 @@ def tables_of(graph: Graph, indices: Sequence[str] = (), lists: str | None = Non
     entries = {} if lists is None else bag_sizes(graph)
     found = []
     for name, weight, op in placeable(graph):
+        if why_not(graph, name):
+            continue
         index, rows = _indices(op, graph), int(weight.shape[0])
         row = int(weight.shape[1]) * weight.itemsize
         count = float(index.numel) if index is not None else 0.0
@@ -91,6 +94,28 @@ def tables_of(graph: Graph, indices: Sequence[str] = (), lists: str | None = Non
             one = replace(one, bags=bags, bag=entries[name])
         found.append(one)
     return found
+
+
+class Fixed(Struct, frozen=True):
+    """A table that stays in fast memory: its name, its bytes, and why it cannot be placed."""
+
+    name: str
+    nbytes: float
+    why: str
+
+
+def fixed_of(graph: Graph) -> list[Fixed]:
+    """Return the tables that a step looks up and that cannot be placed, each once."""
+    bags = {weight.buffer: name for name, weight, _ in placeable(graph)}
+    reasons = {buffer: why_not(graph, name) for buffer, name in bags.items()}
+    for op in graph.leaves():
+        if op.name == "aten.embedding" and op.inputs:
+            reasons[op.inputs[0].buffer] = "its rows are looked up one by one, not in bags"
+    return [
+        Fixed(d.label or d.tensor.name, float(d.tensor.nbytes), reasons[d.tensor.buffer])
+        for d in graph.tensors
+        if d.role == "param" and reasons.get(d.tensor.buffer)
+    ]
 
 
 def _indices(op: Op, graph: Graph) -> Tensor | None:

@@ -13,12 +13,12 @@ from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
 from irgraph.serving.fleet import Fleet, Host, fleet
-from irgraph.serving.problem import Placed, Problem, Store, store, tables_of
+from irgraph.serving.problem import Fixed, Placed, Problem, Store, fixed_of, store, tables_of
 from irgraph.serving.search import search
 from irgraph.tiers.hits import Policy
 from irgraph.tiers.tier import Figure, Platform
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where
+from irgraph.verbs.placing import Where, placeable, way_of
 
 MOST_LOAD = 0.7
 """Share of a tier's best rate that a host may ask of it: queues grow fast above."""
@@ -105,18 +105,22 @@ def services_and_others(
     graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
 ) -> tuple[list[Service], list[str]]:
     """Return what ``services`` returns, and why other ways are not among them."""
-    tables = tables_of(graph, options.indices, wanted.lists)
+    tables, fixed = tables_of(graph, options.indices, wanted.lists), fixed_of(graph)
     if not tables:
-        raise fail("no lookup of bags is in the model: nothing is placed", exit_code=2)
-    fast = store(platform.fast)
-    found = [_alone(graph, platform, fast, sum(t.nbytes for t in tables), wanted, options)]
+        raise fail(_nothing(fixed), exit_code=2)
+    fast, kept = store(platform.fast), sum(one.nbytes for one in fixed)
+    whole = kept + sum(t.nbytes for t in tables)
+    found = [_alone(graph, platform, fast, whole, wanted, options)]
     reasons = [] if found[0] else ["fast memory alone: a query takes longer than the limit"]
     for piece in platform.slow:
         slow = store(piece)
-        problem = Problem(tables, fast.nbytes, slow, wanted.policy, wanted.sub_block)
-        best = search(problem)
+        problem = Problem(tables, fast.nbytes - kept, slow, wanted.policy, wanted.sub_block)
+        best = search(problem) if problem.fast >= 0 else None
         if best is None:
-            reasons.append(f"{slow.tier.name}: {slow.nbytes / 1e9:,.0f} GB do not hold the tables")
+            what = f"{slow.nbytes / 1e9:,.3g} GB do not hold the tables"
+            if problem.fast < 0:
+                what = f"fast memory does not hold the {kept / 1e9:,.3g} GB that cannot be moved"
+            reasons.append(f"{slow.tier.name}: {what}")
             continue
         if not best.moved:
             reasons.append(f"{slow.tier.name}: not needed, fast memory holds all tables")
@@ -128,6 +132,13 @@ def services_and_others(
     if not served:
         raise fail("no placement serves the load", hint="; ".join(reasons), exit_code=1)
     return sorted(served, key=lambda one: (one.fleet.watts, one.name)), reasons
+
+
+def _nothing(fixed: Sequence[Fixed]) -> str:
+    """Say why no table is placed."""
+    if not fixed:
+        return "no lookup of bags is in the model: nothing is placed"
+    return f"no table can be placed: {fixed[0].name}: {fixed[0].why}"
 
 
 def _best(
@@ -217,7 +228,14 @@ def _rewritten(graph: Graph, problem: Problem, best: Placed, wanted: Wanted, loa
         slow.tier.name, slow.pieces, best.rows_held(), problem.policy, problem.sub_block, load,
         {table.name: best.pooled for table in best.moved if best.pooled}, wanted.lists or "",
     )  # fmt: skip
-    return place(graph, [table.name for table in best.moved], where).graph
+    moved = {table.name for table in best.moved}
+    ways: dict[object, list[str]] = {}
+    for name, _, op in placeable(graph):
+        if name in moved:
+            ways.setdefault(way_of(graph, op), []).append(name)
+    for names in ways.values():
+        graph = place(graph, names, where).graph
+    return graph
 
 
 def limits_of(servers: float, step: float, wanted: Wanted) -> dict[str, float]:
@@ -266,9 +284,9 @@ def placed_model(
     for piece in platform.slow:
         slow = store(piece)
         if chosen.name == f"{slow.pieces} x {slow.tier.name}":
-            tables = tables_of(graph, indices, wanted.lists)
-            problem = Problem(tables, store(platform.fast).nbytes, slow, wanted.policy,
-                              wanted.sub_block)  # fmt: skip
+            tables, fixed = tables_of(graph, indices, wanted.lists), fixed_of(graph)
+            fast = store(platform.fast).nbytes - sum(one.nbytes for one in fixed)
+            problem = Problem(tables, fast, slow, wanted.policy, wanted.sub_block)
             best = search(problem)
             if best is None:
                 return graph

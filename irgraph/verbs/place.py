@@ -52,6 +52,15 @@ class Placement(Struct, frozen=True):
     legal: str
 
 
+def why_not(graph: Graph, name: str) -> str:
+    """Return why a table, by its label, cannot be placed; ``""`` where it can."""
+    try:
+        _check(graph, [_lookup(graph, *found) for found in placeable(graph) if found[0] == name])
+    except RefusedError as error:
+        return error.reason
+    return ""
+
+
 def place(graph: Graph, names: Collection[str], where: Where) -> Placement:
     """Put tables, by their labels, on a tier; they are read together, and their bags pooled so.
 

@@ -32,6 +32,13 @@ def placeable(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
             yield labels.get(weight.buffer, weight.name), weight, op
 
 
+def way_of(graph: Graph, op: Op) -> tuple[Value, bool]:
+    """Return how a lookup pools bags, and whether its offsets have an end: alike in one reading."""
+    schema = resolve(op, graph.schemas)
+    given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+    return given.get("mode", 0), bool(given.get("include_last_offset"))
+
+
 def kind_of(op: Op) -> str:
     """Return the format of the rows that a lookup reads, ``""`` where they are plain elements."""
     if op.name == ROWS_LOOKUP and op.inputs:

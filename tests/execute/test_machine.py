@@ -170,7 +170,7 @@ def test_what_torch_refuses_is_told_with_its_place() -> None:
 def test_too_large_a_model_is_refused_before_it_runs() -> None:
     text = "input %x : f32[4096, 1048576] in $x\n"
     assert failure(model(text)).splitlines() == [
-        "m.ir: error: to execute this model takes 16.0 GiB, more than the limit of 2.0 GiB;"
+        "m.ir: error: to execute this model takes 16 GiB, more than the limit of 2 GiB;"
         " its largest tensor is %x, 4096x1048576",
         "hint: give smaller sizes (--dim), shorter tables (--rows) or another --limit",
     ]

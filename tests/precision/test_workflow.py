@@ -161,6 +161,19 @@ def test_the_command_writes_a_plan_and_the_monitor_holds_it(folder: Path) -> Non
     assert json.loads(kept.read_text())["over"] is True
 
 
+def test_a_plan_that_does_not_fit_the_model_is_no_plan_that_keeps_the_budget(
+    folder: Path,
+) -> None:
+    plan, run = folder / "odd.irg", CliRunner().invoke
+    watched = ["quantize", str(folder / "model.ir"), "--budget", "1%", "--plan", str(plan)]
+    plan.write_text('quantize many aten.embedding_bag where op.result == "other" to "i4"')
+    assert "the plan does not fit" in str(run(app, watched).exception)
+    plan.write_text("")
+    assert "the plan is empty" in run(app, watched).output
+    for name, value in (("--for", "links"), ("--formats", "i8"), ("--place", '"*" on "uvm"')):
+        assert f"{name} is of a search" in str(run(app, [*watched, name, value]).exception)
+
+
 @pytest.mark.parametrize(
     "given",
     [["--budget", "much"], ["--budget", "-1"], ["--budget", "1%", "--for", "glory"],

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from costmodels.lookups.popularity import Zipf, rows_of
 from irgraph.diagnostics import IrgraphError
+from irgraph.execute import compare
 from irgraph.ir.cost import Popularity
 from irgraph.predict.options import PredictOptions
-from irgraph.serving.problem import Problem, Store, Table
+from irgraph.serving.problem import Problem, Store, Table, fixed_of, tables_of
 from irgraph.serving.service import (
     MOST_LOAD,
     Wanted,
@@ -37,6 +38,7 @@ param %w "items.weight" : f32[1000000000, 32] in $w
 %s = aten.add(%x, %y) : f32[B, 32] in $s
 return %s
 """  # noqa: E501
+PADDED = "(%w, %ids, %starts, false, 0, false, none, false, 3)"
 SMALL = TEXT.replace("f32[1000000000, 32]", "f32[1000, 32]")
 OPTIONS = PredictOptions(device="v100", indices="zipf:0.9,1")
 
@@ -105,6 +107,55 @@ def test_pooled_bags_take_their_part_of_the_room_and_are_within_five_percent_of_
     assert problem.pooled(problem.placed(["t"])).pooled == 0, "it does not fit"
     bare = Problem([replace(table, bags=None)], room, problem.slow)
     assert bare.pooled(bare.placed(())).pooled == 0
+
+
+MIXED = """model "m" { format = 2  dims = {B = 64} }
+
+device @gpu0 "v100"
+input %i : i64[4*B] in $i
+input %o : i64[B] in $o
+input %p : f32[4*B] in $p
+param %a "a" : f32[1000000, 32] in $a
+param %b "b" : f32[1000000, 32] in $b
+param %c "c" : f32[1000000, 32] in $c
+param %d "d" : f32[1000000, 32] in $d
+param %e "e" : f32[1000000, 32] in $e
+
+%s, %s1, %s2, %s3 = aten._embedding_bag(%a, %i, %o) : f32[B, 32] in $s, i64[4*B] in $s1, i64[B] in $s2, i64[0] in $s3
+%m, %m1, %m2, %m3 = aten._embedding_bag(%b, %i, %o, false, 1) : f32[B, 32] in $m, i64[4*B] in $m1, i64[B] in $m2, i64[0] in $m3
+%w, %w1, %w2, %w3 = aten._embedding_bag(%c, %i, %o, false, 0, false, %p) : f32[B, 32] in $w, i64[4*B] in $w1, i64[B] in $w2, i64[0] in $w3
+%t, %t1, %t2, %t3 = aten._embedding_bag(%d, %i, %o) : f32[B, 32] in $t, i64[4*B] in $t1, i64[B] in $t2, i64[0] in $t3
+%u, %u1, %u2, %u3 = aten._embedding_bag(%d, %i, %o) : f32[B, 32] in $u, i64[4*B] in $u1, i64[B] in $u2, i64[0] in $u3
+%x = aten.embedding(%e, %o) : f32[B, 32] in $x
+%y = aten.stack([%s, %m, %w, %t, %u, %x], 0) : f32[6, B, 32] in $y
+return %y
+"""  # noqa: E501
+
+
+def test_tables_that_cannot_be_placed_stay_in_fast_memory_and_are_counted_once() -> None:
+    """Five tables of 128 MB: a weighed, a shared and a plain lookup leave two to be placed."""
+    graph, nand = parse(MIXED), load_platform("dgx-1-nand")
+    reasons = {one.name: (one.nbytes, one.why) for one in fixed_of(graph)}
+    assert {name: nbytes for name, (nbytes, _) in reasons.items()} == dict.fromkeys("cde", 128e6)
+    assert "weighs its rows" in reasons["c"][1] and "a second time" in reasons["d"][1]
+    assert [table.name for table in tables_of(graph)] == ["a", "b"]
+    small = replace(nand, fast=replace(nand.fast, tables_gb=0.4))
+    wanted = Wanted(100.0, 50_000.0)
+    ways, others = services_and_others(graph, small, wanted, PredictOptions(device="v100"))
+    assert others == []
+    alone, placed = (next(w for w in ways if bool(w.moved) is moved) for moved in (False, True))
+    assert alone.group == 2, "640 MB on hosts of 400"
+    assert set(placed.moved) == {"a", "b"} and placed.cache_bytes <= 16e6
+    model = placed_model(graph, small, placed, wanted)
+    assert [op.base for op in model.leaves()].count("tier_read") == 2, "sums and means apart"
+    assert compare(graph, model).same
+    tight = replace(nand, fast=replace(nand.fast, tables_gb=0.3))
+    _, others = services_and_others(graph, tight, wanted, PredictOptions(device="v100"))
+    assert others == [
+        "NAND-P3700-800GB: fast memory does not hold the 0.384 GB that cannot be moved"
+    ]
+    with pytest.raises(IrgraphError, match=r"no table can be placed: items\.weight: .* padding"):
+        services(parse(TEXT.replace("(%w, %ids, %starts)", PADDED)), nand, wanted, OPTIONS)
 
 
 def reads_behind_bags(rows: int, lists: int, length: int, bags: int, slots: int) -> float:

@@ -81,6 +81,7 @@ def place(
     """
     from irgraph.diagnostics import fail
     from irgraph.predict.options import PredictOptions
+    from irgraph.serving.problem import fixed_of
     from irgraph.serving.service import services_and_others
     from irgraph.tiers.library import load_platform
     from irgraph.verbs.refusal import RefusedError
@@ -114,6 +115,8 @@ def place(
             _say(one)
     if any(one.group > 1 for one in found):
         cli.say("what hosts that hold a copy together exchange is not counted")
+    for table in fixed_of(graph):
+        cli.say(f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.why}")
     for reason in others:
         cli.say(f"not shown: {reason}")
 

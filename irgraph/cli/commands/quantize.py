@@ -28,9 +28,14 @@ def quantize(
         str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
     ] = None,
     aim: Annotated[
-        str,
-        typer.Option("--for", metavar="WHAT", help="Make less: time, active, parameters, links."),
-    ] = "time",
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="WHAT",
+            help="Make less: time, active, parameters, links.",
+            show_default="time",
+        ),
+    ] = None,
     place: Annotated[
         list[str] | None, typer.Option("--place", metavar="TABLES on TIER", help=PLACE)
     ] = None,
@@ -75,10 +80,13 @@ def quantize(
     from irgraph.predict.options import PredictOptions
     from irgraph.predict.prediction import device_of
 
-    if aim not in AIMS:
-        raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
-    if plan is not None and html is not None:
-        raise fail("--html shows a search: --plan only measures", exit_code=2)
+    less = AIMS[0] if aim is None else aim
+    if less not in AIMS:
+        raise fail(f"--for: {less!r} is none of {', '.join(AIMS)}", exit_code=2)
+    searched = {"--html": html, "--for": aim, "--formats": formats, "--place": place}
+    for name, given in searched.items():
+        if plan is not None and given is not None:
+            raise fail(f"{name} is of a search: --plan only measures", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
     chosen = [] if formats is None else read_formats(formats)
     held = drawn(graph) if data is None else read_data(data, graph)
@@ -89,22 +97,30 @@ def quantize(
     if plan is not None:
         _monitor(bench, plan, allowed, output, json)
         return
-    found = find(bench, allowed, aim)
+    found = find(bench, allowed, less)
     if output is not None:
         cli.write_result(found.script, output)
     if html is not None:
-        _report(found, bench, aim, html)
+        _report(found, bench, less, html)
     _show(found, bench, output, json)
 
 
 def _monitor(bench: Bench, plan: str, limit: float, output: str | None, as_json: bool) -> None:
     """Measure a plan on the data and write what was found; end with 1 where it is over budget."""
-    from irgraph.diagnostics import json_text
+    from irgraph.diagnostics import fail, json_text
     from irgraph.files import read_text
     from irgraph.language import load_script, run
 
-    rewritten = run(load_script(read_text(plan), plan), bench.graph).graph
-    errors = bench.compared(rewritten)
+    done = run(load_script(read_text(plan), plan), bench.graph)
+    for entry in done.report.entries:
+        if not entry.changed:
+            hint = "is it a plan of this model?"
+            raise fail(f"the plan does not fit: {entry}", hint=hint, exit_code=2)
+        if entry.refused:
+            cli.say(str(entry))
+    if not done.report.entries:
+        cli.say("the plan is empty: nothing is changed")
+    errors = bench.compared(done.graph)
     over = errors.kl > limit
     if as_json:
         found = {**_errors(errors), **_compared(bench), "budget": limit, "over": over}
