@@ -11,7 +11,7 @@ from typing import TypeVar
 from irgraph.diagnostics import fail, near
 from irgraph.files import read_text
 from irgraph.plugins import plugins
-from irgraph.tiers.tier import Platform, Tier, read_platform, read_tier
+from irgraph.tiers.tier import Piece, Platform, Tier, read_platform, read_tier
 
 TIERS, PLATFORMS = "irgraph.tiers", "irgraph.platforms"
 """Entry points of these groups name packages whose folders hold more of them."""
@@ -42,8 +42,20 @@ def load_platform(name: str) -> Platform:
     """Return a platform, as ``load_tier`` returns a tier; its tiers are looked up, too."""
     found = _load(name, "platform", _platforms, read_platform)
     for piece in (found.fast, *found.slow):
-        load_tier(piece.tier)
+        _check_size(found, piece, load_tier(piece.tier))
+    if load_tier(found.fast.tier).kind in ("storage", "link"):
+        message = f"{found.name}: fast memory is read as the device's own, and {found.fast.tier}"
+        raise fail(f"{message} is not: it is a slower tier", exit_code=2)
+    if found.fast.tables_gb == 0:
+        raise fail(f"{found.name}: fast memory keeps nothing for tables (tables_gb)", exit_code=2)
     return found
+
+
+def _check_size(platform: Platform, piece: Piece, tier: Tier) -> None:
+    """Refuse a piece of a tier of which nobody says how much it holds."""
+    if piece.tables_gb is None and not piece.capacity_gb and tier.capacity_gb is None:
+        message = f"{platform.name}: how much {tier.name} holds is not said"
+        raise fail(message, hint="give capacity_gb or tables_gb beside its name", exit_code=2)
 
 
 def _load(

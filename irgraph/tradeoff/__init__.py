@@ -156,7 +156,9 @@ def tradeoff(
             plan is served in time (1).
     """
     if not any(one.formats for one in bench.known):
-        raise fail("no table of the model can be in narrower rows", exit_code=2)
+        whys = [f"{one.name}: {why}" for one in bench.known for why in one.refused.values()]
+        hint = next(iter(whys), "")
+        raise fail("no table of the model can be in narrower rows", hint=hint, exit_code=2)
     problem, found = Served(bench, served), list[Point]()
     over = Spreading(served, platform, wanted, options) if spread else None
     reason: IrgraphError | None = None

@@ -23,6 +23,24 @@ def written(path: Path, content: Any) -> str:
     return str(file)
 
 
+@pytest.mark.parametrize(
+    ("fast", "says"),
+    [
+        ('{"tier": "uvm"}', "how much UVM-PCIe3 holds is not said"),
+        ('{"tier": "uvm", "tables_gb": 1}', "fast memory is read as the device's own"),
+        ('{"tier": "nand"}', "it is a slower tier"),
+        ('{"tier": "hbm2", "tables_gb": 0}', "keeps nothing for tables"),
+    ],
+)
+def test_fast_memory_holds_something_and_is_the_devices(
+    fast: str, says: str, tmp_path: Path
+) -> None:
+    text = '{"name": "p", "device": "v100", "base_watts": {"value": 9, "source": "x"}, "fast": %s}'
+    (tmp_path / "p.json").write_text(text % fast)
+    with pytest.raises(IrgraphError, match=says):
+        load_platform(str(tmp_path / "p.json"))
+
+
 def test_tiers_of_every_kind_ship_with_the_source_of_each_figure() -> None:
     tiers = [load_tier(name) for name in list_tiers()]
     assert {tier.kind for tier in tiers} == {"device", "memory", "link", "storage"}

@@ -81,7 +81,6 @@ def place(
     """
     from irgraph.diagnostics import fail
     from irgraph.predict.options import PredictOptions
-    from irgraph.serving.problem import fixed_of
     from irgraph.serving.service import services_and_others
     from irgraph.tiers.library import load_platform
     from irgraph.verbs.refusal import RefusedError
@@ -113,12 +112,19 @@ def place(
         print_rows(what, list(map(_row, found)))
         for one in found:
             _say(one)
-    if any(one.group > 1 for one in found):
+    _uncounted(graph, found)
+    for reason in others:
+        cli.say(f"not shown: {reason}")
+
+
+def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
+    """Say what is left out of ways to serve a model, and which of its tables have one place."""
+    from irgraph.serving.problem import fixed_of
+
+    if any(one.group > 1 for one in ways):
         cli.say("what hosts that hold a copy together exchange is not counted")
     for table in fixed_of(graph):
         cli.say(f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.why}")
-    for reason in others:
-        cli.say(f"not shown: {reason}")
 
 
 def _written(
@@ -252,6 +258,7 @@ def _tradeoff(
                    [_cells(one, asked.wanted, False) for one in over])  # fmt: skip
     cli.say(f"data: {held.source}")
     cli.say(f"{len(points)} plans served, shown are those that no other betters in both")
+    _uncounted(asked.graph, [one.way for one in points if one.front])
 
 
 def _made(asked: Asked, bench: Bench, best: Point) -> Graph:
