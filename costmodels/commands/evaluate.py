@@ -48,6 +48,20 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Put predictions beside published measurements, with signed errors."""
+    with working(f"evaluating {what}"):
+        result = _evaluated(what, baseline, models, keep)
+    if plot is not None:
+        _draw(result, what, plot)
+    if json:
+        write_json(result.as_json())
+        return
+    out = console()
+    for part in result.render():
+        out.print(part)
+
+
+def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) -> Evaluation:
+    """Return an evaluation by its name; refuse options that it does not take."""
     from costmodels.evaluate import (
         EVALUATIONS,
         evaluate_kernels,
@@ -70,19 +84,9 @@ def evaluate(
     if what != "steps" and (models is not None or keep is not None):
         option = "--keep" if models is None else "--models"
         raise fail(f"{option}: only the programs of steps are chosen and kept", exit_code=2)
-    with working(f"evaluating {what}"):
-        if what == "steps":
-            result: Evaluation = evaluate_steps(models, folder_for(keep))
-        else:
-            result = boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
-    if plot is not None:
-        _draw(result, what, plot)
-    if json:
-        write_json(result.as_json())
-        return
-    out = console()
-    for part in result.render():
-        out.print(part)
+    if what == "steps":
+        return evaluate_steps(models, folder_for(keep))
+    return boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
 
 
 def _draw(result: Evaluation, what: str, path: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from itertools import product
 
 from irgraph.planning.problem import KEYS, Layout, Problem, packed
 
@@ -106,13 +107,20 @@ def _respread(layout: Layout) -> Layout | None:
     heavy = sorted(range(len(layout.chosen)), key=lambda t: -layout.choice(t).time)
     here = [t for t in heavy if slowest in layout.ranks[t]][:WIDE]
     for number in dict.fromkeys([*here, *heavy[:WIDE]]):
-        for at in range(len(problem.tables[number].choices)):
-            if at != layout.chosen[number]:
-                chosen = [*layout.chosen[:number], at, *layout.chosen[number + 1 :]]
-                made = packed(problem, chosen)
-                if made is not None and made.cost() < least:
-                    best, least = made, made.cost() * LESS
+        for made in _spread_otherwise(layout, number):
+            if made.cost() < least:
+                best, least = made, made.cost() * LESS
     return best
+
+
+def _spread_otherwise(layout: Layout, number: int) -> Iterator[Layout]:
+    """Yield the plans with one table spread in each other way."""
+    for at in range(len(layout.problem.tables[number].choices)):
+        if at != layout.chosen[number]:
+            chosen = [*layout.chosen[:number], at, *layout.chosen[number + 1 :]]
+            made = packed(layout.problem, chosen)
+            if made is not None:
+                yield made
 
 
 def _settle(layout: Layout) -> None:
@@ -142,17 +150,19 @@ def _steps(layout: Layout) -> Iterator[list[Step]]:
     count = layout.problem.ranks
     loads = (layout.time, layout.sent)
     for busy in dict.fromkeys(max(range(count), key=load.__getitem__) for load in loads):
-        parts = [t for t, held in enumerate(layout.ranks) if busy in held and layout.movable(t)]
+        parts = _movable(layout, busy)
         others = sorted((r for r in range(count) if r != busy), key=layout.time.__getitem__)
-        for table in parts:
-            for rank in others:
-                if rank not in layout.ranks[table]:
-                    yield [(table, busy, rank)]
+        moves = ((t, rank) for t, rank in product(parts, others) if rank not in layout.ranks[t])
+        yield from ([(table, busy, rank)] for table, rank in moves)
         for rank in others:
-            theirs = [
-                t for t, held in enumerate(layout.ranks) if rank in held and layout.movable(t)
-            ]
-            for table in parts:
-                for other in theirs:
-                    if rank not in layout.ranks[table] and busy not in layout.ranks[other]:
-                        yield [(table, busy, rank), (other, rank, busy)]
+            pairs = product(parts, _movable(layout, rank))
+            yield from (
+                [(table, busy, rank), (other, rank, busy)]
+                for table, other in pairs
+                if rank not in layout.ranks[table] and busy not in layout.ranks[other]
+            )
+
+
+def _movable(layout: Layout, rank: int) -> list[int]:
+    """Return the tables of a rank that may move."""
+    return [t for t, held in enumerate(layout.ranks) if rank in held and layout.movable(t)]

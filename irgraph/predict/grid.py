@@ -186,7 +186,7 @@ def rows_of(priced: Priced, of: Sequence[int], part: Part) -> dict[int, int]:
         row = int(first[which])
         for at, inner in enumerate(op.walk()):
             if at in part.calls[which].kernels:
-                for kernel in priced.kernels[id(inner)]:
-                    found[id(kernel)] = row
-                    row += 1
+                kernels = priced.kernels[id(inner)]
+                found.update((id(kernel), row + i) for i, kernel in enumerate(kernels))
+                row += len(kernels)
     return found

@@ -96,18 +96,18 @@ def predict_variants(
     ]
     step = np.zeros((len(tables), len(sheets), len(sizes)))
     active = np.zeros_like(step)
-    ends = np.zeros((*step.shape, 2)) if intervals else None
+    ends = np.zeros((*step.shape, 2))
     for at, table in enumerate(tables):
         for schedule, members in _scheduled(graph, calls, parts, sizes, table, chosen.rules):
             for row, points, found in schedule.times(members):
                 step[at, row, points], active[at, row, points] = found
-            if ends is not None:
-                for row, points, both in schedule.intervals(members):
-                    ends[at, row, points] = both
+            drawn = schedule.intervals(members) if intervals else ()
+            for row, points, both in drawn:
+                ends[at, row, points] = both
     names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
     if hosts:
-        return Variants(names, tuple(sizes), step, active, host_names, ends)
-    return Variants(names, tuple(sizes), step[0], active[0], (), None if ends is None else ends[0])
+        return Variants(names, tuple(sizes), step, active, host_names, ends if intervals else None)
+    return Variants(names, tuple(sizes), step[0], active[0], (), ends[0] if intervals else None)
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:

@@ -135,13 +135,14 @@ def _given(graph: Graph, op: Op) -> Mapping[str, Value]:
 
 def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:
     """Return a tensor's declaration, which must be a parameter of its own that nothing writes."""
-    for known in graph.tensors:
-        if known.tensor.name == tensor.name and known.role == "param" and tensor.contiguous:
-            for _, leaf in graph.touching.get(tensor.buffer, ()):
-                if any(t.buffer == tensor.buffer for t in written_by(leaf)):
-                    raise RefusedError(f"the step writes %{tensor.name}", [(leaf, "")])
-            return known
-    raise refused(op, f"uses %{tensor.name}, which is no parameter of its own")
+    params = (d for d in graph.tensors if d.tensor.name == tensor.name and d.role == "param")
+    known = next(params, None)
+    if known is None or not tensor.contiguous:
+        raise refused(op, f"uses %{tensor.name}, which is no parameter of its own")
+    for _, leaf in graph.touching.get(tensor.buffer, ()):
+        if any(t.buffer == tensor.buffer for t in written_by(leaf)):
+            raise RefusedError(f"the step writes %{tensor.name}", [(leaf, "")])
+    return known
 
 
 def _check_uses(graph: Graph, one: Declared, chosen: set[int]) -> None:

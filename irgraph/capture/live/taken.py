@@ -89,29 +89,35 @@ class Taken:
 @contextlib.contextmanager
 def recorded(words: Words, model: Torch, known: Known) -> Iterator[Taken]:
     """Record what runs while it lasts."""
-    from torch.profiler import ExecutionTraceObserver
-
     taken = Taken()
     with recorder.dispatch_mode(None, {}, known):
         settle()
     hints = hints_of(model)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "live.json"
-        with without_stderr():
-            observer = ExecutionTraceObserver().register_callback(str(file))
-            observer.start()
-        try:
-            mode = recorder.dispatch_mode(taken.recording, hints, known)
-            with module_ranges(model), _talking(), mode:
-                if words.device == "meta":
-                    mark_current()
-                yield taken
-        finally:
-            taken.float32, taken.notes = float32_settings(), deterministic_note()
-            with without_stderr():
-                observer.stop()
-                observer.unregister_callback()
+        mode = recorder.dispatch_mode(taken.recording, hints, known)
+        with _observed(file, taken), module_ranges(model), _talking(), mode:
+            if words.device == "meta":
+                mark_current()
+            yield taken
         taken.nodes = read_execution_trace(file, words.name).nodes
+
+
+@contextlib.contextmanager
+def _observed(file: Path, taken: Taken) -> Iterator[None]:
+    """Write an execution trace while it lasts, and note what is set at its end."""
+    from torch.profiler import ExecutionTraceObserver
+
+    with without_stderr():
+        observer = ExecutionTraceObserver().register_callback(str(file))
+        observer.start()
+    try:
+        yield
+    finally:
+        taken.float32, taken.notes = float32_settings(), deterministic_note()
+        with without_stderr():
+            observer.stop()
+            observer.unregister_callback()
 
 
 def _talking() -> contextlib.AbstractContextManager[None]:

@@ -78,16 +78,15 @@ class Cast(Statement):
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
         chosen: list[tuple[Op, Tensor]] = []
-        for match in selected.matches:
+        for match, op in ((m, op) for m in selected.matches for op in selected.members(m)):
             bound = match.values.get(self.operand)
-            for op in selected.members(match):
-                taken = [t for t in op.inputs if isinstance(bound, Tensor) and t.name == bound.name]
-                with refusals.attempt(f"%{self.operand} of {call_of(op)} is not cast"):
-                    if not taken:
-                        raise RefusedError(f"it takes no %{self.operand}", [(op, "")])
-                    if taken[0].dtype != to:
-                        check_operand(state.graph, op, taken[0], to)
-                        chosen.append((op, taken[0]))
+            taken = [t for t in op.inputs if isinstance(bound, Tensor) and t.name == bound.name]
+            with refusals.attempt(f"%{self.operand} of {call_of(op)} is not cast"):
+                if not taken:
+                    raise RefusedError(f"it takes no %{self.operand}", [(op, "")])
+                if taken[0].dtype != to:
+                    check_operand(state.graph, op, taken[0], to)
+                    chosen.append((op, taken[0]))
         done = cast_operand(state.graph, chosen, to)
         state.graph = done.graph if chosen else state.graph
         around = f"{counted(done.casts, 'cast')} added"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -231,10 +232,9 @@ class _Rank:
             ) != str(self.tables[0].out.shape[0]):
                 raise refused(table.forward, "makes another number of bags than the first lookup")
             marks = {t.buffer for t in table.forward.outputs[1:]}
-            for buffer in marks:
-                for _, leaf in self.graph.touching[buffer]:
-                    if leaf not in (table.forward, table.backward):
-                        raise refused(leaf, "reads what a lookup keeps for its gradient")
+            for _, leaf in chain.from_iterable(self.graph.touching[buffer] for buffer in marks):
+                if leaf not in (table.forward, table.backward):
+                    raise refused(leaf, "reads what a lookup keeps for its gradient")
             for place, leaf in self.graph.touching[table.out.buffer]:
                 if leaf is not table.forward and place < places[id(last.forward)]:
                     raise refused(leaf, "reads bags before the last lookup: move lookups together")

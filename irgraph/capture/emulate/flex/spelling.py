@@ -56,18 +56,18 @@ def spelled(
         given = places(SIZES, device)
         if score is not None:
             given = {"s": torch.empty(SIZES, dtype=score, device=device), **given}
-        mode = _mode(what, given, buffers, given["b"].device)
+        text = _Text(what, given, buffers, given["b"].device)
         try:
-            with mode:
+            with _mode(text):
                 made = function(*given.values())
         except NotSpelledError:
             raise
         except Exception as error:
             raise NotSpelledError(WORDS.format(what, _reason(error))) from error
-        last = mode.word(made)
-        if mode.rank(made) not in (0, 4):
+        last = text.word(made)
+        if getattr(made, "ndim", 0) not in (0, 4):
             raise NotSpelledError(WORDS.format(what, "it returns more than one value for a score"))
-    return "; ".join((*mode.lines, last))
+    return "; ".join((*text.lines, last))
 
 
 def _reason(error: Exception) -> str:
@@ -79,90 +79,104 @@ def _reason(error: Exception) -> str:
     return words
 
 
-def _mode(what: str, given: dict[str, Torch], buffers: list[Torch], device: Torch) -> Torch:
-    """Return a dispatch mode that spells out calls; ``given`` are tensors by name."""
-    import torch
+def _mode(text: _Text) -> Torch:
+    """Return a dispatch mode that has calls written down."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Spelling(TorchDispatchMode):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.lines: list[str] = []
-            self.known = {id(tensor): name for name, tensor in given.items()}
-            self.known |= {id(tensor): f"b{i}" for i, tensor in enumerate(buffers)}
-            self.kept: list[Torch] = []
-            self.elements = set(map(id, given.values()))
-
         def __torch_dispatch__(
             self, func: Torch, types: Torch, args: Torch = (), kwargs: Torch = None
         ) -> Torch:
-            named = {k: v for k, v in (kwargs or {}).items() if k not in PLACING}
-            operator = func.name().partition("::")[2]
-            operator = operator if "." in operator else f"{operator}.default"
-            self.refuse(func, operator, args, named)
-            words = [self.word(value) for value in args]
-            words += [f"{key}={self.word(value)}" for key, value in named.items()]
-            made = func(*args, **(kwargs or {}))
-            name = f"t{len(self.lines)}"
-            self.lines.append(f"{name} = aten.{operator}({', '.join(words)})")
-            self.known[id(made)] = name
-            self.kept.append(made)
-            if any(id(tensor) in self.elements for tensor in _tensors(args)):
-                self.elements.add(id(made))
-            return made
-
-        def refuse(self, func: Torch, operator: str, args: Torch, named: Torch) -> None:
-            """Raise ``NotSpelledError`` for a call that is not one of each element by itself."""
-            tensors = list(_tensors([*args, *named.values()]))
-            sizes = [v for v in (*args[:2], named.get("size")) if isinstance(v, (list, tuple))]
-            several = operator in SIZED and any(map(len, sizes))
-            if not is_elementwise(func) or several:
-                reason = REASONS.get(operator, f"it calls {func.name()}, which does more")
-                raise NotSpelledError(WORDS.format(what, f"{reason} than compute one score"))
-            if operator == "index.Tensor":
-                return self.refuse_lookup(args)
-            if operator in MAKING:
-                return None
-            whole = [t for t in tensors if id(t) not in self.elements and t.dim()]
-            if whole and any(id(t) in self.elements for t in tensors):
-                reason = f"it takes a tensor of {list(whole[0].shape)} whole for each score"
-                raise NotSpelledError(WORDS.format(what, reason))
-            if operator in ("select.int", "slice.Tensor") and id(args[0]) in self.elements:
-                raise NotSpelledError(WORDS.format(what, "it picks among scores"))
-            return None
-
-        def refuse_lookup(self, args: Torch) -> None:
-            source, indices = args[0], list(args[1])
-            ours = any(t is not None and id(t) in self.elements for t in indices)
-            fully = len(indices) == source.dim() and all(t is not None for t in indices)
-            if id(source) in self.elements or (ours and not fully):
-                reason = "it looks into a tensor by some axes alone: give all of them at once"
-                raise NotSpelledError(WORDS.format(what, reason))
-
-        def word(self, value: Torch) -> str:
-            """Return how a text says a value."""
-            if isinstance(value, torch.Tensor):
-                return self.named(value)
-            if isinstance(value, (list, tuple)):
-                return f"[{', '.join(map(self.word, value))}]"
-            if isinstance(value, torch.dtype):
-                return FROM_TORCH.get(str(value).removeprefix("torch."), "f32")
-            if isinstance(value, float) and not math.isfinite(value):
-                return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-            return repr(value)
-
-        def named(self, tensor: Torch) -> str:
-            if id(tensor) not in self.known:
-                if tensor.device != device and not tensor.dim():
-                    return self.word(tensor.item())
-                self.known[id(tensor)] = f"b{len(buffers)}"
-                buffers.append(tensor)
-            return self.known[id(tensor)]
-
-        def rank(self, value: Torch) -> int:
-            return value.dim() if isinstance(value, torch.Tensor) else 0
+            return text.call(func, args, kwargs or {})
 
     return Spelling()
+
+
+class _Text:
+    """What is written down of calls.
+
+    ``given`` are tensors by name, ``buffers`` others that are looked into, in order.
+    """
+
+    def __init__(
+        self, what: str, given: dict[str, Torch], buffers: list[Torch], device: Torch
+    ) -> None:
+        self.what, self.buffers, self.device = what, buffers, device
+        self.lines: list[str] = []
+        self.known = {id(tensor): name for name, tensor in given.items()}
+        self.known |= {id(tensor): f"b{i}" for i, tensor in enumerate(buffers)}
+        self.kept: list[Torch] = []
+        self.elements = set(map(id, given.values()))
+
+    def call(self, func: Torch, args: Torch, kwargs: Torch) -> Torch:
+        """Make a call, and write it down."""
+        named = {k: v for k, v in kwargs.items() if k not in PLACING}
+        operator = func.name().partition("::")[2]
+        operator = operator if "." in operator else f"{operator}.default"
+        self._refuse(func, operator, args, named)
+        words = [self.word(value) for value in args]
+        words += [f"{key}={self.word(value)}" for key, value in named.items()]
+        made = func(*args, **kwargs)
+        name = f"t{len(self.lines)}"
+        self.lines.append(f"{name} = aten.{operator}({', '.join(words)})")
+        self.known[id(made)] = name
+        self.kept.append(made)
+        if any(id(tensor) in self.elements for tensor in _tensors(args)):
+            self.elements.add(id(made))
+        return made
+
+    def _refuse(self, func: Torch, operator: str, args: Torch, named: Torch) -> None:
+        """Raise ``NotSpelledError`` for a call that is not one of each element by itself."""
+        tensors = list(_tensors([*args, *named.values()]))
+        sizes = [v for v in (*args[:2], named.get("size")) if isinstance(v, (list, tuple))]
+        several = operator in SIZED and any(map(len, sizes))
+        if not is_elementwise(func) or several:
+            reason = REASONS.get(operator, f"it calls {func.name()}, which does more")
+            raise self._refused(f"{reason} than compute one score")
+        if operator == "index.Tensor":
+            self._refuse_lookup(args)
+        elif operator not in MAKING:
+            whole = [t for t in tensors if id(t) not in self.elements and t.dim()]
+            if whole and any(id(t) in self.elements for t in tensors):
+                raise self._refused(
+                    f"it takes a tensor of {list(whole[0].shape)} whole for each score"
+                )
+            if operator in ("select.int", "slice.Tensor") and id(args[0]) in self.elements:
+                raise self._refused("it picks among scores")
+
+    def _refuse_lookup(self, args: Torch) -> None:
+        source, indices = args[0], list(args[1])
+        ours = any(t is not None and id(t) in self.elements for t in indices)
+        fully = len(indices) == source.dim() and all(t is not None for t in indices)
+        if id(source) in self.elements or (ours and not fully):
+            raise self._refused(
+                "it looks into a tensor by some axes alone: give all of them at once"
+            )
+
+    def _refused(self, reason: str) -> NotSpelledError:
+        return NotSpelledError(WORDS.format(self.what, reason))
+
+    def word(self, value: Torch) -> str:
+        """Return how a text says a value."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            return self._named(value)
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(self.word, value))}]"
+        if isinstance(value, torch.dtype):
+            return FROM_TORCH.get(str(value).removeprefix("torch."), "f32")
+        if isinstance(value, float) and not math.isfinite(value):
+            return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        return repr(value)
+
+    def _named(self, tensor: Torch) -> str:
+        if id(tensor) not in self.known:
+            if tensor.device != self.device and not tensor.dim():
+                return self.word(tensor.item())
+            self.known[id(tensor)] = f"b{len(self.buffers)}"
+            self.buffers.append(tensor)
+        return self.known[id(tensor)]
 
 
 PLACING = ("device", "pin_memory", "layout", "memory_format", "non_blocking")
