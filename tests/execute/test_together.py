@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -249,3 +250,37 @@ def test_bytes_between_ranks_are_those_of_the_schemes() -> None:
         (2 * bags, 2 * bags), (3 * bags, 2 * bags),
         (3 * bags, 2 * bags), (2 * bags, 2 * bags),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("weight", ["weight", "pos_weight"])
+def test_losses_with_weights_are_means_over_all_ranks(weight: str) -> None:
+    """The reduction of a loss is looked for where its schema has it, behind the weights."""
+
+    def program(batch: int) -> Callable[[], torch.Tensor]:
+        bags, layer = torch.nn.EmbeddingBag(32, 8, mode="sum"), torch.nn.Linear(8, 1)
+        model = torch.nn.ModuleList([bags, layer]).to("meta")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        indices, offsets = torch.randint(0, 32, (3 * batch,)), torch.arange(0, 3 * batch, 3)
+        wanted = torch.rand(batch, 1)
+        weights = torch.rand(batch, 1) if weight == "weight" else torch.rand(1)
+        beside = weights.to("meta") if weight == "pos_weight" else None
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad()
+            made = layer(bags(indices.to("meta"), offsets.to("meta")))
+            given = {weight: weights.to("meta") if beside is None else beside}
+            function = torch.nn.functional.binary_cross_entropy_with_logits
+            loss = function(made, wanted.to("meta"), **given)
+            loss.backward()
+            optimizer.step()
+            return 3 * loss.detach() + 1
+
+        step.model = model  # type: ignore[attr-defined]
+        return step
+
+    def at(batch: int) -> Capture:
+        return capture(program(batch), device="meta", dims={"B": batch})
+
+    graph = with_symbolic_batch(at(64), 64, at, other_sizes(64)).graph
+    models = shared(graph, uniform("table-wise", 2, table_sizes(graph)))
+    assert compare_ranks(graph, models).same

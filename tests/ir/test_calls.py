@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.ir.calls import wrong_call
+from irgraph.ir.calls import misfit, wrong_call
 from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
 
@@ -14,6 +15,15 @@ def tensor(name: str, *shape: int, strides: tuple[int, ...] | None = None) -> Te
 
 
 A, B = tensor("a", 4, 3), tensor("b", 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [({}, "dim0"), ({"dim0": 0}, "dim1"), ({"dim1": 0}, "dim0")],
+)
+def test_the_first_argument_that_is_missing_is_named(given: dict[str, int], missing: str) -> None:
+    op = Op("aten.transpose", (A,), (B,), attributes=given)
+    assert misfit(op, schemas_of("aten.transpose")[:1]) == f"lacks its argument {missing}"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from irgraph.ir import schema as schema_module
 from irgraph.ir.op import Op
 from irgraph.ir.schema import SchemaError, bind, known_ops, parse_schema, resolve, schemas_of
 from irgraph.ir.tensor import Tensor
@@ -40,6 +44,15 @@ def test_every_shipped_schema_can_be_read() -> None:
     names = known_ops()
     assert len(names) > 1500
     assert all(schemas_of(name) for name in names)
+
+
+def test_every_line_of_the_shipped_file_is_answered() -> None:
+    path = Path(schema_module.__file__).parent / "torch_schemas" / "schemas.txt"
+    heads = re.findall(r"^\S+ (\w+)::(\w+)(?:\.(\w+))?\(", path.read_text("utf-8"), re.MULTILINE)
+    assert len(heads) == sum("::" in line for line in path.read_text("utf-8").splitlines())
+    for library, name, overload in heads:
+        known = {one.overload for one in schemas_of(f"{library}.{name}")}
+        assert overload in known, (library, name, overload)
 
 
 def test_composite_and_random_ops_are_marked() -> None:

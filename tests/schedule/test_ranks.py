@@ -55,6 +55,8 @@ def test_a_collective_starts_when_the_last_rank_has_come() -> None:
     assert found.waiting == (200.0, 0.0, 100.0)
     # what is not work of its own until the reduction ends
     assert found.exposed == (250.0, 50.0, 150.0)
+    # 100, 300 and 200 before, each 50 of transfer and 20 after it
+    assert found.bubble == pytest.approx(1 - (170 + 370 + 270) / (3 * 377))
 
 
 def test_a_rank_that_begins_later_is_waited_for() -> None:

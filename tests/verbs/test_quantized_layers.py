@@ -76,6 +76,41 @@ def test_layers_in_every_format_give_what_it_holds(to: str, span: float) -> None
     assert any("moves by" in note for note in result.notes)
 
 
+@pytest.mark.parametrize("to", ["i8", "f8e4m3", "i4"])
+@pytest.mark.parametrize(
+    ("between", "roundings"),
+    [
+        ("", 1),
+        ("aten.add_(%c!, 1.0)", 1),
+        ("aten.add_(%r!, 1.0)", 2),
+        ("aten.add_(%part!, 1.0)", 2),
+    ],
+)
+def test_rows_are_rounded_again_where_they_were_written_since(
+    to: str, between: str, roundings: int
+) -> None:
+    given, *_ = ALIKE.split("%y = ")
+    before = parse(
+        given
+        + f"""%r = aten.relu(%x) : f32[B, 40] in $r
+%c = aten.neg(%x) : f32[B, 40] in $c
+%part = aten.slice(%r, dim = 1, start = 0, end = 8) : f32[B, 8; 40, 1] in $r
+%y = aten.linear(%r, %v) : f32[B, 40] in $y
+{between}
+%z = aten.linear(%r, %w) : f32[B, 40] in $z
+return %z, %y
+"""
+    )
+    after = quantize(before, layers(before), to).graph
+    assert len(layers(after)) == 0
+    made = [op for op in after.leaves() if any(t.buffer == "r" for t in op.inputs)]
+    result = compare(before, after)
+    assert result.same, str(result)
+    assert [op.base for op in made if op.base not in ("slice", "add_")] == [
+        made[-1].base
+    ] * roundings
+
+
 @pytest.mark.parametrize(("to", "span"), WAYS)
 def test_wrong_weights_and_scales_are_told(to: str, span: float) -> None:
     before = parse(ALIKE)

@@ -22,6 +22,9 @@ from irgraph.verbs.sharding.spread import SAME, SPLIT, ZERO, Call, PartsError, S
 MEAN = 1
 """The reduction of losses over which gradients are divided by the batch."""
 
+LOSSES = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}
+"""Where losses by element take their reduction, if not third."""
+
 Rule: TypeAlias = Callable[[Call], Spread]
 
 
@@ -197,7 +200,7 @@ def _sum(call: Call) -> Spread:
 def _loss(call: Call) -> Spread:
     """Losses by element: a mean over a rank's samples is its part of a mean."""
     spread = _pointwise(call)
-    reduction = call.option("reduction", {"binary_cross_entropy": 3}.get(call.op.base, 2), MEAN)
+    reduction = call.option("reduction", LOSSES.get(call.op.base, 2), MEAN)
     return Spread("part", 1 if reduction == MEAN else 0) if reduction else spread
 
 

@@ -73,11 +73,13 @@ class Functions(torch.nn.Module):
         }[name]
 
 
-def train(score: str, mask: str, device: str, heads: int = 4) -> Callable[[], object]:
+def train(
+    score: str, mask: str, device: str, heads: int = 4, width: int = SHAPE[3]
+) -> Callable[[], object]:
     """Return a step that attends, with gradients of all that can have one."""
     functions = Functions().to(device)
     torch.manual_seed(1)
-    sizes = (SHAPE, *[(SHAPE[0], heads, *SHAPE[2:])] * 2)
+    sizes = (SHAPE, *((SHAPE[0], heads, SHAPE[2], last) for last in (SHAPE[3], width)))
     given = [torch.nn.Parameter(torch.randn(size).to(device)) for size in sizes]
 
     def step() -> object:
@@ -118,13 +120,21 @@ FORMS = [
 
 @pytest.mark.parametrize(("score", "mask", "heads"), FORMS)
 def test_the_captured_step_leaves_what_torch_leaves(score: str, mask: str, heads: int) -> None:
-    graph = irgraph.capture(train(score, mask, "meta", heads)).graph
+    check_step(score, mask, heads, SHAPE[3])
+
+
+def test_values_may_be_wider_than_keys() -> None:
+    check_step("none", "causal", 4, 2 * SHAPE[3])
+
+
+def check_step(score: str, mask: str, heads: int, width: int) -> None:
+    graph = irgraph.capture(train(score, mask, "meta", heads, width)).graph
     assert parse(print_graph(graph)) == graph
     names = [op.name for op in graph.leaves()]
     assert names.count("irgraph.flex_attention") == 1
     assert names.count("irgraph.flex_attention_backward") == 1
     assert price(graph, load_device("a100")).unknown == ()
-    real: Any = train(score, mask, "cpu", heads)
+    real: Any = train(score, mask, "cpu", heads, width)
     held = {**dict(real.model.named_parameters()), **dict(real.model.named_buffers())}
     given = {d.tensor.name: held[d.label].detach() for d in graph.tensors if d.label in held}
     left = execute(graph, given)
