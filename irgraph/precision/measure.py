@@ -33,6 +33,9 @@ from irgraph.predict.prediction import Prediction, predict
 SHARE, SHARES = 2**-0.25, 17
 """Ranges that are tried for a tensor: each is so much of the one before, down to a sixteenth."""
 
+ALIKE = 1e-6
+"""Logits that differ by less between all samples are of no use to tell formats apart."""
+
 AIMS = ("time", "active", "parameters", "links")
 """What a plan makes less: the step's time, the device's, the bytes of parameters, or those that
 cross links (between host and device, from slower tiers, to other ranks)."""
@@ -173,7 +176,8 @@ class Bench:
         labels = [_tensor(one) for one in self.data.labels]
         rises = rise(first[0], second[0], _cat(labels)) if labels else None
         logits = l2(*(_cat([one.flatten() for one in each]) for each in (first, second)))
-        return Errors(kl, kl / base if base else 0.0, logits, ops, rises)
+        share = kl / base if base else (math.inf if kl else 0.0)
+        return Errors(kl, share, logits, ops, rises)
 
     def joined(self) -> list[Any]:
         """Return the reference's logits of all batches, a tensor for each prediction."""
@@ -181,6 +185,13 @@ class Bench:
 
     def _all(self, found: Sequence[Mapping[str, Any]]) -> list[Any]:
         return [_joined(found, name) for name in self.logits]
+
+    def alike(self) -> list[str]:
+        """Return the names of predictions that are the same for all samples: errors hardly show."""
+        pairs = zip(self.logits, self.joined(), strict=True)
+        return [
+            n for n, held in pairs if len(held) > 1 and float((held - held[:1]).abs().max()) < ALIKE
+        ]
 
     def entropy(self) -> float:
         """Return the mean entropy of the reference's predictions, nats; several add up."""

@@ -72,11 +72,16 @@ def entropy(logits: Torch) -> float:
 
 
 def normalized_entropy(logits: Torch, labels: Torch) -> float:
-    """Return the log loss of clicks over the entropy of their mean rate (public definition)."""
+    """Return the log loss of clicks over the entropy of their mean rate (public definition).
+
+    ``nan`` where all are clicks or none is: their rate has no entropy.
+    """
     from torch.nn.functional import binary_cross_entropy_with_logits as loss
 
     clicks = labels.double().flatten()
-    rate = min(max(float(clicks.mean()), 1e-12), 1 - 1e-12)
+    rate = float(clicks.mean())
+    if not 0 < rate < 1:
+        return math.nan
     base = -(rate * math.log(rate) + (1 - rate) * math.log1p(-rate))
     return float(loss(logits.double().flatten(), clicks)) / base
 

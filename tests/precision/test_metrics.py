@@ -46,6 +46,7 @@ def test_accuracy_with_labels() -> None:
     assert auc(scores, clicks) == 0.75  # the textbook's example
     assert auc(torch.zeros(4), clicks) == 0.5
     assert normalized_entropy(torch.zeros(4), clicks) == pytest.approx(1.0)
+    assert math.isnan(normalized_entropy(torch.zeros(4), torch.ones(4))), "all clicks: no entropy"
     share, error = rise(torch.zeros(4), torch.full((4,), 1.0), clicks)
     assert share > 0 and error > 0
     assert rise(scores, scores, clicks) == (0.0, 0.0)

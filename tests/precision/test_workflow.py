@@ -328,6 +328,23 @@ def test_a_format_that_overflows_is_over_every_budget() -> None:
     assert find(bench, 1.0, "parameters").plan[0] == "bf16"
 
 
+def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
+    """No entropy: any divergence is more than all of it. All alike: no format seems to cost."""
+    graph = parse(SINGLE)
+    sure, same = ({"t": torch.full((100, 16), v), "w": torch.rand(1, 16), "i": torch.arange(64)}
+                  for v in (1e6, 0.0))  # fmt: skip
+    bench = Bench(graph, candidates(graph, ["f16"]), Data([sure], {"B": 64}, [], ""), DEVICE)
+    assert bench.entropy() == 0 and bench.errors({0: "f16"}).share == math.inf
+    assert Bench(graph, [], Data([same], {"B": 64}, [], ""), DEVICE).alike() == ["y"]
+    path = folder / "single.ir"
+    path.write_text(SINGLE)
+    torch.save({"parameters": {"t": same["t"], "w": same["w"]}, "batches": [{"i": same["i"]}]},
+               folder / "single.pt")  # fmt: skip
+    given = ["quantize", str(path), "--data", str(folder / "single.pt"), "--budget", "1%"]
+    done = CliRunner().invoke(app, [*given, "--formats", "f16"])
+    assert "alike for all samples, errors hardly show: %y" in done.output
+
+
 def test_what_is_drawn_is_the_same_in_every_format() -> None:
     """Rows by themselves become bags: their indices are drawn once, for the reference."""
     graph = parse(SINGLE)

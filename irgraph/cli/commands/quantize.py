@@ -191,7 +191,9 @@ def predictions_text(bench: Bench) -> str:
     """Return in a line what the predictions are, and what of the step's results they are not."""
     names = ", ".join(f"%{name}" for name in bench.logits)
     left = ", ".join(f"%{name}" for name in bench.predicted.left)
-    return f"predictions: {names}" + (f"; not compared: {left} (--output-name)" if left else "")
+    alike = ", ".join(f"%{name}" for name in bench.alike())
+    text = f"predictions: {names}" + (f"; not compared: {left} (--output-name)" if left else "")
+    return text + (f"; alike for all samples, errors hardly show: {alike}" if alike else "")
 
 
 def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:
