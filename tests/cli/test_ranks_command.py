@@ -40,6 +40,8 @@ def test_ranks_wait_for_the_one_that_begins_late(run: Run, model: Path, tmp_path
     assert [row["waits_us"] for row in found["ranks"]] == pytest.approx([100.0, 100.0, 0.0])
     (meeting,) = found["collectives"]
     assert meeting["name"] == "all_reduce of 3, 4194304 B"
+    sent = [row["sent_bytes"] for row in found["ranks"]]
+    assert sent == [pytest.approx(2 * 2 / 3 * 2**22)] * 3, "all-reduce: 2 (n - 1) / n of 4 MiB"
     assert meeting["transfer_us"] == pytest.approx(find_curve("all_reduce", 3).time(2**22))
     assert "3 ranks on one machine" in found["rests_on"][0]
     assert "rank 2" in timeline.read_text(encoding="utf-8")
@@ -49,6 +51,7 @@ def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Pa
     ran = run("ranks", model, model, "--ranks", "8", "--late", "0=1ms")
     assert (ran.code, "exposed_us" in ran.out) == (0, True)
     assert "most waiting is for rank 0" in ran.err
+    assert "7 MiB sent by the rank that sends most" in ran.err, "2 * 7 / 8 of 4 MiB"
     assert "1 collectives" not in ran.err
     assert "8 ranks on one machine, as given; curve of v100" in ran.err
 

@@ -23,53 +23,102 @@ if TYPE_CHECKING:
 
 PANEL = "predict"
 
+BUDGET = "0.02%"
+"""The budget of what is written, unless one is given."""
+
 DRAWN = "drawn"
 """What ``--lists`` takes where rows of a bag are drawn one by one."""
 
-FORMATS = "Also serve tables in these formats, as in i8,i4: accuracy against what a service takes."
-LISTS = "Pooled bags may be cached; their lists come as in '100000 zipf:0.9', or drawn singly."
-DATA = "With --formats: parameters and batches, as of `irgraph quantize`."
-EXECUTED = "With --formats: the same program with tables small enough to execute."
-BUDGET = "With --formats: divergence allowed to what --output writes."
-SPREAD = "With --formats: also spread tables over the devices of a host, exchange simulated."
-AIM = "With --formats: what stands against accuracy: power, hosts, step, price, links."
+PlatformOption = Annotated[
+    str, typer.Option("--platform", metavar="NAME", help="A kind of host, or a .json file.")
+]
+RateOption = Annotated[float, typer.Option("--qps", help="Queries a second; a step is one query.")]
+LatencyOption = Annotated[
+    str, typer.Option("--latency", metavar="TIME", help="Mean time of a query, as in 100ms.")
+]
+IndicesOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[TABLE=]SPEC", help="Distribution of embedding indices."),
+]
+PolicyOption = Annotated[str, typer.Option("--policy", help="Cache of rows: lru, lfu, static.")]
+RowsOption = Annotated[
+    bool, typer.Option("--rows", help="Reads ask for rows, not for whole blocks.")
+]
+ListsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lists",
+        metavar="N LAW|drawn",
+        help="Pooled bags may be cached: how their lists come again, as in '100000 zipf:0.9'.",
+    ),
+]
+FormatsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--formats",
+        metavar="LIST",
+        help="Also serve tables in these formats, as in i8,i4: accuracy against what it takes.",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE.pt|FILE.py:NAME",
+        help="With --formats: parameters and batches, as of `irgraph quantize`.",
+    ),
+]
+ExecutedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--executed",
+        metavar="MODEL",
+        help="With --formats: the same program with tables small enough to execute.",
+    ),
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="KL",
+        help="With --formats: divergence allowed to what --output writes.",
+        show_default=BUDGET,
+    ),
+]
+SpreadOption = Annotated[
+    bool,
+    typer.Option(
+        "--spread",
+        help="With --formats: also spread tables over the devices of a host, exchange simulated.",
+    ),
+]
+AimOption = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="WHAT",
+        help="With --formats: what stands against accuracy: power, hosts, step, price, links.",
+        show_default="power",
+    ),
+]
 
 
 def place(
     model: cli.ModelArgument,
-    platform: Annotated[
-        str, typer.Option("--platform", metavar="NAME", help="A kind of host, or a .json file.")
-    ],
-    qps: Annotated[float, typer.Option("--qps", help="Queries a second; a step is one query.")],
-    latency: Annotated[
-        str, typer.Option("--latency", metavar="TIME", help="Mean time of a query, as in 100ms.")
-    ],
-    indices: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[TABLE=]SPEC", help="Distribution of embedding indices."),
-    ] = None,
+    platform: PlatformOption,
+    qps: RateOption,
+    latency: LatencyOption,
+    indices: IndicesOption = None,
     dim: cli.DimOption = None,
-    policy: Annotated[
-        str, typer.Option("--policy", help="Cache of rows: lru, lfu, static.")
-    ] = "lru",
-    rows: Annotated[
-        bool, typer.Option("--rows", help="Reads ask for rows, not for whole blocks.")
-    ] = False,
-    lists: Annotated[str | None, typer.Option("--lists", metavar="LISTS", help=LISTS)] = None,
-    formats: Annotated[str | None, typer.Option("--formats", metavar="LIST", help=FORMATS)] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
-    ] = None,
-    executed: Annotated[
-        str | None, typer.Option("--executed", metavar="MODEL", help=EXECUTED)
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option("--budget", metavar="KL", help=BUDGET, show_default="0.02%")
-    ] = None,
-    spread: Annotated[bool, typer.Option("--spread", help=SPREAD)] = False,
-    aim: Annotated[
-        str | None, typer.Option("--for", metavar="WHAT", help=AIM, show_default="power")
-    ] = None,
+    policy: PolicyOption = "lru",
+    rows: RowsOption = False,
+    lists: ListsOption = None,
+    formats: FormatsOption = None,
+    data: DataOption = None,
+    executed: ExecutedOption = None,
+    budget: BudgetOption = None,
+    spread: SpreadOption = False,
+    aim: AimOption = None,
     output: cli.OutputOption = None,
     html: HtmlOption = None,
     json: cli.JsonOption = False,
@@ -92,7 +141,7 @@ def place(
     what = f"{host.name}: {qps:g} queries a second, {latency} each"
     asked = Asked(graph, host, wanted, options, what, spread)
     if formats is not None:
-        against = (budget or "0.02%", aim or "power")
+        against = (BUDGET if budget is None else budget, "power" if aim is None else aim)
         _tradeoff(asked, formats, data, executed, *against, output, html, json)
         return
     for name, given in (("--data", data), ("--executed", executed), ("--spread", spread or None),

@@ -16,48 +16,66 @@ if TYPE_CHECKING:
 
 PANEL = "transform"
 
-BUDGET = "Divergence of predictions allowed: 0.02% of their entropy, or 1e-4 in nats."
-PLACE = 'Where tables lie when served, as `place` has it: \'"*" on "uvm" cache 20%\' (repeatable).'
-DATA = "Parameters and batches: what torch.save wrote, or a function that returns them."
+BudgetOption = Annotated[
+    str,
+    typer.Option(
+        "--budget",
+        metavar="KL",
+        help="Divergence of predictions allowed: 0.02% of their entropy, or 1e-4 in nats.",
+    ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE.pt|FILE.py:NAME",
+        help="Parameters and batches: what torch.save wrote, or a function that returns them.",
+    ),
+]
+AimOption = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        metavar="WHAT",
+        help="Make less: time, active, parameters, links.",
+        show_default="time",
+    ),
+]
+PlaceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--place",
+        metavar="TABLES on TIER",
+        help='Where tables lie when served, as `place` has it: \'"*" on "uvm"\' (repeatable).',
+    ),
+]
+FormatsOption = Annotated[
+    str | None, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
+]
+OutputNameOption = Annotated[
+    str,
+    typer.Option("--output-name", metavar="TENSOR", help="What holds the predictions, as in a,b."),
+]
+PlanOption = Annotated[
+    str | None,
+    typer.Option("--plan", metavar="FILE.irg", help="Only measure this plan; 1 if over."),
+]
+LimitOption = Annotated[
+    float,
+    typer.Option("--limit", min=0, callback=cli.finite, help="Memory limit of an execution, GiB."),
+]
 
 
 def quantize(
     model: cli.ModelArgument,
-    budget: Annotated[str, typer.Option("--budget", metavar="KL", help=BUDGET)],
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="FILE.pt|FILE.py:NAME", help=DATA)
-    ] = None,
-    aim: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            metavar="WHAT",
-            help="Make less: time, active, parameters, links.",
-            show_default="time",
-        ),
-    ] = None,
-    place: Annotated[
-        list[str] | None, typer.Option("--place", metavar="TABLES on TIER", help=PLACE)
-    ] = None,
-    formats: Annotated[
-        str | None, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
-    ] = None,
-    output_name: Annotated[
-        str,
-        typer.Option(
-            "--output-name", metavar="TENSOR", help="What holds the predictions, as in a,b."
-        ),
-    ] = "",
-    plan: Annotated[
-        str | None,
-        typer.Option("--plan", metavar="FILE.irg", help="Only measure this plan; 1 if over."),
-    ] = None,
-    limit: Annotated[
-        float,
-        typer.Option(
-            "--limit", min=0, callback=cli.finite, help="Memory limit of an execution, GiB."
-        ),
-    ] = 2.0,
+    budget: BudgetOption,
+    data: DataOption = None,
+    aim: AimOption = None,
+    place: PlaceOption = None,
+    formats: FormatsOption = None,
+    output_name: OutputNameOption = "",
+    plan: PlanOption = None,
+    limit: LimitOption = 2.0,
     device: cli.CardOption = None,
     host: cli.HostOption = "v100",
     dim: cli.DimOption = None,

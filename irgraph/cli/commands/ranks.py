@@ -101,16 +101,20 @@ def _show(
     if as_json:
         cli.write_json({"straggler": found.straggler, **figures, "rests_on": lines})
         return
+    from irgraph.predict.tables import bytes_text
+
     cli.say(_step(figures))
     rows = figures["ranks"]
-    shares = ("shares_us",)
-    cells = [{k: _cell(k, v) for k, v in row.items() if k not in shares} for row in rows]
+    apart = ("shares_us", "sent_bytes")
+    cells = [{k: _cell(k, v) for k, v in row.items() if k not in apart} for row in rows]
     print_rows("ranks", cells)
     path = figures["path"]
     title = f"critical path, {path['hops']} hop{'s' if path['hops'] != 1 else ''}"
     print_rows(title, [{k: _cell(k, v) for k, v in row.items()} for row in path["parts"]])
     count, transfer = len(found.meetings), sum(m.transfer for m in found.meetings) / 1e3
-    cli.say(f"{count} collective{'s' if count != 1 else ''}, {transfer:.3f} ms of transfer")
+    sent = bytes_text(max(row["sent_bytes"] for row in rows))
+    what = f"{transfer:.3f} ms of transfer, {sent} sent by the rank that sends most"
+    cli.say(f"{count} collective{'s' if count != 1 else ''}, {what}")
     if found.in_pairs:
         share = f"{100 * found.bubble:.1f} %"
         cli.say(f"bubble: devices neither work nor transfer for {share} of the step, on average")
@@ -158,7 +162,8 @@ def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> 
         **({"bubble": found.bubble} if found.in_pairs else {}),
         "ranks": [
             {"rank": rank, "model": model, "step_us": step, "waits_us": wait, "exposed_us": alone,
-             "idle_us": shares["idle"], "shares_us": dict(shares)}
+             "idle_us": shares["idle"], "shares_us": dict(shares),
+             "sent_bytes": _sent(predictions[rank])}
             for rank, (model, step, wait, alone, shares) in enumerate(columns)
         ],
         "path": {
@@ -175,6 +180,13 @@ def _figures(models: list[str], found: Ranks, predictions: list[Prediction]) -> 
             for m in found.meetings
         ],
     }  # fmt: skip
+
+
+def _sent(prediction: Prediction) -> float:
+    """Return the bytes that a rank sends to others at least."""
+    from irgraph.ir.cost import COLLECTIVE
+
+    return sum(k.link_bytes for k in prediction.kernels() if k.family == COLLECTIVE)
 
 
 def _cell(name: str, value: float | str) -> str:

@@ -106,3 +106,16 @@ def test_a_sheet_stands_for_cards_that_differ_in_memory_alone(
     sheet: str, card: str, same: bool
 ) -> None:
     assert is_card(load_device(sheet), card) is same
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_measured_copies_and_reads_bring_what_models_say_over_links(count: int) -> None:
+    """However many launches were counted: a copy of 8 KB, and rows of NAND with their copy."""
+    noted = f"[time = 20us, by = measured, kernels = {count}]"
+    copy = f"%y = aten._to_copy(%h) : f32[64, 32] in $b4 {noted}\n"
+    assert sum(k.link_bytes for k in predict(graph(copy)).kernels()) == 64 * 32 * 4
+    table = 'input %i : i64[64] in $i\nparam %t "t" : f32[1000, 32] @cpu in $t\n\n'
+    made = 'tier = "NAND-P3700-800GB") : [f32[64, 32] in $r]'
+    read = f"[%r] = irgraph.tier_read([%t], [%i], {made} {noted}\n"
+    found = predict(parse(HEADER.rstrip("\n") + "\n" + table + read))
+    assert sum(k.link_bytes for k in found.kernels()) == 64 * 4096 + 64 * 128
