@@ -51,7 +51,7 @@ def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Pa
     ran = run("ranks", model, model, "--ranks", "8", "--late", "0=1ms")
     assert (ran.code, "exposed_us" in ran.out) == (0, True)
     assert "most waiting is for rank 0" in ran.err
-    assert "7 MiB sent by the rank that sends most" in ran.err, "2 * 7 / 8 of 4 MiB"
+    assert "7.0 MiB sent by the rank that sends most" in ran.err, "2 * 7 / 8 of 4 MiB"
     assert "1 collectives" not in ran.err
     assert "8 ranks on one machine, as given; curve of v100" in ran.err
 
