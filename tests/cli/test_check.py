@@ -104,7 +104,7 @@ def test_a_bad_size_is_told(run: Callable, step: Path) -> None:
 def test_too_little_memory_is_told(run: Callable, step: Path) -> None:
     ran = run("check", step, step, "--limit", "0")
     assert ran.code == 4
-    assert "more than the limit of 0.0 GiB" in ran.err
+    assert "more than the limit of 0 GiB" in ran.err
 
 
 def test_opt_checks_what_it_wrote(run: Callable, step: Path, tmp_path: Path) -> None:
