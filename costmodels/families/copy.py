@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming, transposed_copy
@@ -75,7 +77,11 @@ def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kern
     if _on_host(source) or _on_host(result):
         waits = op.attributes.get("non_blocking") is not True
         return (host_copy(result, machine, _on_host(result), waits),)
-    return (device_copy(source, result, machine),) if result.numel else ()
+    if not result.numel:
+        return ()
+    kernel = device_copy(source, result, machine)
+    apart = source.device != result.device
+    return (replace(kernel, link_bytes=float(result.nbytes)) if apart else kernel,)
 
 
 def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

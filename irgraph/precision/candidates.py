@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from irgraph.backend import backend
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import EMPTY, Op
+from irgraph.ir.op import EMPTY, Op, tensors_in
 from irgraph.verbs.cast import check_cast
 from irgraph.verbs.insert import outermost_call
+from irgraph.verbs.placing import READ
 from irgraph.verbs.quantize import parameter_of, quantize
 from irgraph.verbs.quantizing.bags import is_lookup
 from irgraph.verbs.quantizing.layers import factors, is_layer
@@ -84,7 +85,19 @@ def candidates(
         if is_lookup(unit) or is_layer(unit):
             used = shared.setdefault(_key(graph, unit), [])
             used += [unit] if unit not in used else []
-    return [_candidate(graph, name, units, formats, lacking) for name, units in shared.items()]
+    found = [_candidate(graph, name, units, formats, lacking) for name, units in shared.items()]
+    return [*found, *_placed(graph, formats)]
+
+
+def _placed(graph: Graph, formats: Sequence[str]) -> Iterator[Candidate]:
+    """Yield tables that lie on a slower tier already: none is made narrower there."""
+    labels = {d.tensor.buffer: d.label or d.tensor.name for d in graph.tensors}
+    why = "it is placed already: make it narrower before, and place it after (--place)"
+    reasons = {to: why for to in FORMATS[TABLE] if not formats or to in formats}
+    for op in (leaf for leaf in graph.leaves() if leaf.name == READ):
+        for weight in tensors_in(op.operands[:1]):
+            name = labels.get(weight.buffer, weight.name)
+            yield Candidate(name, TABLE, (op.name,), (), (), (), reasons)
 
 
 def _lacking(device: str) -> dict[str, str]:

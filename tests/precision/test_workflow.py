@@ -224,6 +224,18 @@ def test_less_crosses_links_where_tables_are_read_over_them(folder: Path) -> Non
     assert 'to "i4"' in found["script"] and "linear" not in found["script"]
 
 
+def test_tables_that_are_placed_already_are_named(folder: Path) -> None:
+    placed, run = str(folder / "placed.ir"), CliRunner().invoke
+    model = str(folder / "model.ir")
+    done = run(app, ["opt", "-e", 'place "tables.[01]*" on "uvm"', model, "-o", placed])
+    assert done.exit_code == 0, done.output
+    given = ["quantize", placed, "--budget", "1%", "--formats", "i8", "--for", "links"]
+    found = run(app, given).output
+    for name in ("tables.0.weight", "tables.1.weight"):
+        assert f"not tried: {name} in i8: it is placed already" in found
+    assert "nothing chosen" in found
+
+
 @pytest.mark.parametrize(
     ("place", "why"),
     [("nothing", "expected on"), ('"none" on "uvm"', "no table"), ('"*" on "moon"', "no tier")],

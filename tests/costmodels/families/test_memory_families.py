@@ -136,6 +136,16 @@ def test_a_contiguous_device_copy_is_a_memcpy_and_a_strided_one_a_kernel() -> No
     assert kernels(strided, machine())[0].family == "transpose"
 
 
+@pytest.mark.parametrize(
+    ("source", "result", "crossing"),
+    [("cpu", "gpu0", 4096), ("gpu0", "cpu", 4096), ("gpu0", "gpu1", 4096), ("gpu0", "gpu0", 0)],
+)
+def test_what_copies_bring_over_links(source: str, result: str, crossing: int) -> None:
+    op = Op("aten._to_copy", (tensor("x", 1024, device=source),),
+            (tensor("y", 1024, device=result),))  # fmt: skip
+    assert [kernel.link_bytes for kernel in kernels(op, machine())] == [crossing]
+
+
 def test_a_fill_writes_once() -> None:
     op = in_place("aten.zero_", tensor("g", 1024, 1024))
     assert total(kernels(op, machine())) == pytest.approx(_stream(1024 * 1024 * 4))
