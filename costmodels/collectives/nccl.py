@@ -19,7 +19,6 @@ LAUNCH = 1.5
 """Microseconds of a collective beyond its latency in NCCL's model: the median over the smallest
 messages of all measured tables."""
 
-Algorithm = Literal["ring", "tree"]
 PROTOCOLS = 3
 """LL, LL128 and Simple, in this order everywhere."""
 LL, LL128, SIMPLE = range(PROTOCOLS)

@@ -95,11 +95,6 @@ class Rows(Struct, frozen=True, eq=False):
         """Return the chance that a lookup's row is among the ``window`` lookups before it."""
         return np.asarray((self._seen(window) * (self.counts * self.chances)).sum(-1))
 
-    @property
-    def greatest(self) -> float:
-        """The chance that one lookup takes the most popular row."""
-        return float(self.chances.max())
-
     def _seen(self, lookups: Floats | float) -> Floats:
         """Return, by group in the last axis, the chance that a row is among so many lookups."""
         few = np.asarray(lookups, np.float64)[..., None]

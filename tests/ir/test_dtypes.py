@@ -33,8 +33,9 @@ def test_numbers_are_those_of_torchs_header() -> None:
     names = {int(number): c10.removeprefix("c10::") for c10, _, number in lines}
     short = {"uint8_t": "u8", "int8_t": "i8", "int16_t": "i16", "int": "i32", "int64_t": "i64"}
     by_cpp = {name.removeprefix("c10::"): kind for name, kind in FROM_CPP.items()} | short
-    for number, kind in FROM_SCALAR.items():
-        assert by_cpp[names[number]] == kind
+    theirs = {number: by_cpp[name] for number, name in names.items() if name in by_cpp}
+    assert theirs == FROM_SCALAR
+    assert {kind.name for kind in ELEMENT_TYPES} == {*FROM_SCALAR.values(), "tf32"}
 
 
 def test_numbers_are_those_of_onnx() -> None:
@@ -46,3 +47,4 @@ def test_numbers_are_those_of_onnx() -> None:
                  "FLOAT8E5M2": "float8_e5m2"}  # fmt: skip
         theirs = onnx.TensorProto.DataType.Name(number)
         assert known.get(theirs, theirs.lower()) == name
+    assert {kind.name for kind in ELEMENT_TYPES} == {*FROM_ONNX.values(), "tf32"}

@@ -92,12 +92,6 @@ the same in f32 from values that the formats can hold: of lookups, and where lay
 activations (a value between two integers, or two numbers of f8, may go to either)."""
 
 
-def quantizes(name: str) -> bool:
-    """Return whether an op of this name belongs to a quantised model."""
-    own = (ROWS_LOOKUP, MEANS, QUANTIZE, DEQUANTIZE, STATIC, SCALED, PRODUCT_I4)
-    return name in FORMAT_OF or name in own
-
-
 def filled(size: int, step: int) -> int:
     """Return a size filled up to a whole number of steps."""
     return -(-int(size) // step) * step
