@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from costmodels.formulas.lookup import DRAM_CYCLES, Table, forward_time
-from costmodels.lookups.drawn import CLUSTERED, draw_lengths, draw_rows, offsets_of
 from costmodels.lookups.pooling import EQUAL, Lengths, LogNormal, Normal, Poisson, Pooling, longest
 from costmodels.lookups.popularity import (
     Distribution,
@@ -19,6 +18,7 @@ from costmodels.lookups.popularity import (
     rows_of,
 )
 from tests.costmodels.families.helpers import machine
+from tests.costmodels.lookups.drawn import CLUSTERED, draw_lengths, draw_rows, offsets_of
 
 LAWS: list[Pooling] = [
     EQUAL, Poisson(), Normal(21, 35), Normal(8, 1), LogNormal(0.5), LogNormal(1.5),
