@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,39 +25,8 @@ TracesArgument = Annotated[
         help="Kineto traces, one per rank, or folders of `irgraph record`; or -.",
     ),
 ]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Refuse traces that need repairs (exit code 4).")
-]
-HealthOption = Annotated[
-    bool, typer.Option("--health", help="Show the health report even if it is clean.")
-]
 OutliersOption = Annotated[
     str, typer.Option("--outliers", metavar="RULE", help="all, whiskers, trimmed or median.")
-]
-
-
-StepsOption = Annotated[
-    str | None,
-    typer.Option("--steps", metavar="A:B", help="Read only the profiler steps A to B."),
-]
-SkipOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--skip-cat", metavar="CATEGORY", help="Skip a category, such as python_function."
-    ),
-]
-MarkOption = Annotated[
-    str | None,
-    typer.Option("--step-mark", metavar="NAME", help="An annotation or operator begins each step."),
-]
-WholeOption = Annotated[
-    bool, typer.Option("--whole", help="Take the whole trace as one step, marked or not.")
-]
-MemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory", metavar="SIZE", help="Memory limit, such as 4GiB (default: free memory)."
-    ),
 ]
 
 _DIGITS = (*"+-0123456789",)
@@ -71,26 +42,61 @@ _LARGE = 10_000_000
 """File size above which memory is estimated, in bytes."""
 
 
-def selection(
-    steps: str | None,
-    skip: Sequence[str] | None,
-    memory: str | None,
-    mark: str | None = None,
-    whole: bool = False,
-) -> Selection:
-    """Return what to read of traces by the options of a command."""
-    from irgraph.capture.kineto.reading.selection import Marks, Selection, memory_limit
+@dataclass(frozen=True)
+class Reading:
+    """Options about what is read of traces, as one parameter of a command."""
 
-    if mark and whole:
-        raise _usage("--step-mark and --whole exclude each other")
+    steps: Annotated[
+        str | None,
+        typer.Option("--steps", metavar="A:B", help="Read only the profiler steps A to B."),
+    ] = None
+    step_mark: Annotated[
+        str | None,
+        typer.Option(
+            "--step-mark", metavar="NAME", help="An annotation or operator begins each step."
+        ),
+    ] = None
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Take the whole trace as one step, marked or not.")
+    ] = False
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--skip-cat", metavar="CATEGORY", help="Skip a category, such as python_function."
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory", metavar="SIZE", help="Memory limit, such as 4GiB (default: free memory)."
+        ),
+    ] = None
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse traces that need repairs (exit code 4).")
+    ] = False
+    health: Annotated[
+        bool, typer.Option("--health", help="Show the health report even if it is clean.")
+    ] = False
 
-    limit = int(0.8 * (memory_limit() or 0)) or None
-    return Selection(
-        _range(steps) if steps else None,
-        frozenset(name.lower() for name in skip or ()),
-        _bytes(memory) if memory else limit,
-        Marks(mark or "", whole),
-    )
+    def trees(self, paths: Sequence[str]) -> list[Tree]:
+        """Return the event trees of traces; report their health on standard error."""
+        return read_trees(paths, strict=self.strict, health=self.health, part=self.part)
+
+    @cached_property
+    def part(self) -> Selection:
+        """What to read of a trace."""
+        from irgraph.capture.kineto.reading.selection import Marks, Selection, memory_limit
+
+        if self.step_mark and self.whole:
+            raise _usage("--step-mark and --whole exclude each other")
+
+        limit = int(0.8 * (memory_limit() or 0)) or None
+        return Selection(
+            _range(self.steps) if self.steps else None,
+            frozenset(name.lower() for name in self.skip or ()),
+            _bytes(self.memory) if self.memory else limit,
+            Marks(self.step_mark or "", self.whole),
+        )
 
 
 def _range(text: str) -> tuple[int, int]:

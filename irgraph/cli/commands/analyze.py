@@ -17,21 +17,7 @@ from irgraph.cli.common import (
     write_json,
 )
 from irgraph.cli.html import HtmlOption
-from irgraph.cli.traces import (
-    HealthOption,
-    MarkOption,
-    MemoryOption,
-    SkipOption,
-    StepsOption,
-    StrictOption,
-    TracesArgument,
-    WholeOption,
-    print_rows,
-    read_trees,
-    record_cells,
-    repaired,
-    selection,
-)
+from irgraph.cli.traces import Reading, TracesArgument, print_rows, record_cells, repaired
 
 if TYPE_CHECKING:
     from irgraph.analyze import Analysis
@@ -65,13 +51,8 @@ def analyze(
         typer.Option("--show", metavar="TABLE", help=f"One more table: {', '.join(DETAILS)}."),
     ] = None,
     plot: PlotOption = None,
-    steps: StepsOption = None,
-    step_mark: MarkOption = None,
-    whole: WholeOption = False,
-    skip: SkipOption = None,
-    memory: MemoryOption = None,
-    strict: StrictOption = False,
-    health: HealthOption = False,
+    *,
+    reading: Reading,
     timeline: Annotated[
         str | None,
         typer.Option(
@@ -88,8 +69,7 @@ def analyze(
     """Show step times, GPU activity, breakdowns, communication and idle time of traces."""
     from irgraph.analyze import analyze as run
 
-    part = selection(steps, skip, memory, step_mark, whole)
-    trees = read_trees(traces, strict=strict, health=health, part=part)
+    trees = reading.trees(traces)
     result = run(trees)
     if plot is not None:
         result.plot().save(plot)

@@ -8,19 +8,7 @@ import typer
 
 from irgraph.cli.common import CsvOption, JsonOption, say, write_csv, write_json
 from irgraph.cli.html import HtmlOption
-from irgraph.cli.traces import (
-    HealthOption,
-    MarkOption,
-    MemoryOption,
-    SkipOption,
-    StepsOption,
-    StrictOption,
-    WholeOption,
-    print_rows,
-    read_trees,
-    repaired,
-    selection,
-)
+from irgraph.cli.traces import Reading, print_rows, repaired
 
 if TYPE_CHECKING:
     from irgraph.analyze.compare import Change
@@ -38,13 +26,8 @@ def compare(
         typer.Option(metavar="KEY", help="op, kernel, family, module, phase, annotation or host."),
     ] = "op",
     longest: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 20,
-    step_mark: MarkOption = None,
-    whole: WholeOption = False,
-    steps: StepsOption = None,
-    skip: SkipOption = None,
-    memory: MemoryOption = None,
-    strict: StrictOption = False,
-    health: HealthOption = False,
+    *,
+    reading: Reading,
     html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
@@ -53,10 +36,7 @@ def compare(
     from irgraph.analyze import analyze
     from irgraph.analyze.compare import compare as run
 
-    part = selection(steps, skip, memory, step_mark, whole)
-    trees = [
-        read_trees([path], strict=strict, health=health, part=part) for path in (before, after)
-    ]
+    trees = [reading.trees([path]) for path in (before, after)]
     old, new = map(analyze, trees)
     figures, parts = run(old, new, by)
     both = [tree for found in trees for tree in found]

@@ -19,23 +19,9 @@ from irgraph.cli.common import (
     write_json,
     write_result,
 )
-from irgraph.cli.traces import (
-    HealthOption,
-    MarkOption,
-    MemoryOption,
-    OutliersOption,
-    SkipOption,
-    StepsOption,
-    StrictOption,
-    WholeOption,
-    print_rows,
-    read_trees,
-    repaired,
-    selection,
-)
+from irgraph.cli.traces import OutliersOption, Reading, print_rows, repaired
 
 if TYPE_CHECKING:
-    from irgraph.capture.kineto.reading.selection import Selection
     from irgraph.overheads.extract import ProfilerCost
     from irgraph.overheads.format import HostFile, Stat
     from irgraph.overheads.samples import Samples
@@ -63,13 +49,8 @@ def overheads(
     longest: Annotated[int, typer.Option(min=1, help="Operations to list.")] = 20,
     plot: PlotOption = None,
     output: OutputOption = None,
-    steps: StepsOption = None,
-    step_mark: MarkOption = None,
-    whole: WholeOption = False,
-    skip: SkipOption = None,
-    memory: MemoryOption = None,
-    strict: StrictOption = False,
-    health: HealthOption = False,
+    *,
+    reading: Reading,
     json: JsonOption = False,
     csv: CsvOption = None,
 ) -> None:
@@ -78,8 +59,7 @@ def overheads(
 
     from irgraph.overheads.table import load_host
 
-    part = selection(steps, skip, memory, step_mark, whole)
-    file, code = _table(sources, name, outliers, _cost(profiler), strict, health, part)
+    file, code = _table(sources, name, outliers, _cost(profiler), reading)
     other = load_host(compare).file if compare is not None else None
     if plot is not None:
         from irgraph.analyze.plots import draw_overheads
@@ -130,9 +110,7 @@ def _table(
     name: str | None,
     outliers: str,
     cost: ProfilerCost,
-    strict: bool,
-    health: bool,
-    part: Selection,
+    reading: Reading,
 ) -> tuple[HostFile, int]:
     """Return the table of all sources together, and the exit code for what was read."""
     from irgraph.backend import architecture_of
@@ -146,11 +124,10 @@ def _table(
     tables = [source for source in sources if is_table(source)]
     files = [load_host(source).file for source in tables]
     traces = [source for source in sources if source not in tables]
-    code = 0
-    if traces:
+    trees = reading.trees(traces)
+    if trees:
         from irgraph.replay.replay import replayer
 
-        trees = read_trees(traces, strict=strict, health=health, part=part)
         pairs = zip(traces, trees, strict=True)
         samples = [replayer(tree).samples().sound(trace) for trace, tree in pairs]
         _say_clipped(samples, cost)
@@ -161,8 +138,7 @@ def _table(
         }
         card = cards.pop() if len(cards) == 1 else ""
         files.append(extract(samples, title, rule=rule, cost=cost, source=names, architecture=card))
-        code = repaired(trees)
-    return (files[0] if len(files) == 1 else merge(files, title)), code
+    return (files[0] if len(files) == 1 else merge(files, title)), repaired(trees)
 
 
 def is_table(path: str) -> bool:

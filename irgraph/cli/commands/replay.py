@@ -12,19 +12,12 @@ from msgspec.structs import replace
 from irgraph.cli.common import CsvOption, JsonOption, finite, say, write_csv, write_json
 from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import (
-    HealthOption,
-    MarkOption,
-    MemoryOption,
     OutliersOption,
-    SkipOption,
-    StepsOption,
-    StrictOption,
+    Reading,
     TracesArgument,
-    WholeOption,
     print_rows,
     read_trees,
     repaired,
-    selection,
 )
 
 if TYPE_CHECKING:
@@ -72,13 +65,8 @@ def replay(
         str | None,
         typer.Option(metavar="FILE", help="Write a timeline, measured beside simulated, here."),
     ] = None,
-    steps: StepsOption = None,
-    step_mark: MarkOption = None,
-    whole: WholeOption = False,
-    skip: SkipOption = None,
-    memory: MemoryOption = None,
-    strict: StrictOption = False,
-    health: HealthOption = False,
+    *,
+    reading: Reading,
     html: HtmlOption = None,
     csv: CsvOption = None,
     json: JsonOption = False,
@@ -88,9 +76,8 @@ def replay(
     from irgraph.replay.lengths import Lengths
     from irgraph.replay.recorded import RecordedStep
 
-    part = selection(steps, skip, memory, step_mark, whole)
-    trees = read_trees(traces, strict=strict, health=health, part=part)
-    other = None if overheads in ("own", "table") else _other(overheads, part)
+    trees = reading.trees(traces)
+    other = None if overheads in ("own", "table") else _other(overheads, reading.part)
     found: list[Replayed] = []
     own: list[Replayed] = []
     origins: list[_Origin] = []

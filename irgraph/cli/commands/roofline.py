@@ -18,19 +18,7 @@ from irgraph.cli.common import (
     write_csv,
     write_json,
 )
-from irgraph.cli.traces import (
-    HealthOption,
-    MarkOption,
-    MemoryOption,
-    SkipOption,
-    StepsOption,
-    StrictOption,
-    WholeOption,
-    print_rows,
-    read_trees,
-    repaired,
-    selection,
-)
+from irgraph.cli.traces import Reading, print_rows, repaired
 
 if TYPE_CHECKING:
     from irgraph.backend import DeviceFacts
@@ -63,13 +51,8 @@ def roofline(
         str, typer.Option("--software", metavar="NAME", help="Software stack of a prediction.")
     ] = "torch-2",
     formulas: FormulasOption = False,
-    steps: StepsOption = None,
-    step_mark: MarkOption = None,
-    whole: WholeOption = False,
-    skip: SkipOption = None,
-    memory: MemoryOption = None,
-    strict: StrictOption = False,
-    health: HealthOption = False,
+    *,
+    reading: Reading,
     csv: CsvOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -78,8 +61,7 @@ def roofline(
     if _is_model(files):
         works, sheet, count, below = _predicted(files[0], device, dim, software, formulas)
     else:
-        part = selection(steps, skip, memory, step_mark, whole)
-        trees = read_trees(files, strict=strict, health=health, part=part)
+        trees = reading.trees(files)
         works, sheet, count, below = _measured(trees, device)
     tables = _tables(works, sheet, count)
     if csv is not None:

@@ -1,0 +1,40 @@
+"""Options that several commands share, taken as one parameter: a frozen dataclass of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Any, get_type_hints
+
+
+def spread(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that takes each option of its dataclasses as a parameter of its own.
+
+    An option stands where the parameter of its dataclass does, and has the field's type, with what
+    is annotated about the option, and the field's default.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name not in groups:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+            continue
+        group = groups[parameter.name]
+        kinds = get_type_hints(group, include_extras=True)
+        parameters += [
+            parameter.replace(name=field.name, default=field.default, annotation=kinds[field.name])
+            for field in fields(group)
+        ]
+
+    @wraps(command)
+    def call(**given: Any) -> Any:  # noqa: ANN401
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)
+
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
