@@ -38,6 +38,11 @@ class Selected:
         """Return the ops of a match, in launch order."""
         return [self.index.ops[here] for here in match.ops]
 
+    @property
+    def ops(self) -> list[Op]:
+        """The ops of all matches, one match after the other."""
+        return [op for match in self.matches for op in self.members(match)]
+
 
 @dataclass(frozen=True)
 class Handle:

@@ -232,6 +232,15 @@ class Refusals:
                 more = f" (and {count[reason] - 1} more)"
                 self.found[-1] = replace(told, message=told.message + more)
 
+    def passing(self, ops: Iterable[Op], check: Callable[[Op], object], what: str) -> list[Op]:
+        """Return the ops that a check lets pass; each of the others is refused: it ``what``."""
+        chosen = []
+        for op in ops:
+            with self.attempt(f"{call_of(op)} {what}"):
+                check(op)
+                chosen.append(op)
+        return chosen
+
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
         """Try a change; where it is refused, ``what`` does not happen."""

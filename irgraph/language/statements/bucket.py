@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from irgraph.diagnostics import fail
-from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import clause, words
 from irgraph.language.expressions.nodes import Expression
 from irgraph.language.expressions.values import counted, spell
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
-from irgraph.language.running.state import Frame, Refusals, call_of
+from irgraph.language.running.state import Frame, Refusals
 from irgraph.language.statement import Statement
 from irgraph.verbs.bucket import bucket, buckets, check_bucket
 
@@ -42,11 +41,7 @@ class Bucket(Statement):
             raise fail(f"a bucket holds a size such as 25MiB, not {spell(limit)}", self.limit.place)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, True)
-        chosen: list[Op] = []
-        for op in (op for match in selected.matches for op in selected.members(match)):
-            with refusals.attempt(f"{call_of(op)} goes into no bucket"):
-                check_bucket(op)
-                chosen.append(op)
+        chosen = refusals.passing(selected.ops, check_bucket, "goes into no bucket")
         graph = frame.state.graph
         found = [one for one in buckets(graph, chosen, int(limit)) if len(one.members) > 1]
         frame.state.graph, made = bucket(graph, found, by=frame.caller or "bucket")

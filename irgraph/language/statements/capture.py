@@ -4,40 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.ir.op import Op
-from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import words
 from irgraph.language.expressions.values import counted
-from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
-from irgraph.language.statement import Statement
+from irgraph.language.whole import WholeOrPart
 from irgraph.verbs.capture import LEAST, capture
 
 
 @dataclass(frozen=True)
-class Capture(Statement):
+class Capture(WholeOrPart):
     """``capture selection``, or ``capture`` for all of the step."""
-
-    selection: Selection | None = None
-
-    def __str__(self) -> str:
-        """Return the statement's text."""
-        return words("capture", self.selection or "")
-
-    def check(self, check: Checker) -> None:
-        """Check the selection."""
-        if self.selection is not None:
-            check.selection(self.selection)
 
     def run(self, frame: Frame) -> Entry:
         """Make graphs of what matches."""
-        chosen: list[Op] | None = None
-        entry = frame.entry(self)
-        if self.selection is not None:
-            selected = frame.select_whole(self.selection)
-            entry = frame.entry_of(self, selected, self.selection)
-            chosen = [op for match in selected.matches for op in selected.members(match)]
+        entry, chosen = self.chosen(frame)
         done = capture(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)

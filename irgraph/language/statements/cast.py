@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from irgraph.diagnostics import fail
 from irgraph.ir.op import Op
@@ -52,11 +53,8 @@ class Cast(Statement):
             return self._operands(frame, str(to))
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        chosen: list[Op] = []
-        for op in (op for match in selected.matches for op in selected.members(match)):
-            with refusals.attempt(f"{call_of(op)} is not cast"):
-                check_cast(state.graph, op, str(to))
-                chosen.append(op)
+        check = partial(check_cast, state.graph, to=str(to))
+        chosen = refusals.passing(selected.ops, check, "is not cast")
         done = cast(state.graph, chosen, str(to))
         for view in done.unread:
             why = f"it is a view, and no op reads it in {to}"

@@ -4,43 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from irgraph.ir.op import Op
-from irgraph.language.checking.checker import Checker
-from irgraph.language.clauses import words
 from irgraph.language.expressions.values import counted
-from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
-from irgraph.language.statement import Statement
+from irgraph.language.whole import WholeOrPart
 
 LEGAL = "the ops stay as they are, in an order that keeps every dependence"
 
 
 @dataclass(frozen=True)
-class Compile(Statement):
+class Compile(WholeOrPart):
     """``compile selection``, or ``compile`` for all but the optimizer's ops."""
-
-    selection: Selection | None = None
-
-    def __str__(self) -> str:
-        """Return the statement's text."""
-        return words("compile", self.selection or "")
-
-    def check(self, check: Checker) -> None:
-        """Check the selection."""
-        if self.selection is not None:
-            check.selection(self.selection)
 
     def run(self, frame: Frame) -> Entry:
         """Make calls of compiled code of what matches."""
         from irgraph.verbs.compiled import compiled  # imports torch
 
-        chosen: list[Op] | None = None
-        entry = frame.entry(self)
-        if self.selection is not None:
-            selected = frame.select_whole(self.selection)
-            entry = frame.entry_of(self, selected, self.selection)
-            chosen = [op for match in selected.matches for op in selected.members(match)]
+        entry, chosen = self.chosen(frame)
         done = compiled(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)

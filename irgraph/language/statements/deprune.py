@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.expressions.values import counted
 from irgraph.language.patterns.nodes import Selection
@@ -36,11 +36,7 @@ class Deprune(Statement):
         graph = frame.state.graph
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        chosen: list[Op] = []
-        for op in (op for match in selected.matches for op in selected.members(match)):
-            with refusals.attempt(f"{call_of(op)} keeps its mapping"):
-                check_deprune(graph, op)
-                chosen.append(op)
+        chosen = refusals.passing(selected.ops, partial(check_deprune, graph), "keeps its mapping")
         while left := shared(graph, chosen):
             for op, why in left:
                 with refusals.attempt(f"{call_of(op)} keeps its mapping"):

@@ -29,6 +29,5 @@ class Find(Statement):
     def run(self, frame: Frame) -> Entry:
         """Give the ops that match their name."""
         selected = frame.select(self.selection)
-        ops = (op for match in selected.matches for op in selected.members(match))
-        frame.name_ops(self.name, ops)
+        frame.name_ops(self.name, selected.ops)
         return frame.entry_of(self, selected, self.selection)

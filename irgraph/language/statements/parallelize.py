@@ -97,5 +97,4 @@ def _groups(found: Sequence[Selected]) -> list[list[Op]]:
     """Return the ops of each selection, or, of a single one, those of each match."""
     if len(found) == 1:
         return [found[0].members(match) for match in found[0].matches]
-    groups = [[op for match in one.matches for op in one.members(match)] for one in found]
-    return [group for group in groups if group]
+    return [one.ops for one in found if one.ops]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from irgraph.diagnostics import fail
 from irgraph.ir.narrow.rows import FORMATS
@@ -58,11 +59,8 @@ class Quantize(Statement):
         span = self._range(frame)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
-        chosen: list[Op] = []
-        for op in (op for match in selected.matches for op in selected.members(match)):
-            with refusals.attempt(f"{call_of(op)} is not quantised"):
-                check_quantize(state.graph, op, str(to), span)
-                chosen.append(op)
+        check = partial(check_quantize, state.graph, to=str(to), range=span)
+        chosen = refusals.passing(selected.ops, check, "is not quantised")
         done = quantize(state.graph, chosen, str(to), span)
         for op, why in done.refused:
             refusals.add(why, f"{call_of(op)} is not quantised")

@@ -77,7 +77,7 @@ class Recompute(Statement):
         path = str(frame.names[pattern.path]) if pattern.named else pattern.path
         depth = path.count(".") + 1
         found: dict[str, list[Op]] = {}
-        for op in (op for match in selected.matches for op in selected.members(match)):
+        for op in selected.ops:
             name = ".".join(op.module.split(".")[:depth])
             found.setdefault(name, []).append(op)
         return [(f"module {quote(name)}", ops, _of(name)) for name, ops in found.items()]
