@@ -15,6 +15,9 @@ LONG := axes differential examples execute predict/test_op_time.py ir/test_write
   capture/kineto/reading/test_fuzz.py capture/onnx/test_node_tests.py \
   costmodels/evaluate/test_cnn_v100.py schedule/test_paths_traced.py
 
+# Tests start hundreds of processes, each of which would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo quick test test-slow test-oldest test-installs coverage check format docs bench bench-plans fuzz mutants zoo constraints clean
 
 demo: $(DEMO)

@@ -108,11 +108,11 @@ def changed(text: str, diff: str) -> str:
 
 
 def copy(folder: Path) -> Path:
-    """Return a copy of the tree."""
+    """Return a copy of the tree, with what is compiled of it: that goes by times, which stay."""
     for part in PARTS:
         source, to = ROOT / part, folder / part
         if source.is_dir():
-            shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+            shutil.copytree(source, to, ignore=shutil.ignore_patterns(".*"))
         else:
             shutil.copy(source, to)
     return folder
