@@ -8,7 +8,8 @@ DEMO := $(VENV)/.ready-for-demo
 READY := $(VENV)/.ready
 INSTALL := -m pip install --quiet --disable-pip-version-check
 WORKERS ?= auto
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# A worker keeps its files to the end, and with them what their tests share.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 # What make quick leaves out beside tests marked long: sweeps over random inputs or over every op, and
 # captures of whole networks.
 LONG := axes differential examples execute predict/test_op_time.py ir/test_writes.py contributing \

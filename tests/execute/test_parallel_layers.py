@@ -171,6 +171,12 @@ def test_a_transformer_layer_needs_four_sums(ranks: int) -> None:
     assert part < whole * (0.3 + 0.7 / ranks)
 
 
+def test_a_rank_may_hold_one_head_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "HEADS", 2)
+    done = proven(captured(Language), Plan(2, layers=PAIRS))
+    assert exchanged(done.graph) == {("all_reduce", 8 * LENGTH * WIDTH * 4): 4}
+
+
 def test_norms_of_gradients_are_those_of_all_ranks() -> None:
     done = proven(captured(Perceptron, clip=True), plan(2, _0=COLUMN, _2=ROW))
     gathered = {size for name, size in exchanged(done.graph) if name == "all_gather_into_tensor"}

@@ -145,6 +145,16 @@ aten.mm(%x)
     assert step_flops(parse(text, "m.ir")) == (0, 2)
 
 
+def test_a_convolution_without_its_numbers_counts_by_its_tensors() -> None:
+    """Traces without values lack strides: image, weight and result tell, as for torch's counter."""
+    text = """model "m" { format = 1  operands = "by shape" }
+state %x : f32[2, 8, 20, 20] in $b1
+state %w : f32[16, 8, 3, 3] in $b2
+%y = aten.convolution(%x, %w) : f32[2, 16, 18, 18] in $b3
+"""
+    assert [flops(op) for op in parse(text, "m.ir").ops] == [2 * (2 * 16 * 18 * 18) * (8 * 3 * 3)]
+
+
 def test_products_in_tf32_and_in_place_count_as_the_plain_ones() -> None:
     text = """model "m" { format = 2 }
 input %x : f32[4, 8] in $b1

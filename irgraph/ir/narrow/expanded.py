@@ -80,8 +80,8 @@ def expanded_of(graph: Graph) -> tuple[Expanded, ...]:
 def _item(match: re.Match[str], graph: Graph) -> Expanded:
     name, source, mapping, dtype = match.groups()[:4]
     rows, columns, count = map(int, match.groups()[4:])
-    large = max(rows, count) * max(columns, 4) * ITEMSIZE.get(dtype, 1) > LARGEST
-    if dtype not in ITEMSIZE or large:
+    most = max(rows, count) * max(columns, 4)
+    if dtype not in ITEMSIZE or most * ITEMSIZE[dtype] > LARGEST:
         raise _LISTED.unread(match[0], graph)
     table = Tensor(source, dtype, (rows, columns), source)
     return Expanded(name, table, Tensor(mapping, "i32", (count,), mapping))

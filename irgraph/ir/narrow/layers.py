@@ -34,5 +34,6 @@ def short_in_layers(graph: Graph) -> frozenset[str]:
 
 def _filled_from(maker: Op | None) -> set[str]:
     """Return the buffer of rows that zeros were put behind."""
-    filled = maker is not None and maker.name == "aten.constant_pad_nd"
-    return {maker.inputs[0].buffer} if maker is not None and filled else set()
+    if maker is None or maker.name != "aten.constant_pad_nd":
+        return set()
+    return {maker.inputs[0].buffer}

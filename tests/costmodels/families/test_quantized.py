@@ -118,6 +118,8 @@ def test_nothing_is_free_and_integers_go_at_their_own_peak() -> None:
     assert not found.unknown
     times = {op.name: found.of(op)[0] for op in found.graph.ops}
     assert len(times) == 4
+    assert times["irgraph.quantize_rows"].name.startswith("round rows 8192x4096")
+    assert times["irgraph.dequantize_rows"].name.startswith("scale rows 8192x4096")
     lookup = times["quantized.embedding_bag_4bit_rowwise_offsets"]
     # nearly every row is another one: 40,000 rows of 96 bytes in sectors, sums of 512, indices
     moved = 40000 * (96 + 8) + 4000 * 512

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,30 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def learned(made_up: Path) -> Callable[[int], Weights]:
-    """Return a function that trains softmax on made-up kernels from a seed."""
+def learned(made_up: Path) -> Callable[..., Weights]:
+    """Return a function that trains softmax on made-up kernels from a seed, once or again."""
     from costmodels.learnable.settings import Settings
     from costmodels.training.recipe import learn
 
     small = Architecture(width=16, depth=2, members=2)
 
-    def run(seed: int) -> Weights:
+    @cache
+    def run(seed: int, again: bool = False) -> Weights:
         settings = Settings(seed=seed, steps=400, batch=128, rate=1e-2, architecture=small)
         return learn("softmax", made_up, settings)
 
     return run
 
 
-def test_a_seed_decides_the_weights(learned: Callable[[int], Weights]) -> None:
-    one, two, other = learned(0), learned(0), learned(1)
+def test_a_seed_decides_the_weights(learned: Callable[..., Weights]) -> None:
+    one, two, other = learned(0), learned(0, again=True), learned(1)
+    assert one is not two
     for (a, _), (b, _) in zip(one.layers, two.layers, strict=True):
         np.testing.assert_array_equal(a, b)
     assert not np.array_equal(one.layers[0][0], other.layers[0][0])
 
 
-def test_made_up_kernels_are_learned(learned: Callable[[int], Weights]) -> None:
+def test_made_up_kernels_are_learned(learned: Callable[..., Weights]) -> None:
     made = learned(0).made
     for parts in made["held_out_pct"].values():
         assert parts["all"]["gmae"] < 5
@@ -46,7 +49,7 @@ def test_made_up_kernels_are_learned(learned: Callable[[int], Weights]) -> None:
     assert made["rows"] == 640
 
 
-def test_numpy_and_flax_agree(learned: Callable[[int], Weights]) -> None:
+def test_numpy_and_flax_agree(learned: Callable[..., Weights]) -> None:
     import jax.numpy as jnp
 
     from costmodels.learned.infer import forward
