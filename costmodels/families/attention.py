@@ -21,7 +21,7 @@ from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, real, whole
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -146,8 +146,7 @@ def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) ->
 
 def _value(op: Op) -> Tensor | None:
     """Return the values that attention weighs, nothing where a bias is added to the scores."""
-    schema = resolve(op)
-    given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+    given = arguments_of(op)
     value = given.get("value")
     biased = isinstance(given.get("attn_bias"), Tensor)
     return value if isinstance(value, Tensor) and not biased else None

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of, bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.spelled import lookups
 
@@ -171,10 +171,9 @@ def _within(source: Tensor, tensor: Tensor, copied: Copies) -> Tensor:
 
 
 def _rules(op: Op, graph: Graph) -> Iterator[Rule]:
-    schema = resolve(op, graph.schemas) if not op.is_scope else None
-    if schema is None:
+    given = {} if op.is_scope else arguments_of(op, graph.schemas)
+    if not given:
         return
-    given = {argument.name: value for argument, value in bind(schema, op)}
     indices, below = given.get("indices"), _rows(given)
     if below is not None:
         yield from _bags(
@@ -309,8 +308,7 @@ def table_rows(graph: Graph) -> set[int]:
     """Return the numbers of rows of the tables that lookups read, where they are constants."""
     found: set[int] = set()
     for op in graph.leaves():
-        schema = resolve(op, graph.schemas) if not op.is_scope else None
-        given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+        given = {} if op.is_scope else arguments_of(op, graph.schemas)
         rows = _rows(given) if "indices" in given else None
         listed = rows if isinstance(rows, tuple) else (rows,)
         if op.name == "irgraph.tier_pool":

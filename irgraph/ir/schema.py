@@ -324,6 +324,15 @@ def bind(schema: Schema, op: Op) -> list[tuple[Argument, Value]]:
     return pairs
 
 
+def arguments_of(op: Op, extra: Sequence[str] = ()) -> dict[str, Value]:
+    """Return what an op is given, by the names of its schema; nothing where no schema takes it.
+
+    ``extra`` are schema strings, as ``resolve`` takes them.
+    """
+    schema = resolve(op, extra)
+    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+
+
 def _tensors(value: Value | Result) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]

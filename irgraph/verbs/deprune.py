@@ -18,7 +18,7 @@ from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.narrow.expanded import Expanded, with_expanded
 from irgraph.ir.narrow.ops import FORMAT_OF
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import RefusedError, refused
 
@@ -44,7 +44,7 @@ def check_deprune(graph: Graph, op: Op) -> tuple[Declared, Declared]:
     Raises:
         RefusedError: the op looks up no pruned table, or something else uses table or mapping.
     """
-    given = _given(graph, op)
+    given = arguments_of(op, graph.schemas)
     weight, mapping = given.get("weight"), given.get(MAPPING)
     if op.name not in FORMAT_OF or not isinstance(weight, Tensor):
         raise refused(op, "looks up no table in packed rows")
@@ -119,18 +119,13 @@ def _with_tables(
 
 def _lookup(graph: Graph, op: Op, whole: Tensor) -> Op:
     """Return the lookup in an expanded table that stands for one in a pruned table."""
-    given = _given(graph, op)
+    given = arguments_of(op, graph.schemas)
     left = ("weight", "indices", "offsets", PRUNED, MAPPING)
     more = {k: v for k, v in given.items() if k not in left and v not in (None, False, 0)}
     operands: list[Value] = [whole, given["indices"], given.get("offsets")]
     while operands[-1] is None:
         operands.pop()
     return replace(op, operands=tuple(operands), attributes=more, origin=f"deprune: {op.name}")
-
-
-def _given(graph: Graph, op: Op) -> Mapping[str, Value]:
-    schema = resolve(op, graph.schemas)
-    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
 
 
 def _parameter(graph: Graph, op: Op, tensor: Tensor) -> Declared:

@@ -17,7 +17,7 @@ from irgraph.ir.edit import map_tensors
 from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.fuse import put_in_place
 from irgraph.verbs.insert import outermost_call
@@ -131,8 +131,7 @@ def _elsewhere(graph: Graph, buffers: Collection[str]) -> Graph:
 
 
 def _lookup(graph: Graph, name: str, weight: Tensor, leaf: Op) -> Lookup:
-    schema = resolve(leaf, graph.schemas)
-    given = {argument.name: value for argument, value in bind(schema, leaf)} if schema else {}
+    given = arguments_of(leaf, graph.schemas)
     return Lookup(name, weight, leaf, outermost_call(graph, leaf), given)
 
 

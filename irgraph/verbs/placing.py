@@ -11,7 +11,7 @@ from irgraph.ir.edit import free_name, names_of
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.narrow.ops import FORMAT_OF, ROWS_LOOKUP
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.sharding.tables import lookups
 
@@ -34,8 +34,7 @@ def placeable(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
 
 def way_of(graph: Graph, op: Op) -> tuple[Value, bool]:
     """Return how a lookup pools bags, and whether its offsets have an end: alike in one reading."""
-    schema = resolve(op, graph.schemas)
-    given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+    given = arguments_of(op, graph.schemas)
     return given.get("mode", 0), bool(given.get("include_last_offset"))
 
 
@@ -80,8 +79,7 @@ def bag_sizes(graph: Graph) -> dict[str, int]:
     """Return by table the bytes that one pooled bag takes in a cache, with its key."""
     found: dict[str, int] = {}
     for name, _, op in placeable(graph):
-        schema = resolve(op, graph.schemas)
-        given = {argument.name: value for argument, value in bind(schema, op)} if schema else {}
+        given = arguments_of(op, graph.schemas)
         indices, made = given.get("indices"), op.outputs[0]
         if isinstance(indices, Tensor) and indices.rank and made.rank == 2:
             key = 8 * (2 + longest_of(indices, made))

@@ -11,7 +11,7 @@ from irgraph.execute.tiers.bags import lists_of, put_bag
 from irgraph.execute.tiers.ops import EMPTY, sets_of, tier_pool, tier_read
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 
 EMPTY_SHARE = 4
@@ -34,7 +34,8 @@ def hold(
         source = torch.Generator().manual_seed(seed)
         _fill(values[weight.name], values[directory.name], values[held.name], ways, source)
     for op in graph.leaves():
-        if op.name == "irgraph.tier_pool" and _tensors(_given(op, graph).get("found")):
+        pooled = arguments_of(op, graph.schemas) if op.name == "irgraph.tier_pool" else {}
+        if _tensors(pooled.get("found")):
             _hold_bags(graph, op, values, given, seed)
 
 
@@ -45,14 +46,15 @@ def _hold_bags(
 
     Where the step itself makes the indices, or the rows, they begin empty.
     """
-    about = _given(pool, graph)
+    about = arguments_of(pool, graph.schemas)
     found, bags = (_tensors(about.get(name)) for name in ("found", "bags"))
     makers = {t.name: op for op in graph.leaves() for t in op.outputs}
     probe = makers.get(found[0].name)
     read = makers.get(_tensors(about.get("staged"))[0].name)
     if probe is None or read is None or probe.name != "irgraph.bag_probe":
         return
-    asked, weights = _given(probe, graph), _tensors(_given(read, graph).get("weights"))
+    asked, wanted = (arguments_of(one, graph.schemas) for one in (probe, read))
+    weights = _tensors(wanted.get("weights"))
     tables = (_tensors(asked.get(name)) for name in ("keys", "indices", "offsets"))
     for number, (keys, index, offset) in enumerate(zip(*tables, strict=True)):
         if keys.name in given or bags[number].name in given:
@@ -123,7 +125,7 @@ def _caches(graph: Graph) -> list[tuple[Tensor, Tensor, Tensor, int]]:
     for op in graph.leaves():
         if not op.name.startswith("irgraph.tier_"):
             continue
-        given = _given(op, graph)
+        given = arguments_of(op, graph.schemas)
         if op.base == "tier_probe" and op.outputs:
             ways = _ways(given)
             pairs = zip(op.outputs, _tensors(given.get("directories")), strict=False)
@@ -133,11 +135,6 @@ def _caches(graph: Graph) -> list[tuple[Tensor, Tensor, Tensor, int]]:
             found.update((slot.name, one) for slot, one in of)
     known = [slot for slot in directories if slot in weights and slot in held]
     return [(weights[s], directories[s][0], held[s], directories[s][1]) for s in known]
-
-
-def _given(op: Op, graph: Graph) -> Mapping[str, Value]:
-    schema = resolve(op, graph.schemas)
-    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
 
 
 def _tensors(value: Value) -> list[Tensor]:

@@ -12,7 +12,7 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label
 from irgraph.ir.op import Op, Result, Value, tensors_in
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.plans.plan import Sizes
 from irgraph.verbs.insert import outermost_call
@@ -106,7 +106,7 @@ def tables_of(graph: Graph) -> list[Table]:
     for name, weight, op in lookups(graph):
         if name in found:
             raise refused(op, f"looks up table {name!r} a second time")
-        given = _given(op, graph)
+        given = arguments_of(op, graph.schemas)
         _check_lookup(op, weight, given, graph)
         marks = {tensor.name for tensor in op.outputs[1:]}
         backward = next((leaf for mark, leaf in makers.items() if mark in marks), None)
@@ -117,11 +117,6 @@ def tables_of(graph: Graph) -> list[Table]:
         replace(table, held=frozenset(names))
         for table, names in zip(found.values(), held, strict=True)
     ]
-
-
-def _given(op: Op, graph: Graph) -> Known:
-    schema = resolve(op, graph.schemas)
-    return {argument.name: value for argument, value in bind(schema, op)} if schema else {}
 
 
 def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
