@@ -70,6 +70,15 @@ def test_host_times_without_a_deviation_err_with_the_table_and_the_workload() ->
     assert views(100, SURE).std() == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.parametrize("speed", [10.0, 1000.0])
+def test_times_of_a_faster_host_err_by_the_same_share(speed: float) -> None:
+    ops = [(Op("aten.view"), [])] * 100
+    slow, fast = SURE, FlatHost(replace(FLAT, t1=FLAT.t1 / speed, t5=FLAT.t5 / speed))
+    draws = [sample_steps(simulate(priced(*ops), host), host) for host in (slow, fast)]
+    shares = [found.std() / found.mean() for found in draws]
+    assert shares[0] == pytest.approx(shares[1]) and shares[0] > 0
+
+
 def test_a_figure_of_a_category_errs_alike_for_all_occurrences() -> None:
     category = FlatHost(replace(VARYING.costs, level="category"))
     assert views(100, category).std() > 3 * views(100, VARYING).std()

@@ -107,6 +107,17 @@ input %o : i64[{rows}] in $o
     assert moved / 2.039e6 <= kernel.time <= moved / 2.039e6 / 0.85 + 5
 
 
+def test_a_product_whose_weight_a_trace_does_not_record_is_listed_as_unknown() -> None:
+    graph = parse("""model "m" { format = 1  operands = "by shape" }
+
+device @gpu0 "a100"
+state %x : i8[64, 32] in $b1
+%y = aten._int_mm(%x) : i32[64, 48] in $b2
+""")
+    (found,) = price(graph, load_device("a100-sxm4-80gb")).unknown
+    assert found.name == "aten._int_mm"
+
+
 def test_one_range_takes_no_scales_of_rows() -> None:
     one, each = (quantized(8192, "i8", "a100", span) for span in (4.0, 0.0))
     assert one.keys() == {"irgraph.quantize_static", "aten._int_mm", "irgraph.dequantize_columns"}
