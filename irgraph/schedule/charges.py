@@ -6,7 +6,7 @@ Algorithm 1 and the simulator read the same charges; they differ in what runs be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -28,6 +28,9 @@ SYNCHRONISING = frozenset(
     {"aten.nonzero", "aten.masked_select", "aten._unique2", "aten.unique_dim", "aten.unique"}
 )
 """Ops whose results' sizes the host has to read from the device."""
+
+ODD = SYNCS | SYNCHRONISING | {GRAPH_LAUNCH}
+"""Ops that do more than launch kernels one by one."""
 
 
 class Charge(NamedTuple):
@@ -70,21 +73,25 @@ class Charges:
 
     def __iter__(self) -> Iterator[Charge]:
         """Yield all charges in the order of the program."""
-        for op in self.priced.graph.ops:
-            yield from self._run(op)
+        return self.all(self.of_call)
 
-    def _run(self, op: Op) -> Iterator[Charge]:
+    def all(self, of_call: Callable[[Op], Iterable[Charge]]) -> Iterator[Charge]:
+        """Yield all charges in the order of the program, those of each call as a function says."""
+        for op in self.priced.graph.ops:
+            yield from self._run(op, of_call)
+
+    def _run(self, op: Op, of_call: Callable[[Op], Iterable[Charge]]) -> Iterable[Charge]:
         """Charge a top-level operation, or those inside a label."""
         if not op.is_annotation:
-            yield from self._call(op)
-            return
+            return of_call(op)
         known = self.rules.annotations != "free" and self._known(op)
         if known and self.rules.annotations == "whole":
-            yield from self._call(op)
-        else:
-            yield from self._label(op, known)
+            return of_call(op)
+        return self._label(op, known, of_call)
 
-    def _label(self, op: Op, known: bool) -> Iterator[Charge]:
+    def _label(
+        self, op: Op, known: bool, of_call: Callable[[Op], Iterable[Charge]]
+    ) -> Iterator[Charge]:
         """Charge the ops inside a label; a label in the table also costs entry and exit."""
         launching = [o for child in op.body for o in outermost(child) if self.priced.of(o)]
         own = self.host.overheads(op, 1) if known and launching else None
@@ -94,12 +101,12 @@ class Charges:
             entry = own.t2 - self._costs(launching[0]).t2
             yield from _time("T2", max(0.0, entry), op)
         for child in op.body:
-            yield from self._run(child)
+            yield from self._run(child, of_call)
         if own is not None:
             leaving = own.t3 - self._costs(launching[-1]).t3
             yield from _time("T3", max(0.0, leaving), op)
 
-    def _call(self, op: Op) -> list[Charge]:
+    def of_call(self, op: Op) -> list[Charge]:
         """Lines 5 to 20 of Algorithm 1; what a collective's call does with events is paid there."""
         # The host's table has the whole call of a collective, with the events that it records and
         # waits for: only their effect on the streams is left to charge.
@@ -185,6 +192,24 @@ class Charges:
         if self.rules.sync == "blocking" and node.name in SYNCHRONISING and _on_device(node):
             found.append((None, node))
         return found
+
+    def launches(self, op: Op) -> list[tuple[Kernel, Op]] | None:
+        """Return what a call launches and by which op; ``None`` where that is not all it does."""
+        if op.is_annotation or self.rules.sync == "to":
+            return None
+        found: list[tuple[Kernel, Op]] = []
+        sound = self._add_launches(op, found)
+        return found if sound and not self._beyond(op, len(found)) else None
+
+    def _add_launches(self, node: Op, found: list[tuple[Kernel, Op]]) -> bool:
+        """Add what an op launches; return whether it does nothing else."""
+        if node.name in ODD:
+            return False
+        known = self.priced.kernels.get(id(node))
+        if known is not None:
+            found += [(kernel, node) for kernel in known]
+            return True
+        return all(self._add_launches(child, found) for child in node.body)
 
     def _costs(self, op: Op) -> Overheads:
         return self.host.overheads(op, len(self.priced.of(op)))

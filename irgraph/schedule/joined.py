@@ -13,8 +13,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from irgraph.diagnostics import fail
-from irgraph.ir.cost import Kernel
-from irgraph.schedule.simulate import COLLECTIVE
+from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.schedule.tasks import Floats, Ints, Tasks
 from irgraph.schedule.timeline import Intervals, Resource, Timeline, busy_time
 

@@ -14,11 +14,10 @@ from itertools import pairwise
 import numpy as np
 
 from irgraph.diagnostics import fail
-from irgraph.ir.cost import Kernel
+from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.ranks import EXCHANGING
 from irgraph.schedule.joined import TRANSFER, WAIT, WORK, Groups, Joined, Meeting, Parts, matched
 from irgraph.schedule.kinds import kinds_of, parts_of
-from irgraph.schedule.simulate import COLLECTIVE
 from irgraph.schedule.tasks import Floats, Ints, Tasks, in_order, last_ends, run
 from irgraph.schedule.timeline import Timeline
 

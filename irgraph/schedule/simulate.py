@@ -10,25 +10,13 @@ thread and one stream without syncs all this is Algorithm 1, to the last digit.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-
-from irgraph.diagnostics import Place, fail
-from irgraph.ir.cost import CALL, Host, Kernel, Priced
-from irgraph.ir.op import Op
-from irgraph.ir.tensor import DeviceRef
+from irgraph.ir.cost import Host, Priced
 from irgraph.schedule.accounting import BLOCKING, Accounting
-from irgraph.schedule.charges import SYNCS, Charge, Charges
+from irgraph.schedule.building.alike import Alike
+from irgraph.schedule.building.step import Step
+from irgraph.schedule.charges import Charges
 from irgraph.schedule.sharing import run_sharing
-from irgraph.schedule.tasks import TaskBuilder
 from irgraph.schedule.timeline import Intervals, Resource, Timeline
-
-TAKING_TURNS = ("main", "backward")
-"""Threads of which one is blocked while the other runs: ``backward()`` returns when the autograd
-thread is done."""
-
-COLLECTIVE = "collective"
-"""Family of kernels that move data between devices."""
 
 
 def simulate(priced: Priced, host: Host, *, accounting: Accounting = BLOCKING) -> Timeline:
@@ -36,9 +24,9 @@ def simulate(priced: Priced, host: Host, *, accounting: Accounting = BLOCKING) -
 
     Raises ``IrgraphError`` where an operation waits for an event that nothing records.
     """
-    step = _Step(priced, accounting)
+    step = Step(priced, accounting)
     charges = Charges(priced, host, accounting)
-    for charge in charges:
+    for charge in charges.all(Alike(step, charges)):
         step.run(charge)
     tasks = step.build.tasks()
     start, end = run_sharing(tasks)
@@ -51,209 +39,3 @@ def simulate(priced: Priced, host: Host, *, accounting: Accounting = BLOCKING) -
         dict(charges.levels),
         priced.unknown,
     )
-
-
-class _Step:
-    """Turns charges into tasks."""
-
-    def __init__(self, priced: Priced, rules: Accounting) -> None:
-        self.graph = priced.graph
-        self.rules = rules
-        self.build = TaskBuilder()
-        self.resources: dict[tuple[str, str], int] = {}
-        self.devices: dict[int, str] = {}
-        self.ops: list[Op] = []
-        self.numbers: dict[int, int] = {}
-        self.op = -1
-        self.kernels: list[Kernel] = []
-        self.events: dict[str, int] = {}
-        self.pools: dict[tuple[str, str], int] = {}
-        self.queues: dict[int, deque[int]] = {}
-        self.inside: tuple[int, ...] = ()
-        self.forked: set[int] = set()
-        self.thread = self.turn = self._resource("host", "main")
-        # Resources have their numbers in order of first use: those of the main thread and the
-        # default stream are always the first two, so that timelines of variants can be laid side by
-        # side.
-        self._resource(self.graph.device, "default")
-
-    def run(self, charge: Charge) -> None:
-        """Add the tasks of one charge."""
-        self.op = self.numbers.setdefault(id(charge.op), len(self.ops))
-        if self.op == len(self.ops):
-            self.ops.append(charge.op)
-        if charge.kind == "host":
-            self._host(charge, charge.cause, charge.length)
-        elif charge.kind == "launch":
-            self._launch(charge)
-        elif charge.kind == "inner":
-            stream = self._stream(charge)
-            self.forked.add(stream)
-            self._start(charge, stream, self.inside)
-        elif charge.kind == "join":
-            stream = self._stream(charge)
-            self._event(stream, [self.build.last(s) for s in self.forked if s != stream])
-        else:
-            self._wait(charge)
-
-    def _resource(self, kind: str, name: str) -> int:
-        found = self.resources.get((kind, name))
-        if found is None:
-            found = self.resources[kind, name] = len(self.resources)
-        return found
-
-    def _host(
-        self,
-        charge: Charge,
-        cause: str,
-        length: float,
-        waits: Iterable[int] = (),
-        kernel: int = -1,
-    ) -> int:
-        """Add a task of the charge's thread, after the thread that hands over to it."""
-        thread = self._resource("host", charge.op.thread)
-        before = self.thread
-        # ``backward()`` blocks the thread that calls it: the two threads take turns, as if they
-        # were one.
-        if charge.op.thread in TAKING_TURNS:
-            before, self.turn = self.turn, thread
-        # A thread that has begun goes on by itself; its first task starts where the thread that
-        # started it stands.
-        elif self.build.last(thread) >= 0:
-            before = thread
-        self.thread = thread
-        last = self.build.last(before)
-        handed = (last,) if before != thread and last >= 0 else ()
-        return self.build.add(
-            thread,
-            cause,
-            length,
-            op=self.op,
-            kernel=kernel,
-            waits=(*handed, *waits),
-        )
-
-    def _launch(self, charge: Charge) -> None:
-        """The host spends T4, part of it before the device may start."""
-        stream, kernel = self._stream(charge), charge.kernel
-        if kernel is not None and kernel.launch == CALL:
-            self._called(charge, kernel)
-            return
-        queue = self.queues.setdefault(stream, deque())
-        full: tuple[int, ...] = ()
-        number = -1
-        if kernel is not None:
-            # A stream's queue holds so many launches (1,024 on CUDA): the next launch blocks until
-            # the oldest of them has left the queue.
-            full = (queue.popleft(),) if len(queue) >= self.rules.queue_depth else ()
-            number = len(self.kernels)
-            self.kernels.append(kernel)
-        # A launch call returns some time after the device could start: the device waits for the
-        # first part alone, the thread for both.
-        share = self.rules.launch_share
-        launched = self._host(charge, "T4", charge.length * share, full, number)
-        if kernel is not None:
-            queue.append(self._start(charge, stream, (launched,), number))
-        else:
-            last = self.build.last(stream)
-            # A graph's kernels start after its launch and after what its stream did before, on
-            # whatever streams they were captured; among themselves they keep the order of their own
-            # streams.
-            self.inside = (launched, last) if last >= 0 else (launched,)
-            self.forked = set()
-        if share < 1.0:
-            self._host(charge, "T4", charge.length * (1.0 - share))
-
-    def _called(self, charge: Charge, kernel: Kernel) -> None:
-        """The host runs the kernel itself: no stream, nothing to wait for."""
-        self.kernels.append(kernel)
-        self._host(charge, "T4", charge.length)
-        time = kernel.time + self.rules.per_kernel
-        self._host(charge, "kernel", time, kernel=len(self.kernels) - 1)
-
-    def _start(self, charge: Charge, stream: int, waits: tuple[int, ...], number: int = -1) -> int:
-        """Add a kernel after its launch, and after the kernel before with a gap."""
-        assert charge.kernel is not None
-        if number < 0:
-            number = len(self.kernels)
-            self.kernels.append(charge.kernel)
-        rules, op, add = self.rules, self.op, self.build.add
-        if rules.gap:
-            add(stream, "gap", rules.gap, op=op, kernel=number)
-        if rules.latency:
-            waits = (
-                add(
-                    stream,
-                    "latency",
-                    rules.latency,
-                    op=op,
-                    kernel=number,
-                    waits=waits,
-                    ordered=False,
-                ),
-            )
-        time = charge.kernel.time + rules.per_kernel
-        pool = self._pool(charge, charge.kernel)
-        return add(stream, "kernel", time, op=op, kernel=number, pool=pool, waits=waits)
-
-    def _wait(self, charge: Charge) -> None:
-        """Let a stream, or the host, wait as the charge's node says."""
-        assert charge.node is not None
-        name, stream = charge.node.name, self._stream(charge)
-        if name == "sync.record":
-            for event in charge.node.outputs:
-                self.events[event.name] = self.build.last(stream)
-            return
-        if name in ("sync.wait", "sync.event"):
-            awaited = [self._recorded(t.name, charge.node) for t in charge.node.inputs]
-        elif name == "sync.device":
-            kind = self._device(charge.node)
-            awaited = [self.build.last(i) for r, i in self.resources.items() if r[0] == kind]
-        else:
-            awaited = [self.build.last(stream)]
-        if name == "sync.wait":
-            self._event(stream, awaited)
-        else:
-            waits = [task for task in awaited if task >= 0]
-            self._host(charge, "sync", charge.length, waits)
-
-    def _event(self, stream: int, awaited: Iterable[int]) -> None:
-        waits = [task for task in awaited if task >= 0]
-        self.build.add(stream, "event", 0.0, op=self.op, waits=waits)
-
-    def _recorded(self, event: str, node: Op) -> int:
-        if event not in self.events:
-            place = Place(self.graph.source or self.graph.name, "", node.line)
-            raise fail(f"{node.name} waits for %{event}, which no sync.record made", place)
-        return self.events[event]
-
-    def _stream(self, charge: Charge) -> int:
-        node = charge.node or charge.op
-        return self._resource(self._device(node), node.stream or "default")
-
-    def _device(self, node: Op) -> str:
-        """Return the device an op works on: named, its tensors', or else the graph's first."""
-        if id(node) not in self.devices:
-            self.devices[id(node)] = self._device_of(node)
-        return self.devices[id(node)]
-
-    def _device_of(self, node: Op) -> str:
-        named = node.attributes.get("device")
-        if isinstance(named, DeviceRef) and named != "cpu":
-            return str(named)
-        if node.name in SYNCS:
-            return self.graph.device
-        found = (t.device for t in (*node.outputs, *node.inputs) if t.device != "cpu")
-        return next(found, self.graph.device)
-
-    def _pool(self, charge: Charge, kernel: Kernel) -> int:
-        """Return what a kernel shares with others: the device, a copy engine, or the links."""
-        node = charge.node or charge.op
-        need = "compute"
-        if kernel.family == COLLECTIVE:
-            need = "links"
-        elif kernel.launch == "memcpy" and any(t.device == "cpu" for t in node.outputs):
-            need = "copies to the host"
-        elif kernel.launch == "memcpy" and any(t.device == "cpu" for t in node.inputs):
-            need = "copies to the device"
-        return self.pools.setdefault((self._device(node), need), len(self.pools))

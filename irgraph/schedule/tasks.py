@@ -8,7 +8,7 @@ wait for the task before. So times follow in one pass, for one set of lengths or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeAlias
@@ -16,6 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
+
+from irgraph.schedule.building.repeats import Form, Repeats
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -62,9 +64,21 @@ class Tasks(Struct, frozen=True, dict=True):
     @cached_property
     def shared_pools(self) -> list[int]:
         """The pools in which more than one resource has tasks."""
-        pairs = set(zip(self.pool.tolist(), self.resource.tolist(), strict=True))
-        counts = Counter(pool for pool, _ in pairs if pool >= 0)
+        most = int(self.resource.max(initial=0)) + 1
+        taken = self.pool * most + self.resource
+        found = np.unique(taken[self.pool >= 0]).tolist()
+        counts = Counter(number // most for number in found)
         return sorted(pool for pool, count in counts.items() if count > 1)
+
+    @cached_property
+    def two(self) -> tuple[Ints, Ints] | None:
+        """The two tasks that each waits for; ``n`` stands for none, nothing where one has more."""
+        count = np.diff(self.first)
+        if count.max(initial=0) > 2:
+            return None
+        after = np.append(self.after, [0, 0])  # so that reading beyond the end finds something
+        one = np.where(count > 0, after[self.first[:-1]], len(self))
+        return one, np.where(count > 1, after[self.first[:-1] + 1], len(self))
 
     @cached_property
     def waited(self) -> list[list[int]]:
@@ -84,7 +98,7 @@ class Tasks(Struct, frozen=True, dict=True):
 
 
 class TaskBuilder:
-    """Collects tasks, one at a time, on any number of resources."""
+    """Collects tasks, one at a time or many as they were, on any number of resources."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, int, int, int, int, int]] = []
@@ -92,9 +106,11 @@ class TaskBuilder:
         self._after: list[int] = []
         self._causes: dict[str, int] = {}
         self._last: dict[int, int] = {}
+        self._count = 0
+        self._repeats = Repeats()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
 
     def last(self, resource: int) -> int:
         """Return the last task of a resource, -1 if it has none."""
@@ -117,8 +133,9 @@ class TaskBuilder:
         It starts after its resource's last one and after ``waits``. One that is not ``ordered``
         starts after ``waits`` only, and no task waits for it implicitly.
         """
-        rows, after = self._rows, self._after
-        position = len(rows)
+        after = self._after
+        position = self._count
+        self._count = position + 1
         if ordered:
             before = self._last.get(resource)
             if before is not None:
@@ -129,16 +146,60 @@ class TaskBuilder:
         code = self._causes.get(cause)
         if code is None:
             code = self._causes[cause] = len(self._causes)
-        rows.append((length, resource, code, op, kernel, pool))
+        self._rows.append((length, resource, code, op, kernel, pool))
         return position
+
+    @property
+    def lasts(self) -> dict[int, int]:
+        """The last task of each resource."""
+        return self._last.copy()
+
+    def form(self, since: int, last: Mapping[int, int], others: Mapping[int, int]) -> Form:
+        """Return the tasks added one by one since a position as what can be repeated.
+
+        ``last`` are the last tasks of resources before it, by resource; ``others`` are keys of
+        other earlier tasks that the new ones wait for, by position.
+        """
+        start = len(self._rows) - (self._count - since)
+        resources = {position: resource for resource, position in last.items()}
+        waits = self._after[self._first[start] :]
+        opened = [(place, resources.get(task, -1), others.get(task, -1))
+                  for place, task in enumerate(waits) if task < since]  # fmt: skip
+        changed = [(r, at - since) for r, at in self._last.items() if at >= since]
+        code = self._causes.get("kernel", -1)
+        work = [at for at, row in enumerate(self._rows[start:]) if row[2] == code]
+        count = self._count - since
+        return Form(start, count, since, len(waits), tuple(opened), tuple(changed), tuple(work))
+
+    def repeat(
+        self, form: Form, op: int, kernel: int, times: Iterable[float], others: Sequence[int] = ()
+    ) -> int:
+        """Add the tasks of a form again and return the position of the first.
+
+        ``op`` and ``kernel`` are what is added to their numbers, ``times`` the lengths of the
+        kernels, and ``others`` the tasks that stand for those with keys.
+        """
+        repeats, last, since = self._repeats, self._last, self._count
+        repeats.take(len(self._rows))
+        waits = repeats.waits + len(self._after)
+        for place, resource, key in form.opened:
+            repeats.places.append(waits + place)
+            repeats.tasks.append(last[resource] if resource >= 0 else others[key])
+        for resource, at in form.last:
+            last[resource] = since + at
+        repeats.work += [since + at for at in form.work]
+        repeats.times += times
+        repeats.waits += form.waits
+        repeats.runs.append((form.start, form.count, since - form.since, op, kernel))
+        self._count = since + form.count
+        return since
 
     def tasks(self) -> Tasks:
         """Return what was collected as columns."""
         length, *columns = zip(*self._rows, strict=True) if self._rows else [()] * 6
-        resource, cause, op, kernel, pool = (np.array(column, np.int64) for column in columns)
-        first, after = np.array(self._first, np.int64), np.array(self._after, np.int64)
-        times = np.array(length, np.float64)
-        return Tasks(times, first, after, resource, cause, op, kernel, pool, tuple(self._causes))
+        whole = (np.array(column, np.int64) for column in (self._first, self._after, *columns))
+        found = self._repeats.expanded(np.array(length, np.float64), *whole)
+        return Tasks(*found, tuple(self._causes))
 
 
 def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
@@ -146,10 +207,25 @@ def run(tasks: Tasks, length: Floats | None = None) -> tuple[Floats, Floats]:
 
     ``length`` replaces the tasks' own.
     """
-    own = tasks.length if length is None else length
+    own = (tasks.length if length is None else length).tolist()
+    if tasks.two is None:
+        return _run_any(tasks, own)
+    one, other = tasks.two
+    ends = [0.0] * (len(own) + 1)
+    rows = zip(one.tolist(), other.tolist(), own, strict=True)
+    for position, (first, second, time) in enumerate(rows):
+        start = ends[first]
+        end = ends[second]
+        ends[position] = (end if end > start else start) + time
+    found = np.array(ends)
+    return np.maximum(found[one], found[other]), found[:-1]
+
+
+def _run_any(tasks: Tasks, own: list[float]) -> tuple[Floats, Floats]:
+    """Return what ``run`` does, of tasks that wait for any number of others."""
     starts = [0.0] * len(tasks)
     ends = [0.0] * len(tasks)
-    for position, (waits, time) in enumerate(zip(tasks.waited, own.tolist(), strict=True)):
+    for position, (waits, time) in enumerate(zip(tasks.waited, own, strict=True)):
         start = 0.0
         for other in waits:
             end = ends[other]

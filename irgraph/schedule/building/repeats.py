@@ -1,0 +1,91 @@
+"""Tasks that repeat: rows that stand for many tasks at once, at other places and of other ops."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Columns: TypeAlias = tuple[Floats, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+"""Length, first, after, resource, cause, op, kernel and pool, as in ``tasks.Tasks``."""
+
+
+class Form(Struct, frozen=True):
+    """Tasks that were added one after the other and can be added again.
+
+    Attributes:
+        start, count: their rows.
+        since: the position of the first.
+        waits: how many waits they have together.
+        opened: the waits for earlier tasks: the place among all waits, the resource whose last task
+            it is (-1: of none), and else its key.
+        last: the resources that they take, each with the place of its last task.
+        work: the places of those that are kernels.
+    """
+
+    start: int
+    count: int
+    since: int
+    waits: int
+    opened: tuple[tuple[int, int, int], ...]
+    last: tuple[tuple[int, int], ...]
+    work: tuple[int, ...]
+
+
+class Repeats:
+    """Which rows stand for which tasks.
+
+    Attributes:
+        runs: of rows that follow each other: the first, how many, and what is added to positions,
+            numbers of ops and numbers of kernels.
+        places, tasks: waits by their places among all, and the tasks that are waited for.
+        work, times: positions of kernels, and their lengths.
+        waits: how many waits the repeated tasks have.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[tuple[int, int, int, int, int]] = []
+        self.places: list[int] = []
+        self.tasks: list[int] = []
+        self.work: list[int] = []
+        self.times: list[float] = []
+        self.waits = 0
+        self._taken = 0
+
+    def take(self, rows: int) -> None:
+        """Let the rows that were added since the last run stand for themselves."""
+        if rows > self._taken:
+            self.runs.append((self._taken, rows - self._taken, 0, 0, 0))
+            self._taken = rows
+
+    def expanded(
+        self, length: Floats, first: Ints, after: Ints, resource: Ints, cause: Ints, op: Ints,
+        kernel: Ints, pool: Ints,
+    ) -> Columns:  # fmt: skip
+        """Return the columns of all tasks, from those of the rows."""
+        if not self.runs:
+            return length, first, after, resource, cause, op, kernel, pool
+        self.take(len(length))
+        start, count, places, ops, kernels = np.array(self.runs, np.int64).T
+        at = _ranges(start, count)
+        waits = first[start + count] - first[start]
+        awaited = after[_ranges(first[start], waits)] + np.repeat(places, waits)
+        awaited[self.places] = self.tasks
+        times, numbers = length[at], kernel[at]
+        times[self.work] = self.times
+        firsts = np.zeros(len(at) + 1, np.int64)
+        np.cumsum(np.diff(first)[at], out=firsts[1:])
+        launched = np.where(numbers >= 0, numbers + np.repeat(kernels, count), -1)
+        numbered = op[at] + np.repeat(ops, count)
+        return times, firsts, awaited, resource[at], cause[at], numbered, launched, pool[at]
+
+
+def _ranges(start: Ints, count: Ints) -> Ints:
+    """Return the numbers from each start on, so many each, one after the other."""
+    ends = np.cumsum(count)
+    found: Ints = np.arange(ends[-1]) + np.repeat(start - ends + count, count)
+    return found

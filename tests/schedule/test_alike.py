@@ -1,0 +1,50 @@
+"""Calls alike are added at once: the tasks are those that their charges give one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import irgraph
+from irgraph.backend import backend
+from irgraph.ir.cost import PriceOptions
+from irgraph.overheads import load_host
+from irgraph.schedule.accounting import BLOCKING, Accounting, find_accounting
+from irgraph.schedule.building.step import Step
+from irgraph.schedule.charges import Charges
+from irgraph.schedule.simulate import simulate
+
+MODELS = sorted((Path(__file__).parents[2] / "costmodels/evaluate/data").glob("*.ir"))
+RULES = [
+    *(replace(BLOCKING, queue_depth=depth) for depth in (1, 2, 3, 40, 1024)),
+    replace(BLOCKING, launch_share=0.5, gap=0.0),
+    find_accounting("code-2021"),
+    find_accounting("code-head"),
+]
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", ["", "apply parallel-branches", "apply fuse-embedding"])
+@pytest.mark.parametrize("rules", RULES, ids=lambda rules: f"{rules.name}-{rules.queue_depth}")
+def test_calls_added_at_once_are_those_added_one_by_one(
+    path: Path, script: str, rules: Accounting
+) -> None:
+    graph = irgraph.load(path)
+    graph = irgraph.run_script(graph, script).graph if script else graph
+    priced = backend().price(graph, "v100", PriceOptions())
+    host = load_host("v100")
+    step, charges = Step(priced, rules), Charges(priced, host, rules)
+    for charge in charges:
+        step.run(charge)
+    one_by_one, at_once = step.build.tasks(), simulate(priced, host, accounting=rules)
+    found = at_once.columns
+    for name in one_by_one.__struct_fields__:
+        a, b = getattr(one_by_one, name), getattr(found.tasks, name)
+        assert np.array_equal(a, b), name
+    assert found.ops == step.ops
+    assert found.kernels == step.kernels
+    assert at_once.levels == charges.levels
+    assert len(step.build) == len(found)
