@@ -80,7 +80,7 @@ class PriceOptions(Struct, frozen=True, kw_only=True):
         return self.measured and self.mode == "corrected"
 
 
-class Kernel(Struct, frozen=True):
+class Kernel(Struct, frozen=True, gc=False):
     """One piece of work of a device: a kernel, a copy or a fill.
 
     Attributes:

@@ -27,7 +27,7 @@ KINDS = {
 """Kinds of dependence and how they read in messages."""
 
 
-class Dependence(Struct, frozen=True):
+class Dependence(Struct, frozen=True, gc=False):
     """The op at position ``after`` must run after the one at ``before``.
 
     ``kind`` is a key of ``KINDS``; ``tensor`` is what the later op touches (``None`` for a

@@ -15,7 +15,7 @@ REMEMBERED = 1 << 15
 """Ops whose effects are cached: variants of a step share most of their ops."""
 
 
-class Effects(Struct, frozen=True):
+class Effects(Struct, frozen=True, gc=False):
     """The bytes an op touches.
 
     Attributes:

@@ -24,7 +24,7 @@ class DeviceRef(str):
     __slots__ = ()
 
 
-class Tensor(Struct, frozen=True):
+class Tensor(Struct, frozen=True, gc=False):
     """A named, typed view of a buffer.
 
     Attributes:

@@ -46,7 +46,6 @@ class Prediction(Struct, frozen=True, dict=True):
     Attributes:
         priced: the graph with the device work of its ops.
         timeline: what happens when.
-        path: the critical path.
         sheet: the device.
         host: the host whose overheads were used.
         options: as given, with the device used.
@@ -55,7 +54,6 @@ class Prediction(Struct, frozen=True, dict=True):
 
     priced: Priced
     timeline: Timeline
-    path: CriticalPath
     sheet: DeviceFacts
     host: Host
     options: PredictOptions = field(default_factory=PredictOptions)
@@ -65,6 +63,11 @@ class Prediction(Struct, frozen=True, dict=True):
     def step_time(self) -> float:
         """Predicted time of the step."""
         return self.timeline.step_time
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The critical path."""
+        return critical_path(self.timeline)
 
     @cached_property
     def samples(self) -> Floats:
@@ -166,7 +169,7 @@ def predict(
     options: PredictOptions | str | None = None,
     **changes: Unpack[PredictFields],
 ) -> Prediction:
-    """Predict a step: price its ops, simulate host and device, find the critical path.
+    """Predict a step: price its ops, simulate host and device; the critical path when asked for.
 
     ``options`` is a ``PredictOptions``, or the name of a device; ``changes`` are fields of it:
     ``predict(graph, device="a100", dims={"B": 4096})``.
@@ -182,7 +185,7 @@ def predict(
         timeline = _scheduled(priced, host, chosen)
         used = measured_times(priced, name, chosen.uses_measured)
         chosen = replace(chosen, device=name)
-        return Prediction(priced, timeline, critical_path(timeline), sheet, host, chosen, used)
+        return Prediction(priced, timeline, sheet, host, chosen, used)
 
 
 def _device(sheet: DeviceFacts) -> dict[str, Any]:
@@ -204,8 +207,7 @@ def device_of(*graphs: Graph) -> str:
 def rescheduled(prediction: Prediction, priced: Priced, measured: str) -> Prediction:
     """Return a prediction with other device times and remark on measured ones."""
     timeline = _scheduled(priced, prediction.host, prediction.options)
-    path = critical_path(timeline)
-    return replace(prediction, priced=priced, timeline=timeline, path=path, measured=measured)
+    return replace(prediction, priced=priced, timeline=timeline, measured=measured)
 
 
 def _scheduled(priced: Priced, host: Host, options: PredictOptions) -> Timeline:

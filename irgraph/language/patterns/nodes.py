@@ -207,6 +207,27 @@ class NewOp(Node):
         """The names among its results."""
         return _named(self.results)
 
+    @cached_property
+    def takes(self) -> tuple[str, ...]:
+        """The names that stand among its arguments themselves, lists opened."""
+        return tuple(part.name for part in opened(self.parts) if isinstance(part, (Bound, Splat)))
+
+    @cached_property
+    def makes(self) -> tuple[str, ...]:
+        """The names that stand among its results themselves, lists opened."""
+        return tuple(p.name for p in opened(self.results) if isinstance(p, (Bound, Splat)))
+
+    @cached_property
+    def writes(self) -> tuple[str, ...]:
+        """Those of ``takes`` that it writes in place."""
+        parts = (part for part in opened(self.parts) if isinstance(part, (Bound, Splat)))
+        return tuple(part.name for part in parts if part.written)
+
+    @cached_property
+    def spelt(self) -> frozenset[str]:
+        """Every name in its text."""
+        return frozenset(re.findall(r"%(\w+)", str(self)))
+
     def __str__(self) -> str:
         results = f"{', '.join(map(str, self.results))} = " if self.results else ""
         return f"{results}{spell_op(self.op)}({', '.join(map(str, self.parts))})"

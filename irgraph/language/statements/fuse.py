@@ -8,7 +8,7 @@ from functools import partial
 
 from irgraph.diagnostics import Place
 from irgraph.ir.calls import wrong_call
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_op, check_used
 from irgraph.language.clauses import assuming, clause, words
@@ -19,12 +19,12 @@ from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.misses import text_of
 from irgraph.language.patterns.nodes import NewOp, Selection, Series, Template
-from irgraph.language.patterns.select import Selected, match_scope
+from irgraph.language.patterns.select import Selected, index_facts, match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
-from irgraph.language.templates.losses import check_losses, rest_of
+from irgraph.language.templates.losses import Losses, rest_of
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.gains import check_gains
 from irgraph.verbs.partition import Parting, partition
@@ -128,6 +128,9 @@ class _Fusing:
         self.scope = self.frame.scope
         self.pending = Pending(self.state.graph)
         self.refusals = Refusals(self.frame, statement.place, statement.selection.many)
+        self.losses = Losses(self.selected.index, (self.new,), self.state.kept)
+        self.facts = index_facts(self.selected.index, self.scope.pricer)
+        self.spelt: dict[object, str] = {}
 
     def run(self) -> None:
         sound = [match for match in self.selected.matches if self._is_sound(match)]
@@ -142,7 +145,9 @@ class _Fusing:
     def scope_of(self, match: Match) -> Scope:
         known = self.scopes.get(id(match))
         if known is None:
-            known = self.scopes[id(match)] = match_scope(self.scope, self.selected.index, match)
+            known = self.scopes[id(match)] = match_scope(
+                self.scope, self.selected.index, match, self.facts
+            )
         return known
 
     def refuse(self, error: RefusedError, *matches: Match, place: Place | None = None) -> None:
@@ -156,7 +161,7 @@ class _Fusing:
     def _is_sound(self, match: Match) -> bool:
         try:
             made = Filler([self.scope_of(match)], [()]).results(self.new)
-            check_losses(self.selected.index, match, (self.new,), made, self.state.kept)
+            self.losses.check(match, made)
         except RefusedError as error:
             self.refuse(error, match)
             return False
@@ -172,8 +177,18 @@ class _Fusing:
             except EvaluationError as error:
                 self.refuse(RefusedError(str(error)), match)
                 continue
-            found.setdefault(", ".join(map(spell, values)), []).append(match)
+            found.setdefault(self._spelt(values), []).append(match)
         return [group for group in found.values() if self._is_wanted(group)]
+
+    def _spelt(self, values: Sequence[Value]) -> str:
+        """Return the text of values; of many matches the values are the same."""
+        key = tuple([(type(value), value) for value in values])
+        if any(isinstance(value, tuple | float) for value in values):  # equal ones may differ
+            return ", ".join(map(spell, values))
+        found = self.spelt.get(key)
+        if found is None:
+            found = self.spelt[key] = ", ".join(map(spell, values))
+        return found
 
     def _is_wanted(
         self, group: Sequence[Match], tie: Callable[[], RefusedError | None] = lambda: None

@@ -19,7 +19,7 @@ from irgraph.language.patterns.select import Selected, match_scope
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
-from irgraph.language.templates.losses import check_losses
+from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.autograd.bind import has_backward
 from irgraph.verbs.autograd.gather import Gathering
@@ -134,7 +134,7 @@ class _Work:
             )
             redefined = [values[name] for name in _results(template.ops, match)]
             tensors = [value for value in redefined if isinstance(value, Tensor)]
-            check_losses(selected.index, match, template.ops, tensors, state.kept)
+            Losses(selected.index, template.ops, state.kept).check(match, tensors)
             members = selected.members(match)
             made = self._made(members, ops)
             if made is None:

@@ -32,31 +32,49 @@ class _Access:
     written: Names
 
 
-def check_order(index: Index, match: Match, news: Sequence[NewOp]) -> None:
-    """Refuse new ops that touch the same bytes in another order than the matched ones.
+class Order:
+    """Refuses new ops that touch the same bytes in another order than the matched ones.
 
     Those that the pattern has as well keep their order, and where two names stand for the same
     bytes, one is not written before the other is read, unless it was.
     """
-    if not any(written for new in news for written in new.taken.values()):
-        return
-    pairs = sorted(match.pairs, key=lambda pair: pair.here)
-    before = _accesses((index.ops[pair.here].name, pair.pattern) for pair in pairs)
-    after = _accesses((new.op, new) for new in news)
-    first = index.ops[match.root]
-    had, done = _sequence(before), _sequence(after)
-    for one, other in done:
-        if (other, one) in had:
-            reason = f"{other[0]} would come after {one[0]}, and one writes what the other uses"
+
+    def __init__(self, index: Index, news: Sequence[NewOp]) -> None:
+        self.index = index
+        self.writes = any(written for new in news for written in new.taken.values())
+        self.after = _accesses((new.op, new) for new in news) if self.writes else []
+        self.done = _sequence(self.after)
+        self._known: dict[tuple[object, ...], list[_Access]] = {}
+
+    def check(self, match: Match) -> None:
+        """Refuse the new ops for one match."""
+        if not self.writes:
+            return
+        before, first = self._before(match), self.index.ops[match.root]
+        had = _sequence(before) if self.done else set()
+        for one, other in self.done:
+            if (other, one) in had:
+                reason = f"{other[0]} would come after {one[0]}, and one writes what the other uses"
+                raise RefusedError(reason, [(first, "")])
+        shared = _shared(match)
+        known = set(_hazards(before, shared)) if shared else set()
+        hazards = _hazards(self.after, shared) if shared else ()
+        for (a, _), (b, _) in (pair for pair in hazards if pair not in known):
+            reason = (
+                f"%{a} and %{b} share bytes here, which the template touches in"
+                " another order than the matched ops"
+            )
             raise RefusedError(reason, [(first, "")])
-    shared = _shared(match)
-    known = set(_hazards(before, shared))
-    for (a, _), (b, _) in (pair for pair in _hazards(after, shared) if pair not in known):
-        reason = (
-            f"%{a} and %{b} share bytes here, which the template touches in"
-            " another order than the matched ops"
-        )
-        raise RefusedError(reason, [(first, "")])
+
+    def _before(self, match: Match) -> list[_Access]:
+        """Return what the matched ops touch, which follows from their names and order alone."""
+        pairs = sorted(match.pairs, key=lambda pair: pair.here)
+        calls = [(self.index.ops[pair.here].name, pair.pattern) for pair in pairs]
+        key = tuple([(name, id(pattern)) for name, pattern in calls])
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _accesses(calls)
+        return found
 
 
 def _accesses(calls: Iterable[tuple[str, OpPattern | NewOp]]) -> list[_Access]:
