@@ -48,6 +48,47 @@ class _Buffer:
     reads: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
+class _Touch(Struct, frozen=True):
+    """What an op is to others, whatever graph it is in.
+
+    Attributes:
+        effect: what it reads and writes.
+        used: tensors that it takes from outside.
+        inside: names that a scope makes inside, for ops after it: a saved tensor of a call is one.
+            The scope's own results come first and are not overwritten.
+        streams: those of its leaves.
+        recorded: those on which it has events.
+    """
+
+    effect: Effects
+    used: tuple[Tensor, ...]
+    inside: tuple[str, ...]
+    streams: frozenset[str]
+    recorded: frozenset[str]
+
+
+KEPT = "irgraph.ir.dependence"
+"""Where an op keeps what it is to others, for the schemas last asked about."""
+
+
+def _touch(op: Op, declared: frozenset[str]) -> _Touch:
+    """Return what an op is to others; it never changes."""
+    kept: tuple[frozenset[str], _Touch] | None = op.__dict__.get(KEPT)
+    if kept is not None and kept[0] == declared:
+        return kept[1]
+    inner = tuple(op.walk()) if op.body else ()
+    leaves = [op] if not op.body else [leaf for leaf in inner if not leaf.body]
+    found = _Touch(
+        effects(op, declared),
+        tuple(_used_names(op)),
+        tuple(tensor.name for each in inner for tensor in each.outputs),
+        frozenset(leaf.stream for leaf in leaves),
+        frozenset(leaf.stream for leaf in leaves if leaf.name in EVENTS),
+    )
+    op.__dict__[KEPT] = declared, found
+    return found
+
+
 class _Scan:
     """One pass over a sequence of ops that collects direct dependences."""
 
@@ -61,13 +102,14 @@ class _Scan:
         self.syncs: dict[str, int] = {}
         self.since: dict[str, list[int]] = {}
 
-    def add(self, op: Op, effect: Effects) -> None:
+    def add(self, op: Op, touch: _Touch) -> None:
         """Depend the next op on earlier ones, then record what it touches."""
-        here = self.count
+        here, effect = self.count, touch.effect
         self.count += 1
-        self._order(here, effect)
-        self._events(here, op)
-        for used in _used_names(op):
+        if effect.barrier or effect.random or self.barrier >= 0:
+            self._order(here, effect)
+        self._events(here, touch)
+        for used in touch.used:
             if used.name in self.names:
                 self.found.append(Dependence(self.names[used.name], here, "def", used))
         for tensor in effect.reads:
@@ -76,11 +118,8 @@ class _Scan:
             self._write(here, tensor)
         for tensor in op.outputs:
             self.names[tensor.name] = here
-        # Names that a scope makes inside, for ops after it: a saved tensor of a call is one. The
-        # scope's own results come first and are not overwritten.
-        for inner in op.walk() if op.body else ():
-            for tensor in inner.outputs:
-                self.names.setdefault(tensor.name, here)
+        for name in touch.inside:
+            self.names.setdefault(name, here)
 
     def _order(self, here: int, effect: Effects) -> None:
         if effect.barrier:
@@ -95,15 +134,13 @@ class _Scan:
                 self.found.append(Dependence(self.random, here, "random"))
             self.random = here
 
-    def _events(self, here: int, op: Op) -> None:
+    def _events(self, here: int, touch: _Touch) -> None:
         """Keep the ops of a stream on their side of its events."""
-        leaves = list(op.leaves())
-        recorded = {leaf.stream for leaf in leaves if leaf.name in EVENTS}
-        for stream in {leaf.stream for leaf in leaves}:
+        for stream in touch.streams:
             earlier = self.since.setdefault(stream, [])
             if stream in self.syncs:
                 self.found.append(Dependence(self.syncs[stream], here, "event"))
-            if stream in recorded:
+            if stream in touch.recorded:
                 self.found.extend(Dependence(i, here, "event") for i in earlier)
                 self.syncs[stream] = here
                 earlier.clear()
@@ -158,7 +195,7 @@ def dependences(ops: Sequence[Op], declared: frozenset[str] = frozenset()) -> li
     """
     scan = _Scan()
     for op in ops:
-        scan.add(op, effects(op, declared))
+        scan.add(op, _touch(op, declared))
     return scan.found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -12,6 +12,8 @@ from irgraph.ir.op import Note, Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
+
+NO_NAMES: frozenset[str] = frozenset()
 
 TIMED = ("time", "by", "model", "kernels")
 """Notes on what an op took or is predicted to take."""
@@ -66,7 +68,8 @@ class Edit:
         """Return the graph with all collected changes made."""
         if self.empty:
             return self.graph
-        ops = [new for op in self.graph.ops for new in self._rebuild(op)]
+        touched = {*self._removed, *self._before, *self._after}
+        ops = [new for op in self.graph.ops for new in self._rebuild(op, touched)]
         ops.extend(self._after.get(0, ()))
         returned = self.graph.returned
         if self._names:
@@ -75,14 +78,16 @@ class Edit:
             returned = map_value(returned, lambda t: names.get(t.name, t))
         return replace(self.graph, ops=tuple(_tidy(ops, self.graph)), returned=returned)
 
-    def _rebuild(self, op: Op) -> list[Op]:
+    def _rebuild(self, op: Op, touched: set[int]) -> Sequence[Op]:
+        if id(op) not in touched and (not op.body or touched.isdisjoint(op.below)):
+            return (op,)
         before = self._before.get(id(op), [])
         after = self._after.get(id(op), [])
         if id(op) in self._removed:
             return [*before, *after]
         if not op.body:
             return [*before, op, *after]
-        body = [new for child in op.body for new in self._rebuild(child)]
+        body = [new for child in op.body for new in self._rebuild(child, touched)]
         if len(body) == len(op.body) and all(map(_is, body, op.body)):
             return [*before, op, *after]
         kept = [replace(op, body=tuple(body))] if body else []
@@ -109,22 +114,40 @@ def _tidy(ops: Iterable[Op], graph: Graph) -> list[Op]:
     kept = {id(op) for op in graph.ops}
     tidy: list[Op] = []
     for op in ops:
-        if id(op) in kept and _is_tidy(op, defined):
+        if id(op) in kept and _takes(op) <= defined:
+            defined.update(_gives(op))
             tidy.append(op)
         else:
-            defined.difference_update(t.name for leaf in op.leaves() for t in leaf.outputs)
+            defined.difference_update(_gives(op))
             tidy += _tidy_scope(op, defined)
     return tidy
 
 
-def _is_tidy(op: Op, defined: set[str]) -> bool:
-    """Return whether an op and its body use only defined names; define their results."""
-    sound = not op.body or all(t.name in defined for t in op.inputs)
-    for child in op.body:
-        sound = _is_tidy(child, defined) and sound
+TAKES, GIVES = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
+"""Where an op keeps what it takes and gives: it never changes."""
+
+
+def _takes(op: Op) -> frozenset[str]:
+    """Return the names that scopes take, the op and those below, and that no leaf inside made."""
     if not op.body:
-        defined.update([t.name for t in op.outputs])
-    return sound
+        return NO_NAMES
+    found: frozenset[str] | None = op.__dict__.get(TAKES)
+    if found is None:
+        taken, made = {t.name for t in op.inputs}, set[str]()
+        for child in op.body:
+            taken |= _takes(child) - made
+            made.update(_gives(child))
+        found = op.__dict__[TAKES] = frozenset(taken)
+    return found
+
+
+def _gives(op: Op) -> Sequence[str]:
+    """Return the names of what the leaves of an op make."""
+    found: tuple[str, ...] | None = op.__dict__.get(GIVES)
+    if found is None:
+        parts = [_gives(child) for child in op.body] or [[t.name for t in op.outputs]]
+        found = op.__dict__[GIVES] = tuple(name for part in parts for name in part)
+    return found
 
 
 def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:

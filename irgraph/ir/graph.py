@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from msgspec import Struct, field
 
 from irgraph.ir.compare import same_op
+from irgraph.ir.names import made_by
 from irgraph.ir.op import EMPTY, Op, Value
 from irgraph.ir.tensor import Tensor
 
@@ -159,9 +160,9 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     def by_name(self) -> Mapping[str, Tensor]:
         """Every tensor of the graph by its name."""
         found = {d.tensor.name: d.tensor for d in self.tensors}
-        for op in self.walk():
-            for tensor in op.outputs:
-                found[tensor.name] = tensor
+        for outer in self.ops:
+            for op in outermost(outer):
+                found.update(made_by(op))
         return found
 
     @cached_property

@@ -69,6 +69,12 @@ class Op(Struct, frozen=True, eq=False, dict=True):
         """Every tensor among the results, lists opened, in order."""
         return tuple(_opened(self.results))
 
+    @cached_property
+    def below(self) -> frozenset[int]:
+        """The ``id`` of every op below this one."""
+        found = set(map(id, self.body))
+        return frozenset(found.union(*(child.below for child in self.body if child.body)))
+
     @property
     def base(self) -> str:
         """The last part of the name: ``linear`` of ``aten.linear``."""

@@ -11,7 +11,8 @@ from msgspec import Struct
 from irgraph.ir.calls import misfit, overwritten, reachable, usage, wrong_shape
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.graph import Declared, Graph, outermost
+from irgraph.ir.names import made_by, taken_by
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, oversized
@@ -105,13 +106,28 @@ def _definitions(graph: Graph) -> Iterator[Finding]:
         if declared.value is not None and not _fits(declared):
             name, count = declared.tensor.name, declared.tensor.numel
             yield Finding("values", f"%{name} has {count} elements: its value is no such list")
-    for op in graph.ops:
-        yield from _defined(op, known)
+    for outer in graph.ops:
+        for op in outermost(outer):
+            if not _is_defined(op, known):
+                yield from _defined(op, known)
     for tensor in graph.returned or ():
         if tensor.name not in known:
             yield Finding("names", f"%{tensor.name} is returned and never defined")
         elif known[tensor.name] != tensor:
             yield Finding("names", f"%{tensor.name} is returned as something else than it is")
+
+
+def _is_defined(op: Op, known: dict[str, Tensor]) -> bool:
+    """Return whether all names of an op are as they should be; if so, define what it makes."""
+    taken, made = taken_by(op), made_by(op)
+    if taken is None or not known.keys().isdisjoint(made):
+        return False
+    for name, tensor in taken.items():
+        found = known.get(name)
+        if found is not tensor and found != tensor:
+            return False
+    known.update(made)
+    return True
 
 
 def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:
@@ -150,6 +166,10 @@ def _fits(declared: Declared) -> bool:
 
 def _homes(graph: Graph) -> Iterator[Finding]:
     """A buffer lies on one device."""
+    pairs = {(t.buffer, t.device) for op in graph.walk() for t in op.outputs}
+    pairs.update((declared.tensor.buffer, declared.tensor.device) for declared in graph.tensors)
+    if len({buffer for buffer, _ in pairs}) == len(pairs):
+        return
     home: dict[str, str] = {}
     for tensor, op in _all_tensors(graph.tensors, graph.walk()):
         if home.setdefault(tensor.buffer, tensor.device) != tensor.device:
@@ -222,7 +242,10 @@ def _streams(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 def _single(graph: Graph) -> Iterator[Finding]:
     """Every op stands in one place only."""
     seen: set[int] = set()
-    for op in graph.walk():
+    ops = tuple(graph.walk())
+    if len(set(map(id, ops))) == len(ops):
+        return
+    for op in ops:
         if id(op) in seen:
             yield Finding("tree", "the same op stands in two places", op)
         seen.add(id(op))

@@ -13,7 +13,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.patterns.arguments import Passed, arguments
 from irgraph.language.patterns.nodes import glob, is_glob
-from irgraph.language.patterns.short_forms import called
+from irgraph.language.patterns.short_forms import COPIES, called
 
 
 class Index:
@@ -25,33 +25,58 @@ class Index:
         self.end: list[int] = []
         self.parent: list[int] = []
         self.by_name: dict[str, list[int]] = {}
-        self.definers: dict[str, list[int]] = {}
-        self.users: dict[str, list[int]] = {}
-        self.writes: dict[str, list[tuple[int, Tensor]]] = {}
-        for op in graph.ops:
-            self._add(op, -1)
-        self.position = {id(op): i for i, op in enumerate(self.ops)}
+        self._add(graph.ops, -1)
 
-    def _add(self, op: Op, parent: int) -> None:
-        here = len(self.ops)
-        self.ops.append(op)
-        self.end.append(here + 1)
-        self.parent.append(parent)
-        for name in called(op):
-            self.by_name.setdefault(name, []).append(here)
-        for tensor in op.outputs:
-            self.definers.setdefault(tensor.name, []).append(here)
-        for tensor in op.inputs:
-            users = self.users.get(tensor.name)
-            if users is None:
-                users = self.users[tensor.name] = []
-            if not users or users[-1] != here:
-                users.append(here)
-        for tensor in () if op.body else written_by(op):
-            self.writes.setdefault(tensor.buffer, []).append((here, tensor))
-        for child in op.body:
-            self._add(child, here)
-        self.end[here] = len(self.ops)
+    def _add(self, ops: Sequence[Op], parent: int) -> None:
+        """Place ops and all below them."""
+        names = self.by_name
+        for op in ops:
+            here = len(self.ops)
+            self.ops.append(op)
+            self.end.append(here + 1)
+            self.parent.append(parent)
+            for name in called(op) if op.name in COPIES else (op.name,):
+                if name in names:
+                    names[name].append(here)
+                else:
+                    names[name] = [here]
+            if op.body:
+                self._add(op.body, here)
+                self.end[here] = len(self.ops)
+
+    @cached_property
+    def position(self) -> Mapping[int, int]:
+        """The position of each op by its ``id``."""
+        return {id(op): i for i, op in enumerate(self.ops)}
+
+    @cached_property
+    def definers(self) -> Mapping[str, Sequence[int]]:
+        """By name of a tensor: the ops that make it."""
+        found: dict[str, list[int]] = {}
+        for here, op in enumerate(self.ops):
+            for tensor in op.outputs:
+                found.setdefault(tensor.name, []).append(here)
+        return found
+
+    @cached_property
+    def users(self) -> Mapping[str, Sequence[int]]:
+        """By name of a tensor: the ops that take it."""
+        found: dict[str, list[int]] = {}
+        for here, op in enumerate(self.ops):
+            for tensor in op.inputs:
+                users = found.setdefault(tensor.name, [])
+                if not users or users[-1] != here:
+                    users.append(here)
+        return found
+
+    @cached_property
+    def writes(self) -> Mapping[str, Sequence[tuple[int, Tensor]]]:
+        """By buffer: the leaves that write a tensor there in place."""
+        found: dict[str, list[tuple[int, Tensor]]] = {}
+        for here, op in enumerate(self.ops):
+            for tensor in () if op.body else written_by(op):
+                found.setdefault(tensor.buffer, []).append((here, tensor))
+        return found
 
     def named(self, name: str, after: int = 0) -> Iterator[int]:
         """Yield the ops whose name matches a name or glob, from a position on."""

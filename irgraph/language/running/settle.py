@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, fail
-from irgraph.ir.graph import END, Graph
+from irgraph.ir.graph import END, Graph, outermost
+from irgraph.ir.names import taken_by
 from irgraph.ir.op import Op
 from irgraph.language.defects import blame
 from irgraph.language.running.report import op_place
@@ -52,6 +53,9 @@ def _missing(graph: Graph) -> list[tuple[str, Op]]:
     defined = graph.by_name
     found: dict[str, Op] = {}
     ends = () if graph.end is None else (graph.end,)
+    calls = (call for op in (*graph.ops, *ends) for call in outermost(op))
+    if all(taken is not None and taken.keys() <= defined.keys() for taken in map(taken_by, calls)):
+        return []
     for op in (*graph.walk(), *ends):
         for tensor in op.inputs:
             if tensor.name not in defined:
