@@ -119,6 +119,8 @@ def _definitions(graph: Graph) -> Iterator[Finding]:
 
 def _is_defined(op: Op, known: dict[str, Tensor]) -> bool:
     """Return whether all names of an op are as they should be; if so, define what it makes."""
+    if not op.body and not op.outputs:  # nothing to define
+        return all(known.get(t.name) is t for t in op.inputs)
     taken, made = taken_by(op), made_by(op)
     if taken is None or not known.keys().isdisjoint(made):
         return False

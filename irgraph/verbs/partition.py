@@ -37,12 +37,31 @@ class Parting(Struct, frozen=True):
 
 def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
     """Split groups into as few independent sets as launch order gives, earlier ones first."""
-    s = stretch(graph, groups)
-    tied, knotted = _ties(s, len(groups))
+    known = graph.__dict__.setdefault(KEPT, {})
+    key = tuple([tuple([id(op) for op in group]) for group in groups])
+    found: Parted | None = known.get(key)
+    if found is None:
+        if len(known) >= MOST:
+            known.clear()
+        found = known[key] = _parted(stretch(graph, groups), len(groups))
+    return Parting(graph, groups, *found)
+
+
+Parted = tuple[Stretch, tuple[tuple[int, ...], ...], tuple[int, ...]]
+
+KEPT = "irgraph.verbs.partition"
+"""Where a graph keeps how groups of its ops fell: many variants of a step part the same ones."""
+
+MOST = 16
+
+
+def _parted(s: Stretch, count: int) -> Parted:
+    """Return the stretch, its sets of independent groups, and the knotted ones."""
+    tied, knotted = _ties(s, count)
     sets: list[list[int]] = []
     masks: list[int] = []
     reaching: list[int] = []
-    for group in range(len(groups)):
+    for group in range(count):
         if group in knotted:
             continue
         mine = tied[group]
@@ -56,7 +75,7 @@ def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
         sets[free].append(group)
         masks[free] |= 1 << group
         reaching[free] |= mine
-    return Parting(graph, groups, s, tuple(map(tuple, sets)), tuple(sorted(knotted)))
+    return s, tuple(map(tuple, sets)), tuple(sorted(knotted))
 
 
 def _ties(s: Stretch, count: int) -> tuple[list[int], set[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
@@ -25,6 +26,7 @@ class Index:
         self.end: list[int] = []
         self.parent: list[int] = []
         self.by_name: dict[str, list[int]] = {}
+        self.selected: dict[object, Any] = {}  # what ``patterns.select`` found before
         self._add(graph.ops, -1)
 
     def _add(self, ops: Sequence[Op], parent: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from irgraph.diagnostics import fail
-from irgraph.ir.op import Value
+from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.language.expressions.nodes import Literal, Splat
 from irgraph.language.expressions.units import plain
@@ -24,6 +24,7 @@ from irgraph.language.patterns.nodes import (
     OpPattern,
     glob,
     is_glob,
+    nested,
 )
 from irgraph.language.patterns.several import several
 from irgraph.language.patterns.short_forms import called
@@ -68,11 +69,35 @@ class Match:
         """Return the match with one more op."""
         return Match(self.values, (*self.pairs, pair), self.uses)
 
+    def moved(self, here: int) -> Match:
+        """Return the match of a single op where that stands at another position."""
+        first = self.pairs[0]
+        if first.here == here:
+            return self
+        uses = {name: (here,) * len(places) for name, places in self.uses.items()}
+        return Match(self.values, (Pair(first.pattern, here, first.laid),), uses)
+
     def bind(self, name: str, value: Value, here: int) -> Match:
         """Return the match with a name bound, or used again, by the op at a position."""
         values = self.values if name in self.values else {**self.values, name: value}
         uses = {**self.uses, name: (*self.uses.get(name, ()), here)}
         return Match(values, self.pairs, uses)
+
+
+class _Kept(NamedTuple):
+    """How a pattern fits an op by itself: its matches, or how near it came and why no nearer."""
+
+    pattern: OpPattern
+    found: tuple[Match, ...]
+    depth: float
+    reason: str
+
+
+KEPT = "irgraph.language.patterns.match"
+"""Where an op keeps how patterns fit it."""
+
+MOST_KEPT = 8
+"""Patterns of which an op keeps that."""
 
 
 class Matcher:
@@ -198,6 +223,37 @@ class Matcher:
             raise fail(message, pattern.place, hint="let its ops share names such as %h")
         if not self._is_free(here, match):
             return
+        if not match.pairs and self._stands_alone(pattern, self.index.ops[here]):
+            yield from self._alone(pattern, here)
+        else:
+            yield from self._fitted(pattern, here, match)
+
+    def _stands_alone(self, pattern: OpPattern, op: Op) -> bool:
+        """Return whether a pattern fits an op or not whatever graph that is in."""
+        handed_on = op.is_autograd and not op.results  # results are what others use of it
+        return not handed_on and len(list(nested(pattern))) == 1
+
+    def _alone(self, pattern: OpPattern, here: int) -> Iterator[Match]:
+        """Match the first op of a series; an op keeps how the patterns last asked about fit."""
+        op, schemas = self.index.ops[here], self.index.graph.schemas
+        kept: dict[object, _Kept] = op.__dict__.setdefault(KEPT, {})
+        known = kept.get((id(pattern), schemas))
+        if known is None:
+            misses = Misses()
+            outer, self.misses = self.misses, misses
+            try:
+                found = tuple(self._fitted(pattern, here, Match()))
+            finally:
+                self.misses = outer
+            known = _Kept(pattern, found, misses.depth, misses.reason)
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            kept[id(pattern), schemas] = known
+        if known.depth >= 0:
+            self.misses.note(known.depth, here, known.reason)
+        yield from (found.moved(here) for found in known.found)
+
+    def _fitted(self, pattern: OpPattern, here: int, match: Match) -> Iterator[Match]:
         try:
             laid = lay(self.index, pattern, here)
         except MisfitError as error:

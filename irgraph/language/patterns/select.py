@@ -66,6 +66,42 @@ def select(
     ``going`` is told each match, the last one first, and answers whether its ops go: those before
     it are then judged as if they had gone.
     """
+    key = None if going is not None else _key(selection, scope)
+    known = None if key is None else index.selected.get(key)
+    if known is None:
+        known = selection, *_sought(selection, index, scope, handles, going)
+        if key is not None:
+            if len(index.selected) >= MOST:
+                index.selected.clear()
+            index.selected[key] = known
+    _, matches, misses = known
+    shown = matches if selection.many or all_ else matches[:1]
+    return Selected(index, shown, misses, len(matches))
+
+
+MOST = 32
+"""Selections whose matches an index remembers: many variants of a step begin with the same."""
+
+PLAIN = (int, bool, str, type(None))
+
+
+def _key(selection: Selection, scope: Scope) -> object:
+    """Return what the matches of a selection in a graph follow from; nothing where more does."""
+    names = scope.names if selection.where is not None else {}
+    plain = all(type(value) in PLAIN for value in names.values())
+    if not isinstance(selection.pattern, Series) or scope.pricer or scope.known or not plain:
+        return None
+    return (id(selection), *((name, type(value), value) for name, value in names.items()))
+
+
+def _sought(
+    selection: Selection,
+    index: Index,
+    scope: Scope,
+    handles: Mapping[str, Handle],
+    going: Callable[[Match], bool] | None,
+) -> tuple[tuple[Match, ...], Misses]:
+    """Return all matches of a selection, and how near others came."""
     misses = Misses()
     alive = Liveness(index)
     facts = index_facts(index, scope.pricer, alive)
@@ -80,8 +116,7 @@ def select(
     else:
         found = _ops(selection, index, handles, accept, misses)
     matches = tuple(found) if going is None else _going(found, going, alive)
-    shown = matches if selection.many or all_ else matches[:1]
-    return Selected(index, shown, misses, len(matches))
+    return matches, misses
 
 
 def _going(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import replace
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, fail
@@ -54,13 +54,21 @@ def _missing(graph: Graph) -> list[tuple[str, Op]]:
     found: dict[str, Op] = {}
     ends = () if graph.end is None else (graph.end,)
     calls = (call for op in (*graph.ops, *ends) for call in outermost(op))
-    if all(taken is not None and taken.keys() <= defined.keys() for taken in map(taken_by, calls)):
+    if all(_is_defined(call, defined.keys()) for call in calls):
         return []
     for op in (*graph.walk(), *ends):
         for tensor in op.inputs:
             if tensor.name not in defined:
                 found.setdefault(tensor.name, op)
     return list(found.items())
+
+
+def _is_defined(call: Op, defined: Set[str]) -> bool:
+    """Return whether all that a call uses is known to be defined."""
+    if not call.body:
+        return all(tensor.name in defined for tensor in call.inputs)
+    taken = taken_by(call)
+    return taken is not None and taken.keys() <= defined
 
 
 def _give_up(missing: Sequence[tuple[str, Op]], state: State, kept: Collection[str]) -> None:
