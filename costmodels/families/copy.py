@@ -11,6 +11,7 @@ from costmodels.formulas.intervals import CLOSE
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import real
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -48,7 +49,7 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
     kind = "pinned" if pinned else "pageable"
     name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
     return work("copy", name, time, CLOSE, HOST_LINK, launch="memcpy", blocking=waits,
-                link_bytes=float(tensor.nbytes))  # fmt: skip
+                link_bytes=real(tensor.nbytes))  # fmt: skip
 
 
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
@@ -81,7 +82,7 @@ def move(source: Tensor, result: Tensor, op: Op, machine: Machine) -> tuple[Kern
         return ()
     kernel = device_copy(source, result, machine)
     apart = source.device != result.device
-    return (replace(kernel, link_bytes=float(result.nbytes)) if apart else kernel,)
+    return (replace(kernel, link_bytes=real(result.nbytes)) if apart else kernel,)
 
 
 def _convert(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

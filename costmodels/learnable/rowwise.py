@@ -9,6 +9,7 @@ import numpy as np
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, settling
 from costmodels.learnable.settings import Architecture, Settings
+from irgraph.ir.points.many import real
 
 SIZES = ("rows", "cols")
 
@@ -39,4 +40,4 @@ def rowwise(sizes: Sizes, device: Hardware) -> Inputs:
 
 def shape(asked: Mapping[str, float | str]) -> dict[str, float]:
     """Return the sizes of a matrix that pricing asks for."""
-    return {name: float(asked[name]) for name in SIZES}
+    return {name: real(asked[name]) for name in SIZES}

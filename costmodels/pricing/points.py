@@ -115,9 +115,11 @@ def _column(kernels: Sequence[Kernel], name: str, points: int) -> Floats:
 
 
 def _first(kernel: Kernel) -> Kernel:
-    """Return a kernel with the time of the first point."""
-    time, spread = (float(at_all(value, 1)[0]) for value in (kernel.time, kernel.spread))
-    return replace(kernel, time=time, spread=spread, outside=False)
+    """Return a kernel with the times and bytes of the first point."""
+    time, spread, links = (
+        float(at_all(value, 1)[0]) for value in (kernel.time, kernel.spread, kernel.link_bytes)
+    )
+    return replace(kernel, time=time, spread=spread, outside=False, link_bytes=links)
 
 
 def _spread(piece: Piece, inverse: Ints) -> Piece:

@@ -77,6 +77,30 @@ def test_products_on_matrix_units_are_priced_at_all_sizes_at_once(
     assert list(predict_variants(graph, ["a100"], sizes).step_time[0]) == times
 
 
+COPIES = """model "m" { format = 1  dims = {B = 32} }
+
+device @gpu0 "v100"
+input %x : f32[B, 96] @cpu in $x
+
+%y = aten.to(%x) : f32[B, 96] in $y
+%n = aten.layer_norm(%y, [96]) : f32[B, 96] in $n
+%z = aten.to(%n) : f32[B, 96] @gpu1 in $z
+"""
+
+
+@pytest.mark.parametrize("name", ["DLRM_MLPerf", "DLRM_default", "copies"])
+def test_no_call_of_a_step_is_priced_one_size_at_a_time(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by learned models nor by formulas: that takes several times as long."""
+    graph = parse(COPIES) if name == "copies" else dlrm(name, 2048)
+    sizes = [{"B": size} for size in (1, 97, 2048, 2050)]
+    alone = [predict(graph, d, dims=s, measured=False) for d in ("v100", "h100") for s in sizes]
+    monkeypatch.setattr(grid, "_one_by_one", None)
+    found = predict_variants(graph, ["v100", "h100"], sizes).step_time
+    assert found.ravel().tolist() == [one.step_time for one in alone]
+
+
 def test_intervals_are_those_of_predictions() -> None:
     """Of learned kernels and formulas, on one stream and on two, with hosts of their own."""
     sizes = [{"B": 64}, {"B": 4096}]
