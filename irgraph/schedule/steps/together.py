@@ -12,8 +12,15 @@ from irgraph.schedule.sharing import Links, run_sharing
 from irgraph.schedule.tasks import Floats, Ints, Tasks
 from irgraph.schedule.timeline import busy_time
 
-WIDTH = 1024
-"""Sets of lengths that go through the tasks together: few enough for a processor's cache."""
+WIDTH = 4096
+"""Most sets of lengths that go through the tasks together: each task costs less for each of them,
+until its array leaves the processor's cache."""
+
+CELLS = 8_000_000
+"""Most lengths of device work that are kept at once, 64 MB."""
+
+TURNED = 64
+"""Sets whose lengths are turned together, for their sums: few enough for a cache."""
 
 LONGEST = 64
 """Tasks of a chain: what waits for one of them follows soon."""
@@ -39,13 +46,15 @@ def times_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float =
     sets = times.shape[1]
     alone = len(np.unique(tasks.resource[work])) > 1 or bool(tasks.shared_pools)
     chains = [] if alone else chains_of(tasks, work)
+    width = max(1, min(WIDTH, CELLS // max(1, len(work))))
     found = []
-    for at in range(0, sets, WIDTH):
-        lengths = times[:, at : at + WIDTH][rows] + extra
-        run = (
-            _one_by_one(tasks, work, lengths) if alone else _together(tasks, chains, work, lengths)
-        )
-        found.append(run)
+    for at in range(0, sets, width):
+        some = times[:, at : at + width] + extra
+        if alone:
+            found.append(_one_by_one(tasks, work, some[rows]))
+        else:
+            lengths = [some[row] for row in rows.tolist()]
+            found.append(_together(tasks, chains, work, lengths, some.shape[1]))
     if not found:
         return Times(np.zeros(0), np.zeros(0))
     return Times(*(np.concatenate(column) for column in zip(*found, strict=True)))
@@ -68,15 +77,20 @@ def lengths_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float
     return alone
 
 
-def _together(tasks: Tasks, chains: Sequence[Chain], work: Ints, lengths: Floats) -> Times:
+def _together(
+    tasks: Tasks, chains: Sequence[Chain], work: Ints, lengths: Sequence[Floats], sets: int
+) -> Times:
     """Time steps whose work is on one stream, so that none overlaps."""
-    sets = lengths.shape[1]
     every: list[float | Floats] = list(tasks.length.tolist())
     for at, length in zip(work.tolist(), lengths, strict=True):
         every[at] = length
     step, busy = ends_of(chains, every, (len(work), sets))
-    # The sum of a row is added up as that of a vector of its own is.
-    return Times(step, np.ascontiguousarray(busy.T).sum(axis=1))
+    active = np.empty(sets)
+    for at in range(0, sets, TURNED):
+        # The sum of a row is added up as that of a vector of its own is.
+        some = slice(at, at + TURNED)
+        active[some] = np.ascontiguousarray(busy[:, some].T).sum(axis=1)
+    return Times(step, active)
 
 
 class Chain(NamedTuple):
