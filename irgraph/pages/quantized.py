@@ -63,7 +63,7 @@ def _accuracy(found: Found) -> Iterator[dict[str, str]]:
     tone = "bad" if errors.kl > found.budget else "good"
     before, after = (found.figures[side]["parameter_bytes"] for side in ("before", "after"))
     yield {"label": "divergence of predictions, executed", "value": f"{errors.kl:.3g} nats",
-           "detail": f"budget {found.budget:.3g}, {errors.share:.3%} of the entropy",
+           "detail": f"budget {found.budget:.3g}, {100 * errors.share:.3g}% of the entropy",
            "tone": tone}  # fmt: skip
     if errors.rise is not None:
         yield {"label": "rise of the log loss", "value": f"{errors.rise[0]:+.2e}",

@@ -11,8 +11,10 @@ from msgspec import Struct
 from irgraph.diagnostics import Place, fail, near
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.graph import Declared, Graph
+from irgraph.precision.values import check_kind, tensor_of
 
 SHAPE = 'a dictionary with "parameters" (by label or name), "batches" (a list, by input), "labels"'
+PARTS = ("parameters", "batches", "labels")
 DRAWN = "drawn from seeds, not the program's own: errors of real parameters differ"
 
 
@@ -44,19 +46,34 @@ def read_data(text: str, graph: Graph) -> Data:
         IrgraphError: it cannot be read, or lacks or misnames a tensor of the model (exit code 2).
     """
     found = _loaded(text)
-    if not isinstance(found, Mapping) or not isinstance(found.get("batches"), Sequence):
+    if not isinstance(found, Mapping) or not isinstance(found.get("batches"), list | tuple):
         raise fail("not the data of a model", Place(text), hint=SHAPE, exit_code=2)
-    parameters = _parameters(found.get("parameters") or {}, graph, text)
-    batches = [{**parameters, **_inputs(batch, graph, text)} for batch in found["batches"]]
-    if not batches:
+    for name in (name for name in found if name not in PARTS):
+        message = f"no part of the data is called {name!r}{near(str(name), PARTS)}"
+        raise fail(message, Place(text), hint=SHAPE, exit_code=2)
+    parameters = _parameters(found.get("parameters"), graph, text)
+    if not found["batches"]:
         raise fail("there is no batch", Place(text), hint=SHAPE, exit_code=2)
-    labels = list(found.get("labels") or [])
-    if labels and len(labels) != len(batches):
-        raise fail(f"{len(labels)} labels for {len(batches)} batches", Place(text), exit_code=2)
-    sizes = [_dims(batch, graph, text) for batch in batches]
+    batches, sizes = [], []
+    for number, batch in enumerate(found["batches"], 1):
+        where = Place(f"{text}: batch {number}")
+        batches.append({**parameters, **_inputs(batch, graph, where)})
+        sizes.append(_dims(batches[-1], graph, where))
     if any(size != sizes[0] for size in sizes):
         raise fail("batches differ in size", Place(text), exit_code=2)
-    return Data(batches, sizes[0], labels, text)
+    return Data(batches, sizes[0], _labels(found.get("labels"), len(batches), text), text)
+
+
+def _labels(given: Any, batches: int, text: str) -> list[Any]:  # noqa: ANN401
+    """Return the labels of each batch as tensors; none if there are none."""
+    if given is None:
+        return []
+    if not isinstance(given, list | tuple):
+        raise fail("labels are no list, with a tensor for each batch", Place(text), exit_code=2)
+    if given and len(given) != batches:
+        raise fail(f"{len(given)} labels for {batches} batches", Place(text), exit_code=2)
+    places = (Place(f"{text}: batch {number}") for number in range(1, batches + 1))
+    return [tensor_of(one, "labels", where) for one, where in zip(given, places, strict=False)]
 
 
 def _loaded(text: str) -> Any:  # noqa: ANN401  (whatever the file holds)
@@ -82,8 +99,12 @@ def _loaded(text: str) -> Any:  # noqa: ANN401  (whatever the file holds)
         raise fail(message, Place(text), hint=SHAPE, exit_code=2) from None
 
 
-def _parameters(given: Mapping[str, Any], graph: Graph, text: str) -> dict[str, Any]:
+def _parameters(given: Any, graph: Graph, text: str) -> dict[str, Any]:  # noqa: ANN401
     """Return parameters by tensor name; all must be there."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        message = "parameters are no dictionary, as a state_dict is"
+        raise fail(message, Place(text), hint=SHAPE, exit_code=2)
     params = [d for d in graph.tensors if d.role != "input" and d.value is None]
     found = {}
     for one in params:
@@ -91,71 +112,65 @@ def _parameters(given: Mapping[str, Any], graph: Graph, text: str) -> dict[str, 
         if key is None:
             name = one.label or f"%{one.tensor.name}"
             raise fail(f"there is no value of {name}", Place(text), hint=SHAPE, exit_code=2)
-        found[one.tensor.name] = _fitting(given[key], one, text)
+        found[one.tensor.name] = _fitting(given[key], one, Place(text))
     return found
 
 
-def _fitting(value: Any, one: Declared, text: str) -> Any:  # noqa: ANN401  (a tensor)
-    import torch
-
-    held = torch.as_tensor(value)
+def _fitting(value: Any, one: Declared, where: Place) -> Any:  # noqa: ANN401  (a tensor)
+    name = one.label or one.tensor.name
+    held = tensor_of(value, name, where)
     wanted = tuple(map(int, one.tensor.shape))
     if tuple(held.shape) != wanted:
-        message = f"{one.label or one.tensor.name} is {list(held.shape)}, not {list(wanted)}"
-        raise fail(message, Place(text), exit_code=2)
-    return held.detach()
+        raise fail(f"{name} is {list(held.shape)}, not {list(wanted)}", where, exit_code=2)
+    check_kind(held, one.tensor.dtype, name, where)
+    return held
 
 
-def _inputs(batch: Any, graph: Graph, text: str) -> dict[str, Any]:  # noqa: ANN401
+def _inputs(batch: Any, graph: Graph, where: Place) -> dict[str, Any]:  # noqa: ANN401
     names = [d.tensor.name for d in graph.tensors if d.role == "input" and d.value is None]
     if not isinstance(batch, Mapping):
-        raise fail("a batch is no dictionary of inputs", Place(text), hint=SHAPE, exit_code=2)
+        raise fail("a batch is no dictionary of inputs", where, hint=SHAPE, exit_code=2)
     hint = f"inputs: {', '.join(names) or 'none'}"
     for name in batch:
         if name not in names:
-            raise fail(f"no input is called {name!r}{near(str(name), names)}", Place(text),
-                       hint=hint, exit_code=2)  # fmt: skip
+            message = f"no input is called {name!r}{near(str(name), names)}"
+            raise fail(message, where, hint=hint, exit_code=2)
     for name in names:
         if name not in batch:
-            raise fail(f"a batch lacks %{name}", Place(text), hint=hint, exit_code=2)
-    return dict(batch)
+            raise fail(f"a batch lacks %{name}", where, hint=hint, exit_code=2)
+    return {name: tensor_of(value, f"%{name}", where) for name, value in batch.items()}
 
 
-def _dims(batch: Mapping[str, Any], graph: Graph, text: str) -> dict[str, int]:
+def _dims(batch: Mapping[str, Any], graph: Graph, where: Place) -> dict[str, int]:
     """Return the sizes that the inputs give to the model's dimensions."""
-    import torch
-
     found = dict(graph.dims)
-    for declared in graph.tensors:
-        if declared.tensor.name not in batch or declared.role != "input":
-            continue
-        held = torch.as_tensor(batch[declared.tensor.name])
-        if held.dim() != declared.tensor.rank:
-            raise fail(f"%{declared.tensor.name} has {held.dim()} axes, not {declared.tensor.rank}",
-                       Place(text), exit_code=2)  # fmt: skip
-        for said, real in zip(declared.tensor.shape, held.shape, strict=True):
+    for one in (d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch):
+        held = batch[one.name]
+        if held.dim() != one.rank:
+            message = f"%{one.name} has {held.dim()} axes, not {one.rank}"
+            raise fail(message, where, exit_code=2)
+        for said, real in zip(one.shape, held.shape, strict=True):
             if isinstance(said, Dim) and str(said) in found:
                 found[str(said)] = int(real)
-    _check_sizes(batch, graph, found, text)
+                if not real:
+                    message = f"%{one.name} is {list(held.shape)}: the batch is empty"
+                    raise fail(message, where, exit_code=2)
+    _check_sizes(batch, graph, found, where)
     return found
 
 
 def _check_sizes(
-    batch: Mapping[str, Any], graph: Graph, dims: Mapping[str, int], text: str
+    batch: Mapping[str, Any], graph: Graph, dims: Mapping[str, int], where: Place
 ) -> None:
     """Refuse inputs of other sizes than the model's, or fractions where it takes whole numbers."""
-    import torch
-
     for one in (d.tensor for d in graph.tensors if d.role == "input" and d.tensor.name in batch):
-        held = torch.as_tensor(batch[one.name])
+        held = batch[one.name]
         wanted = [_sized(size, dims) for size in one.shape]
         if list(held.shape) != wanted:
             said = ", ".join(f"{name} = {size}" for name, size in dims.items())
             message = f"%{one.name} is {list(held.shape)}, not {wanted}"
-            raise fail(message, Place(text), hint=f"with {said}" if said else "", exit_code=2)
-        if held.is_floating_point() and one.dtype.startswith(("i", "u", "bool")):
-            message = f"%{one.name} has fractions, and the model takes {one.dtype}"
-            raise fail(message, Place(text), exit_code=2)
+            raise fail(message, where, hint=f"with {said}" if said else "", exit_code=2)
+        check_kind(held, one.dtype, f"%{one.name}", where)
 
 
 def _sized(size: int, dims: Mapping[str, int]) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import Place, fail
+from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail
 from irgraph.execute import LIMIT, execute
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import sources_of
@@ -25,8 +27,10 @@ from irgraph.precision.metrics import (
     leaning,
     normalized_entropy,
     rise,
+    single,
 )
 from irgraph.precision.predictions import predictions_of, with_logits
+from irgraph.precision.values import check_labels
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 
@@ -109,11 +113,9 @@ class Bench:
                     hint = "are the parameters and the batches finite?"
                     message = f"batch {number + 1}: the model predicts nan or infinity (%{name})"
                     raise fail(message, Place(self.data.source), hint=hint, exit_code=2)
-            held = found[self.logits[0]]
-            labels = _tensor(self.data.labels[number]) if self.data.labels else held
-            if labels.numel() != held.numel():
-                said = f"{labels.numel()} labels for {held.numel()} predictions"
-                raise fail(f"batch {number + 1}: {said}", Place(self.data.source), exit_code=2)
+            if self.data.labels:
+                where = Place(f"{self.data.source}: batch {number + 1}")
+                check_labels(_tensor(self.data.labels[number]), found[self.logits[0]], where)
 
     def rewritten(self, plan: Plan) -> Graph:
         """Return the model with a plan's formats."""
@@ -207,8 +209,8 @@ class Bench:
             return {}
         logits = _joined(self.reference, self.logits[0])
         labels = _cat([_tensor(one) for one in self.data.labels])
-        return {"normalized_entropy": normalized_entropy(logits, labels),
-                "auc": auc(logits, labels)}  # fmt: skip
+        found = {"normalized_entropy": normalized_entropy(logits, labels)}
+        return {**found, "auc": auc(logits, labels)} if single(logits) else found
 
     def simulated(self, plan: Plan) -> Simulated:
         """Simulate a plan's step and return its figures."""
@@ -244,12 +246,25 @@ class Bench:
         known = graph.by_name.keys() | sources_of(graph).keys()
         for number, batch in enumerate(self.batches):
             given = {name: value for name, value in batch.items() if name in known}
-            result = execute(graph, given, seed=number, dims=self.data.dims, limit=self.limit)
+            with _of_batch(number, self.data):
+                result = execute(graph, given, seed=number, dims=self.data.dims, limit=self.limit)
             if keep:
                 self.batches[number] = {**result.initial, **batch}
             values = result.values
             found.append({name: values[name].clone() for name in wanted if name in values})
         return found
+
+
+@contextmanager
+def _of_batch(number: int, data: Data) -> Iterator[None]:
+    """Say of which batch an execution failed."""
+    try:
+        yield
+    except IrgraphError as error:
+        (first, *rest), about = error.diagnostics, f"with batch {number + 1} of {data.source}"
+        note = Diagnostic(about, severity="note")
+        named = dataclasses.replace(first, notes=(*first.notes, note))
+        raise IrgraphError((named, *rest), error.exit_code) from error
 
 
 def _check_alone(graph: Graph) -> None:

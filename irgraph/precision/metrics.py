@@ -34,7 +34,7 @@ def divergence(reference: Torch, changed: Torch) -> float:
     from torch.nn.functional import log_softmax, logsigmoid
 
     first, second = reference.double(), changed.double()
-    if _single(first):
+    if single(first):
         yes = first.sigmoid() * (logsigmoid(first) - logsigmoid(second))
         no = (-first).sigmoid() * (logsigmoid(-first) - logsigmoid(-second))
         return float((yes + no).mean())
@@ -50,12 +50,12 @@ def leaning(reference: Torch, moved: Torch) -> Torch:
     movements is both divergences and the product of their vectors.
     """
     first, shift = reference.double(), moved.double()
-    if _single(first):
+    if single(first):
         weighed = (first.sigmoid() * (-first).sigmoid()).sqrt() * shift
     else:
         shares = first.softmax(-1)
         weighed = shares.sqrt() * (shift - (shares * shift).sum(-1, keepdim=True))
-    samples = first.numel() if _single(first) else first.numel() // first.shape[-1]
+    samples = first.numel() if single(first) else first.numel() // first.shape[-1]
     return weighed.flatten() / math.sqrt(max(samples, 1))
 
 
@@ -64,36 +64,50 @@ def entropy(logits: Torch) -> float:
     from torch.nn.functional import log_softmax, logsigmoid
 
     values = logits.double()
-    if _single(values):
+    if single(values):
         each = values.sigmoid() * logsigmoid(values) + (-values).sigmoid() * logsigmoid(-values)
         return -float(each.mean())
     shares = log_softmax(values, -1)
     return -float((shares.exp() * shares).sum(-1).mean())
 
 
+def losses(logits: Torch, labels: Torch) -> Torch:
+    """Return the log loss of each sample, f64[N]: labels are clicks, or numbers of classes."""
+    from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+    values = logits.double()
+    if single(values):
+        clicks = labels.double().flatten()
+        return binary_cross_entropy_with_logits(values.flatten(), clicks, reduction="none")
+    return cross_entropy(values.flatten(0, -2), labels.long().flatten(), reduction="none")
+
+
 def normalized_entropy(logits: Torch, labels: Torch) -> float:
-    """Return the log loss of clicks over the entropy of their mean rate (public definition).
+    """Return the log loss of labels over the entropy of their mean rates (public definition).
 
-    ``nan`` where all are clicks or none is: their rate has no entropy.
+    ``nan`` where all labels are the same: their rate has no entropy.
     """
-    from torch.nn.functional import binary_cross_entropy_with_logits as loss
-
-    clicks = labels.double().flatten()
-    rate = float(clicks.mean())
-    if not 0 < rate < 1:
-        return math.nan
-    base = -(rate * math.log(rate) + (1 - rate) * math.log1p(-rate))
-    return float(loss(logits.double().flatten(), clicks)) / base
+    if single(logits):
+        rate = float(labels.double().mean())
+        rates = [rate, 1 - rate]
+    else:
+        counts = labels.long().flatten().bincount()
+        rates = (counts.double() / counts.sum()).tolist()
+    base = -sum(rate * math.log(rate) for rate in rates if rate > 0)
+    return float(losses(logits, labels).mean()) / base if base else math.nan
 
 
 def rise(reference: Torch, changed: Torch, labels: Torch) -> tuple[float, float]:
-    """Return by what share the log loss rises on labels, and the standard error of that."""
-    from torch.nn.functional import binary_cross_entropy_with_logits as loss
+    """Return by what share the log loss rises on labels, and the standard error of that.
 
-    clicks = labels.double().flatten()
-    each = [loss(z.double().flatten(), clicks, reduction="none") for z in (reference, changed)]
+    ``nan`` where the reference has no loss, or there are too few samples to tell.
+    """
+    each = [losses(one, labels) for one in (reference, changed)]
     step, base = each[1] - each[0], float(each[0].mean())
-    return float(step.mean()) / base, float(step.std()) / math.sqrt(len(step)) / base
+    if not base:
+        return math.nan, math.nan
+    error = float(step.std()) / math.sqrt(len(step)) / base if len(step) > 1 else math.nan
+    return float(step.mean()) / base, error
 
 
 def auc(logits: Torch, labels: Torch) -> float:
@@ -111,5 +125,6 @@ def auc(logits: Torch, labels: Torch) -> float:
     return (float(ranks[clicks].sum()) - hits * (hits + 1) / 2) / (hits * others)
 
 
-def _single(logits: Torch) -> bool:
+def single(logits: Torch) -> bool:
+    """Return whether logits are of one event each, not of classes."""
     return bool(logits.dim() < 2 or logits.shape[-1] == 1)

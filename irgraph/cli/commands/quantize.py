@@ -167,7 +167,7 @@ def _errors(errors: Errors) -> dict[str, Any]:
 
 
 def _said(errors: Errors) -> str:
-    share = f"{errors.share:.3%} of the predictions' entropy"
+    share = f"{100 * errors.share:.3g}% of the predictions' entropy"
     text = f"KL {errors.kl:.3g} nats, {share}; logits differ by {errors.logits:.3g} (L2)"
     if errors.rise is not None:
         text += f"; log loss on labels {errors.rise[0]:+.2e} +- {errors.rise[1]:.1e}"
