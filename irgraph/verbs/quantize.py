@@ -20,7 +20,14 @@ from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.quantizing.bags import check_lookup, is_lookup, quantize_lookup
 from irgraph.verbs.quantizing.exchanges import check_exchange, is_exchange, quantize_exchange
-from irgraph.verbs.quantizing.layers import How, Rounded, check_layer, is_layer, quantize_layer
+from irgraph.verbs.quantizing.layers import (
+    How,
+    Rounded,
+    check_layer,
+    is_layer,
+    quantize_layer,
+    span_of,
+)
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
 
@@ -84,14 +91,23 @@ def parameter_of(graph: Graph, unit: Op, to: str) -> Declared:
         raise refused(unit, "is no lookup in one table, no linear layer and no exchange of ranks")
     for known in graph.tensors:
         whole = known.tensor
-        if whole.buffer == used.buffer and whole.extent == used.extent and whole.rank == 2:
+        if whole.buffer == used.buffer and whole.rank == 2 and _is_part(unit, whole, used):
             _check_own(graph, unit, known)
             return known
     for known in graph.tensors:
         if known.tensor.buffer == used.buffer and known.role == "param":
             name = known.label or f"%{known.tensor.name}"
-            raise refused(unit, f"uses a part of {name}: only whole parameters are prepared")
+            what = "a table as it is" if is_lookup(unit) else "whole rows of a weight"
+            message = f"uses %{used.name}, a part or another shape of {name}, and takes {what}"
+            raise refused(unit, message)
     raise refused(unit, f"uses %{used.name}, which is made in the step and cannot be prepared")
+
+
+def _is_part(unit: Op, whole: Tensor, used: Tensor) -> bool:
+    """Return whether a lookup uses a whole table, or a layer some rows of a weight."""
+    if is_lookup(unit):
+        return used.extent == whole.extent and used.shape == whole.shape and used.contiguous
+    return span_of(unit, whole, used) is not None
 
 
 def _check_own(graph: Graph, unit: Op, known: Declared) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
 
 from irgraph.execute.machine import run
 from irgraph.execute.narrow.ops import rounded, steps_of, ungrouped
 from irgraph.execute.narrow.rows import SCALED, dequantised, quantised, scale_of
 from irgraph.execute.pair import plain
 from irgraph.execute.records import Result
-from irgraph.execute.torch_values import DTYPES, Torch
+from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.ops import QUANTIZE, STATIC, TOLERANCE, UNSCALED
 from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepared_of
@@ -41,11 +43,14 @@ def tolerance_of(graph: Graph) -> float:
 
 
 def held(one: Prepared, value: Torch) -> Torch:
-    """Return what a format holds of a parameter, in f32."""
-    if one.part == ROWS:
-        scale = scale_of(value, one.format) if one.format in SCALED else None
-        return dequantised(quantised(value, one.format), one.format, scale)
-    return ungrouped(value) if one.format == "i4" else _as_rounded(value, one.format)
+    """Return what a format holds of a table, in f32."""
+    scale = scale_of(value, one.format) if one.format in SCALED else None
+    return dequantised(quantised(value, one.format), one.format, scale)
+
+
+def _weight(kind: str, value: Torch) -> Torch:
+    """Return what a format holds of a layer's weight [outputs, inputs], in f32."""
+    return ungrouped(value) if kind == "i4" else _as_rounded(value, kind)
 
 
 def _as_rounded(values: Torch, how: str | float) -> Torch:
@@ -89,35 +94,47 @@ def run_held(
     every = [one for after in afters for one in prepared_of(after) if one.source.name in first]
     weights, rows = ({p.source.name: p for p in every if p.part == part} for part in (WEIGHT, ROWS))
     values = {**given.initial}
-    made = {name: held(one, values[name].float()) for name, one in weights.items()}
+    how = {name: way for after in afters for name, way in _layers(after).items()}
+    layers = {
+        before.by_name[name].buffer: _Held(how.get(name, "i8"), one.format, values[name].float())
+        for name, one in weights.items()
+    }
     for name, one in rows.items():
         values[name] = held(one, values[name].float())
-    values |= {name: value for name, value in made.items() if name not in rows}
-    how = {name: way for after in afters for name, way in _layers(after).items()}
-    layers = {before.by_name[name].buffer: (how.get(name, "i8"), value)
-              for name, value in made.items()}  # fmt: skip
-    return run(before, values, seed, ranks, _Rounding(layers) if layers else None)
+    return run(before, values, seed, ranks, _Rounding(before, layers) if layers else None)
+
+
+class _Held(Struct, frozen=True):
+    """How layers round their rows, their weight's format, and the parameter that it is made of."""
+
+    rows: str | float
+    format: str
+    value: Torch
 
 
 class _Rounding:
-    """Computes layers again, from rows that were rounded.
+    """Computes layers again, from rows and weights that were rounded.
 
-    ``buffers`` says how, and what the format holds of the weight [outputs, inputs]: a table that is
-    a layer's weight too is held in two formats.
+    ``layers`` says how, by the weight's buffer. A layer's weight is rounded as the layer has it, be
+    it a part of a parameter; a table that is a layer's weight too is held in two formats.
     """
 
-    def __init__(self, buffers: Mapping[str, tuple[str | float, Torch]]) -> None:
-        self.buffers = buffers
+    def __init__(self, graph: Graph, layers: Mapping[str, _Held]) -> None:
+        self.layers = layers
+        self.starts = {d.tensor.buffer: d.tensor.offset for d in graph.tensors}
 
     def __call__(self, op: Op, values: Mapping[str, Torch]) -> None:
         if op.name not in FACTORS:
             return
         rows, weight = (op.operands[place] for place in FACTORS[op.name])
-        if not isinstance(weight, Tensor) or weight.buffer not in self.buffers:
+        if not isinstance(weight, Tensor) or weight.buffer not in self.layers:
             return
         assert isinstance(rows, Tensor)
-        how, factor = self.buffers[weight.buffer]
-        found = _as_rounded(values[rows.name], how) @ factor.t()
+        known = self.layers[weight.buffer]
+        there = replace(weight, offset=weight.offset - self.starts[weight.buffer], dtype="f32")
+        own = view_of(known.value.contiguous().untyped_storage(), there)
+        factor = _weight(known.format, own if op.name == "aten.linear" else own.t())
+        found = _as_rounded(values[rows.name], known.rows) @ factor.t()
         for place, value in enumerate(op.operands):
             if isinstance(value, Tensor) and place not in FACTORS[op.name]:
                 found = found + values[value.name]

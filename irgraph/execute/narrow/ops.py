@@ -27,6 +27,7 @@ def prepare(one: Prepared, source: Torch) -> Torch:
         return quantised(source, one.format)
     if one.part == SCALE:
         return scale_of(source.float(), one.format)
+    source = source[slice(*one.rows)]
     if one.format == "i4":
         steps, scales = grouped(source)
         return _halves(steps) if one.part == WEIGHT else scales

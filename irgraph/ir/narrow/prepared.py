@@ -1,7 +1,8 @@
 """Parameters that are made of others once, before any step: packed tables and weights.
 
 A model names them in its setting ``prepared``: ``w_i4 = i4 rows of w : f32[1000, 64]; …`` says
-that ``%w_i4`` holds the rows of ``%w`` in the format ``i4``. The step itself may lack ``%w``.
+that ``%w_i4`` holds the rows of ``%w`` in the format ``i4``. The step itself may lack ``%w``. A
+layer's weight may be a part of one: ``q = i8 weight of w : f32[96, 32] rows 0 to 32; …``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _LISTED = Listed(
     PREPARED,
     re.compile(
         r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : "
-        r"(\w{1,10})\[(\d{1,15}), (\d{1,15})\]",
+        r"(\w{1,10})\[(\d{1,15}), (\d{1,15})\](?: rows (\d{1,15}) to (\d{1,15}))?",
         re.ASCII,
     ),
     "w_i4 = i4 rows of w : f32[1000, 64]",
@@ -57,18 +58,27 @@ class Prepared(Struct, frozen=True):
         format: a row format.
         part: ``rows``, ``scale``, ``weight`` or ``scales``.
         source: the tensor that it is made of, f32 with two axes.
+        span: the first of the rows that it is made of, and the one after the last; all if empty.
     """
 
     name: str
     format: str
     part: str
     source: Tensor
+    span: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first row of the source that it is made of, and the one after the last."""
+        first, last = self.span or (0, int(self.source.shape[0]))
+        return first, last
 
     def __str__(self) -> str:
         """Return how the setting names it."""
         rows, columns = map(int, self.source.shape)
         made = f"{self.source.name} : {self.source.dtype}[{rows}, {columns}]"
-        return f"{self.name} = {self.format} {self.part} of {made}"
+        some = " rows {} to {}".format(*self.span) if self.span else ""
+        return f"{self.name} = {self.format} {self.part} of {made}{some}"
 
 
 @remembered
@@ -105,7 +115,8 @@ def _shape_of(one: Prepared) -> tuple[int, ...]:
         return rows, columns_of(one.format, columns)
     if one.part == SCALE:
         return (1,)
-    return layer_shapes(one.format, rows, columns)[one.part == SCALES]
+    first, last = one.rows
+    return layer_shapes(one.format, last - first, columns)[one.part == SCALES]
 
 
 def layer_shapes(kind: str, outputs: int, inputs: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -118,19 +129,22 @@ def layer_shapes(kind: str, outputs: int, inputs: int) -> tuple[tuple[int, ...],
 
 
 def _item(match: re.Match[str], declared: Mapping[str, Tensor], graph: Graph) -> Prepared:
-    name, kind, part, source, dtype, rows, columns = match.groups()
+    name, kind, part, source, dtype, rows, columns, *some = match.groups()
     if kind not in PARTS.get(part, ()) or dtype != "f32":
         raise _LISTED.unread(match[0], graph)
     shape, wrong = (int(rows), int(columns)), ""
+    span = tuple(map(int, some)) if some[0] else ()
     if name not in declared:
         wrong = f"%{name} is prepared, and the model lacks it"
     elif prod(shape) * ITEMSIZE[dtype] > LARGEST:
         wrong = f"%{source} would take more than 1 PiB"
     elif part == ROWS and shape[1] % FORMATS[kind].each:
         wrong = f"a row of {shape[1]} elements does not fill bytes in {kind}"
+    elif span and (part not in (WEIGHT, SCALES) or not span[0] < span[1] <= shape[0]):
+        wrong = f"%{name} cannot be made of rows {span[0]} to {span[1]} of %{source}"
     if wrong:
         raise fail(wrong, place_of(graph))
-    return Prepared(name, kind, part, Tensor(source, dtype, shape, source))
+    return Prepared(name, kind, part, Tensor(source, dtype, shape, source), span)
 
 
 def sources_of(graph: Graph) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from irgraph.ir.narrow.ops import (
 )
 from irgraph.ir.narrow.prepared import SCALES, WEIGHT, layer_shapes
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import DType, Tensor
+from irgraph.ir.tensor import DType, Tensor, row_major
 from irgraph.verbs.quantizing.bags import arguments
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
@@ -80,9 +80,30 @@ def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     if rows < takes.least:
         what = f"{takes.product.replace('.', '::')} takes more than {takes.least - 1} on devices"
         raise refused(op, f"has {rows} rows, and {what}")
-    if op.name != "aten.linear" and not _crossed(weight):
+    if _inputs(weight, 1 - (op.name == "aten.linear")) is None:
         raise refused(op, f"multiplies with %{weight.name} row by row, as no linear layer does")
     return weight
+
+
+def span_of(op: Op, whole: Tensor, used: Tensor) -> tuple[int, int] | None:
+    """Return the rows of a weight [outputs, inputs] that a layer uses; none if it uses no rows."""
+    columns = int(whole.shape[1])
+    if _inputs(used, 1 - (op.name == "aten.linear")) != columns:
+        return None
+    first, rest = divmod(used.offset - whole.offset, columns * whole.itemsize)
+    last = first + used.numel // columns
+    return None if rest or first < 0 or last > whole.shape[0] else (first, last)
+
+
+def _inputs(weight: Tensor, outputs: int) -> int | None:
+    """Return the inputs of a weight whose outputs lie along an axis, one dense row each.
+
+    Nothing where rows are not dense, or lie along the other axis.
+    """
+    count, inputs = int(weight.shape[outputs]), int(weight.shape[1 - outputs])
+    steps = weight.strides or row_major(weight.shape)
+    fits = (steps[1 - outputs] == 1 or inputs == 1) and (steps[outputs] == inputs or count == 1)
+    return inputs if fits and inputs and count else None
 
 
 def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -103,11 +124,6 @@ def factors(graph: Graph, op: Op) -> tuple[Tensor | None, Tensor | None]:
         return None, None
 
 
-def _crossed(weight: Tensor) -> bool:
-    """Return whether a second factor is a weight [outputs, inputs], transposed."""
-    return weight.strides is not None and weight.strides == (1, int(weight.shape[0]))
-
-
 def quantize_layer(
     work: Work, op: Op, weight: Declared, how: How, ready: dict[str, Rounded]
 ) -> None:
@@ -115,16 +131,17 @@ def quantize_layer(
 
     ``ready`` are tensors whose rows were rounded before and were not written since.
     """
-    data, _, bias = _parts(op, arguments(work.graph, op))
+    data, used, bias = _parts(op, arguments(work.graph, op))
+    part = Part(weight, span_of(op, weight.tensor, used) or ())
     known = LAYER_FORMATS[how.to]
     key = f"{data.name} {how}"
     if key not in ready:
         ready[key] = _rounded(work, op, data, how)
     rounded = ready[key]
     if known.rows in UNSCALED:
-        _in_short(work, op, rounded.rows, weight, known, bias)
+        _in_short(work, op, rounded.rows, part, known, bias)
         return
-    factor, scales = _weight(work, weight, data, known.weight), _scales(work, weight, known.weight)
+    factor, scales = _weight(work, part, data, known.weight), _scales(work, part, known.weight)
     out, count = op.outputs[0], rounded.rows.shape[0]
     sums = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, factor.shape[1]), data)
     if known.product == PRODUCT:
@@ -142,21 +159,42 @@ def quantize_layer(
     work.shaped(op, rows, out)
 
 
-def _weight(work: Work, weight: Declared, like: Tensor, kind: str) -> Tensor:
+class Part(Struct, frozen=True):
+    """The rows of a parameter that a layer multiplies with, all of them or some."""
+
+    whole: Declared
+    used: tuple[int, ...]
+
+    @property
+    def span(self) -> tuple[int, ...]:
+        """The first of the rows and the one after the last; nothing where it is all of them."""
+        return () if self.used == (0, self.whole.tensor.shape[0]) else self.used
+
+    def name(self, kind: str) -> str:
+        """Return what the part is called in a format."""
+        return "_".join(map(str, (self.whole.tensor.name, *self.span, kind)))
+
+    def shapes(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of what is prepared of it: of the weight, and of its scales."""
+        first, last = self.used
+        return layer_shapes(kind, last - first, int(self.whole.tensor.shape[1]))
+
+
+def _weight(work: Work, part: Part, like: Tensor, kind: str) -> Tensor:
     """Return a layer's prepared weight."""
-    shape, _ = layer_shapes(kind, *map(int, weight.tensor.shape))
-    named = f"{weight.tensor.name}_{kind}"
-    factor = work.tensor(named, "u8" if kind == "i4" else kind, shape, like)
+    shape, _ = part.shapes(kind)
+    factor = work.tensor(part.name(kind), "u8" if kind == "i4" else kind, shape, like)
     if kind != "i4":
         factor = replace(factor, strides=(1, shape[0]))
-    return work.parameter(factor, kind, WEIGHT, weight)
+    return work.parameter(factor, kind, WEIGHT, part.whole, part.span)
 
 
-def _scales(work: Work, weight: Declared, kind: str) -> Tensor:
+def _scales(work: Work, part: Part, kind: str) -> Tensor:
     """Return the scales of a layer's prepared weight."""
-    _, shape = layer_shapes(kind, *map(int, weight.tensor.shape))
-    named, dtype = f"{weight.tensor.name}_{kind}_scales", "bf16" if kind == "i4" else "f32"
-    return work.parameter(work.tensor(named, dtype, shape, weight.tensor), kind, SCALES, weight)
+    _, shape = part.shapes(kind)
+    named, dtype = f"{part.name(kind)}_scales", "bf16" if kind == "i4" else "f32"
+    made = work.tensor(named, dtype, shape, part.whole.tensor)
+    return work.parameter(made, kind, SCALES, part.whole, part.span)
 
 
 def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
@@ -198,13 +236,13 @@ def _cast(work: Work, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
 
 
 def _in_short(
-    work: Work, op: Op, rows: Tensor, weight: Declared, known: LayerFormat, bias: Tensor | None
+    work: Work, op: Op, rows: Tensor, part: Part, known: LayerFormat, bias: Tensor | None
 ) -> None:
     """Put the product of rows in f16 or bf16 in the place of a layer, its bias added in f32."""
     out, count = op.outputs[0], rows.shape[0]
     outputs, kind = int(out.shape[-1]), known.weight
-    scales = (_scales(work, weight, kind),) if kind not in UNSCALED else ()
-    factor = _weight(work, weight, out, kind)
+    scales = (_scales(work, part, kind),) if kind not in UNSCALED else ()
+    factor = _weight(work, part, out, kind)
     wide = filled(outputs, known.wide)
     made = work.tensor(f"{out.name}_{known.sums}", known.sums, (count, wide), out)
     work.put(op, known.product, (rows, factor, *scales), made)

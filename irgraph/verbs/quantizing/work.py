@@ -31,12 +31,19 @@ class Work:
         self._taken.add(free)
         return Tensor(free, dtype, tuple(shape), free, device=like.device)
 
-    def parameter(self, made: Tensor, kind: str, part: str, source: Declared) -> Tensor:
-        """Return a parameter that is prepared of another; equal ones are made once."""
-        about = Prepared(made.name, kind, part, source.tensor)
-        key = f"{kind} {part} {source.tensor.name}"
+    def parameter(
+        self, made: Tensor, kind: str, part: str, source: Declared, span: tuple[int, ...] = ()
+    ) -> Tensor:
+        """Return a parameter that is prepared of another, or of a span of its rows.
+
+        Equal ones are made once.
+        """
+        about = Prepared(made.name, kind, part, source.tensor, span)
+        key = f"{kind} {part} {source.tensor.name} {span}"
         if key not in self.prepared:
-            label = source.label and source.label + (f".{part}" if part in (SCALE, SCALES) else "")
+            some = "[{}:{}]".format(*span) if span else ""
+            more = f".{part}" if part in (SCALE, SCALES) else ""
+            label = source.label and source.label + some + more
             self.prepared[key] = (Declared("param", made, label), about)
         return self.prepared[key][0].tensor
 
