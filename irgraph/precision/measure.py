@@ -17,7 +17,7 @@ from irgraph.ir.narrow.prepared import sources_of
 from irgraph.ir.ranks import is_collective
 from irgraph.language import load_script, run
 from irgraph.precision.candidates import Candidate, Plan, script
-from irgraph.precision.data import Data
+from irgraph.precision.data import DRAWN, Data
 from irgraph.precision.metrics import (
     auc,
     decibels,
@@ -261,6 +261,8 @@ def _of_batch(number: int, data: Data) -> Iterator[None]:
     try:
         yield
     except IrgraphError as error:
+        if data.source == DRAWN:
+            raise
         (first, *rest), about = error.diagnostics, f"with batch {number + 1} of {data.source}"
         note = Diagnostic(about, severity="note")
         named = dataclasses.replace(first, notes=(*first.notes, note))
