@@ -18,7 +18,7 @@ from irgraph.serving.search import search
 from irgraph.tiers.hits import Policy
 from irgraph.tiers.tier import Figure, Platform
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where, placeable, way_of
+from irgraph.verbs.placing import READ, Where, placeable, way_of
 
 MOST_LOAD = 0.7
 """Share of a tier's best rate that a host may ask of it: queues grow fast above."""
@@ -105,6 +105,9 @@ def services_and_others(
     graph: Graph, platform: Platform, wanted: Wanted, options: PredictOptions
 ) -> tuple[list[Service], list[str]]:
     """Return what ``services`` returns, and why other ways are not among them."""
+    if any(op.name == READ for op in graph.leaves()):
+        message = "tables of the model are placed already, and what they take is not known"
+        raise fail(message, hint="give the model as it was before place", exit_code=2)
     tables, fixed = tables_of(graph, options.indices, wanted.lists), fixed_of(graph)
     if not tables:
         raise fail(_nothing(fixed), exit_code=2)

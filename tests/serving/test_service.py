@@ -158,6 +158,16 @@ def test_tables_that_cannot_be_placed_stay_in_fast_memory_and_are_counted_once()
         services(parse(TEXT.replace("(%w, %ids, %starts)", PADDED)), nand, wanted, OPTIONS)
 
 
+def test_a_model_that_is_placed_already_is_not_searched_again() -> None:
+    """Fast memory would hold all tables that are left, and the others would take nothing."""
+    nand, wanted = load_platform("dgx-1-nand"), Wanted(100.0, 50_000.0)
+    graph = parse(TEXT)
+    (way,) = (one for one in services(graph, nand, wanted, OPTIONS) if one.moved)
+    model = placed_model(graph, nand, way, wanted)
+    with pytest.raises(IrgraphError, match="placed already"):
+        services(model, nand, wanted, OPTIONS)
+
+
 def reads_behind_bags(rows: int, lists: int, length: int, bags: int, slots: int) -> float:
     """Return the rows that a query of one bag reads, bags and rows held least recently used."""
     source = np.random.default_rng(11)

@@ -235,12 +235,13 @@ def _say(one: Service) -> None:
     if not one.moved:
         return
     hours = "unknown" if one.hours is None else f"at least {one.hours:.2g} h apart"
+    many = f"{len(one.moved)} table{'s' * (len(one.moved) > 1)}"
     bags, lookups = "", "of their lookups"
     if one.pooled:
         size = f"{one.pooled_bytes / 1e9:,.3g} GB of {one.pooled:,} pooled bags of each"
         bags, lookups = f"{size} answer {one.pooled_hits:.1%} {lookups}; ", "of the others"
     cli.say(
-        f"{one.name}: {len(one.moved)} tables, {one.moved_bytes / 1e9:,.3g} GB; {bags}"
+        f"{one.name}: {many}, {one.moved_bytes / 1e9:,.3g} GB; {bags}"
         f"{one.cache_bytes / 1e9:,.3g} GB of cache answer {one.hits:.1%} {lookups}; "
         f"{one.reads:,.0f} reads a query, load {one.load:.0%}; rewrites of all: {hours}"
     )
