@@ -109,7 +109,10 @@ def _infer(
 def plain_sizes(
     op: Op, schemas: Sequence[str], dims: Mapping[str, int], device: str = "gpu0"
 ) -> tuple[Result, ...]:
-    """Return what an op returns under some dimensions, all sizes as plain numbers."""
+    """Return what an op returns under some dimensions, all sizes as plain numbers.
+
+    As in a model, plain numbers that it returns beside tensors have no place among the results.
+    """
     schema = resolve(op, schemas)
     if schema is None:
         raise ShapeError(f"{op.name} has no schema that takes these operands")
@@ -119,7 +122,7 @@ def plain_sizes(
     returned = call.run(schema)
     values = returned if isinstance(returned, tuple) else (returned,)
     pairs = zip(values, schema.returns, strict=False)
-    return tuple(call.result(value) for value, said in pairs if not said.written)
+    return tuple(call.result(v) for v, said in pairs if said.is_tensor and not said.written)
 
 
 def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)

@@ -18,7 +18,7 @@ from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Note, Op, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.ranks import FABRIC, RANKS
-from irgraph.ir.resize import BETWEEN, FIXED
+from irgraph.ir.resize import BETWEEN, FIXED, FIXED_AT
 from irgraph.ir.tensor import DeviceRef, DType, Tensor
 from irgraph.ir.tf32 import CONVOLUTIONS, PRODUCTS
 from irgraph.ir.verify import OPERANDS
@@ -149,6 +149,8 @@ class _Renaming:
             notes = self.source.settings.get(f"{FIXED}_{dim}")
             if isinstance(notes, str):
                 found[f"{FIXED}_{name}"] = BETWEEN.join(map(_fixed, notes.split(BETWEEN)))
+                at = self.source.settings.get(f"{FIXED_AT}_{dim}")
+                found |= {f"{FIXED_AT}_{name}": at} if type(at) is int else {}
         return found
 
     def dim(self, name: str) -> str:

@@ -30,6 +30,7 @@ from irgraph.ir.leaving import LOOKUPS, READS, UNFILLED, is_label
 from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op
+from irgraph.ir.resize import held_at
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
@@ -331,7 +332,10 @@ class Machine:
         self.initial[tensor.name] = value.clone()
 
     def _failed(self, op: Op, message: str) -> IrgraphError:
-        return fail(message, place_of(op, self.graph))
+        dims, held = self.graph.dims, held_at(self.graph).items()
+        sizes = " ".join(f"--dim {name}={size}" for name, size in held if dims[name] != size)
+        hint = f"some sizes of this model hold at the captured size alone: {sizes}" if sizes else ""
+        return fail(message, place_of(op, self.graph), hint=hint)
 
 
 def _is_internal(op: Op) -> bool:

@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from irgraph.execute.fused.attention import efficient_attention, efficient_attention_backward
+from irgraph.execute.fused.attention import (
+    efficient_attention,
+    efficient_attention_backward,
+    flash_attention,
+    flash_attention_backward,
+)
 from irgraph.execute.fused.recurrent import cudnn_rnn, cudnn_rnn_backward
 from irgraph.execute.torch_values import Torch
 
@@ -75,6 +80,8 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.cudnn_convolution": cudnn_convolution,
     "aten._scaled_dot_product_efficient_attention": efficient_attention,
     "aten._scaled_dot_product_efficient_attention_backward": efficient_attention_backward,
+    "aten._scaled_dot_product_flash_attention": flash_attention,
+    "aten._scaled_dot_product_flash_attention_backward": flash_attention_backward,
     "aten._cudnn_rnn": cudnn_rnn,
     "aten._cudnn_rnn_backward": cudnn_rnn_backward,
     "aten.histc": histc,

@@ -19,15 +19,53 @@ FIXED = "fixed"
 BETWEEN = "; "
 
 
-def fixed_sizes(dim: str, notes: Sequence[str]) -> dict[str, Value]:
-    """Return the settings by which a model keeps what does not follow from a dimension."""
-    return {f"{FIXED}_{dim}": BETWEEN.join(notes)} if notes else {}
+FIXED_AT = "fixed_at"
+"""Prefix of the setting that says at which size of a dimension those numbers hold."""
+
+
+def fixed_sizes(dim: str, notes: Sequence[str], size: int) -> dict[str, Value]:
+    """Return the settings by which a model keeps what does not follow from a dimension.
+
+    ``size`` is that of the dimension at which the numbers hold.
+    """
+    if not notes:
+        return {}
+    return {f"{FIXED}_{dim}": BETWEEN.join(notes), f"{FIXED_AT}_{dim}": int(size)}
 
 
 def kept_sizes(graph: Graph, dim: str) -> tuple[str, ...]:
     """Return the numbers that depend on a dimension in a way that no expression covers."""
     notes = graph.settings.get(f"{FIXED}_{dim}")
     return tuple(notes.split(BETWEEN)) if isinstance(notes, str) else ()
+
+
+def held_at(graph: Graph) -> dict[str, int]:
+    """Return the dimensions that some numbers do not follow, with the size at which those hold."""
+    found = {}
+    for name in graph.dims:
+        size = graph.settings.get(f"{FIXED_AT}_{name}")
+        if type(size) is int and kept_sizes(graph, name):
+            found[name] = size
+    return found
+
+
+def unresized(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
+    """Return a sentence for each dimension with a size that some of the step's numbers ignore.
+
+    ``sizes`` are those that dimensions are to have; without any, they are the graph's own.
+    """
+    lines = []
+    for name, at in held_at(graph).items():
+        now = graph.dims[name]
+        others = sorted({point.get(name, now) for point in sizes or ({},)} - {at})
+        if others:
+            first, *more = kept_sizes(graph, name)
+            lines.append(
+                f"{name} = {others[0]}, but some numbers hold at {name} = {at} alone and are as "
+                f"they were there, with the work that follows from them: {first}"
+                f"{f', and {len(more)} more' if more else ''}. Capture the step at that size"
+            )
+    return lines
 
 
 def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:

@@ -14,6 +14,7 @@ from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.counts.flops import step_flops
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
+from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
@@ -97,8 +98,12 @@ class Prediction(Struct, frozen=True, dict=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the figures doubtful: a host of another device, collectives without time."""
-        lines = [*without_device(self.priced), *without_time(self.priced)]
+        """What makes the figures doubtful: a host of another device, collectives without time.
+
+        Also a size that some of the model's numbers do not follow.
+        """
+        lines = [*unresized(self.priced.graph), *without_device(self.priced)]
+        lines += without_time(self.priced)
         lines += without_units(self.priced, self.sheet)
         if isinstance(self.host, HostTable):
             lines += host_warnings(self.host, self.sheet, self.path)

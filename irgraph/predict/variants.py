@@ -20,6 +20,7 @@ from irgraph.garbage import put_off
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.points.pieces import Ints
+from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.calls import Calls
 from irgraph.predict.grid import Part, as_priced, price_grid, rows_of
@@ -49,6 +50,8 @@ class Variants(Struct, frozen=True):
             ``float64[hosts, devices, sizes]``.
         interval: ends of 90 % intervals of the step times, where they were asked for: as the
             times, with a last axis of two.
+        warnings: what makes the figures doubtful: sizes that some of the model's numbers do not
+            follow.
     """
 
     devices: tuple[str, ...]
@@ -57,6 +60,7 @@ class Variants(Struct, frozen=True):
     active_time: Floats
     hosts: tuple[str, ...] = ()
     interval: Floats | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @put_off()
@@ -105,9 +109,11 @@ def predict_variants(
             for row, points, both in drawn:
                 ends[at, row, points] = both
     names, host_names = tuple(s.name for s in sheets), tuple(t.name for t in tables)
-    if hosts:
-        return Variants(names, tuple(sizes), step, active, host_names, ends if intervals else None)
-    return Variants(names, tuple(sizes), step[0], active[0], (), ends[0] if intervals else None)
+    told = tuple(unresized(graph, *sizes))
+    if not hosts:
+        step, active, ends, host_names = step[0], active[0], ends[0], ()
+    bounds = ends if intervals else None
+    return Variants(names, tuple(sizes), step, active, host_names, bounds, told)
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:

@@ -11,6 +11,7 @@ from msgspec import field
 
 from irgraph.diagnostics import Place, fail
 from irgraph.ir.graph import Graph
+from irgraph.ir.resize import unresized
 from irgraph.manage.run import find_pass
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction
@@ -102,6 +103,9 @@ class SearchSpace(Described, frozen=True, eq=False):
         rows = [f"{axis.name}: {axis}{_where(axis)}\n    {axis.why}" for axis in self.axes]
         rows += [f"{name}: left out\n    {why}" for name, why in self.left_out.items()]
         rows += [f"limit: {name} {limit_text(name, bound)}" for name, bound in self.limits.items()]
+        axes = [axis for axis in self.axes if axis.kind == "size"]
+        sizes = [{axis.name: int(size)} for axis in axes for size in axis.choices]
+        rows += [f"warning: {line}" for line in unresized(self.graph, *sizes)]
         return "\n".join([*rows, f"at most {self.most:,} points"])
 
     def to_json(self) -> str:

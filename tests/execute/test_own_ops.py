@@ -10,6 +10,8 @@ import torch
 from irgraph.execute.fused.attention import (
     efficient_attention,
     efficient_attention_backward,
+    flash_attention,
+    flash_attention_backward,
 )
 from irgraph.execute.own_ops import (
     OWN,
@@ -231,6 +233,27 @@ def test_fused_attention_is_that_of_torch(causal: bool) -> None:
     assert sums.shape == (2, 3, 32)
     assert grads[3] is None
     for found, tensor in zip(grads, (query, key, value), strict=False):
+        torch.testing.assert_close(found, tensor.grad)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_attention_is_that_of_torch_with_shared_heads(causal: bool) -> None:
+    made = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.rand(2, heads, 5, 8, generator=made, dtype=torch.float64, requires_grad=True)
+        for heads in (6, 2, 2)
+    )
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, is_causal=causal, scale=0.3, enable_gqa=True
+    )
+    grad = torch.rand(expected.shape, generator=made, dtype=torch.float64)
+    expected.backward(grad)
+    with torch.no_grad():
+        out, sums, _, _, state, _, _ = flash_attention(query, key, value, 0.0, causal, scale=0.3)
+        grads = flash_attention_backward(grad, query, key, value, 0.0, causal, state, scale=0.3)
+    torch.testing.assert_close(out, expected.detach())
+    assert (sums.shape, state.shape) == ((2, 6, 5), (2,))
+    for found, tensor in zip(grads, (query, key, value), strict=True):
         torch.testing.assert_close(found, tensor.grad)
 
 

@@ -15,6 +15,7 @@ from irgraph.predict import grid
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse
+from irgraph.tuning.build import search_space
 
 DEVICES = ["v100", "a100", "t4"]
 BATCHES = [{"B": size} for size in (1, 64, 2048, 4096)]
@@ -53,6 +54,29 @@ def test_streams_that_share_are_timed_one_by_one() -> None:
         alone = predict(with_dims(graph, {"B": size}))
         assert found.step_time[0, column] == alone.step_time
         assert found.active_time[0, column] == alone.timeline.active_time
+
+
+KEPT = """
+model "m" { format = 1  dims = {B = 32}  fixed_B = "aten.view (live#3): 8 is B/4"
+  fixed_at_B = 32 }
+
+input %x : f32[B, 64] in $b1
+input %h : f32[8, 64] in $b2
+
+%a = aten.relu(%x) : f32[B, 64] in $b3
+%b = aten.relu(%h) : f32[8, 64] in $b4
+"""
+
+
+def test_sizes_that_some_numbers_do_not_follow_are_told_wherever_they_are_given() -> None:
+    graph = parse(KEPT)
+    (told,) = predict_variants(graph, ["v100"], [{"B": 32}, {"B": 64}]).warnings
+    assert told.startswith("B = 64, but some numbers hold at B = 32 alone")
+    assert told in predict(graph, dims={"B": 64}).warnings
+    assert told in predict(with_dims(graph, {"B": 64})).warnings
+    assert f"warning: {told}" in search_space(graph, dims={"B": [32, 64]}).explain()
+    assert predict_variants(graph, ["v100"], [{"B": 32}], hosts=["v100"]).warnings == ()
+    assert not any("B = 32" in line for line in predict(graph).warnings)
 
 
 HALF = """model "m" { format = 1  dims = {B = 32} }

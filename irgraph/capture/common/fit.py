@@ -39,7 +39,7 @@ def with_batch(graphs: Mapping[int, Graph], batch: int, name: str = "B") -> tupl
         raise DifferentStructureError("they use different tensors from before the step")
     tensors = tuple(merge.declared(parts) for parts in zip(*declared, strict=True))
     returned = merge.returned([graph.returned for graph in (base, *others)])
-    settings = {**base.settings, **fixed_sizes(name, sorted(merge.odd))}
+    settings = {**base.settings, **fixed_sizes(name, sorted(merge.odd), batch)}
     dims = {**base.dims, name: batch}
     found = replace(base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned)
     return (found if merge.seen else base), sorted(merge.odd)
@@ -50,6 +50,13 @@ def _same_length(a: Sequence[Item], b: Sequence[Item], where: str) -> None:
         raise DifferentStructureError(
             f"{where} makes {len(a)} calls at one size, {len(b)} at another"
         )
+
+
+def _same(a: Item, b: Item) -> bool:
+    """Return whether two plain values, or lists of them, are the same; nan is the same as nan."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b) or (a != a and b != b)
 
 
 class _Merge:
@@ -92,7 +99,7 @@ class _Merge:
             return tuple(self.value(items) for items in zip(*parts, strict=True))
         if type(first) is int:
             return self.number(parts)
-        if any(part != first for part in parts):
+        if not all(_same(part, first) for part in parts):
             self.odd.add(f"{self._where}: {first!r} depends on the batch size")
         return first
 
@@ -117,7 +124,7 @@ class _Merge:
         """Return a tensor from before the step; a value that depends on the batch size is none."""
         first = parts[0]
         tensor = self.tensor([part.tensor for part in parts])
-        if all(part.value == first.value for part in parts):
+        if all(_same(part.value, first.value) for part in parts):
             return replace(first, tensor=tensor)
         self.odd.add(f"the value of %{tensor.name} depends on the batch size: it is not kept")
         return replace(first, tensor=tensor, value=None)

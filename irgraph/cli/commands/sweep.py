@@ -84,6 +84,7 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> Swept:
 
     from rich.progress import Progress
 
+    from irgraph.ir.resize import unresized
     from irgraph.sweep.run import sweep as run
 
     out = console(error=True)
@@ -94,6 +95,9 @@ def _swept(model: str, grid: Grid, output: str, engine: Engine) -> Swept:
             bar.update(task, completed=done, total=total)
 
         graph: Any = read_model(model)
+        sizes = [{name: size} for name, many in grid.dims.items() for size in many]
+        for line in unresized(graph, *sizes):
+            say(f"warning: {line}")
         return run(graph, grid, output, engine, version=version("irgraph"), progress=show)
 
 

@@ -67,6 +67,58 @@ def efficient_attention_backward(
     return tuple(g if asked else None for g, asked in zip(found, grad_input_mask, strict=True))
 
 
+def flash_attention(
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    scale: float | None = None,
+) -> tuple[Torch, ...]:
+    """Return attention, its log-sum-exp, no lengths of sequences, and what dropout was drawn from.
+
+    Of ``key`` and ``value`` there may be fewer heads, each for as many of ``query``.
+    """
+    if return_debug_mask:
+        raise RuntimeError("what dropout kept is not returned")
+    heads = query.shape[1]
+    out, sums, seed, offset = efficient_attention(
+        query, _spread(key, heads), _spread(value, heads), None, True, dropout_p, is_causal, scale
+    )
+    state = torch.stack([seed, offset])
+    return out, sums[..., : query.shape[2]], None, None, state, offset, query.new_empty(0)
+
+
+def flash_attention_backward(
+    grad_out: Torch,
+    query: Torch,
+    key: Torch,
+    value: Torch,
+    dropout_p: float,
+    is_causal: bool,
+    philox_seed: Torch,
+    scale: float | None = None,
+    **_: object,
+) -> tuple[Torch, ...]:
+    """Return the gradients of query, key and value."""
+    heads, asked = query.shape[1], (True, True, True, False)
+    spread = _spread(key, heads), _spread(value, heads)
+    seed = philox_seed.flatten()[0]
+    grad, *shared, _none = efficient_attention_backward(
+        grad_out, query, *spread, None, seed, dropout_p, asked, is_causal, scale
+    )
+    of_heads = [
+        g.unflatten(1, (t.shape[1], -1)).sum(2) for g, t in zip(shared, (key, value), strict=True)
+    ]
+    return grad, *of_heads
+
+
+def _spread(tensor: Torch, heads: int) -> Torch:
+    """Return keys or values with as many heads as the queries have."""
+    return tensor.repeat_interleave(heads // tensor.shape[1], 1)
+
+
 def _factor(query: Torch, scale: float | None) -> float:
     return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
 

@@ -14,6 +14,8 @@ from costmodels.devices.library import load_device
 from costmodels.pricing.price import price
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture, capture_file
+from irgraph.execute import compare
+from irgraph.execute.typed import mistyped
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
@@ -130,6 +132,14 @@ def test_grouped_heads_run_flash() -> None:
     key = heads(torch.float16, count=2)
     captured = attend(heads(torch.float16), key, enable_gqa=True, backward=False)
     assert "aten._scaled_dot_product_flash_attention" in names(captured)
+
+
+@pytest.mark.parametrize("count", [4, 2])
+def test_a_step_with_flash_has_the_types_of_torch_and_can_be_run(count: int) -> None:
+    key = heads(torch.bfloat16, count=count)
+    graph = attend(heads(torch.bfloat16), key, enable_gqa=True, is_causal=True).graph
+    assert list(mistyped(graph)) == []
+    assert compare(graph, graph, draws=1).same
 
 
 def test_attention_that_fits_no_kernel_is_taken_apart() -> None:
