@@ -1,17 +1,66 @@
-"""``irgraph hosts``: the shipped tables of host overheads."""
+"""``irgraph hosts``: the shipped tables of host overheads, and how fast this machine's host is."""
 
 from __future__ import annotations
 
-from irgraph.cli.common import JsonOption, print_listing, write_json
+from typing import Annotated
+
+import typer
+
+from irgraph.cli.common import JsonOption, finite, print_listing, say, working, write_json
 
 PANEL = "cost models"
 
 
-def hosts(json: JsonOption = False) -> None:
+def hosts(
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Time this machine's host instead: one number, in seconds."),
+    ] = False,
+    beside: Annotated[
+        float | None,
+        typer.Option(
+            metavar="US",
+            min=0.001,
+            callback=finite,
+            help="With --measure: the number of a table's host; prints the factor for --host.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
     """List the shipped tables of host overheads; --json gives whole tables."""
+    from irgraph.diagnostics import fail
     from irgraph.overheads import host_rows, host_values
 
-    if json:
+    if beside is not None and not measure:
+        raise fail("--beside: a number to compare with needs --measure", exit_code=2)
+    if measure:
+        _measure(beside, json)
+    elif json:
         write_json(host_values())
     else:
         print_listing("hosts", host_rows())
+
+
+def _measure(beside: float | None, json: bool) -> None:
+    """Time this machine's host, and compare it with another one's number."""
+    from msgspec.structs import asdict
+
+    from costmodels.measure.host import LAYERS, measure_host
+    from costmodels.measure.run import torch_for
+
+    torch = torch_for("cpu")
+    with working("measuring"):
+        pace = measure_host(torch)
+    factor = None if beside is None else round(pace.factor(beside), 3)
+    if json:
+        write_json({**asdict(pace), **({} if factor is None else {"factor": factor})})
+        return
+    say(
+        f"{pace.us:.2f} us a layer of a training step of {LAYERS} small layers "
+        f"(+-{pace.spread:.0%} between {pace.rounds} rounds, torch {pace.torch})"
+    )
+    if factor is None:
+        say("the ratio of the numbers of two machines, with one release of torch, is the factor of")
+        say("--host NAME@1.5x: irgraph hosts --measure --beside US prints it")
+    else:
+        say(f"use it as: --host NAME@{factor:g}x, for a table of the host where it was {beside:g}")

@@ -32,8 +32,11 @@ TABLES = (
      "ResNet-18 on an RTX 2080 Ti, 15 steps"),
     ("v100-dgxs-resnet50-profiled", "resnet50_V100", "pytorch/kineto", "BSD-3-Clause",
      "ResNet-50 on a V100-DGXS-32GB, 6 steps without loader processes and 6 with four"),
+    ("a100-resnet50-profiled", "formats/kineto_resnet50_ddp_A100.json.gz",
+     "facebookresearch/HolisticTraceAnalysis", "MIT",
+     "ResNet-50 on one of two A100, DistributedDataParallel, 3 steps"),
 )  # fmt: skip
-"""Name, folder, source, licence and description of each table."""
+"""Name, folder or trace, source, licence and description of each table."""
 
 
 MARKS = {
@@ -76,8 +79,9 @@ def library_calls(folder: Path) -> HostFile:
     return msgspec.structs.replace(table, ops=ops, within=within)
 
 
-def _extracted(folder: Path, name: str, source: str, cost: ProfilerCost) -> HostFile:
-    trees = [published_tree(path) for path in sorted(folder.glob("kineto*.json.gz"))]
+def _extracted(place: Path, name: str, source: str, cost: ProfilerCost) -> HostFile:
+    paths = sorted(place.glob("kineto*.json.gz")) if place.is_dir() else [place]
+    trees = [published_tree(path) for path in paths]
     samples = [replayer(tree).samples().sound(tree.trace.source) for tree in trees]
     card = architecture_of(trees[0].trace.device_name)
     return extract(samples, name, cost=cost, source=source, architecture=card)
