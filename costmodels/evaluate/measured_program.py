@@ -2,18 +2,21 @@
 
 Of ``examples/dlrm.py``, fused, all of it is on record in the published traces and in the sequence
 of 115 operations of a step: its inputs lay in pinned memory; one call looked up all tables' indices
-at once; and it marked its parts with ``record_function``, which in PyTorch 1.x calls
-``aten::zeros`` and ``aten::empty`` on the host, profiled or not: a pair before each part, one
-``aten::zeros`` at each label of the optimizer. Of the image classifiers it is in the program
-itself.
+at once; ``aten::index`` and its gradient copied indices from the host themselves (two copies inside
+each in the trace of August 2021, and five copying ``aten::to`` a step in the counts of February
+2022), of a slice of all rows, whose gradient is filled and copied; there was no ``lift_fresh``; and
+it marked its parts with ``record_function``, which in PyTorch 1.x calls ``aten::zeros`` and
+``aten::empty`` on the host, profiled or not: a pair before each part, one ``aten::zeros`` at each
+label of the optimizer. Of the image classifiers it is in the program itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DeviceRef, Tensor
@@ -42,7 +45,7 @@ WAITS: dict[str, Callable[[Op], bool]] = {
 def as_measured(graph: Graph) -> Graph:
     """Return a fused DLRM as the measured program ran it."""
     whole = _with_whole_indices(graph)
-    ops = tuple(_with_labels(whole.ops))
+    ops = tuple(_with_labels(list(_indexed_from_host(whole.ops))))
     return replace(whole, ops=ops, settings={**graph.settings, "pinned": True})
 
 
@@ -57,6 +60,53 @@ def _with_whole_indices(graph: Graph) -> Graph:
     parts = tuple(Declared("state", tensor) for tensor in selects.values())
     rest = tuple(op for op in graph.ops if id(op) not in selects)
     return replace(graph, tensors=(*graph.tensors, *parts), ops=rest)
+
+
+def _indexed_from_host(ops: Sequence[Op]) -> Iterator[Op]:
+    """Let ``aten.index`` and its gradient take indices from the host, of a slice of all rows.
+
+    ``lift_fresh`` is of newer releases.
+    """
+    (index,) = (op for op in ops if op.name == "aten.index")
+    hosts = _uploaded(ops, {t.name for t in index.inputs})
+    for op in ops:
+        if op.name == "aten.lift_fresh" or (op.outputs and op.outputs[0].name in hosts):
+            continue
+        if op is index:
+            yield from _sliced(op, hosts)
+        elif op.name == "autograd.IndexBackward0":
+            yield from _slice_gradient(op)
+        else:
+            yield op
+
+
+def _uploaded(ops: Iterable[Op], names: Container[str]) -> dict[str, Tensor]:
+    """Return what copies of these names to the device copied, on the host."""
+    copies = (op for op in ops if op.name == "aten.to" and op.outputs)
+    return {op.outputs[0].name: op.inputs[0] for op in copies if op.outputs[0].name in names}
+
+
+def _sliced(index: Op, hosts: Mapping[str, Tensor]) -> Iterator[Op]:
+    source = index.inputs[0]
+    rows = replace(source, name="all_rows")
+    yield Op("aten.slice", (source,), (rows,), {"dim": 0}, origin=index.origin)
+    new = {source.name: rows, **hosts}
+    yield map_tensors(index, lambda t: new.get(t.name, t))
+
+
+def _slice_gradient(node: Op) -> Iterator[Op]:
+    """Yield an index's gradient, its indices on the host, and that of the slice."""
+    put = node.body[-1]
+    made = put.inputs[0]
+    inner = replace(made, name="index_gradient", buffer="index_gradient")
+    hosts = _uploaded(node.body, {t.name for t in put.inputs})
+    kept = (op for op in node.body if not (op.outputs and op.outputs[0].name in hosts))
+    new = {made.name: inner, **hosts}
+    yield map_tensors(replace(node, body=tuple(kept)), lambda t: new.get(t.name, t))
+    sizes = {"input_sizes": made.shape, "dim": 0, "start": 0, "end": made.shape[0], "step": 1}
+    call = replace(node, name="aten.slice_backward", operands=(inner,), results=(made,),
+                   attributes=sizes, body=())  # fmt: skip
+    yield replace(node, name="autograd.SliceBackward0", operands=(inner,), body=(call,))
 
 
 def _with_labels(ops: Sequence[Op]) -> list[Op]:

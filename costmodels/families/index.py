@@ -45,6 +45,13 @@ BACKWARD = "waves of blocks x a chain of reads (torch, Indexing.cu), wave time f
 GATHER = "elements / (0.67 a cycle and multiprocessor), from traced kernels; never below memory"
 
 
+ARITHMETIC = 6
+"""Kernels that compute where values go: of each of two indices the remainder and the product with
+its stride, the sum, and the quotient by a slice's size. The remainder and the product of an index
+that is still on the host are computed there, before it is copied (torch, Indexing.cu,
+``computeLinearIndex``; so in traced V100 steps: eleven kernels, or seven and two copies)."""
+
+
 def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]]:
     """Return an op's index tensors, and the copies of those that are still on the host."""
     found = members(op.operands[1]) if len(op.operands) > 1 else []
@@ -68,7 +75,7 @@ def _index(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price writing values at indices; accumulating sorts the indices first, in ten kernels."""
+    """Price writing values at indices; accumulating sorts them first, in up to ten kernels."""
     if len(op.operands) < 3:
         return None
     target, _, values = op.operands[:3]
@@ -86,9 +93,10 @@ def _index_put(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     after = math.prod(target.shape[last + 1 :])
     time = backward_time(machine, count, before, after)
     name = f"index backward {count} indices into {shape_text(target)}"
+    on_host = sum(t.device == "cpu" for t in found)
     return (
         *copies,
-        *tiny_kernels(6, count, machine),
+        *tiny_kernels(max(ARITHMETIC - 2 * on_host, 1), count, machine),
         _values_copy(values, machine),
         *tiny_kernels(1, count, machine),
         sort_kernel(count, 64, machine),

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from costmodels.evaluate.comparison import Comparison
-from costmodels.evaluate.dlrm_v100 import MODELS, VARIANTS_SCORED, dlrm, evaluate_dlrm_v100
+from costmodels.evaluate.dlrm_v100 import (
+    DEVICE,
+    MODELS,
+    SOFTWARE,
+    VARIANTS_SCORED,
+    dlrm,
+    evaluate_dlrm_v100,
+)
 from irgraph.ir.verify import verify
+from irgraph.predict.prediction import predict
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -38,6 +46,24 @@ def test_models_do_what_the_measured_program_did(name: str) -> None:
     assert names[:2] == ["aten.zeros", "aten.empty"]
     copied = [op for op in dlrm(name, 2048).top_level() if op.name == "aten.to"][1:3]
     assert {t.dtype for op in copied for t in op.inputs} == {"i32"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_calls_are_those_of_the_published_traces(name: str) -> None:
+    graph = dlrm(name, 2048)
+    names = [op.name for op in graph.top_level()]
+    # of the counts of February 2022: five aten::to that copy; of the sequence of 115 operations:
+    # a slice before the index, its gradient after the index's, no lift_fresh
+    between = [op for op in graph.top_level() if op.name == "aten.to" and op.outputs]
+    assert sum({t.device for t in op.inputs} != {op.outputs[0].device} for op in between) == 5
+    assert names[names.index("aten.index") - 1] == "aten.slice"
+    assert names[names.index("autograd.IndexBackward0") + 1] == "autograd.SliceBackward0"
+    assert "aten.lift_fresh" not in names
+    # of the trace of August 2021: two copies and seven kernels of an index's gradient
+    priced = predict(graph, DEVICE, host="v100", software=SOFTWARE).priced
+    (node,) = (op for op in graph.top_level() if op.name == "autograd.IndexBackward0")
+    kinds = [kernel.family for op in node.body for kernel in priced.of(op)]
+    assert (kinds.count("copy"), len(kinds)) == (2, 9)
 
 
 def test_every_point_has_both_times_and_the_papers_errors(comparison: Comparison) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from costmodels.hosts.build import DATES, driver_times, snapshot, tables
+from costmodels.hosts.build import DATES, driver_times, host_bound, snapshot, tables
 from costmodels.hosts.writing import encode
+from irgraph.overheads import load_host
 from irgraph.overheads.format import Stat
 from irgraph.overheads.names import today
 
@@ -76,6 +77,28 @@ def test_waiting_is_no_launch() -> None:
 def test_the_profilers_cost_comes_off_t4_of_the_default_table_only() -> None:
     assert snapshot(ROWS, DATES[0]).t4["kernel"].mean == 10.0
     assert driver_times(ROWS)["kernel"].mean == 10.0 - 6.0
+
+
+def test_workloads_that_the_device_bounds_count_only_for_what_no_other_has() -> None:
+    def seen(op: str, batch: str, mean: str, model: str = "DLRM_DDP") -> dict[str, str]:
+        return {"overhead_type": "T2", "op": op, "batch_size": batch, "mean_us": mean,
+                "model": model}  # fmt: skip
+
+    rows = [
+        seen("aten::linear", "512", "27"),
+        seen("aten::linear", "2048", "38"),
+        seen("aten::add", "2048", "25"),
+        seen("aten::add", "16384", "99"),
+        seen("aten::add", "512", "11", "deepfm"),
+    ]
+    assert [row["mean_us"] for row in host_bound(rows)] == ["27", "25"]
+
+
+def test_what_passes_between_launches_is_that_of_host_bound_workloads() -> None:
+    t5 = load_host("v100").file.ops["autograd.AddmmBackward0"].t5
+    assert t5 is not None
+    assert t5.source == "Fig. 8, 6 workloads"
+    assert 24.9 < t5.mean < 26.5  # 37 to 38 us where the device bounds DLRM_default and MLPerf
 
 
 @pytest.mark.data
