@@ -201,6 +201,14 @@ class Charges:
         sound = self._add_launches(op, found)
         return found if sound and not self._beyond(op, len(found)) else None
 
+    def working(self, op: Op) -> Iterator[Op]:
+        """Yield the ops at or below one that were priced."""
+        if id(op) in self.priced.kernels:
+            yield op
+        else:
+            for child in op.body:
+                yield from self.working(child)
+
     def _add_launches(self, node: Op, found: list[tuple[Kernel, Op]]) -> bool:
         """Add what an op launches; return whether it does nothing else."""
         if node.name in ODD:

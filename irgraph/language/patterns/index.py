@@ -27,6 +27,7 @@ class Index:
         self.parent: list[int] = []
         self.by_name: dict[str, list[int]] = {}
         self.selected: dict[object, Any] = {}  # what ``patterns.select`` found before
+        self.sound: dict[object, Any] = {}  # matches that lose nothing in a template
         self._add(graph.ops, -1)
 
     def _add(self, ops: Sequence[Op], parent: int) -> None:

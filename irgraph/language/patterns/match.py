@@ -24,7 +24,6 @@ from irgraph.language.patterns.nodes import (
     OpPattern,
     glob,
     is_glob,
-    nested,
 )
 from irgraph.language.patterns.several import several
 from irgraph.language.patterns.short_forms import called
@@ -231,7 +230,7 @@ class Matcher:
     def _stands_alone(self, pattern: OpPattern, op: Op) -> bool:
         """Return whether a pattern fits an op or not whatever graph that is in."""
         handed_on = op.is_autograd and not op.results  # results are what others use of it
-        return not handed_on and len(list(nested(pattern))) == 1
+        return not handed_on and not pattern.nests
 
     def _alone(self, pattern: OpPattern, here: int) -> Iterator[Match]:
         """Match the first op of a series; an op keeps how the patterns last asked about fit."""

@@ -98,6 +98,11 @@ class OpPattern(Node):
         return _named(self.results or ())
 
     @cached_property
+    def nests(self) -> bool:
+        """Whether there are patterns of other ops among the holes."""
+        return len(list(nested(self))) > 1
+
+    @cached_property
     def open(self) -> bool:
         """Whether there may be more arguments than there are holes."""
         return self.holes is None or any(isinstance(hole, Rest) for hole in self.holes)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail, near
@@ -307,8 +308,14 @@ def _unheard(selection: Selection, index: Index) -> str:
     if isinstance(pattern, Found):
         return ""
     name = pattern.ops[0].op
-    alike = near(name, index.by_name)
+    alike = _near(name, tuple(index.by_name))
     library = name.replace("::", ".").partition(".")[0]
     if not alike and library in ("torch", "nn", "F"):
         alike = near_op(name)
     return f": the model has no {name}{alike}"
+
+
+@lru_cache(maxsize=256)
+def _near(name: str, known: tuple[str, ...]) -> str:
+    """Return what ``near`` does: the steps of a search have the same ops."""
+    return near(name, known)

@@ -183,7 +183,7 @@ class _Fusing:
     def _spelt(self, values: Sequence[Value]) -> str:
         """Return the text of values; of many matches the values are the same."""
         key = tuple([(type(value), value) for value in values])
-        if any(isinstance(value, tuple | float) for value in values):  # equal ones may differ
+        if any(isinstance(v, tuple) or v == 0.0 for v in values):  # equal ones may be spelt apart
             return ", ".join(map(spell, values))
         found = self.spelt.get(key)
         if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
 
 from irgraph.ir.op import Op, tensors_in
@@ -34,7 +35,29 @@ class Losses:
         self.declared = frozenset(parse_schema(text).name for text in index.graph.schemas)
 
     def check(self, match: Match, made: Collection[Tensor]) -> None:
-        """Refuse one match, where new ops make the tensors ``made``."""
+        """Refuse one match, where new ops make the tensors ``made``.
+
+        The answer follows from the matched ops, how the patterns fit them and the template. So an
+        index remembers the matches that were sound, and an op a match that it is alone in.
+        """
+        if self.kept:
+            self._check(match, made)
+            return
+        sound, first = self.index.sound, match.pairs[0]
+        key = (id(match), *map(id, self.news))
+        if key in sound:
+            return
+        kept = self.index.ops[first.here].__dict__ if len(match.pairs) == 1 else {}
+        said = (*self.news, first.pattern)
+        known = kept.get(SOUND)
+        if known is None or known[1:] != (first.laid, self.declared) or not _same(known[0], said):
+            self._check(match, made)
+            kept[SOUND] = said, first.laid, self.declared
+        if len(sound) >= MOST_SOUND:
+            sound.clear()
+        sound[key] = match, self.news
+
+    def _check(self, match: Match, made: Collection[Tensor]) -> None:
         members = [self.index.ops[here] for here in match.ops]
         produced = {t.name for op in members for inner in op.walk() for t in inner.outputs}
         for tensor in made:
@@ -73,6 +96,17 @@ class Losses:
                 what = f"{argument.name} = {spell(argument.value)}".removeprefix(" = ")
                 reason = f"{what} would be dropped: it is not the default"
                 raise RefusedError(reason, [(op, "has it")])
+
+
+SOUND = "irgraph.language.templates.losses"
+"""Where an op keeps the template and the pattern last asked about, if it is matched alone."""
+
+MOST_SOUND = 4096
+"""Matches that an index remembers."""
+
+
+def _same(these: Sequence[object], those: Sequence[object]) -> bool:
+    return len(these) == len(those) and all(map(operator.is_, these, those))
 
 
 def _check_own_results(match: Match, news: Sequence[NewOp], first: Op) -> None:

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from msgspec import Struct
 
-from irgraph.ir.cost import CALL, Kernel, Overheads
+from irgraph.ir.cost import CALL, Host, Kernel, Overheads
 from irgraph.ir.op import Op
+from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.building.repeats import Form
 from irgraph.schedule.building.step import Step, needed
 from irgraph.schedule.charges import Charge, Charges
 
+KEPT = "irgraph.schedule.alike"
+"""Where an op keeps what its call launches, for the host and the rules last asked about."""
+
+
+class Launches(Struct, frozen=True):
+    """What a call launches, if that is all it does and it works on one stream.
+
+    Attributes:
+        host, rules, device: what this was found for.
+        parts: the ``id`` of each op inside that launches, with its kernels.
+        kernels, times: all of them, and the lengths of their tasks.
+        costs: the call's overheads.
+        stream: device and name of the stream; nothing where nothing is launched.
+        key: what the tasks follow from but the times and what went before; nothing where the call
+            is none of those that repeat.
+    """
+
+    host: Host
+    rules: Accounting
+    device: str
+    parts: tuple[tuple[int, tuple[Kernel, ...]], ...]
+    kernels: tuple[Kernel, ...]
+    times: tuple[float, ...]
+    costs: Overheads
+    stream: tuple[str, str] | None
+    key: tuple[object, ...]
+
 
 class Kind(Struct, frozen=True):
-    """What the calls of a kind add: tasks, with the op and the kernel that the first one had.
-
-    ``costs`` are those of the host's table: kinds are told by the identity of these.
-    """
+    """What the calls of a kind add: tasks, with the op and the kernel that the first one had."""
 
     form: Form
     op: int
@@ -29,10 +54,10 @@ class Kind(Struct, frozen=True):
 class Alike:
     """Adds the tasks of calls: those of the first of a kind one by one, of the others at once.
 
-    A kind is all that tasks follow from but the times of kernels: overheads, thread, and for each
-    kernel how it is launched, its stream, what it shares, whether the host waits for it, and
-    whether the stream's queue is full. No kind has a call that hands over from one thread to
-    another, that works on a stream first, that fills a queue, or that does more than launch.
+    A kind is all that tasks follow from but the times of kernels: overheads, thread, stream, for
+    each kernel how it is launched, what it shares and whether the host waits for it, and whether
+    the stream's queue is full. No kind has a call that hands over from one thread to another, that
+    works on a stream first or on several, that fills a queue, or that does more than launch.
     """
 
     def __init__(self, step: Step, charges: Charges) -> None:
@@ -41,69 +66,81 @@ class Alike:
 
     def __call__(self, op: Op) -> Iterable[Charge]:
         """Add the tasks of a call and return nothing, or return its charges if it has no kind."""
-        launches = self.charges.launches(op)
-        thread = self.step.follows(op)
-        if launches is None or thread < 0:
+        found = self._launches(op)
+        thread, stream, full = self.step.follows(op), -1, False
+        if found is None or thread < 0 or not found.key:
             return self.charges.of_call(op)
-        costs = self.charges.host.overheads(op, len(launches))
-        streams = [self.step.stream(node) for _, node in launches]
-        key = self._key(launches, streams)
-        if key is None:
-            return self.charges.of_call(op)
-        whole = (id(costs), thread, *key)
-        kind = self._kinds.get(whole)
+        if found.stream is not None:
+            stream = self.step.resources.get(found.stream, -1)
+            room = self.step.rules.queue_depth - len(self.step.queues.get(stream, ()))
+            full = room <= 0
+            if self.step.build.last(stream) < 0 or 0 < room < len(found.times):
+                return self.charges.of_call(op)
+        kind = self._kinds.get((found.key, full))
         if kind is None:
-            self._kinds[whole] = self._first(op, launches, streams, costs)
+            self._kinds[found.key, full] = self._first(op, found, stream if full else -1)
         else:
-            self.charges.levels[costs.level] += 1
+            self.charges.levels[found.costs.level] += 1
             self.step.at(op)
             self.step.thread = thread
-            self._again(kind, [kernel for kernel, _ in launches], streams)
+            self._again(kind, found, stream, full)
         return ()
 
-    def _key(
-        self, launches: Sequence[tuple[Kernel, Op]], streams: Sequence[int]
-    ) -> list[object] | None:
-        """Return what a kind is told by beside overheads and thread; nothing without a kind."""
-        step, rules, count = self.step, self.step.rules, len(launches)
-        key: list[object] = []
-        for (kernel, node), stream in zip(launches, streams, strict=True):
-            room = rules.queue_depth - len(step.queues.get(stream, ()))
-            if kernel.launch == CALL or stream < 0 or 0 < room < count:
-                return None
-            waits = kernel.blocking and rules.sync == "blocking"
-            key += (kernel.launch, stream, needed(kernel, node), waits, room > 0)
-        return key if count < rules.queue_depth else None
+    def _launches(self, op: Op) -> Launches | None:
+        """Return what a call launches: what the op keeps, unless it was found for something else.
 
-    def _first(
-        self, op: Op, launches: Sequence[tuple[Kernel, Op]], streams: Sequence[int],
-        costs: Overheads,
-    ) -> Kind:  # fmt: skip
-        """Add the tasks of the first call of a kind."""
+        ``None`` where that is not all it does.
+        """
+        charges, kernels = self.charges, self.charges.priced.kernels
+        host, rules, device = charges.host, self.step.rules, charges.priced.graph.device
+        known: Launches | None = op.__dict__.get(KEPT)
+        if known is not None and known.host is host and known.rules is rules:
+            same = known.device == device and not charges.priced.unknown
+            if same and all(kernels.get(i) is part for i, part in known.parts):
+                return known
+        found = charges.launches(op)
+        if found is None:
+            return None
+        costs = host.overheads(op, len(found))
+        work = tuple(kernel for kernel, _ in found)
+        nodes = {id(node): kernels[id(node)] for node in charges.working(op)}
+        parts = tuple(nodes.items())
+        streams = {self.step.place(node) for _, node in found}
+        key = self._key(op, found, costs, streams)
+        times = tuple(kernel.time + rules.per_kernel for kernel in work)
+        stream = next(iter(streams), None)
+        made = Launches(host, rules, device, parts, work, times, costs, stream, key)
+        op.__dict__[KEPT] = made
+        return made
+
+    def _key(
+        self, op: Op, found: Sequence[tuple[Kernel, Op]], costs: Overheads,
+        streams: set[tuple[str, str]],
+    ) -> tuple[object, ...]:  # fmt: skip
+        rules, blocks = self.step.rules, self.step.rules.sync == "blocking"
+        odd = len(streams) > 1 or len(found) >= rules.queue_depth
+        if odd or any(kernel.launch == CALL for kernel, _ in found):
+            return ()
+        kinds = [(k.launch, needed(k, node), k.blocking and blocks) for k, node in found]
+        return (id(costs), op.thread, *streams, *kinds)
+
+    def _first(self, op: Op, found: Launches, full: int) -> Kind:
+        """Add the tasks of the first call of a kind; ``full`` is a stream with a full queue."""
         step, build = self.step, self.step.build
         since, last, kernels = len(build), build.lasts, len(step.kernels)
-        full = self._full(streams)
+        leaving = islice(step.queues[full], len(found.times)) if full >= 0 else ()
+        others = {task: key for key, task in enumerate(leaving)}
         for charge in self.charges.of_call(op):
             step.run(charge)
-        form = build.form(since, last, {task: key for key, task in enumerate(full)})
-        return Kind(form, step.op, kernels, costs)
+        return Kind(build.form(since, last, others), step.op, kernels, found.costs)
 
-    def _full(self, streams: Sequence[int]) -> list[int]:
-        """Return the launch that has to leave a full queue before each kernel is launched."""
-        depth = self.step.rules.queue_depth
-        left = {s: iter(q) for s in streams if len(q := self.step.queues.get(s, deque())) >= depth}
-        return [next(left[stream]) for stream in streams if stream in left]
-
-    def _again(self, kind: Kind, kernels: Sequence[Kernel], streams: Sequence[int]) -> None:
+    def _again(self, kind: Kind, found: Launches, stream: int, full: bool) -> None:
         """Add the tasks of a further call."""
         step, form = self.step, kind.form
-        full = self._full(streams)
-        base, more = len(step.kernels) - kind.kernel, step.rules.per_kernel
-        times = [kernel.time + more for kernel in kernels]
-        since = step.build.repeat(form, step.op - kind.op, base, times, full)
-        step.kernels += kernels
-        for stream, place in zip(streams, form.work, strict=True):
-            queue = step.queues[stream]
-            if len(queue) >= step.rules.queue_depth:
-                queue.popleft()
-            queue.append(since + place)
+        base = len(step.kernels) - kind.kernel
+        queue = step.queues[stream] if found.times else None
+        leaving = [queue.popleft() for _ in found.times] if full and queue is not None else ()
+        since = step.build.repeat(form, step.op - kind.op, base, found.times, leaving)
+        if queue is not None:
+            step.kernels += found.kernels
+            queue.extend([since + place for place in form.work])

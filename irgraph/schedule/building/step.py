@@ -71,10 +71,9 @@ class Step:
         taken = self.turn == thread if op.thread in TAKING_TURNS else self.build.last(thread) >= 0
         return thread if taken and self.build.last(thread) >= 0 else -1
 
-    def stream(self, node: Op) -> int:
-        """Return the stream that an op works on, -1 where nothing did before."""
-        found = self.resources.get((self._device(node), node.stream or "default"), -1)
-        return found if self.build.last(found) >= 0 else -1
+    def place(self, node: Op) -> tuple[str, str]:
+        """Return the device and the stream that an op works on."""
+        return self._device(node), node.stream or "default"
 
     def _resource(self, kind: str, name: str) -> int:
         found = self.resources.get((kind, name))
