@@ -9,13 +9,14 @@ from the 31 products in the traced V100 steps of DLRM at batch 2048.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 from msgspec import Struct
 
 from costmodels.devices.sheet import HALVED
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.many import least, most, where
+from irgraph.ir.points.many import least, most, points_of, where
 
 Menu = tuple[tuple[int, int, float], ...]
 """Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
@@ -129,19 +130,19 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     if 0 in (product.batch, product.rows, product.columns, product.depth):
         return 0.0, "nothing to do"
     best, chosen = math.inf, ""
-    memory = _memory(product, machine)
+    memory, parts = _memory(product, machine), _Parts(product, machine)
     area = product.batch * product.rows * product.columns * ITEMSIZE[product.dtype]
     peak = machine.sheet.peak(product.dtype)[0] / machine.sheet.sms * 1e3
     for x, y, share in menu(product, machine):
-        grid = product.batch * -(-product.columns // x) * -(-product.rows // y)
+        grid = product.batch * parts.columns(x) * parts.rows(y)
         write = machine.stream(area / grid * least(grid, machine.sheet.sms))
         for split, allowed in splits(product, grid, machine):
             if allowed is False:
                 continue
-            compute = 2 * x * y * _depth(product, split) / (peak * share)
+            compute = 2 * x * y * parts.depth(split) / (peak * share)
             busy = _rounds(product, machine, (x, y), grid * split, compute) + write
-            time = where(allowed, _joined(product, machine, most(busy, memory), split), math.inf)
-            if (time < best) is True:
+            time = where(allowed, parts.joined(most(busy, memory), split), math.inf)
+            if not points_of(time) and time < best:
                 chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
             best = least(best, time)
     return best, chosen
@@ -180,9 +181,22 @@ SPLIT_COST = 5.0
 """Microseconds that a split adds: clearing semaphores, or the second kernel's start (3-4 us)."""
 
 
-def _depth(product: Product, split: int) -> int:
-    """Return the depth of a part, in whole slices of eight."""
-    return -(-product.depth // (8 * split)) * 8
+class _Parts:
+    """The parts of a product, each worked out once for all tiles and splits that have it."""
+
+    def __init__(self, product: Product, machine: Machine) -> None:
+        self.product = product
+        self.columns = cache(lambda side: -(-product.columns // side))
+        self.rows = cache(lambda side: -(-product.rows // side))
+        # of a part, in whole slices of eight
+        self.depth = cache(lambda split: -(-product.depth // (8 * split)) * 8)
+        nbytes = product.rows * product.columns * ITEMSIZE[product.dtype]
+        rate = machine.sheet.l2_bandwidth
+        self.sum = cache(lambda split: nbytes * split * 2 / rate / 1e3)
+
+    def joined(self, time: float, split: int) -> float:
+        """Return the time of all parts of a split with that of their sum."""
+        return time if split == 1 else time + SPLIT_COST + self.sum(split)
 
 
 def _rounds(
@@ -193,11 +207,3 @@ def _rounds(
     group = ALONE.get(tile, 1)
     rounds = -(-blocks // (machine.sheet.sms * group)) * group
     return rounds * (compute + start)
-
-
-def _joined(product: Product, machine: Machine, time: float, split: int) -> float:
-    """Return the time of all parts of a split with that of their sum."""
-    if split == 1:
-        return time
-    parts = product.rows * product.columns * ITEMSIZE[product.dtype] * split * 2
-    return time + SPLIT_COST + parts / machine.sheet.l2_bandwidth / 1e3
