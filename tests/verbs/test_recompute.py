@@ -117,6 +117,24 @@ def test_calls_of_the_backward_pass_that_make_views_of_what_runs_again(kind: str
     assert compare(before, after, draws=1).same
 
 
+def test_accumulated_gradients_run_each_forward_pass_once_more_for_its_own_backward() -> None:
+    block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    model = nn.Sequential(block, nn.Linear(8, 4)).to("meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = [torch.rand(6, 8) for _ in range(3)]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for batch in batches:
+            model(batch.to("meta")).square().sum().backward()
+        optimizer.step()
+
+    before = graph_of(step)
+    after = rewrite(before, "checkpoint").graph
+    assert kernels(after)["aten.tanh"] == 2 * kernels(before)["aten.tanh"] == 6
+    assert compare(before, after).same
+
+
 def test_single_ops_run_again_each_by_itself() -> None:
     before = graph_of(Step(mixed(0).to("meta"), (torch.rand(4, 8), torch.arange(4)), sgd))
     after = run(load_script("recompute many aten.{gelu,sigmoid,softmax,relu}(...)"), before).graph

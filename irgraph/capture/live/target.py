@@ -32,6 +32,9 @@ _NO_SIZE = (
 
 _ELSEWHERE = "copy data in the step, tensor.to(device), to the device that the model is on"
 
+BACKENDS = " This could be because the operator doesn't exist for this backend"
+"""What torch says of a missing kernel from here on is long and does not help."""
+
 HINTS: Mapping[str, str] = {
     "Torch not compiled with CUDA": _NO_CUDA,
     "NVIDIA driver": _NO_CUDA,
@@ -42,6 +45,8 @@ HINTS: Mapping[str, str] = {
     "and lookups such as bias[h, q - k]; or write it as scaled_dot_product_attention with a mask",
     "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
     "register_meta function": _NO_SIZE,
+    "'SparseMeta' backend": "torch has no such call for sparse tensors on meta: capture with "
+    "--device cpu, or use dense gradients",
     "with Meta tensors": _NO_SIZE,
     "is not on the expected device": _ELSEWHERE,
     "meta device": _NO_VALUES,
@@ -238,7 +243,7 @@ def hint_of(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else "(no message)"
+    return lines[0].partition(BACKENDS)[0] if lines else "(no message)"
 
 
 def _text(path: str) -> str:

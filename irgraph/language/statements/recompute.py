@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import words
@@ -76,11 +78,27 @@ class Recompute(Statement):
             return [(call_of(ops[0]), ops, _anything) for ops in members]
         path = str(frame.names[pattern.path]) if pattern.named else pattern.path
         depth = path.count(".") + 1
-        found: dict[str, list[Op]] = {}
+        graph, rounds = frame.state.graph, _rounds(frame.state.graph)
+        found: dict[tuple[str, int], list[Op]] = {}
         for op in selected.ops:
             name = ".".join(op.module.split(".")[:depth])
-            found.setdefault(name, []).append(op)
-        return [(f"module {quote(name)}", ops, _of(name)) for name, ops in found.items()]
+            place = graph.places[id(next(op.leaves()))]
+            found.setdefault((name, bisect_right(rounds, place)), []).append(op)
+        return [(f"module {quote(name)}", ops, _of(name)) for (name, _), ops in found.items()]
+
+
+def _rounds(graph: Graph) -> list[int]:
+    """Return the places of leaves at which forward passes begin that follow a backward pass.
+
+    Where gradients are accumulated, a module runs once more in each; each has its own backward.
+    """
+    found, late = [], False
+    for op in graph.top_level():
+        backward = op.phase == "backward"
+        if late and not backward:
+            found.append(graph.places[id(next(op.leaves()))])
+        late = backward
+    return found
 
 
 def _anything(_: Op) -> bool:

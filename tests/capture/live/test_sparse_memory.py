@@ -48,6 +48,35 @@ def test_a_sparse_tensor_lies_where_its_values_do(tmp_path: Path) -> None:
         assert (op.outputs[0].buffer, op.outputs[0].offset) == (values.buffer, values.offset)
 
 
+STACKED = """
+import torch
+from torch import nn
+
+def train(batch, device):
+    table = nn.Embedding(50, 8, sparse=True).to(device)
+    other = torch.randn(8, device=device)
+    i = torch.arange(batch)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    def step():
+        rows = table(i.to(device))
+        torch.stack([other.expand_as(rows), rows], 1).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+"""
+
+
+def test_values_within_other_memory_are_those_of_the_gradient(tmp_path: Path) -> None:
+    (tmp_path / "stacked.py").write_text(STACKED)
+    captured = capture_file(f"{tmp_path}/stacked.py:train", batch=4)
+    assert not any("body left out" in note for note in captured.notes)
+    assert [d.tensor.dtype for d in captured.graph.tensors if d.role == "input"][1:] == ["f32"]
+    assert not any(d.tensor.strides == (0, 0) for d in captured.graph.tensors)
+    assert compare(captured.graph, captured.graph).same
+
+
 def test_its_readers_come_before_writes_of_the_values(tmp_path: Path) -> None:
     leaves = list(taken(tmp_path).leaves())
     found = {(d.before, d.after) for d in dependences(leaves)}
