@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from functools import cached_property
 from typing import Any, Unpack
 
 from msgspec import Struct
 
+from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 from irgraph.predict.options import PredictFields, PredictOptions
 from irgraph.predict.pair import predict_pair
@@ -101,6 +103,9 @@ def diff(
     ``before`` may be a prediction already. ``step_times`` are the measured step times of both,
     microseconds, if any.
     """
+    odd = next((t for t in step_times or () if not (math.isfinite(t) and t > 0)), None)
+    if odd is not None:
+        raise fail(f"step_times: give microseconds above 0, not {odd!r}", exit_code=2)
     return Difference(*predict_pair(before, after, options, **changes), step_times)
 
 

@@ -16,6 +16,8 @@ from irgraph.ir.ranks import check_fabric, with_ranks
 from irgraph.ir.resize import with_dims
 from irgraph.schedule.accounting import Accounting, find_accounting
 
+DEFAULTS = "None takes the card of the model's measured times, or else v100"
+
 
 class PredictOptions(PriceOptions, frozen=True, kw_only=True):
     """Device, host, cost models and scheduling rules of a prediction.
@@ -72,15 +74,17 @@ def predict_options(
 ) -> PredictOptions:
     """Return options with some fields changed; a text stands for the device of that name.
 
-    Raises ``TypeError`` for an unknown field.
+    Raises ``TypeError`` for an unknown field, ``IrgraphError`` (exit code 2) for an empty device.
     """
     known = list(PredictOptions.__struct_fields__)
     for name in changes:
         if name not in known:
             raise TypeError(f"there is no option {name!r}{near(name, known)}")
-    if isinstance(options, PredictOptions):
-        return replace(options, **changes)
-    return replace(PredictOptions(device=options), **changes)
+    given = options if isinstance(options, PredictOptions) else PredictOptions(device=options)
+    chosen = replace(given, **changes)
+    if chosen.device == "":
+        raise fail("device: give the name of a device, not ''", hint=DEFAULTS, exit_code=2)
+    return chosen
 
 
 def prepared(graph: Graph, options: PredictOptions) -> Graph:

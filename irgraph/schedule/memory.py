@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from irgraph.diagnostics import fail, near
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.points.pieces import several
@@ -75,8 +76,16 @@ def workspace(architecture: str) -> int:
 def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memory:
     """Return the peak memory of a step on one of its devices (default: its first).
 
-    ``rounded`` is the multiple to which sizes are rounded up.
+    ``rounded`` is the multiple to which sizes are rounded up. Raises ``IrgraphError`` (exit code 2)
+    for a device that the step does not use, or a multiple below 1.
     """
+    known = {graph.device, "cpu", *(one.name for one in graph.devices)}
+    if device and device not in known:
+        message = f"the model has no device {device!r}{near(device, known)}"
+        hint = f"its devices: {', '.join(sorted(known))}; a card is no device of a model"
+        raise fail(message, hint=hint, exit_code=2)
+    if rounded < 1:
+        raise fail(f"rounded: give a whole number from 1, not {rounded!r}", exit_code=2)
     leaves, held = memory_by_op(graph, device, rounded=rounded)
     total = sum(held.values(), np.zeros(max(len(leaves), 1), np.int64))
     top = int(np.argmax(total))

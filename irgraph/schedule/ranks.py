@@ -6,6 +6,7 @@ the same one. A rank's time in a collective is split into waiting for the others
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -239,6 +240,9 @@ def _check(timelines: Sequence[Timeline], starts: Sequence[float]) -> None:
         raise fail("no ranks to simulate: give at least one timeline", exit_code=2)
     if len(starts) != len(timelines):
         raise fail(f"{len(timelines)} ranks have {len(starts)} starts: give one each", exit_code=2)
+    odd = next((start for start in starts if not (math.isfinite(start) and start >= 0)), None)
+    if odd is not None:
+        raise fail(f"starts: give microseconds from 0, not {odd!r}", exit_code=2)
     for rank, timeline in enumerate(timelines):
         names = Counter(op.name for op in timeline.unknown if op.name.startswith(EXCHANGING))
         if names:

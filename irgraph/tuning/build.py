@@ -72,6 +72,8 @@ def search_space(
     if chosen.device is not None or chosen.dims or chosen.ranks is not None:
         message = "options: device, dims and ranks are axes: give devices, dims, ranks"
         raise fail(message, exit_code=2)
+    if isinstance(passes, str):
+        raise fail("passes: give a list of names", exit_code=2)
     found, left_out = list(_places(graph, devices, hosts, ranks)), {}
     for name in dict.fromkeys(passes):
         given = _values(name, (values or {}).get(name, {}), pass_path)

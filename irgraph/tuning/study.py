@@ -90,6 +90,8 @@ class Study:
         version: str = "",
     ) -> None:
         self.space = space
+        if isinstance(objectives, str):
+            raise fail("objectives: give a list of figures", exit_code=2)
         self.objectives = tuple(objective(space, one) for one in objectives)
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise fail("objectives: give at least one, each once", exit_code=2)

@@ -59,3 +59,22 @@ def test_all_that_predict_take_the_same_options() -> None:
     assert first.step_time == second.step_time == alone
     (found,) = predict_variants(graph, ["v100"], [{}], options).step_time[0]
     assert found == pytest.approx(alone, rel=1e-9)
+
+
+def test_figures_that_cannot_be_are_refused() -> None:
+    graph = dlrm("DLRM_default", 2048)
+    wrong = {
+        "device: give the name of a device": lambda: predict(graph, device=""),
+        "the model has no device 'h100'": lambda: irgraph.peak_memory(graph, "h100"),
+        "rounded: give a whole number from 1, not 0": lambda: irgraph.peak_memory(graph, rounded=0),
+        "step_times: give microseconds above 0, not nan": lambda: irgraph.diff(
+            graph, graph, step_times=(9.0, float("nan"))
+        ),
+        "starts: give microseconds from 0, not nan": lambda: irgraph.predict_ranks(
+            [graph, graph], starts=[0.0, float("nan")]
+        ),
+    }
+    for message, call in wrong.items():
+        with pytest.raises(irgraph.IrgraphError, match=message) as caught:
+            call()
+        assert caught.value.exit_code == 2

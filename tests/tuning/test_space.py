@@ -160,6 +160,7 @@ def test_what_is_no_point_is_refused(
             "narrow is of type dtype, not 'f 16'",
         ),
         ({"devices": ["v1000"]}, "v1000"),
+        ({"passes": "cast-gemms"}, "passes: give a list of names"),
         ({"devices": []}, "devices: give a list of names"),
         ({"devices": "v100"}, "devices: give a list of names"),
         ({"devices": ["v100", "v100"], "when": {}}, "devices: one is given twice"),

@@ -134,6 +134,7 @@ def test_a_file_that_changed_is_another_space(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"objectives": "step.time"}, "objectives: give a list of figures"),
         ({"objectives": []}, "objectives: give at least one"),
         ({"objectives": ["step.time", "step.time"]}, "objectives: give at least one, each once"),
         ({"objectives": ["speed"]}, "unknown figure 'speed'"),
