@@ -199,8 +199,10 @@ class Growth:
         self._total += unpacked
         allowed = min(max(FREE, RATIO * packed, self._raised), self._most)
         if self._total > allowed:
-            message = f"{packed:,} packed bytes hold more than {allowed:,.0f} bytes of content"
-            hint = f"if you trust the file, set {LIMIT} to the bytes that it may have"
+            message = (
+                f"{packed:,} compressed bytes expand to more than {allowed:,.0f} bytes of content"
+            )
+            hint = f"if you trust the file, set {LIMIT} to the number of bytes allowed"
             raise fail(message, Place(self._source), hint=hint)
 
 

@@ -300,4 +300,4 @@ class _Sizes(Struct, frozen=True):
                 factor = now // max(whole, 1)
                 if factor * whole == now and factor * probed == then:
                     return make([(names, factor * n) for names, n in terms], self.dims)
-        raise ShapeError(f"the size {now} follows from the dimensions in no plain way")
+        raise ShapeError(f"the size {now} is no plain expression over the dimensions")

@@ -97,7 +97,7 @@ def test_a_file_that_was_made_to_fill_the_memory_is_refused(
 ) -> None:
     path = tmp_path / "bomb.ir.gz"
     path.write_bytes(gzip.compress(bytes(80 << 20)))
-    with pytest.raises(IrgraphError, match="packed bytes hold more than 67,108,864 bytes"):
+    with pytest.raises(IrgraphError, match="compressed bytes expand to more than 67,108,864 bytes"):
         read_bytes(path)
     monkeypatch.setenv(LIMIT, str(100 << 20))
     assert len(read_bytes(path)) == 80 << 20

@@ -28,7 +28,7 @@ def evaluate(
     baseline: Annotated[
         bool,
         typer.Option(
-            help="kernels, modern: gradient boosting beside (needs scikit-learn; minutes)."
+            help="kernels, modern: also show gradient boosting (needs scikit-learn; minutes)."
         ),
     ] = False,
     models: Annotated[
@@ -36,18 +36,16 @@ def evaluate(
         typer.Option(
             metavar="N",
             min=1,
-            help="steps: as many of timm's models, in training and in inference (default: 20, 12).",
+            help="steps: number of timm models, in training and in inference (default: 20, 12).",
         ),
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(
-            metavar="FOLDER", help="steps: keep captured programs there, and read those kept."
-        ),
+        typer.Option(metavar="FOLDER", help="steps: cache captured programs in this folder."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Put predictions beside published measurements, with signed errors."""
+    """Compare predictions with published measurements, with signed errors."""
     with working(f"evaluating {what}"):
         result = _evaluated(what, baseline, models, keep)
     if plot is not None:

@@ -16,14 +16,19 @@ def measure(
     families: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FAMILY|MODEL]…", help="Families (all by default), or models: what they call."
+            metavar="[FAMILY|MODEL]…",
+            help="Families (default: all), or models, whose calls are measured.",
         ),
     ] = None,
     device: TorchDeviceOption = "cuda",
     output: Annotated[
         str,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Written or continued.", callback=writable
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Output file; an existing one is continued.",
+            callback=writable,
         ),
     ] = "measurements.jsonl",
     count: Annotated[int, typer.Option("--count", min=1, help="Cases of each family.")] = 100,
@@ -35,7 +40,7 @@ def measure(
         list[str] | None, typer.Option("--dtype", help="f32, f16, bf16, f64 (repeatable).")
     ] = None,
 ) -> None:
-    """Measure kernels over a sweep of sizes, or a model's calls; goes on where it was cut off."""
+    """Measure kernels over a sweep of sizes, or a model's calls; resumes where it stopped."""
     from rich.progress import Progress
 
     from costmodels.benchmarks.bench import DTYPES

@@ -34,11 +34,14 @@ def search(
     journal: Annotated[
         Path,
         typer.Option(
-            "--journal", metavar="FILE", callback=writable, help="Remembers trials; continued."
+            "--journal",
+            metavar="FILE",
+            callback=writable,
+            help="Journal of trials; an existing one is continued.",
         ),
     ] = Path("search.journal"),
-    whole: Annotated[bool, typer.Option("--whole", help="The exhaustive grid.")] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="For each learning rate.")] = 1,
+    whole: Annotated[bool, typer.Option("--whole", help="Search the whole grid.")] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds for each learning rate.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -31,20 +31,21 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same model.")] = 0,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=20, help="Updates; the family's own by default.")
+        int | None,
+        typer.Option("--steps", min=20, help="Number of updates (default: the family's own)."),
     ] = None,
     study: Annotated[
         bool,
         typer.Option(
             "--study/--no-study",
-            help="Also train without each device and without the largest shapes, for the "
-            "intervals outside what was seen; the models go to FILE's folder 'holdout'.",
+            help="Also train without each device and without the largest shapes, for intervals "
+            "outside the training range; the models go to FILE's folder 'holdout'.",
         ),
     ] = True,
     device: Annotated[
         str | None,
         typer.Option(
-            "--device", metavar="NAME|FILE", help="With a file: the sheet of what was measured."
+            "--device", metavar="NAME|FILE", help="With a file: the sheet of the measured device."
         ),
     ] = None,
 ) -> None:

@@ -115,5 +115,5 @@ def _unrecognised(source: Source) -> IrgraphError:
     if not source.text:
         return fail("the file is empty", place)
     known = ", ".join(front_end.name for front_end in front_ends())
-    hint = f"it may be damaged or an error page; known are {known}"
+    hint = f"it may be damaged or an error page; known formats: {known}"
     return fail("no front end recognises this file", place, hint=hint)

@@ -30,8 +30,8 @@ ProgramArgument = Annotated[
     str,
     typer.Argument(
         metavar="FILE.py[:NAME]",
-        help="A training script, or a function of it: one of (batch, device) that returns a step "
-        "without arguments, or one without arguments that makes a step or runs a loop.",
+        help="A training script, or a function in one: either of (batch, device), returning a "
+        "step without arguments; or without arguments, returning a step or running a loop.",
     ),
 ]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model.ir file, or -.")]

@@ -24,8 +24,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Predict what a PyTorch training step costs on a GPU, and what a change would do to it.",
-    epilog="Exit codes: 0 good, 1 the answer is no, 2 usage, 3 usable with repairs, "
-    "4 unusable input.",
+    epilog="Exit codes: 0 success, 1 the answer is no, 2 usage error, 3 input repaired, 4 unusable "
+    "input.",
 )
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         return 130
     except MemoryError:
-        sys.stderr.write("irgraph: the memory does not suffice for this input\n")
+        sys.stderr.write("irgraph: not enough memory for this input\n")
         return 4
     except Exception as error:
         return _defect(error)
@@ -117,7 +117,7 @@ def _defect(error: Exception) -> int:
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(
         visible(f"irgraph: internal error: {type(error).__name__}: {error}{where}\n")
-        + "hint: this is a defect of irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
+        + "hint: this is a bug in irgraph; set IRGRAPH_DEBUG=1 for the traceback\n"
     )
     if os.environ.get("IRGRAPH_DEBUG"):
         raise error

@@ -53,11 +53,11 @@ class Reading:
     step_mark: Annotated[
         str | None,
         typer.Option(
-            "--step-mark", metavar="NAME", help="An annotation or operator begins each step."
+            "--step-mark", metavar="NAME", help="The annotation or operator that begins each step."
         ),
     ] = None
     whole: Annotated[
-        bool, typer.Option("--whole", help="Take the whole trace as one step, marked or not.")
+        bool, typer.Option("--whole", help="Treat the whole trace as one step, marked or not.")
     ] = False
     skip: Annotated[
         list[str] | None,

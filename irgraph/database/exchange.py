@@ -65,7 +65,7 @@ def imported(database: Database, path: str) -> list[Added]:
     """Add what a file holds, all of it or nothing; what is there already stays as it is.
 
     Raises ``IrgraphError`` with its line where the file is no export or was changed, or where a
-    name is another record's.
+    name belongs to another record.
     """
     entries = list(_read(path))
     done: list[Added] = []
@@ -86,7 +86,7 @@ def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
     except (ValueError, LookupError, TypeError, RecursionError):
         version = None
     if version != FORMAT:
-        raise fail(f"not an export of a database of format {FORMAT}", place)
+        raise fail(f"not a database export of format {FORMAT}", place)
     for number, text in enumerate(lines[1:], 2):
         place = Place(path, "", number)
         try:
@@ -99,5 +99,5 @@ def _read(path: str) -> Iterator[tuple[_Line, Entry]]:
             hint = "export it with the irgraph that reads it"
             raise fail(f"no record is of kind {line.kind!r}", place, hint=hint)
         if hashes != (line.hash, line.rows_hash):
-            raise fail(f"record {line.name!r} was changed: its hash is another", place)
+            raise fail(f"record {line.name!r} was changed: its hash does not match", place)
         yield line, entry

@@ -22,7 +22,7 @@ def upgrade(database: Database, to: str = "head") -> tuple[str, str]:
     All or nothing, also where several processes do so at once. ``""`` is the version of an empty
     database.
 
-    Raises ``IrgraphError`` where the database is of a newer irgraph, or holds other tables.
+    Raises ``IrgraphError`` where the database is from a newer irgraph, or holds other tables.
     """
     from alembic import command
     from sqlalchemy import text
@@ -40,7 +40,7 @@ def upgrade(database: Database, to: str = "head") -> tuple[str, str]:
 
 def check(database: Database) -> None:
     """Raise ``IrgraphError`` where there is no database, or its schema is not the newest."""
-    hint = "`irgraph db init` makes one; IRGRAPH_DB or --db names another"
+    hint = "`irgraph db init` creates one; IRGRAPH_DB or --db names another"
     if not database.exists:
         raise fail(f"there is no database {database}", hint=hint, exit_code=2)
     with database.reading() as connection:
@@ -51,7 +51,7 @@ def check(database: Database) -> None:
     newest = versions()[-1]
     if version != newest:
         message = f"database {database}: its schema is {version}, this irgraph works with {newest}"
-        hint = "`irgraph db init` brings it up to date and keeps what it holds"
+        hint = "`irgraph db init` migrates it and keeps its records"
         raise fail(message, hint=hint, exit_code=2)
 
 
@@ -68,7 +68,7 @@ def _refuse_unknown(database: Database, connection: Connection, version: str) ->
     from sqlalchemy import inspect
 
     if version and version not in versions():
-        message = f"database {database}: its schema {version} is of a newer irgraph"
+        message = f"database {database}: its schema {version} is from a newer irgraph"
         raise fail(message, hint="use the newest irgraph", exit_code=2)
     others = set() if version else set(inspect(connection).get_table_names())
     if others:

@@ -52,7 +52,7 @@ def add(
         added: when, in ISO 8601; now by default.
 
     Raises:
-        IrgraphError: the name is another record's, or the database cannot be written.
+        IrgraphError: the name belongs to another record, or the database cannot be written.
     """
     if len(name) > MOST:
         raise fail(f"--name: a name has at most {MOST} characters", exit_code=2)
@@ -78,7 +78,7 @@ def add_record(connection: Connection, entry: Entry, name: str, now: str) -> Add
         RECORDS.select().with_only_columns(RECORDS.c.id, RECORDS.c.name).filter_by(hash=entry.hash)
     ).first()
     if found is None:
-        message = f"the name {name!r} is another record's"
+        message = f"the name {name!r} belongs to another record"
         raise fail(message, hint="give another with --name", exit_code=2)
     rows = {content_hash(row): (place, row) for place, row in enumerate(entry.rows)}
     made = [

@@ -53,7 +53,7 @@ def chosen(graph: Graph, module: str | None, phase: str | None) -> list[Op]:
         and (phase is None or op.phase == phase)
     ]
     if not found:
-        raise fail("--svg: no op is of that module and phase", hint=_modules(graph), exit_code=2)
+        raise fail("--svg: no op has that module and phase", hint=_modules(graph), exit_code=2)
     if len(found) > MOST:
         message = f"--svg: {len(found)} ops are too many to be drawn, {MOST} are the most"
         hint = "choose some by --module or --phase; irgraph explore shows all"
@@ -124,14 +124,14 @@ def _laid_out(text: str) -> bytes:
     dot = shutil.which("dot")
     if dot is None:
         hint = "install Graphviz: apt install graphviz, or brew install graphviz"
-        raise fail("drawings need Graphviz: there is no dot", hint=hint, exit_code=2)
+        raise fail("drawings need Graphviz: dot is not installed", hint=hint, exit_code=2)
     try:
         ran = subprocess.run(
             [dot, "-Tsvg"], input=text.encode(), capture_output=True, timeout=PATIENCE, check=True
         )
     except subprocess.TimeoutExpired:
         hint = "choose fewer ops by --module or --phase"
-        raise fail(f"dot did not end within {PATIENCE} s", hint=hint, exit_code=2) from None
+        raise fail(f"dot did not finish within {PATIENCE} s", hint=hint, exit_code=2) from None
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", b"") or str(error).encode()
         raise fail(f"dot failed: {said.decode('utf-8', 'replace').strip()[:300]}") from None

@@ -124,5 +124,5 @@ def compare_ranks(
 def _need_torch() -> None:
     if find_spec("torch") is None:
         raise fail(
-            "to execute a graph takes PyTorch", hint="pip install irgraph[torch]", exit_code=2
+            "executing a graph needs PyTorch", hint="pip install irgraph[torch]", exit_code=2
         )

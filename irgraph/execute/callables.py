@@ -23,7 +23,7 @@ Lookup = Callable[[Tensor], Torch]
 SHOWN = 10
 """Kinds of ops that an error lists."""
 
-NOTHING_KNOWN = "what it called is not known"
+NOTHING_KNOWN = "the ops that it called are unknown"
 
 
 class Computation(Struct, frozen=True):
@@ -78,7 +78,7 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
         return Computation(None, collectives(ranks)[op.name])
     schema = resolve(op, graph.schemas)
     if schema is None:
-        return "no schema is known that takes these operands"
+        return "no known schema takes these operands"
     ours = OWN.get(op.name) or SUBSTITUTES.get(op.name)
     if ours is not None:
         return Computation(schema, ours, named=True)
@@ -91,7 +91,7 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     overload = getattr(packet, schema.overload or "default")
     has_kernel = torch._C._dispatch_has_computed_kernel_for_dispatch_key
     if not any(has_kernel(overload.name(), key) for key in ("CPU", "SparseCPU")):
-        return "it has no kernel for the CPU"
+        return "it has no CPU kernel"
     by_name = any("Dimname" in argument.type for argument in schema.arguments)
     return Computation(schema, packet if by_name else overload)
 

@@ -168,7 +168,7 @@ def _both(before: Graph, after: Graph, kinds: Mapping[str, str]) -> list[tuple[s
         return [(kind, name, name) for name, kind in kinds.items()]
     if len(before.returned) != len(after.returned):
         counts = f"{len(before.returned)} and {len(after.returned)}"
-        raise fail(f"the steps return another number of tensors: {counts}")
+        raise fail(f"the steps return different numbers of tensors: {counts}")
     pairs = zip(before.returned, after.returned, strict=True)
     names = dict.fromkeys((first.name, second.name) for first, second in pairs)
     named = [(kind, name, name) for name, kind in kinds.items() if kind != "returned"]
@@ -190,7 +190,7 @@ def check_starts(before: Graph, after: Graph) -> None:
                 Place(after.source or after.name),
                 notes=[Diagnostic("the other model", Place(before.source or before.name),
                                   severity="note")],
-                hint="graphs are compared at the same sizes: --dim gives a dimension its size",
+                hint="graphs are compared at the same sizes: set them with --dim",
             )  # fmt: skip
 
 

@@ -163,7 +163,7 @@ class Comparison(Struct, frozen=True):
         yield from (f"  {one}" for one in self.different)
         for kind, name in self.only_before:
             if kind in NEEDED:
-                yield f"  {kind} %{name}: no longer made, and {NEEDED[kind]}"
+                yield f"  {kind} %{name}: no longer made, but {NEEDED[kind]}"
         if self.random and not self.same:
             drawn = ", ".join(self.random)
             yield f"what follows from {drawn} has to differ: one model draws fewer random numbers"
@@ -171,15 +171,15 @@ class Comparison(Struct, frozen=True):
         yield from _only("after", self.only_after)
         unchanged = [one.name for one in self.compared if not one.changed]
         if unchanged:
-            yield f"changed too little by these values to say much: {_names(unchanged)}"
+            yield f"changed too little by these values to reveal a mistake: {_names(unchanged)}"
         yield ", ".join(self.notes)
         yield str(self.coverage) if self.coverage.ops[1] else ""
 
     def _agreement(self) -> str:
         if self.exact:
-            return "equal to the bit"
+            return "bitwise equal"
         shares = (one.absolute / one.allowed for one in self.compared if one.allowed)
-        used = f"at most {max(shares, default=0.0):.1%} of that is used"
+        used = f"the largest difference is {max(shares, default=0.0):.1%} of that"
         return f"within {self._bound()}; {used}"
 
     def _bound(self) -> str:

@@ -79,7 +79,7 @@ def check_memory(graphs: Sequence[Graph], limit: int) -> None:
             largest = max(graph.by_name.values(), key=lambda tensor: tensor.nbytes)
             sizes = "x".join(str(int(n)) for n in largest.shape)
             raise fail(
-                f"to execute this model takes {total / 2**30:.3g} GiB, more than the limit of "
+                f"executing this model takes {total / 2**30:.3g} GiB, more than the limit of "
                 f"{limit / 2**30:.3g} GiB; its largest tensor is %{largest.name}, {sizes}",
                 Place(graph.source or graph.name),
                 hint="give smaller sizes (--dim), shorter tables (--rows) or another --limit",

@@ -114,7 +114,7 @@ def _definitions(graph: Graph) -> Iterator[Finding]:
         if tensor.name not in known:
             yield Finding("names", f"%{tensor.name} is returned and never defined")
         elif known[tensor.name] != tensor:
-            yield Finding("names", f"%{tensor.name} is returned as something else than it is")
+            yield Finding("names", f"%{tensor.name} is returned with another type than it has")
 
 
 def _is_defined(op: Op, known: dict[str, Tensor]) -> bool:
@@ -137,7 +137,7 @@ def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:
         if tensor.name not in known:
             yield Finding("names", f"%{tensor.name} is used before it is defined", op)
         elif known[tensor.name] is not tensor and known[tensor.name] != tensor:
-            yield Finding("names", f"%{tensor.name} is not what it was defined as", op)
+            yield Finding("names", f"%{tensor.name} differs from its definition", op)
     for tensor in op.outputs:
         if tensor.name in known:
             yield Finding("names", f"%{tensor.name} is defined a second time", op)
@@ -145,7 +145,7 @@ def _defined(op: Op, known: dict[str, Tensor]) -> Iterator[Finding]:
         yield from _defined(child, known)
     for tensor in op.outputs:
         if op.body and tensor.name not in known and not op.is_autograd:
-            hint = "what a call gives is made by an op inside it, under the same name"
+            hint = "an op inside a call must define the call's result, under the same name"
             yield Finding("names", f"no op inside defines its result %{tensor.name}", op, hint)
         known[tensor.name] = tensor
 
@@ -184,7 +184,7 @@ def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     devices = {d.name for d in graph.devices} | {"cpu"}
     for tensor, op in _all_tensors(graph.tensors, ops):
         if tensor.device not in devices:
-            message = f"%{tensor.name} lies on undeclared @{tensor.device}"
+            message = f"%{tensor.name} is on undeclared @{tensor.device}"
             yield Finding("devices", message, op, _declare(tensor.device))
         yield from _type(tensor, op)
         for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
@@ -211,7 +211,7 @@ def _type(tensor: Tensor, op: Op | None) -> Iterator[Finding]:
     if tensor.dtype not in ITEMSIZE:
         yield Finding("types", f"%{tensor.name} has the unknown type {tensor.dtype}", op)
     if tensor.strides is not None and len(tensor.strides) != tensor.rank:
-        yield Finding("types", f"%{tensor.name} has not one stride an axis", op)
+        yield Finding("types", f"%{tensor.name} does not have one stride per axis", op)
     elif tensor.dtype in ITEMSIZE and oversized(tensor):
         yield Finding("types", oversized(tensor), op)
     if tensor.offset < 0 or min(tensor.shape, default=0) < 0:
@@ -249,7 +249,7 @@ def _single(graph: Graph) -> Iterator[Finding]:
         return
     for op in ops:
         if id(op) in seen:
-            yield Finding("tree", "the same op stands in two places", op)
+            yield Finding("tree", "the same op occurs in two places", op)
         seen.add(id(op))
 
 
@@ -301,7 +301,7 @@ def _misfit(op: Op, schemas: tuple[Schema, ...]) -> Iterator[Finding]:
         if problem:
             yield Finding("schemas", problem, op, usage(schemas))
     elif op.name.startswith("irgraph."):
-        hint = "it is misspelled, or of a newer irgraph"
+        hint = "it is misspelled, or from a newer irgraph"
         yield Finding("schemas", "irgraph has no op of that name", op, hint)
 
 
@@ -361,7 +361,7 @@ def unknown(graph: Graph) -> Iterator[Finding]:
         if op.is_scope or op.name in seen or schemas_of(op.name):
             continue
         seen.add(op.name)
-        message = "no schema of it is known: nothing moves across it, and it cannot be executed"
+        message = "it has no known schema: nothing moves across it, and it cannot be executed"
         meant = get_close_matches(op.name, known_ops(), 1, 0.8)
         yield Finding("names", message, op, f"did you mean {meant[0]}?" if meant else "")
 

@@ -49,7 +49,11 @@ def ranks_page(
     drawn = figures.get("step_draws_us", {})
     path = figures["path"]
     transfer = sum(meeting.transfer for meeting in found.meetings)
-    most = f"most waiting is for rank {found.straggler}" if any(found.waiting) else "none waits"
+    most = (
+        f"the others wait longest for rank {found.straggler}"
+        if any(found.waiting)
+        else "none waits"
+    )
     low, high = figures["step_time_interval_us"]
     numbers = [
         {"label": "step time of all ranks", "value": time_text(found.step_time),

@@ -55,7 +55,7 @@ def tuned_page(
 
 def _best(told: Mapping[str, Any], summary: Mapping[str, Any] | None) -> Iterator[dict[str, str]]:
     if summary is None:
-        yield {"label": "best variant", "value": "none", "detail": "no trial keeps all limits",
+        yield {"label": "best variant", "value": "none", "detail": "no trial meets all limits",
                "tone": "bad"}  # fmt: skip
         return
     for at, (name, text) in enumerate(told["texts"].items()):

@@ -155,7 +155,7 @@ def check_plan(plan: Plan, sizes: Sizes) -> None:
     missing = [name for name in sizes if name not in plan.tables]
     if missing:
         hint = "every table needs a scheme; data-parallel keeps a copy on every rank"
-        raise fail(f"plan: nothing is said of {listed(missing)}", hint=hint, exit_code=2)
+        raise fail(f"plan: it does not mention {listed(missing)}", hint=hint, exit_code=2)
     for name, placed in plan.tables.items():
         problem = _problem(plan, placed, *sizes[name])
         if problem:

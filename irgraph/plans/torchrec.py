@@ -74,7 +74,7 @@ def _check_said(plan: Plan) -> None:
 
 
 def _unsaid(what: str) -> Exception:
-    return fail(f"plan: TorchRec's form cannot say {what}", exit_code=2)
+    return fail(f"plan: TorchRec's format cannot express {what}", exit_code=2)
 
 
 def _shard(part: Part) -> dict[str, object]:
@@ -127,10 +127,10 @@ def _placed(name: str, given: Mapping[str, object]) -> tuple[Placed, object]:
     if spelled not in TYPES:
         raise ValueError(f"no sharding type is called {spelled!r}")
     if kernel not in (None, *KERNELS):
-        raise ValueError(f"table {name!r}: plans cannot say that its kernel is {kernel!r}")
+        raise ValueError(f"table {name!r}: plans cannot express that its kernel is {kernel!r}")
     more = [field for field, value in given.items() if field not in FIELDS and value is not None]
     if more:
-        raise ValueError(f"table {name!r}: plans cannot say its {listed(more)}")
+        raise ValueError(f"table {name!r}: plans cannot express its {listed(more)}")
     ranks = msgspec.convert(given.get("ranks") or [], tuple[int, ...])
     if not ranks:
         raise ValueError(f"table {name!r}: it names no ranks")
@@ -146,7 +146,7 @@ def _check_shards(plan: Plan, name: str, spec: object) -> None:
     rows, columns = (max((getattr(p, way)[1] for p in said), default=0) for way in WAYS)
     meant = plan.parts(name, rows, columns)
     if tuple(said) != tuple(sorted(meant, key=lambda p: (p.rows, p.columns))):
-        message = f"table {name!r}: plans cannot say its shards, which are not equal blocks"
+        message = f"table {name!r}: plans cannot express its shards, which are not equal blocks"
         raise ValueError(f"{message} of {rows} rows and {columns} columns on the ranks named")
 
 

@@ -62,16 +62,16 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
         causes = path.by_cause()
         share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
         lines.append(
-            f"host table {host.name} was measured {_beside(known)}, and this device is "
-            f"{device.architecture}: such machines have other hosts, of another speed. "
-            f"{share:.0%} of the critical path is host time. Give --host a table of such a machine "
-            "(irgraph overheads TRACE -o FILE)"
+            f"host table {host.name} was measured {_beside(known)}, but this device is "
+            f"{device.architecture}, whose hosts have another speed. {share:.0%} of the critical "
+            "path is host time. Give --host a table of such a machine (irgraph overheads TRACE -o "
+            "FILE)"
         )
     return lines
 
 
 def _beside(architecture: str) -> str:
-    return "on a CPU alone" if architecture == "cpu" else f"beside a {architecture} GPU"
+    return "on a CPU alone" if architecture == "cpu" else f"with a {architecture} GPU"
 
 
 def collectives(kernels: Iterable[Kernel]) -> list[str]:

@@ -213,7 +213,7 @@ def _joined(
     try:
         order = np.array(in_order(joined.waits), np.int64)
     except ValueError:
-        raise fail("ranks wait for each other in their collectives, for ever") from None
+        raise fail("ranks deadlock: they wait for each other in their collectives") from None
     return joined, order, joined.tasks(order)
 
 

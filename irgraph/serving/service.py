@@ -140,7 +140,7 @@ def services_and_others(
 def _nothing(fixed: Sequence[Fixed]) -> str:
     """Say why no table is placed."""
     if not fixed:
-        return "no lookup of bags is in the model: nothing is placed"
+        return "the model has no lookup of bags: nothing can be placed"
     return f"no table can be placed: {fixed[0].name}: {fixed[0].why}"
 
 

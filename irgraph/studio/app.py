@@ -194,7 +194,7 @@ def _defect(error: Exception) -> str:
 
     if os.environ.get("IRGRAPH_DEBUG"):
         raise error
-    return f"internal error: {type(error).__name__}: {error}; this is a defect of irgraph"
+    return f"internal error: {type(error).__name__}: {error}; this is a bug in irgraph"
 
 
 def _said(message: str) -> list[dict[str, Any]]:

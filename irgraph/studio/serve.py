@@ -53,6 +53,6 @@ def _listening(port: int) -> socket.socket:
         found.bind((HOST, port))
     except OSError:
         found.close()
-        message = f"--port: something listens on {HOST}:{port} already"
+        message = f"--port: {HOST}:{port} is already in use"
         raise fail(message, exit_code=2) from None
     return found

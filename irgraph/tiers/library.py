@@ -47,7 +47,7 @@ def load_platform(name: str) -> Platform:
         message = f"{found.name}: fast memory is read as the device's own, and {found.fast.tier}"
         raise fail(f"{message} is not: it is a slower tier", exit_code=2)
     if found.fast.tables_gb == 0:
-        raise fail(f"{found.name}: fast memory keeps nothing for tables (tables_gb)", exit_code=2)
+        raise fail(f"{found.name}: no fast memory is left for tables (tables_gb)", exit_code=2)
     return found
 
 

@@ -229,7 +229,7 @@ class Study:
 
     @property
     def nearest(self) -> tuple[Trial, dict[str, float]] | None:
-        """Where no trial keeps all limits, the one whose worst breach is the least.
+        """Where no trial meets all limits, the one whose worst breach is the least.
 
         Beside it, by limit, the share by which it breaks it; 0 or less where it keeps it.
         """

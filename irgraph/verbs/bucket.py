@@ -65,7 +65,7 @@ def check_bucket(op: Op) -> None:
     """Raise ``RefusedError`` where an op is no sum over ranks that can be made with others."""
     if op.name not in TOGETHER:
         known = " and ".join(TOGETHER)
-        raise refused(op, f"is no sum over ranks that is made in place, as {known} are")
+        raise refused(op, f"is not an in-place sum over ranks, such as {known}")
     if op.attributes.get("sparse_indices") is not None or len(_tensors(op)) != 1:
         raise refused(op, "does not sum one dense tensor")
 

@@ -135,7 +135,7 @@ class _Capturing:
         if leaf.name in COUNTED:
             return "its numbers differ from step to step, and a graph would repeat them"
         if effects(leaf, self.declared).barrier:
-            return "nothing says what it does"
+            return "its effects are unknown"
         if sized(leaf) and any(t.device != "cpu" for t in leaf.inputs):
             return "the host reads the sizes of its results from the device"
         # Numbers that the program wrote down are the same in every replay; other host memory is not

@@ -84,7 +84,7 @@ def check_cast(graph: Graph, op: Op, to: str) -> None:
         if written:
             name = written[0].name
             at = [(leaf, f"{leaf.name} writes %{name}")]
-            raise RefusedError(f"it writes %{name} in place, in the type that it has", at)
+            raise RefusedError(f"it writes %{name} in place, which fixes its type", at)
         if not is_view(leaf):
             _check_leaf(graph, leaf, to)
 
@@ -138,7 +138,7 @@ def check_operand(graph: Graph, op: Op, operand: Tensor, to: str) -> None:
     if op.body:
         raise RefusedError("it calls others: cast the operand of one of those", [(op, "")])
     if not any(schema.pointwise for schema in schemas_of(op.name)) or written_by(op):
-        reason = "only ops that go element by element, and do not write in place, take mixed types"
+        reason = "only element-wise ops that write nothing in place take mixed types"
         raise RefusedError(reason, [(op, "")])
     narrow = map_tensors(op, lambda t: replace(t, dtype=to) if t.name == operand.name else t)
     try:

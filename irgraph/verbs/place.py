@@ -163,13 +163,15 @@ def _check_arguments(graph: Graph, one: Lookup) -> None:
     if not isinstance(indices, Tensor) or not isinstance(offsets, Tensor) or indices.rank != 1:
         raise refused(one.leaf, "does not look up bags by indices and offsets")
     if isinstance(one.given.get("per_sample_weights"), Tensor):
-        raise refused(one.leaf, "weighs its rows, which pooling from a cache does not")
+        raise refused(one.leaf, "weights its rows, which pooling from a cache cannot do")
     if isinstance(one.given.get("compressed_indices_mapping"), Tensor):
         raise refused(one.leaf, "looks up a pruned table, whose rows pooling does not find")
     if one.given.get("padding_idx") not in (None, -1):
-        raise refused(one.leaf, "leaves out a row of padding, which pooling does not")
+        raise refused(one.leaf, "leaves out a padding row, which pooling cannot do")
     if one.weight.buffer not in graph.lasting or not one.weight.contiguous:
-        raise refused(one.leaf, f"looks up %{one.weight.name}, which is no table that lasts")
+        raise refused(
+            one.leaf, f"looks up %{one.weight.name}, which is not a table that outlives the step"
+        )
 
 
 def _check_uses(graph: Graph, one: Lookup, inside: Collection[int]) -> None:

@@ -88,7 +88,10 @@ def parameter_of(graph: Graph, unit: Op, to: str) -> Declared:
     elif is_layer(unit):
         used = check_layer(graph, unit, to)
     else:
-        raise refused(unit, "is no lookup in one table, no linear layer and no exchange of ranks")
+        raise refused(
+            unit,
+            "is neither a lookup in one table, nor a linear layer, nor an exchange between ranks",
+        )
     for known in graph.tensors:
         whole = known.tensor
         if whole.buffer == used.buffer and whole.rank == 2 and _is_part(unit, whole, used):

@@ -112,7 +112,7 @@ def check_removal(graph: Graph, removal: Removal, left: Left | None = None) -> N
         at = [(removal.ops[0], "to be removed")]
         if old.name not in made or new.name in made:
             is_made = f"%{new.name} is one of its results"
-            reason = is_made if old.name in made else f"%{old.name} is none of its results"
+            reason = is_made if old.name in made else f"%{old.name} is not one of its results"
             raise RefusedError(reason, at)
         check_type(old, new, at)
         _check_order(graph, removal, old, new)

@@ -73,7 +73,7 @@ def test_the_table_holds_what_differs_and_counts_the_rest() -> None:
 def test_sizes_and_seed_are_taken(run: Callable, step: Path) -> None:
     ran = run("check", step, step, "--dim", "B=3", "--seed", "5")
     assert ran.out.splitlines()[:2] == [
-        "same: 1 tensor (1 param) equal to the bit",
+        "same: 1 tensor (1 param) bitwise equal",
         "at B = 3, 3 draws from seed 5",
     ]
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_executed_is_named(run: Callable, step: Path, tmp_path: P
     other = write(tmp_path / "b.ir", "aten.relu", "lib.relu")
     ran = run("check", step, other)
     assert ran.code == 4
-    assert "lib.relu (1): no schema is known that takes these operands" in ran.err
+    assert "lib.relu (1): no known schema takes these operands" in ran.err
 
 
 def test_a_bad_size_is_told(run: Callable, step: Path) -> None:
@@ -147,14 +147,16 @@ def test_a_pass_that_changes_results_on_purpose_is_not_compared(
     ran = run("opt", "-q", "--check", "--pass", "clean-copies, drop-dropout", before, "-o", after)
     assert (ran.code, after.exists()) == (0, True)
     first, second, *_, last = ran.err.splitlines()
-    assert (first, second) == ("clean-copies:", "same: 1 tensor (1 param) equal to the bit")
-    assert last == "drop-dropout: changes results on purpose, so that they are not compared"
+    assert (first, second) == ("clean-copies:", "same: 1 tensor (1 param) bitwise equal")
+    assert last == "drop-dropout: changes results on purpose, so they are not compared"
     told = run("check", before, after)
     assert (told.code, "what follows from aten.dropout has to differ" in told.out) == (1, True)
     wrong = ["-e", "replace %y = aten.relu(%x) with %y = aten.neg(%x)"]
     ran = run("opt", "-q", "--check", "--pass", "clean-copies", *wrong, before)
     assert ran.code == 1
-    assert ran.err.splitlines()[-2].startswith("the results differ from stage 2, replace %y = ")
+    assert ran.err.splitlines()[-2].startswith(
+        "the first stage whose results differ: stage 2, replace %y = "
+    )
     assert run("opt", "-q", "--check", "--pass", "fuse-adam", before).err.splitlines() == [
         "same: the model has not changed"
     ]
@@ -167,6 +169,6 @@ def test_a_missing_torch_is_told(
     ran = run("check", step, step)
     assert ran.code == 2
     assert ran.err.splitlines() == [
-        "error: to execute a graph takes PyTorch",
+        "error: executing a graph needs PyTorch",
         "hint: pip install irgraph[torch]",
     ]

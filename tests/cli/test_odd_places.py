@@ -149,4 +149,4 @@ def test_memory_that_does_not_suffice_is_said(
 
     monkeypatch.setattr("irgraph.files.read_bytes", none)
     assert main(["show", str(model)]) == 4
-    assert capsys.readouterr().err == "irgraph: the memory does not suffice for this input\n"
+    assert capsys.readouterr().err == "irgraph: not enough memory for this input\n"

@@ -56,7 +56,7 @@ def test_formats_give_a_front_and_a_model(model: str, tmp_path: Path, run: Run) 
     assert ("irgraph.tier_pool" in text) == bool(best["moved_bytes"])
     assert "as they are" in run("place", model, *known).out
     for wrong, says in (
-        (("--for", "glory"), "none of power"), (("--formats", "i3"), "none of f16"),
+        (("--for", "glory"), "expected one of power"), (("--formats", "i3"), "none of f16"),
         (("--budget", "much"), "not a budget"), (("--for", "price"), "no price"),
     ):  # fmt: skip
         failed = run("place", model, *known, *wrong)
@@ -76,7 +76,7 @@ def test_ways_that_are_not_shown_are_named(model: str, run: Run) -> None:
     found = run("place", model, *given, "--latency", "600us")
     assert found.code == 0 and "P3700" not in found.out
     assert "not shown: NAND-P3700-800GB: a query takes longer than the limit" in found.err
-    assert "what hosts that hold a copy together exchange is not counted" in found.err
+    assert "traffic between hosts that share a copy is not counted" in found.err
     pooled = run("place", model, *given, "--latency", "50ms", "--lists", "drawn")
     assert pooled.code == 0 and "pooled" not in pooled.err, "lists of forty rows never return"
     pooled = run("place", model, *given, "--latency", "50ms", "--lists", "1000000 zipf:0.9")
@@ -86,12 +86,12 @@ def test_ways_that_are_not_shown_are_named(model: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--platform", "dgx-1", "--qps", "0", "--latency", "1ms"), "above zero"),
+        (("--platform", "dgx-1", "--qps", "0", "--latency", "1ms"), "more than 0"),
         (("--platform", "dgx-1", "--qps", "5", "--latency", "1"), "not a time"),
         (("--platform", "dgx", "--qps", "5", "--latency", "1ms"), "no platform is called"),
         (("--platform", "dgx-1", "--qps", "5", "--latency", "1us"), "no placement serves"),
         (("--platform", "dgx-1", "--qps", "5", "--latency", "1ms", "--policy", "x"), "lru, lfu"),
-        ((*FINE, "--lists", "many"), "no number and a law"),
+        ((*FINE, "--lists", "many"), "expected a number and a law"),
         ((*FINE, "--for", "links"), "--formats is missing"),
         ((*FINE, "--budget", "1%"), "--formats is missing"),
         ((*FINE, "--formats", ","), "names none of f16"),

@@ -50,7 +50,7 @@ def test_ranks_wait_for_the_one_that_begins_late(run: Run, model: Path, tmp_path
 def test_a_table_says_who_is_waited_for_and_what_it_rests_on(run: Run, model: Path) -> None:
     ran = run("ranks", model, model, "--ranks", "8", "--late", "0=1ms")
     assert (ran.code, "exposed_us" in ran.out) == (0, True)
-    assert "most waiting is for rank 0" in ran.err
+    assert "the others wait longest for rank 0" in ran.err
     assert "7.0 MiB sent by the rank that sends most" in ran.err, "2 * 7 / 8 of 4 MiB"
     assert "1 collectives" not in ran.err
     assert "8 ranks on one machine, as given; curve of v100" in ran.err
@@ -106,7 +106,7 @@ def test_starts_are_drawn_from_distributions(run: Run, model: Path) -> None:
     assert drawn == json.loads(run(*two, "--late", "1=uniform:0,200us").out)["step_draws_us"]
     assert drawn != json.loads(run(*two, "--seed", "1", "--late", "1=uniform:0,200us").out)
     told = run("ranks", model, model, "--late", "all=normal:1ms,100us").err
-    assert "step over 200 draws of when ranks begin: mean 1." in told
+    assert "step over 200 draws of start times: mean 1." in told
 
 
 def test_the_path_across_ranks_adds_up_to_the_step(run: Run, model: Path) -> None:

@@ -35,7 +35,7 @@ def test_the_best_is_told_and_its_script_runs(run: Callable[..., Any]) -> None:
     ran = run(*words, "--storage", "sqlite:///study.db", "-o", "best.irg")
     assert ran.code == 0
     assert "best trials (predicted, unvalidated)" in ran.out
-    assert "what mattered" in ran.out and "25 trials, of at most 64 points" in ran.err
+    assert "importances of the choices" in ran.out and "25 trials, of at most 64 points" in ran.err
     told = json.loads(run(*words, "--storage", "sqlite:///study.db", "--json").out)
     assert (told["trials_known"], told["trials"], told["refused"]) == (25, 25, {})
     (best,) = told["best"]
@@ -84,7 +84,7 @@ def test_without_any_that_keeps_the_limits_the_nearest_is_told(run: Callable[...
     )
     ran = run("tune", "model.ir", "--space", "space.toml", "--trials", 9, "--seed", 0)
     step = irgraph.predict(irgraph.load("model.ir"), device="v100", measured=False).step_time
-    assert "no trial keeps all limits; the nearest is trial" in ran.err
+    assert "no trial meets all limits; the nearest is trial" in ran.err
     assert f"at most 1.000 us: breaks it by {step - 1:.1%}" in ran.err.replace(
         "0.001000 ms", "1.000 us"
     )
@@ -99,7 +99,7 @@ def test_without_any_that_keeps_the_limits_the_nearest_is_told(run: Callable[...
         (("--space", "space.toml", "--sampler", "TPE"), 2, "Optuna has no 'TPE'"),
         (("--space", "space.toml", "--objective", "price"), 2, "price needs prices"),
         (("--space", "space.toml", "--storage", "x.db"), 2, "x.db cannot be used"),
-        (("--space", "space.toml", "--trials", "0", "-o", "best.irg"), 1, "no trial keeps"),
+        (("--space", "space.toml", "--trials", "0", "-o", "best.irg"), 1, "no trial meets"),
     ],
 )
 def test_what_is_wrong_is_said(

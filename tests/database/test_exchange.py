@@ -57,7 +57,7 @@ def test_another_database_holds_the_same(filled: Database, path: Path, tmp_path:
         ('"content":{"name":"H100"}', '"content":{"name":"V100"}', r"was changed"),
         ('"kind":"kernels"', '"kind":"colours"', r"no record is of kind 'colours'"),
         ('"rows":[', '"rows":[[],', r"not a record of a database"),
-        ('"irgraph_database": 1', '"irgraph_database": 2', r"not an export of a database of forma"),
+        ('"irgraph_database": 1', '"irgraph_database": 2', r"not a database export of forma"),
     ],
 )
 def test_a_changed_file_is_refused_whole(

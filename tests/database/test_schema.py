@@ -44,7 +44,7 @@ def test_a_newer_schema_is_refused(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '99'"))
     for act in (check, upgrade):
-        with pytest.raises(IrgraphError, match="its schema 99 is of a newer irgraph"):
+        with pytest.raises(IrgraphError, match="its schema 99 is from a newer irgraph"):
             act(database)
 
 

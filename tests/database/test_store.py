@@ -48,7 +48,7 @@ def test_a_file_that_was_continued_adds_its_new_rows_in_their_order(database: Da
 
 def test_a_name_is_one_records(database: Database) -> None:
     add(database, [kernels("A100", [1.0])], "mine")
-    with pytest.raises(IrgraphError, match="the name 'mine' is another record's"):
+    with pytest.raises(IrgraphError, match="the name 'mine' belongs to another record"):
         add(database, [kernels("H100", [1.0])], "mine")
     assert [row["card"] for row in records(database)] == ["A100"]
 

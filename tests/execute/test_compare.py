@@ -237,7 +237,7 @@ def test_a_loss_that_is_no_longer_returned_is_caught() -> None:
     result = compare(graph, edit.commit())
     assert result.lost == [last.outputs[0].name]
     assert (
-        f"  returned %{result.lost[0]}: no longer made, and the step returns it" in result.lines()
+        f"  returned %{result.lost[0]}: no longer made, but the step returns it" in result.lines()
     )
 
 
@@ -373,7 +373,7 @@ def test_what_hardly_changes_is_said_to_say_little() -> None:
     result = compare(
         model(text), model(text.replace("1e-16", "2e-16") + "%n = aten.neg(%w) : f32[9] in $n\n")
     )
-    assert "changed too little by these values to say much: %w" in result.lines()
+    assert "changed too little by these values to reveal a mistake: %w" in result.lines()
 
 
 def test_long_tables_are_cut_in_both() -> None:
@@ -413,7 +413,7 @@ def test_graphs_that_start_from_other_sizes_are_refused() -> None:
     assert str(caught.value).splitlines() == [
         "m.ir: error: %x is f32[9] in one model and f32[10] in the other",
         "m.ir: note: the other model",
-        "hint: graphs are compared at the same sizes: --dim gives a dimension its size",
+        "hint: graphs are compared at the same sizes: set them with --dim",
     ]
 
 

@@ -35,7 +35,7 @@ def test_two_definitions() -> None:
 
 def test_a_use_that_is_not_what_was_defined() -> None:
     other = replace(X, shape=(5,))
-    assert messages(Op("aten.sum", (other,), (Y,))) == ["%x is not what it was defined as"]
+    assert messages(Op("aten.sum", (other,), (Y,))) == ["%x differs from its definition"]
 
 
 def test_a_scope_whose_result_nobody_inside_defines() -> None:
@@ -52,9 +52,9 @@ def test_a_written_tensor_that_is_no_operand() -> None:
     ("tensor", "message"),
     [
         (replace(Y, dtype="f99"), "%y has the unknown type f99"),
-        (replace(Y, device="gpu7"), "%y lies on undeclared @gpu7"),
+        (replace(Y, device="gpu7"), "%y is on undeclared @gpu7"),
         (replace(Y, buffer="b1", device="cpu"), "%y puts $b1 on both @gpu0 and @cpu"),
-        (replace(Y, strides=(1, 1)), "%y has not one stride an axis"),
+        (replace(Y, strides=(1, 1)), "%y does not have one stride per axis"),
         (replace(Y, offset=-4), "%y has a negative size or offset"),
         (replace(Y, shape=(Dim(4, ((("Q",), 1),)),)), "%y: Q uses the undeclared dimension Q"),
     ],
@@ -77,7 +77,7 @@ def test_undeclared_streams() -> None:
 
 def test_one_op_in_two_places() -> None:
     op = Op("ProfilerStep#1")
-    assert messages(op, op) == ["the same op stands in two places"]
+    assert messages(op, op) == ["the same op occurs in two places"]
 
 
 def test_our_own_ops_must_fit_their_schemas() -> None:

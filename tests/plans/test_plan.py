@@ -70,12 +70,12 @@ UNSAID = [
 
 @pytest.mark.parametrize(("plan", "said"), UNSAID, ids=lambda v: v if isinstance(v, str) else "")
 def test_what_torchrecs_form_cannot_say_is_refused_and_named(plan: Plan, said: str) -> None:
-    with pytest.raises(IrgraphError, match=f"TorchRec's form cannot say .*{said}"):
+    with pytest.raises(IrgraphError, match=f"TorchRec's format cannot express .*{said}"):
         to_torchrec(plan, dict.fromkeys(plan.tables, (64, 8)))
 
 
 def test_a_plan_of_other_tables_is_not_written_as_torchrecs() -> None:
-    with pytest.raises(IrgraphError, match="nothing is said of tags"):
+    with pytest.raises(IrgraphError, match="it does not mention tags"):
         to_torchrec(Plan(1, {"t": Placed("row-wise")}), {"t": (64, 8), "tags": (64, 4)})
 
 
@@ -105,8 +105,11 @@ def test_torchrecs_fields_that_say_nothing_more_are_read() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"compute_kernel": "fused_uvm_caching"}, "'ebc.t': plans cannot say that its kernel is"),
-        ({"cache_params": {"load_factor": 0.2}}, "'ebc.t': plans cannot say its cache_params"),
+        (
+            {"compute_kernel": "fused_uvm_caching"},
+            "'ebc.t': plans cannot express that its kernel is",
+        ),
+        ({"cache_params": {"load_factor": 0.2}}, "'ebc.t': plans cannot express its cache_params"),
         ({"ranks": None}, "'ebc.t': it names no ranks"),
         ({"sharding_spec": _shards((1, 0, 2), (0, 2, 6))}, "'ebc.t': .* not equal blocks"),
         ({"sharding_spec": _shards((0, 0, 4), (1, 4, 4))}, "not equal blocks .* ranks named"),

@@ -171,7 +171,7 @@ def test_a_plan_that_does_not_fit_the_model_is_no_plan_that_keeps_the_budget(
     plan.write_text("")
     assert "the plan is empty" in run(app, watched).output
     for name, value in (("--for", "links"), ("--formats", "i8"), ("--place", '"*" on "uvm"')):
-        assert f"{name} is of a search" in str(run(app, [*watched, name, value]).exception)
+        assert f"{name} applies to a search" in str(run(app, [*watched, name, value]).exception)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_predictions_that_tell_nothing_are_said_to_be_so(folder: Path) -> None:
                folder / "single.pt")  # fmt: skip
     given = ["quantize", str(path), "--data", str(folder / "single.pt"), "--budget", "1%"]
     done = CliRunner().invoke(app, [*given, "--formats", "f16"])
-    assert "alike for all samples, errors hardly show: %y" in done.output
+    assert "the same for all samples, so errors hardly show: %y" in done.output
 
 
 def test_what_is_drawn_is_the_same_in_every_format() -> None:

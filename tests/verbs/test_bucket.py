@@ -47,7 +47,7 @@ def test_as_functions() -> None:
     graph = parse(START.format(f"c10d.allreduce_([%a!]{LAST}\n%y = aten.neg(%a) : f32[8] in $y"))
     first, other = graph.ops
     check_bucket(first)
-    with pytest.raises(RefusedError, match=r"aten\.neg is no sum over ranks"):
+    with pytest.raises(RefusedError, match=r"aten\.neg is not an in-place sum over ranks"):
         check_bucket(other)
     (one,) = buckets(graph, [first], 64)
     assert (one.members, one.later) == ((first,), ())

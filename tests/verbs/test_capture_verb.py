@@ -67,7 +67,7 @@ def test_ops_in_a_row_are_one_launch() -> None:
         ("%n = aten.index(%x, [%m]) : f32[3] in $n", "the host reads the sizes of its results"),
         ("aten.add_(%d!, 1)", "the host takes part in it"),
         ("%n = aten._to_copy(%d, device = @gpu0) : f32[8] in $n", "it copies from the host's"),
-        ("my.call(%x)", "nothing says what it does"),
+        ("my.call(%x)", "its effects are unknown"),
     ],
 )
 def test_what_the_host_takes_part_in_stays_outside(between: str, why: str) -> None:

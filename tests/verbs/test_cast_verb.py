@@ -134,7 +134,7 @@ def test_a_view_that_others_use_is_taken_again() -> None:
     [
         (
             "aten.relu_(%x!)\n",
-            "it writes %x in place, in the type that it has",
+            "it writes %x in place, which fixes its type",
         ),
         (
             "%y = aten.argmax(%x) : i64[] in $y\n",
@@ -274,10 +274,10 @@ def test_an_operand_that_is_written_is_cast_again() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "to", "why"),
     [
-        (TWO, "w", "bf16", "element by element"),
+        (TWO, "w", "bf16", "element-wise"),
         (MIXED, "w", "tf32", "between f64"),
         (MIXED, "w", "f64", "results would be f64"),
-        (MIXED + "aten.mul_(%a!, %w)\n", "w", "bf16", "element by element"),
+        (MIXED + "aten.mul_(%a!, %w)\n", "w", "bf16", "element-wise"),
     ],
 )
 def test_operands_that_cannot_differ_are_refused(text: str, name: str, to: str, why: str) -> None:

@@ -52,7 +52,7 @@ def _check_callers(nodes: Sequence[Message], source: str) -> None:
     count = f"{len(lost)} of {len(nodes)} host nodes"
     first = f"node {lost[0].id} ({lost[0].name[:60]!r}) is the first"
     raise fail(
-        f"{count} have no caller in the Chakra trace, so what lies in what is not known: {first}",
+        f"{count} have no caller in the Chakra trace, so their nesting is unknown: {first}",
         Place(source),
         hint="sort the nodes of the PyTorch trace before chakra_converter reads it (jq '.nodes |= "
         "sort_by(.id)'), or lower that trace itself",

@@ -195,9 +195,9 @@ def _tensor(
         return TraceTensor(identity, 0, 0, device, sizes, known, (0,) * len(sizes))
     elements = math.prod(sizes)
     if elements != numel:
-        repairs["tensors have another number of elements than their shape gives: shape taken"] += 1
+        repairs["tensors whose number of elements contradicts their shape: shape used"] += 1
     if dtype in FROM_CPP and ITEMSIZE[known] != itemsize:
-        repairs["tensors have elements of another size than their type: type taken"] += 1
+        repairs["tensors whose element size contradicts their type: type used"] += 1
     whole((offset + elements) * ITEMSIZE[known], "tensor's end", 0)
     steps = _sizes(strides, "strides") if strides else ()
     return TraceTensor(

@@ -54,7 +54,7 @@ def sound(graph: Graph, source: str, *, program: bool = False) -> Graph:
         return graph
     notes = [Diagnostic(describe(graph, f), severity="note") for f in findings[:MOST]]
     count = f"{len(findings)} rule is" if len(findings) == 1 else f"{len(findings)} rules are"
-    message = f"the {'step' if program else 'trace'} gives no sound model: {count} broken"
-    hint = "this is a defect of irgraph, not of the program: please report it" if program else ""
+    message = f"the {'step' if program else 'trace'} gives an invalid model: {count} broken"
+    hint = "this is a bug in irgraph, not in the program: please report it" if program else ""
     code = DEFECT if program else 4
     raise fail(message, Place(source) if source else None, hint=hint, notes=notes, exit_code=code)

@@ -121,7 +121,7 @@ def no_trace(start: bytes, wanted: str, source: str) -> None:
     """
     start = start.lstrip()
     if not start:
-        hint = "was the profiler stopped in order?"
+        hint = "was the profiler stopped properly?"
         raise fail("the file is empty", Place(source), hint=hint)
     if start[:1] in b"{[":
         return

@@ -232,9 +232,9 @@ def cuda_on_meta(notes: dict[str, None]) -> Iterator[None]:
     asked.pop("torch.cuda.is_available", None)
     if on.named or asked:
         names = f" ({', '.join(sorted(asked))})" if asked else ""
-        notes[f"the program names cuda: stand-ins answered for it{names}"] = None
+        notes[f"the program uses torch.cuda, which was emulated{names}"] = None
     if asked.keys() & MADE_UP or streams.timed:
-        notes["memory in use and times of events were answered with made-up values"] = None
+        notes["memory usage and event times are made-up values"] = None
 
 
 @contextlib.contextmanager

@@ -49,7 +49,7 @@ def process_of(ranks: int | str | None, rank: int) -> Process | None:
     Raises ``IrgraphError`` (exit code 2) for a rank without a number of ranks.
     """
     if ranks is None and rank:
-        hint = "say how many ranks there are, too: 16, or 2x8 (machines x ranks)"
+        hint = "also give the number of ranks: 16, or 2x8 (machines x ranks)"
         raise fail(f"rank {rank} is given without ranks", hint=hint, exit_code=2)
     return None if ranks is None else Process(ranks, rank)
 

@@ -159,8 +159,8 @@ def _lengths_on_host() -> Iterator[None]:
 
 
 UNCOMPILED = (
-    "torch.compile in the program: captured as without it; the statement compile of a script makes "
-    "fused kernels of it"
+    "the program uses torch.compile: captured as if uncompiled; the statement compile of a script "
+    "models the fused kernels"
 )
 
 

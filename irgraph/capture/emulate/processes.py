@@ -21,15 +21,15 @@ from irgraph.capture.emulate.pipelines import in_turn, static_stages
 from irgraph.diagnostics import fail
 
 STARTED = (
-    "a process group that does not communicate stands for the program's (rank {} of {}): "
+    "the program's process group is emulated without communication (rank {} of {}): "
     "collectives are recorded, their results are this process's own"
 )
-NO_GROUP = "ranks are asked for, but the program starts no process group"
+NO_GROUP = "ranks are given, but the program starts no process group"
 START_ONE = "call torch.distributed.init_process_group or init_device_mesh, as under torchrun"
 FSDP = "torch.distributed.fsdp._fully_shard._fsdp"
 PAIRS = "recv_object_list", "scatter_object_list"
 """What programs receive objects by, of which nothing is known here."""
-PIPELINE = "what other ranks send as objects is not known"
+PIPELINE = "objects that other ranks send are unknown"
 READ_IT = "let the program read RANK and WORLD_SIZE, as torchrun sets them"
 
 
@@ -84,7 +84,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
 
 
 def _of_pairs(*_: Torch, **__: Torch) -> None:
-    raise fail(PIPELINE, hint="let the program work it out on each rank")
+    raise fail(PIPELINE, hint="let the program compute it on each rank")
 
 
 def _sharding() -> Iterator[tuple[Torch, str, Torch]]:
@@ -171,7 +171,7 @@ def _told(
     if said < 0:
         return told
     if process is not None and said != told:
-        raise fail(f"the program gives {name}={said}, and {told} is asked for", hint=READ_IT)
+        raise fail(f"the program sets {name}={said}, but {told} is asked for", hint=READ_IT)
     return said
 
 

@@ -40,7 +40,7 @@ def _rounded() -> tuple[bool, bool]:
 
 
 DETERMINISTIC = (
-    "the program asks for deterministic kernels, which can take longer: priced are the usual ones"
+    "the program asks for deterministic kernels, which can take longer; the usual ones are priced"
 )
 
 

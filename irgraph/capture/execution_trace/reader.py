@@ -116,7 +116,7 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
     if bytes(file.traceEvents):
         raise _is_kineto(source)
     if file.nodes is None:
-        raise fail("no execution trace: the file has no list of nodes", Place(source))
+        raise fail("not an execution trace: the file has no list of nodes", Place(source))
     if not file.nodes:
         raise fail("the execution trace is empty: it has no nodes", Place(source))
     repairs: Counter[str] = Counter()
@@ -129,7 +129,9 @@ def decode_execution_trace(data: bytes, source: str) -> Trace:
         raise _error(deep, "too many calls lie around it", source)
     inferred = placed(nodes)
     if inferred:
-        repairs["tensors are recorded without their device: it follows from the calls"] += inferred
+        repairs["tensors are recorded without their device: it was inferred from the calls"] += (
+            inferred
+        )
     counted = [f"{count} {sentence}" for sentence, count in sorted(repairs.items())]
     warnings = [*_warnings(file), *repaired, *names, *counted]
     return Trace(source, file.schema, nodes, warnings, file.pid)
@@ -191,7 +193,7 @@ def _broken_json(data: bytes, source: str, error: Exception) -> IrgraphError:
     place = place_at(data[:offset].decode("utf-8", "replace"), source, offset)
     message = str(error).partition(" (byte")[0].removeprefix("JSON is malformed: ")
     if "truncated" in message:
-        message = "the file ends in the midst of its JSON: it is cut off"
+        message = "the file is cut off: its JSON ends early"
     # the line itself may be the whole file, so only its number is shown
     return fail(f"broken JSON: {message}", Place(source, "", place.line, place.column))
 
@@ -221,7 +223,7 @@ def _distinct(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_N
         if found.setdefault(node.id, node) != node:
             raise _error(node, f"{shown(found[node.id].name)} has the same id", source)
     if len(found) < len(nodes):
-        repairs["nodes are there twice: taken once"] = len(nodes) - len(found)
+        repairs["duplicate nodes: used once"] = len(nodes) - len(found)
     return list(found.values())
 
 

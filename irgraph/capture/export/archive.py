@@ -29,7 +29,7 @@ def read_program(file: IO[bytes]) -> Any:  # noqa: ANN401
     with zipfile.ZipFile(file) as archive:
         root = archive.namelist()[0].partition("/")[0]
         if f"{root}/{MODEL}" not in archive.namelist():
-            raise UntrustedError("its form is of torch before 2.8, or it holds several programs")
+            raise UntrustedError("it was written by torch before 2.8, or holds several programs")
 
         def member(name: str) -> Any:  # noqa: ANN401
             return json.loads(read_member(archive, f"{root}/{name}"))

@@ -87,7 +87,7 @@ def _load(torch: Any, path: str | Path | Source, trust: bool) -> Any:  # noqa: A
             raise
         except Exception as error:  # whatever torch raises of a damaged program
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            hint = "it is cut short or no program at all: write it again with torch.export.save"
+            hint = "it is truncated or not a program: save it again with torch.export.save"
             message = f"not a program of torch.export: {first}"
             raise fail(message, Place(str(path)), hint=hint) from None
 

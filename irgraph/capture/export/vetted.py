@@ -75,7 +75,7 @@ def vetted(program: Any) -> Any:  # noqa: ANN401
         elif key == "metadata" and isinstance(value, dict):
             value = {k: v for k, v in value.items() if k == "nn_module_stack"}
         elif key == "as_custom_obj" or (key == "custom_obj_values" and value):
-            raise UntrustedError("it holds an object of a class of its own")
+            raise UntrustedError("it holds an object of a custom class")
         found[key] = [] if key == "guards_code" else vetted(value)
     return found
 

@@ -34,7 +34,7 @@ from irgraph.capture.live.vmap import without_vmap
 from irgraph.capture.live.warned import warnings_as_notes
 from irgraph.diagnostics import fail
 
-NO_STEP = "no step of the loop was recorded: the second one, after one to warm up, did not end"
+NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
 STEP = "call capture.step() at the end of each step, within the loop"
 NOT_CUT = (
     "no batch dimension: no DataLoader of torch gave the second step a batch; "

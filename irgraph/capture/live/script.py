@@ -22,7 +22,7 @@ from irgraph.capture.live.taken import Words, import_torch
 from irgraph.capture.live.target import load_target, named, user_error
 from irgraph.diagnostics import IrgraphError, fail
 
-NOT_SAVED = "torch.save was left out: what lies on meta has no values to save"
+NOT_SAVED = "torch.save was skipped: tensors on meta have no values to save"
 
 MOST_UPDATES = 10
 """Updates that one optimizer makes with one batch, at most, in a loop over a loader."""
@@ -35,7 +35,9 @@ LOOKED = 3
 """Backward passes after which a program that does without an optimizer is told."""
 
 NO_UPDATE = "no optimizer made an update in {} backward passes"
-AT_BACKWARD = "--step-at backward ends steps with backward passes, for programs that do without"
+AT_BACKWARD = (
+    "for programs without an optimizer, --step-at backward ends steps with backward passes"
+)
 
 
 class EnoughError(BaseException):
@@ -50,7 +52,7 @@ class Unmarked(Capturing):
     makes a second one. ``step_at`` can say otherwise: with each batch, or each backward pass.
     """
 
-    _no_step = "no step of a loop was recorded: too few ended"
+    _no_step = "no step was recorded: too few steps of the loop ended"
     _hint = (
         "say where steps end (--step-at batch: where the loop takes the next one), name a function "
         "that returns a step, as FILE.py:NAME, or mark the steps with irgraph.capturing()"

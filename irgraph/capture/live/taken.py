@@ -45,7 +45,7 @@ from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
 from irgraph.ir.tensor import Tensor
 
 NOT_MOVED = (
-    "nothing of the step lies on the accelerator: move the model and its data to the device that "
+    "nothing in the step is on the accelerator: move the model and its data to the device that "
     "the function is given, or to cuda within irgraph.capturing()"
 )
 

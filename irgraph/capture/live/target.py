@@ -21,14 +21,12 @@ FUNCTION = "name a function of (batch, device) as FILE.py:NAME, such as examples
 USAGE = f"name a training script as FILE.py; or {FUNCTION.removeprefix('name ')}"
 
 _NO_CUDA = (
-    "with --device meta cuda needs no card, but for what no stand-in answers for: use the device "
-    "that the function is given there"
+    "--device meta emulates cuda without a card, but not this call: use the device that the "
+    "function is given"
 )
-_NO_VALUES = "tensors on meta have no values: make data on the host and copy it with .to(device)"
+_NO_VALUES = "tensors on meta have no values: create data on the host and copy it with .to(device)"
 _NO_RANK = "a distributed program's ranks are given: --ranks 8 --rank 0"
-_NO_SIZE = (
-    "what it returns depends on values, which meta tensors have not: capture with --device cpu"
-)
+_NO_SIZE = "its result depends on values, which meta tensors lack: capture with --device cpu"
 
 _ELSEWHERE = "copy data in the step, tensor.to(device), to the device that the model is on"
 
@@ -43,7 +41,7 @@ HINTS: Mapping[str, str] = {
     "NestedTensorImpl": "attention over jagged tensors needs a real device: pad them, with a mask",
     "FlexAttention's": "what it does to a score must be sums, products, torch.where and the like, "
     "and lookups such as bias[h, q - k]; or write it as scaled_dot_product_attention with a mask",
-    "pin_memory=True requires": "call pin_memory() on the tensor, or leave it out and say --pinned",
+    "pin_memory=True requires": "call pin_memory() on the tensor, or omit it and pass --pinned",
     "register_meta function": _NO_SIZE,
     "'SparseMeta' backend": "torch has no such call for sparse tensors on meta: capture with "
     "--device cpu, or use dense gradients",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from irgraph.capture.common.torch_object import Torch
 
 UNTIED = (
-    "{} and {} are two parameters of one shape, and the model lay on meta before the capture: "
-    "torch unties shared ones on the way there. If they are one in the program, move the model "
+    "{} and {} have the same shape, and the model was on meta before the capture: torch unties "
+    "shared parameters on the way there. If they are one parameter in the program, move the model "
     "within irgraph.capturing() or FILE.py:NAME, or capture the module with example inputs"
 )
 

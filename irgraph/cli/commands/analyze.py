@@ -58,7 +58,7 @@ def analyze(
         typer.Option(
             "--timeline",
             metavar="FILE",
-            help="Write the last usual step of every rank for Perfetto into one file.",
+            help="Write the last usual step of every rank to one file for Perfetto.",
             callback=lambda path: writable(path),
         ),
     ] = None,
@@ -179,11 +179,11 @@ def _collectives(result: Analysis, longest: int) -> None:
     """Print collectives by kind, and who waits for whom."""
     rows = [record_cells(row) for row in result.collectives_by_kind[:longest]]
     parted = any(row["transfer_us"] is not None for row in result.collectives_by_kind)
-    below = [] if parted else ["of one rank transfer and waiting are not known apart: bandwidths "
-                               "are at least these"]  # fmt: skip
+    below = [] if parted else ["one rank alone does not separate transfer from waiting: bandwidths "
+                               "are lower bounds"]  # fmt: skip
     lonely = sum(row["transfer_us"] is None for row in result.collectives)
     if parted and lonely:
-        below = [f"{lonely} collectives are not in the traces of all ranks given: not parted"]
+        below = [f"{lonely} collectives are not in all traces: transfer and waiting not separated"]
     print_rows("collectives", rows, below)
     print_rows("ranks in collectives, a step", list(map(record_cells, result.stragglers)))
 

@@ -25,12 +25,12 @@ def anonymise(
         typer.Option(
             "--hash",
             metavar="KEY",
-            help="Put hashes in the place of names, in place of numbers: equal keys give equal "
-            "hashes in all files, so choose one that nobody guesses.",
+            help="Replace names by hashes instead of numbers. Equal keys give equal hashes in all "
+            "files, so choose a key that nobody can guess.",
         ),
     ] = "",
 ) -> None:
-    """Take names, paths, hosts and call stacks out of traces and models; times and shapes stay."""
+    """Remove names, paths, hosts and call stacks from traces and models; times and shapes stay."""
     from irgraph.anonymise.traces import anonymise as run
 
     models = [path for path in traces if path.endswith((".ir", ".ir.gz"))]

@@ -24,11 +24,11 @@ def bisect(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIGURE=BOUND", help="Broken means a prediction above this: step.time=9ms."
+            metavar="FIGURE=BOUND", help="A prediction above this counts as broken: step.time=9ms."
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Broken means different results when run with torch.")
+        bool, typer.Option("--check", help="Different results when run with torch count as broken.")
     ] = False,
     device: cli.DeviceOption = "v100",
     host: cli.HostOption = "v100",

@@ -30,19 +30,20 @@ def capture(
     batch: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Batch size of the step of a function of (batch, device): 2048 by default."
+            min=1, help="Batch size passed to a function of (batch, device). Default: 2048."
         ),
     ] = None,
     device: Annotated[
         str,
-        typer.Option(help="meta stands in for the accelerator and computes nothing; or cpu."),
+        typer.Option(help="meta emulates the accelerator and computes nothing; or cpu."),
     ] = "meta",
     symbolic: Annotated[
-        bool, typer.Option(help="Capture other batch sizes too, to find what depends on it.")
+        bool,
+        typer.Option(help="Also capture other batch sizes, to find what depends on the batch."),
     ] = True,
     pinned: Annotated[
         bool,
-        typer.Option("--pinned", help="Host tensors are in pinned memory in the real program."),
+        typer.Option("--pinned", help="In the real program, host tensors are in pinned memory."),
     ] = False,
     ranks: Annotated[
         str | None,
@@ -52,14 +53,14 @@ def capture(
     ] = None,
     rank: Annotated[int, typer.Option(help="Which of the ranks to capture.")] = 0,
     step_at: Annotated[
-        StepAt, typer.Option(help="Where steps of a program's loop end.")
+        StepAt, typer.Option(help="What ends a step of the program's loop.")
     ] = StepAt.update,
     output: cli.OutputOption = None,
 ) -> None:
     """Capture one step of a PyTorch program as a model, without running its kernels.
 
-    The program is a training script, of whose loop a step is captured, or a function of it. The
-    script runs up to the steps that are needed; what it writes and prints is written.
+    The program is a training script, from whose loop one step is captured, or a function in one.
+    The script runs until enough steps are recorded; it really prints and writes its files.
     """
     from irgraph.capture.live import capture_file
     from irgraph.text import print_graph

@@ -24,14 +24,14 @@ SHOWN = 12
 SizesOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; else at 8, 5 and 3)."
+        "--dim", metavar="NAME=SIZE", help="Run at this size (repeatable; default: 8, 5 and 3)."
     ),
 ]
 AfterArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="AFTER...",
-        help="What it was transformed into; or the models of all ranks that share it, in order.",
+        help="The transformed model; or the models of all ranks of the step, in order.",
     ),
 ]
 ProgramOption = Annotated[
@@ -39,10 +39,10 @@ ProgramOption = Annotated[
     typer.Option(
         "--program",
         metavar="FILE.py:NAME",
-        help="Capture this anew at AFTER's batch size, and compare BEFORE at that size with it.",
+        help="Capture this at AFTER's batch size; compare MODEL, resized to that size, with it.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the initial values of both.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of both models' initial values.")]
 
 
 def check(
@@ -62,9 +62,12 @@ def check(
             "--limit", min=0, callback=cli.finite, help="Memory limit of each model, GiB."
         ),
     ] = 2.0,
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Times that values are drawn.")] = 3,
+    draws: Annotated[
+        int, typer.Option("--draws", min=1, help="How many times to draw values.")
+    ] = 3,
     narrow: Annotated[
-        bool, typer.Option("--narrow", help="Compute in f32, f16, bf16 … as written, not in f64.")
+        bool,
+        typer.Option("--narrow", help="Compute in the types as given (f32, f16 …), not in f64."),
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")

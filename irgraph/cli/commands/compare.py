@@ -20,7 +20,9 @@ def compare(
     before: Annotated[
         str, typer.Argument(metavar="BEFORE", help="A Kineto trace, or a folder of recordings.")
     ],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help="Another of the same program.")],
+    after: Annotated[
+        str, typer.Argument(metavar="AFTER", help="Another trace of the same program.")
+    ],
     by: Annotated[
         str,
         typer.Option(metavar="KEY", help="op, kernel, family, module, phase, annotation or host."),

@@ -50,13 +50,13 @@ def db() -> None:
 
 @APP.command()
 def init(db: DbOption = "") -> None:
-    """Make the database, or bring an older one up to date."""
+    """Create the database, or migrate an older one."""
     from irgraph.database.access import Database
     from irgraph.database.schema import upgrade
 
     database = Database(db)
     before, after = upgrade(database)
-    how = f"brought from schema {before} to {after}" if before else f"made with schema {after}"
+    how = f"migrated from schema {before} to {after}" if before else f"made with schema {after}"
     say(f"{database}: {how if before != after else f'already of schema {after}'}")
 
 
@@ -78,7 +78,7 @@ def add(
     clock: Annotated[float, typer.Option(min=0, max=1e6, help="MHz at which the card ran.")] = 0.0,
     source: Annotated[str, typer.Option(help="Anything else about where it comes from.")] = "",
     private: Annotated[
-        bool, typer.Option("--private", help="Take names of programs and files as they stand.")
+        bool, typer.Option("--private", help="Keep the names of programs and files.")
     ] = False,
     db: DbOption = "",
 ) -> None:
@@ -116,7 +116,7 @@ def list_records(json: JsonOption = False, db: DbOption = "") -> None:
 def hosts(
     where: WhereOption = None,
     figures: Annotated[
-        bool, typer.Option("--figures", help="List every figure, not T1 of each table alone.")
+        bool, typer.Option("--figures", help="List every figure, not only T1 of each table.")
     ] = False,
     most: MostOption = 50,
     json: JsonOption = False,

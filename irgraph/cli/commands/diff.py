@@ -20,7 +20,7 @@ NO_DEVICE = "none"
 
 MeasuredOption = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="A measured step time, such as 12.3ms; give both."),
+    typer.Option(metavar="TIME", help="A measured step time, such as 12.3ms; give both options."),
 ]
 
 
@@ -55,7 +55,7 @@ def diff(
     ] = False,
     json: cli.JsonOption = False,
 ) -> None:
-    """Compare two models: ops added, removed, moved and retyped, and what each is worth."""
+    """Compare two models: ops added, removed, moved and retyped, with the time of each."""
     from irgraph.report.structure import structural_diff
 
     measured = _measured(measured_before, measured_after)

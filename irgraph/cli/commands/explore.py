@@ -31,7 +31,7 @@ def explore(
         typer.Option(
             "--json",
             metavar="FILE",
-            help="Write the graph here, and a file beside it for each overlay; start nothing.",
+            help="Write the graph here, with a file beside it for each overlay; start no server.",
             callback=lambda path: cli.writable(path),
         ),
     ] = None,

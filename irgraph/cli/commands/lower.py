@@ -38,7 +38,9 @@ def lower(
     ] = None,
     trust: Annotated[
         bool,
-        typer.Option("--trust", help="Let torch read a program whose file may run code (.pt2)."),
+        typer.Option(
+            "--trust", help="Let torch load a .pt2 file, which may run its author's code."
+        ),
     ] = False,
     output: OutputOption = None,
 ) -> None:

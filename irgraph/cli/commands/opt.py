@@ -37,7 +37,7 @@ PricedOption = Annotated[
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="Device of op.time; show the gain of each stage on it.",
+        help="Device for op.time, and for each stage's predicted gain.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="No report.")]
@@ -98,7 +98,7 @@ def opt(
 ) -> None:
     """Apply passes and scripts in the order given; print the new model, report what changed.
 
-    A reproducer that an earlier failure left is run again by its own script.
+    A reproducer of an earlier failure runs again with its own script.
     """
     from irgraph.manage.checked import Checked
     from irgraph.manage.stage import stages
@@ -138,7 +138,7 @@ def _tell_hidden(pipeline: Sequence[Stage], folders: Sequence[str]) -> None:
     hidden = shadowed_passes(folders) if folders else {}
     for name in sorted({stage.name for stage in pipeline} & hidden.keys()):
         others = ", ".join(map(str, hidden[name]))
-        cli.say(f"note: {name} is that of {find_pass(name, folders).source}; it hides {others}")
+        cli.say(f"note: {name} is from {find_pass(name, folders).source}; it hides {others}")
 
 
 class _Priced(NamedTuple):
@@ -276,13 +276,13 @@ def _verdict_lines(verdict: Verdict, count: int) -> Iterator[str]:
     """Yield what running the models around some stages showed; ``count`` is of all verdicts."""
     names = ", ".join(stage.label for stage in verdict.stages)
     if verdict.result is None:
-        yield f"{names}: changes results on purpose, so that they are not compared"
+        yield f"{names}: changes results on purpose, so they are not compared"
         return
     if count > 1:
         yield f"{names}:"
     yield from verdict.result.lines()
     if verdict.blamed is not None:
-        yield f"the results differ from {verdict.blamed} on"
+        yield f"the first stage whose results differ: {verdict.blamed}"
 
 
 def _check_name(given: str, known: set[str]) -> None:

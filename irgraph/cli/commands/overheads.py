@@ -54,7 +54,7 @@ def overheads(
     json: JsonOption = False,
     csv: CsvOption = None,
 ) -> None:
-    """Extract the host overheads T1-T5 of traces; join them, save them, compare them."""
+    """Extract host overheads T1-T5 from traces; merge, save and compare them."""
     import msgspec
 
     from irgraph.overheads.table import load_host

@@ -54,7 +54,7 @@ def passes(
     console().print(table)
     for row in rows:
         if row["hides"]:
-            say(f"note: {row['name']} is that of {row['source']}; it hides {row['hides']}: {FIRST}")
+            say(f"note: {row['name']} is from {row['source']}; it hides {row['hides']}: {FIRST}")
 
 
 def _space(name: str, model: str, folders: tuple[str, ...], as_json: bool) -> None:

@@ -30,26 +30,36 @@ DRAWN = "drawn"
 """What ``--lists`` takes where rows of a bag are drawn one by one."""
 
 PlatformOption = Annotated[
-    str, typer.Option("--platform", metavar="NAME", help="A kind of host, or a .json file.")
+    str,
+    typer.Option(
+        "--platform", metavar="NAME", help="A platform of `irgraph tiers`, or a .json file."
+    ),
 ]
-RateOption = Annotated[float, typer.Option("--qps", help="Queries a second; a step is one query.")]
+RateOption = Annotated[
+    float, typer.Option("--qps", help="Queries per second; one step is one query.")
+]
 LatencyOption = Annotated[
-    str, typer.Option("--latency", metavar="TIME", help="Mean time of a query, as in 100ms.")
+    str,
+    typer.Option(
+        "--latency", metavar="TIME", help="Limit on the mean time of a query, as in 100ms."
+    ),
 ]
 IndicesOption = Annotated[
     list[str] | None,
     typer.Option(metavar="[TABLE=]SPEC", help="Distribution of embedding indices."),
 ]
-PolicyOption = Annotated[str, typer.Option("--policy", help="Cache of rows: lru, lfu, static.")]
+PolicyOption = Annotated[
+    str, typer.Option("--policy", help="Policy of the row cache: lru, lfu, static.")
+]
 RowsOption = Annotated[
-    bool, typer.Option("--rows", help="Reads ask for rows, not for whole blocks.")
+    bool, typer.Option("--rows", help="Read single rows instead of whole blocks.")
 ]
 ListsOption = Annotated[
     str | None,
     typer.Option(
         "--lists",
         metavar="N LAW|drawn",
-        help="Pooled bags may be cached: how their lists come again, as in '100000 zipf:0.9'.",
+        help="Allow a cache of pooled bags; how lists of indices recur, as in '100000 zipf:0.9'.",
     ),
 ]
 FormatsOption = Annotated[
@@ -57,7 +67,7 @@ FormatsOption = Annotated[
     typer.Option(
         "--formats",
         metavar="LIST",
-        help="Also serve tables in these formats, as in i8,i4: accuracy against what it takes.",
+        help="Also try tables in these formats, as in i8,i4: accuracy against cost.",
     ),
 ]
 DataOption = Annotated[
@@ -65,7 +75,7 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="FILE.pt|FILE.py:NAME",
-        help="With --formats: parameters and batches, as of `irgraph quantize`.",
+        help="With --formats: parameters and batches, as for `irgraph quantize`.",
     ),
 ]
 ExecutedOption = Annotated[
@@ -81,7 +91,7 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         metavar="KL",
-        help="With --formats: divergence allowed to what --output writes.",
+        help="With --formats: divergence allowed in what --output writes.",
         show_default=BUDGET,
     ),
 ]
@@ -89,7 +99,7 @@ SpreadOption = Annotated[
     bool,
     typer.Option(
         "--spread",
-        help="With --formats: also spread tables over the devices of a host, exchange simulated.",
+        help="With --formats: also shard tables over a host's devices, and simulate the exchange.",
     ),
 ]
 AimOption = Annotated[
@@ -97,7 +107,7 @@ AimOption = Annotated[
     typer.Option(
         "--for",
         metavar="WHAT",
-        help="With --formats: what stands against accuracy: power, hosts, step, price, links.",
+        help="With --formats: what to trade against accuracy: power, hosts, step, price, links.",
         show_default="power",
     ),
 ]
@@ -123,10 +133,10 @@ def place(
     html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
-    """Search where tables of a step of inference lie on hosts with slower tiers of memory.
+    """Search for a placement of an inference step's tables on slower memory tiers.
 
-    Shows queries a second of a host under a latency limit, hosts, power and price of the fleet.
-    With --formats tables become narrower, too: each plan's divergence is executed on the data.
+    Shows a host's queries per second under a latency limit, and the fleet's hosts, power and price.
+    --formats also tries narrower tables; each plan's divergence is measured by executing it.
     """
     from irgraph.diagnostics import fail
     from irgraph.predict.options import PredictOptions
@@ -171,7 +181,7 @@ def _uncounted(graph: Graph, ways: Sequence[Service]) -> None:
     from irgraph.serving.problem import fixed_of
 
     if any(one.group > 1 for one in ways):
-        cli.say("what hosts that hold a copy together exchange is not counted")
+        cli.say("traffic between hosts that share a copy is not counted")
     for table in fixed_of(graph):
         cli.say(f"{table.name} stays in fast memory, {table.nbytes / 1e9:,.3g} GB: {table.why}")
 
@@ -209,10 +219,10 @@ def _wanted(qps: float, latency: str, policy: str, rows: bool, lists: str | None
         message = f"--policy: expected one of {', '.join(POLICIES)}, not {policy!r}"
         raise fail(message + near(policy, POLICIES), exit_code=2)
     if not 0 < qps < float("inf"):
-        raise fail(f"--qps: queries a second are above zero, not {qps:g}", exit_code=2)
+        raise fail(f"--qps: expected more than 0 queries per second, not {qps:g}", exit_code=2)
     if lists is not None and lists != DRAWN and read_lists(lists) is None:
         hint = f"as in '100000 zipf:0.9', or {DRAWN}"
-        raise fail(f"--lists: no number and a law: {lists!r}", hint=hint, exit_code=2)
+        raise fail(f"--lists: expected a number and a law, not {lists!r}", hint=hint, exit_code=2)
     wanted = "" if lists == DRAWN else lists
     return Wanted(qps, parse_time(latency, "--latency"), named, rows, wanted)
 
@@ -284,7 +294,7 @@ def _tradeoff(
     from irgraph.tradeoff import AIMS, as_row, chosen, tradeoff
 
     if aim not in AIMS:
-        raise fail(f"--for: {aim!r} is none of {', '.join(AIMS)}", exit_code=2)
+        raise fail(f"--for: expected one of {', '.join(AIMS)}, not {aim!r}", exit_code=2)
     small = asked.graph if executed is None else cli.read_model(executed)
     held = drawn(small) if data is None else read_data(data, small)
     known = [c for c in candidates(small, read_formats(formats, TABLE)) if c.kind == TABLE]
@@ -304,10 +314,10 @@ def _tradeoff(
     print_rows(asked.what, [_cells(one, asked.wanted, one is best) for one in points if one.front])
     over = [one for one in points if one.spread is not None and not one.front]
     if over:
-        print_rows("spread over devices, bettered by others",
+        print_rows("sharded over devices, dominated by other plans",
                    [_cells(one, asked.wanted, False) for one in over])  # fmt: skip
     cli.say(f"data: {held.source}")
-    cli.say(f"{len(points)} plans served, shown are those that no other betters in both")
+    cli.say(f"{len(points)} plans simulated; those on the Pareto front are shown")
     _uncounted(asked.graph, [one.way for one in points if one.front])
 
 
@@ -324,7 +334,7 @@ def _write(asked: Asked, bench: Bench, best: Point | None, output: str) -> None:
     from irgraph.text import print_graph
 
     if best is None:
-        raise fail("no plan keeps the budget", exit_code=1)
+        raise fail("no plan is within the budget", exit_code=1)
     if best.spread is not None:
         _write_ranks(best.spread, output)
         return

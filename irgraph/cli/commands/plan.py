@@ -19,7 +19,7 @@ PANEL = "predict"
 
 def plan(
     model: cli.ModelArgument,
-    ranks: Annotated[int, typer.Option("--ranks", min=1, max=1024, help="Ranks that share it.")],
+    ranks: Annotated[int, typer.Option("--ranks", min=1, max=1024, help="Number of ranks.")],
     memory: Annotated[
         str, typer.Option("--memory", metavar="SIZE", help="Memory of each device, as in 40GiB.")
     ],
@@ -28,11 +28,12 @@ def plan(
     dim: cli.DimOption = None,
     fabric: cli.FabricOption = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0, max=3600, help="How long the search goes on.")
+        float,
+        typer.Option("--seconds", min=0, max=3600, help="Duration of the search, in seconds."),
     ] = 30.0,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Simulate the plan that is found alone, no others.")
+        bool, typer.Option("--quick", help="Simulate only the plan that the search finds.")
     ] = False,
     models: Annotated[
         str | None,
@@ -42,7 +43,7 @@ def plan(
     html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
-    """Search where the embedding tables of a step lie on several ranks; beside greedy sharders."""
+    """Search for a plan of embedding tables over ranks, and compare it with greedy sharders."""
     from irgraph.diagnostics import fail
     from irgraph.planning.plans import best_of, plans_of
     from irgraph.predict.limits import parse_bytes
@@ -57,7 +58,7 @@ def plan(
     try:
         tried = plans_of(graph, ranks, size, options, seed=seed, seconds=seconds, others=not quick)
     except RefusedError as error:
-        raise fail(f"the step is not shared: {error.reason}") from None
+        raise fail(f"the step is not sharded: {error.reason}") from None
     best = best_of(tried)
     if models is not None:
         for rank, made in enumerate(best.models):

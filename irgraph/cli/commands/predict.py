@@ -47,7 +47,7 @@ WeightsOption = Annotated[
     typer.Option(
         "--weights",
         metavar="FILE|db:NAME",
-        help="Trained on measurements of the device, or measured calls (repeatable).",
+        help="Models trained on the device's own measurements, or measured calls (repeatable).",
     ),
 ]
 
@@ -62,7 +62,7 @@ LimitOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIGURE=BOUND",
-        help="Exit with 1 above it: error=10%, step.time=9ms, memory.peak=16GiB.",
+        help="Exit with 1 above this limit: error=10%, step.time=9ms, memory.peak=16GiB.",
     ),
 ]
 TimelineOption = Annotated[

@@ -21,7 +21,7 @@ BudgetOption = Annotated[
     typer.Option(
         "--budget",
         metavar="KL",
-        help="Divergence of predictions allowed: 0.02% of their entropy, or 1e-4 in nats.",
+        help="Allowed divergence of predictions: 0.02% of their entropy, or 1e-4 in nats.",
     ),
 ]
 DataOption = Annotated[
@@ -29,7 +29,7 @@ DataOption = Annotated[
     typer.Option(
         "--data",
         metavar="FILE.pt|FILE.py:NAME",
-        help="Parameters and batches: what torch.save wrote, or a function that returns them.",
+        help="Parameters and batches: a torch.save file, or a function that returns them.",
     ),
 ]
 AimOption = Annotated[
@@ -37,7 +37,7 @@ AimOption = Annotated[
     typer.Option(
         "--for",
         metavar="WHAT",
-        help="Make less: time, active, parameters, links.",
+        help="What to reduce: time, active, parameters, links.",
         show_default="time",
     ),
 ]
@@ -46,19 +46,24 @@ PlaceOption = Annotated[
     typer.Option(
         "--place",
         metavar="TABLES on TIER",
-        help='Where tables lie when served, as `place` has it: \'"*" on "uvm"\' (repeatable).',
+        help='Where tables are placed in service, as in `place`: \'"*" on "uvm"\' (repeatable).',
     ),
 ]
 FormatsOption = Annotated[
-    str | None, typer.Option("--formats", metavar="LIST", help="Try these alone, as in i8,i4.")
+    str | None,
+    typer.Option("--formats", metavar="LIST", help="Try only these formats, as in i8,i4."),
 ]
 OutputNameOption = Annotated[
     str,
-    typer.Option("--output-name", metavar="TENSOR", help="What holds the predictions, as in a,b."),
+    typer.Option(
+        "--output-name", metavar="TENSOR", help="Tensors that hold the predictions, as in a,b."
+    ),
 ]
 PlanOption = Annotated[
     str | None,
-    typer.Option("--plan", metavar="FILE.irg", help="Only measure this plan; 1 if over."),
+    typer.Option(
+        "--plan", metavar="FILE.irg", help="Only measure this plan; exit with 1 if over the budget."
+    ),
 ]
 LimitOption = Annotated[
     float,
@@ -83,11 +88,11 @@ def quantize(
     html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
-    """Search formats for tables and layers: the fastest step whose predictions stay the same.
+    """Search formats for tables and layers: the fastest step within an accuracy budget.
 
-    Accuracy is executed with torch on the data, times are simulated. With --plan a plan is measured
-    again on fresh batches, and the exit code is 1 if it is over the budget. -o writes the plan as a
-    script, with --plan what was measured.
+    Accuracy is measured by running torch on the data; times are simulated. --plan measures a plan
+    again on fresh batches, with exit code 1 if it is over the budget. -o writes the plan as a
+    script, or with --plan the measurement.
     """
     from irgraph.diagnostics import fail
     from irgraph.precision.asked import read_budget, read_formats
@@ -100,11 +105,11 @@ def quantize(
 
     less = AIMS[0] if aim is None else aim
     if less not in AIMS:
-        raise fail(f"--for: {less!r} is none of {', '.join(AIMS)}", exit_code=2)
+        raise fail(f"--for: expected one of {', '.join(AIMS)}, not {less!r}", exit_code=2)
     searched = {"--html": html, "--for": aim, "--formats": formats, "--place": place}
     for name, given in searched.items():
         if plan is not None and given is not None:
-            raise fail(f"{name} is of a search: --plan only measures", exit_code=2)
+            raise fail(f"{name} applies to a search: --plan only measures", exit_code=2)
     graph = cli.with_dim_options(cli.read_model(model), dim)
     chosen = [] if formats is None else read_formats(formats)
     held = drawn(graph) if data is None else read_data(data, graph)
@@ -211,7 +216,7 @@ def predictions_text(bench: Bench) -> str:
     left = ", ".join(f"%{name}" for name in bench.predicted.left)
     alike = ", ".join(f"%{name}" for name in bench.alike())
     text = f"predictions: {names}" + (f"; not compared: {left} (--output-name)" if left else "")
-    return text + (f"; alike for all samples, errors hardly show: {alike}" if alike else "")
+    return text + (f"; the same for all samples, so errors hardly show: {alike}" if alike else "")
 
 
 def _cells(row: dict[str, Any], links: bool) -> dict[str, str]:

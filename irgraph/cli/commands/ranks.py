@@ -40,9 +40,9 @@ def ranks(
         ),
     ] = None,
     draws: Annotated[
-        int, typer.Option(min=2, max=100_000, help="Draws where --late has distributions.")
+        int, typer.Option(min=2, max=100_000, help="Number of draws, if --late has distributions.")
     ] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Of those draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of these draws.")] = 0,
     timeline: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write all ranks for Perfetto here.")
     ] = None,
@@ -117,13 +117,13 @@ def _show(
     cli.say(f"{count} collective{'s' if count != 1 else ''}, {what}")
     if found.in_pairs:
         share = f"{100 * found.bubble:.1f} %"
-        cli.say(f"bubble: devices neither work nor transfer for {share} of the step, on average")
+        cli.say(f"bubble: devices neither compute nor transfer for {share} of the step, on average")
     if any(found.waiting):
-        cli.say(f"most waiting is for rank {found.straggler}")
+        cli.say(f"the others wait longest for rank {found.straggler}")
     if drawn is not None:
         told = ", ".join(f"{k} {v / 1e3:.3f} ms" for k, v in figures["step_draws_us"].items())
         cli.say(
-            f"step over {len(drawn)} draws of when ranks begin: {told}; the tables: at the means"
+            f"step over {len(drawn)} draws of start times: {told}; tables: at the mean start times"
         )
     for line in lines:
         cli.say(line)

@@ -24,7 +24,8 @@ def reduce(
     limit: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="FIGURE=BOUND", help="Stay above this after the stages: step.time=9ms."
+            metavar="FIGURE=BOUND",
+            help="Keep the prediction above this after the stages: step.time=9ms.",
         ),
     ] = None,
     device: cli.DeviceOption = "v100",

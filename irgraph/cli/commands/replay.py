@@ -220,7 +220,7 @@ class _Origin(Struct, frozen=True):
 
         speed = "as recorded there"
         if self.scale != 1.0:
-            speed = f"times {self.scale:.2f}, the ratio of launch times: a host of another speed"
+            speed = f"scaled by {self.scale:.2f}, the ratio of launch times"
         known = [f"{s:.0%} {LEVELS[level]}" for level, s in self.shares.items() if s >= ROUND]
         found = [f"rank {self.rank}: host times of {self.of}, {speed}; {', '.join(known)}"]
         if self.device != self.other_device:
@@ -286,7 +286,7 @@ def _unexplained(own: list[Replayed]) -> list[str]:
     worst = max(bad, key=lambda r: abs(r.error))
     return [
         f"{len(bad)} of {len(usual)} steps do not follow from their own host times (up to "
-        f"{worst.error:+.1%}): what waits for what is not known from this trace"
+        f"{worst.error:+.1%}): this trace does not show what waits for what"
     ]
 
 

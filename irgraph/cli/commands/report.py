@@ -42,7 +42,7 @@ def report(
         ),
     ] = "report.html",
 ) -> None:
-    """Write what a command finds as one HTML file: irgraph report predict model.ir.
+    """Write a command's result as one HTML file: irgraph report predict model.ir.
 
     The same as the command with --html FILE; it opens in a browser, without network.
     """

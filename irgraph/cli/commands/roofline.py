@@ -37,7 +37,9 @@ TITLES = {
 def roofline(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="A model, to be predicted, or Kineto traces."),
+        typer.Argument(
+            metavar="FILE...", help="A model, whose step is predicted, or Kineto traces."
+        ),
     ],
     device: Annotated[
         str | None,

@@ -28,7 +28,13 @@ PANEL = "predict"
 def sweep(
     model: ModelArgument,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FOLDER", help="Parquet files; or go on there.")
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder for Parquet files; an unfinished sweep resumes.",
+        ),
     ],
     dim: Annotated[
         list[str] | None,
@@ -44,15 +50,18 @@ def sweep(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, max=1024, help="Processes (default: cores); 0: this one, no Dask."),
+        typer.Option(
+            min=0, max=1024, help="Processes (default: one per core); 0: only this one, no Dask."
+        ),
     ] = None,
     scheduler: Annotated[
-        str, typer.Option(metavar="tcp://…", help="A Dask scheduler, in place of own processes.")
+        str,
+        typer.Option(metavar="tcp://…", help="Use this Dask scheduler instead of local processes."),
     ] = "",
     dashboard: Annotated[
-        str, typer.Option(metavar=":PORT", help="Dashboard of own processes (needs bokeh).")
+        str, typer.Option(metavar=":PORT", help="Dask dashboard of local processes (needs bokeh).")
     ] = "",
-    chunk: Annotated[int, typer.Option(min=1, max=10**7, help="Variants of a chunk.")] = 4000,
+    chunk: Annotated[int, typer.Option(min=1, max=10**7, help="Variants per chunk.")] = 4000,
     best: Annotated[int, typer.Option(min=1, max=1000, help="Shortest steps to list.")] = 10,
     json: JsonOption = False,
 ) -> None:

@@ -17,11 +17,14 @@ PANEL = "cost models"
 def tiers(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[TIER]", help="A name, or a file: its figures and their sources."),
+        typer.Argument(
+            metavar="[TIER]",
+            help="Show this tier (a name or a file): its figures and their sources.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List tiers of memory and platforms that hold embedding tables, or show one tier."""
+    """List memory tiers and platforms for embedding tables, or show one tier."""
     from msgspec import to_builtins
 
     from irgraph.tiers.library import list_platforms, list_tiers, load_platform, load_tier

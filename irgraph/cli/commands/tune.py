@@ -37,10 +37,11 @@ REASONS = 3
 def tune(
     model: ModelArgument,
     space: Annotated[
-        str, typer.Option(metavar="FILE", help="What may be chosen: space.toml (docs/tune.md).")
+        str, typer.Option(metavar="FILE", help="The search space: space.toml (docs/tune.md).")
     ],
     trials: Annotated[
-        int, typer.Option(min=0, max=10**7, help="Trials, those of earlier runs counted.")
+        int,
+        typer.Option(min=0, max=10**7, help="Number of trials, including those of earlier runs."),
     ] = 1000,
     objective: Annotated[
         list[str] | None,
@@ -52,25 +53,25 @@ def tune(
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Database of Optuna's, to go on: sqlite:///study.db."),
+        typer.Option(metavar="URL", help="Optuna storage, to resume a study: sqlite:///study.db."),
     ] = None,
     study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the study (default: the model's).")
+        str | None, typer.Option(metavar="NAME", help="Name of the study (default: the model's).")
     ] = None,
     sampler: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of Optuna's, such as NSGAIISampler.")
+        str | None, typer.Option(metavar="NAME", help="An Optuna sampler, such as NSGAIISampler.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Of the sampler.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**31, help="Seed of the sampler.")] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Only say what may be chosen, and why.")
+        bool, typer.Option("--explain", help="Only list the choices and the reasons for them.")
     ] = False,
     output: OutputOption = None,
     html: HtmlOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Search the best variants of a step; -o writes the script of the best one.
+    """Search for the best variants of a step; -o writes the script of the best one.
 
-    With --explain -o writes what may be chosen, and why.
+    With --explain, -o writes the choices and the reasons for them.
     """
     from irgraph.diagnostics import fail
     from irgraph.tuning.engine import load_optuna
@@ -78,7 +79,7 @@ def tune(
 
     parsed_file(space)
     if explain and html is not None:
-        raise fail("--html shows a search: --explain makes none", exit_code=2)
+        raise fail("--html reports a search: --explain runs none", exit_code=2)
     if not explain:
         load_optuna()
     graph = read_model(model)
@@ -194,7 +195,7 @@ def _report(study: Study, known: int, json: bool) -> None:
         for name in max(importances.values(), key=len, default={})
     ]
     if rows:
-        print_listing("what mattered, of the trials made (Optuna's importances)", rows)
+        print_listing("importances of the choices, over these trials (Optuna's)", rows)
     kept = f", {known} of them before" if known else ""
     say(f"{study.finished} trials{kept}, of at most {study.space.most:,} points")
     if study.infeasible:
@@ -211,7 +212,7 @@ def _tell_nearest(study: Study) -> None:
     if study.nearest is None:
         return
     trial, shares = study.nearest
-    say(f"no trial keeps all limits; the nearest is trial {trial.number}:")
+    say(f"no trial meets all limits; the nearest is trial {trial.number}:")
     for name, share in shares.items():
         value = FIGURES[name].text(trial.values[name]) if name in trial.values else "not known"
         kept = f"breaks it by {share:.1%}" if share > 0 else "keeps it"
@@ -240,7 +241,7 @@ def _write(study: Study, output: str) -> None:
     from irgraph.tuning.limits import FIGURES
 
     if not study.best:
-        raise fail(f"{output} is not written: no trial keeps all limits", exit_code=1)
+        raise fail(f"{output} is not written: no trial meets all limits", exit_code=1)
     best = study.best[0]
     figures = ", ".join(f"{name} {FIGURES[name].text(v)}" for name, v in best.values.items())
     said = f"trial {best.number} of {study.finished}: {figures} (predicted, unvalidated)"

@@ -17,7 +17,7 @@ PANEL = "models"
 
 
 def verify(model: ModelArgument) -> None:
-    """Check a model against every rule of the IR, and types by torch; all findings are listed."""
+    """Check a model against every rule of the IR, and its types with torch; list all findings."""
     from irgraph.api import read_graph
     from irgraph.ir.verify import describe, unknown
     from irgraph.ir.verify import verify as find

@@ -32,6 +32,6 @@ class IrgraphAdapter(Adapter):  # type: ignore[misc]  # a class of a package wit
         graph = parse(read_text(model_path), model_path)
         findings = verify(graph)
         if findings:
-            raise fail(f"{model_path} is no sound model: {findings[0].message}")
+            raise fail(f"{model_path} is not a valid model: {findings[0].message}")
         made = explorer_graph(graph)
         return {"graphs": [graph_builder.Graph(**made)]}

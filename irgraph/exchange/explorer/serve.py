@@ -63,7 +63,7 @@ def _check_free(port: int) -> None:
     """Refuse a port on which something listens."""
     with socket.socket() as tried:
         if tried.connect_ex((HOST, port)) == 0:
-            raise fail(f"--port: something listens on {HOST}:{port} already", exit_code=2)
+            raise fail(f"--port: {HOST}:{port} is already in use", exit_code=2)
 
 
 def _server() -> Any:  # noqa: ANN401  (a module that is loaded here)

@@ -41,7 +41,7 @@ class Bucket(Statement):
             raise fail(f"a bucket holds a size such as 25MiB, not {spell(limit)}", self.limit.place)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, True)
-        chosen = refusals.passing(selected.ops, check_bucket, "goes into no bucket")
+        chosen = refusals.passing(selected.ops, check_bucket, "is not bucketed")
         graph = frame.state.graph
         found = [one for one in buckets(graph, chosen, int(limit)) if len(one.members) > 1]
         frame.state.graph, made = bucket(graph, found, by=frame.caller or "bucket")
@@ -56,6 +56,6 @@ class Bucket(Statement):
             made=len(made),
             done=f"{counted(members, 'sum')} in {counted(len(made), 'bucket')}, "
             f"{len(chosen) - members} alone",
-            legal=("what used a sum, and what waits for it, comes after all of its bucket",),
+            legal=("consumers of a sum, and waits for it, come after its whole bucket",),
             refused=tuple(refusals.found),
         )

@@ -21,7 +21,7 @@ class Capture(WholeOrPart):
         done = capture(frame.state.graph, chosen)
         frame.state.graph = done.graph
         refusals = Refusals(frame, self.place, True)
-        refusals.add_each(done.left, "is in no graph")
+        refusals.add_each(done.left, "stays outside the graphs")
         if not done.launches:
             said = f"nothing changed: fewer than {LEAST} ops in a row launch something"
             return replace(entry, done=said, refused=tuple(refusals.found))
@@ -32,6 +32,6 @@ class Capture(WholeOrPart):
             made=len(done.launches) + done.copied,
             moved=inside,
             done=f"{counted(inside, 'op')} in {counted(len(done.launches), 'graph')}{copied}",
-            legal=("the host takes no part in them, and what they read lies where it lay",),
+            legal=("the host takes no part in them, and their inputs stay at the same addresses",),
             refused=tuple(refusals.found),
         )

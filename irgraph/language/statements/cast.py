@@ -19,9 +19,9 @@ from irgraph.language.statement import Statement
 from irgraph.verbs.cast import TYPES, cast, cast_operand, check_cast, check_operand
 from irgraph.verbs.refusal import RefusedError
 
-LEGAL = "each op computes in that type; other ops see the types that they saw before"
-OPERAND = "each op takes that operand in the type, and gives its results in the types they had"
-ROUNDED = "each multiplies f32 and rounds it as it reads; no tensor changes its type"
+LEGAL = "each op computes in that type; other ops see unchanged types"
+OPERAND = "each op takes that operand in the type, and its results keep their types"
+ROUNDED = "each rounds its f32 operands as it reads them; no tensor changes its type"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.verbs.deprune import check_deprune, deprune, shared
 
-LEGAL = "a row of zeros adds what a pruned row did: nothing"
+LEGAL = "a row of zeros adds nothing, as a pruned row did"
 MIB = 2**20
 
 

@@ -62,7 +62,9 @@ class Insert(Statement):
         refusals = Refusals(frame, self.place, anchor.selection.many)
         found: list[Insertion] = []
         for match in selected.matches[chosen]:
-            with refusals.attempt(f"nothing is inserted beside {call_of(selected.op(match.root))}"):
+            with refusals.attempt(
+                f"nothing is inserted next to {call_of(selected.op(match.root))}"
+            ):
                 known = match_scope(scope, selected.index, match)
                 ops, values = make_ops(self.template.ops, known, match, was, taken)
                 swaps = [(_tensor(values, s.old), _tensor(values, s.new)) for s in self.swaps]

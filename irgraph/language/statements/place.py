@@ -96,7 +96,7 @@ class Place(Statement):
             first = error.diagnostics[0]
             raise fail(first.message, self.tier.place, hint=first.hint) from None
         if tier.kind == "device":
-            message = f"{tier.name} is memory of the device, where tables lie anyway"
+            message = f"{tier.name} is device memory, where tables already are"
             raise fail(message, self.tier.place)
         if pieces < 1:
             raise fail("no piece of a tier holds nothing", self.tier.place)

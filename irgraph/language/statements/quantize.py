@@ -21,8 +21,8 @@ from irgraph.language.statement import Statement
 from irgraph.verbs.quantize import check_quantize, quantize
 from irgraph.verbs.quantizing.exchanges import is_exchange
 
-LEGAL = "each takes what the format holds of its parameter, which the step never writes"
-CAST = "what ranks exchange is cast before, and back once it is there"
+LEGAL = "each reads its parameter as rounded to the format; the step never writes it"
+CAST = "what ranks exchange is cast before the exchange, and back after it"
 MIB = 2**20
 KNOWN = [name for name in FORMATS if name != "f32"]
 MOST = 1e30

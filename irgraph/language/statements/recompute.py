@@ -65,8 +65,8 @@ class Recompute(Statement):
         return replace(
             entry,
             made=len(made),
-            done=f"{len(made)} ops run once more, {held / MIB:.3g} MiB are not held for them",
-            legal=("the same ops on the same values; the backward pass alone reads the copies",),
+            done=f"{len(made)} ops run once more, {held / MIB:.3g} MiB are not kept for them",
+            legal=("the same ops on the same values; only the backward pass reads the copies",),
             refused=tuple(refusals.found),
         )
 

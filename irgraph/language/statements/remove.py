@@ -71,7 +71,7 @@ class Remove(Statement):
         swapped = "users read a tensor of the same type instead"
         legal = swapped if self.swaps else "no result is used"
         if any(removal.zeroed for removal in done):
-            legal += "; parameters of what goes get gradients of zeros"
+            legal += "; parameters of removed ops get gradients of zeros"
         return replace(
             frame.entry_of(self, chosen[0], self.selection),
             groups=len(done),

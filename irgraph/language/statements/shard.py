@@ -48,7 +48,7 @@ class Shard(Statement):
         try:
             done = shard(graph, plan, rank)
         except RefusedError as error:
-            raise illegal(refusal(error, "the step is not shared", self.place, graph)) from None
+            raise illegal(refusal(error, "the step is not sharded", self.place, graph)) from None
         frame.state.graph = done.graph
         what = f"rank {rank} of {plan.ranks}, {counted(done.made, 'new op')}"
         return replace(frame.entry(self), done=what, made=done.made, legal=(done.legal,))

@@ -31,7 +31,7 @@ def studio(
         bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")
     ] = True,
 ) -> None:
-    """Edit a step on a page of this machine: passes, statements, what they change, step time."""
+    """Edit a step in the browser: passes, statements, what they change, step time."""
     from irgraph import PredictOptions
 
     graph = cli.with_dim_options(cli.read_model(model), dim)

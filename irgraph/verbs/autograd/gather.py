@@ -26,7 +26,7 @@ from irgraph.verbs.sequence import Extent, extent
 MOST_NEIGHBOURS = 16
 """How often ops beside the members may be drawn in."""
 
-LEGAL = "its backward was found call by call as autograd makes it, and made anew"
+LEGAL = "its backward was matched with autograd's call by call, and regenerated"
 
 V = TypeVar("V")
 

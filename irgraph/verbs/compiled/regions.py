@@ -130,13 +130,13 @@ class Search:
             if holds(leaf):
                 return why
         if effects(leaf, self.declared).barrier:
-            return "nothing says what it does"
+            return "its effects are unknown"
         return ""
 
 
 WHY_NOT: tuple[tuple[Callable[[Op], bool], str], ...] = (
     (lambda leaf: leaf.name in READS, "the host reads it"),
-    (lambda leaf: leaf.name.startswith(("sync.", "memcpy.", "cuda.")), "it is no op of torch's"),
+    (lambda leaf: leaf.name.startswith(("sync.", "memcpy.", "cuda.")), "it is not an op of torch"),
     (is_collective, "it communicates"),
     (sized, "the host reads the sizes of its results from the device"),
     (

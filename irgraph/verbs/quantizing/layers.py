@@ -70,11 +70,11 @@ def check_layer(graph: Graph, op: Op, to: str) -> Tensor:
     given = arguments(graph, op)
     data, weight, bias = _parts(op, given)
     if data.dtype != "f32" or weight.dtype != "f32" or data.rank < 2 or weight.rank != 2:
-        raise refused(op, "is no product of rows in f32 with a matrix in f32")
+        raise refused(op, "is not a product of rows in f32 with a matrix in f32")
     if any(given.get(name, 1) != 1 for name in ("alpha", "beta")):
         raise refused(op, "scales its product (alpha, beta)")
     if bias is not None and bias.rank != 1:
-        raise refused(op, f"adds %{bias.name}, which is no bias of its columns")
+        raise refused(op, f"adds %{bias.name}, which is not a bias of its columns")
     rows = data.numel // max(int(data.shape[-1]), 1)
     takes = LAYER_FORMATS[to]
     if rows < takes.least:

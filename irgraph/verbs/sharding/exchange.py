@@ -149,7 +149,9 @@ class Exchange:
         """Return the rows here that ids name, and weights: 0 for ids of rows held elsewhere."""
         write, (first, end) = self.forward, part.rows
         if table.given.get("mode", 0) != 0 or table.given.get("scale_grad_by_freq"):
-            raise refused(table.forward, "makes no plain sums, which could be added up over ranks")
+            raise refused(
+                table.forward, "does not make plain sums that could be added up over ranks"
+            )
         moved = ids
         if first:
             moved = write.fresh("moved", ids.dtype, ids.shape)

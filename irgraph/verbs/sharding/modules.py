@@ -69,7 +69,7 @@ def _looked_up(call: Call) -> tuple[Spread, ...]:
     """Rows of a table that all ranks have."""
     _plain(call)
     if call.axis(call.op.inputs[0]) is not None:
-        raise call.refuse("looks up samples by their place in the batch")
+        raise call.refuse("looks up samples by their position in the batch")
     return (SPLIT,)
 
 
@@ -106,7 +106,7 @@ def _attention(call: Call) -> tuple[Spread, ...]:
     gradient = "backward" in call.op.base
     _plain(call, int(gradient))
     if {call.axis(tensor) for tensor in call.op.inputs} - {None} != {0}:
-        raise call.refuse("lets samples meet, or has them along another axis than the first")
+        raise call.refuse("mixes samples, or has them along another axis than the first")
     if gradient:
         return _apart(call, call.spread(call.op.inputs[0]).factor)
     axes = (call.axis(tensor) for tensor in call.op.outputs)

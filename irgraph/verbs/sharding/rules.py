@@ -64,7 +64,7 @@ def spreads_of(call: Call) -> tuple[Spread, ...]:
     if rule is None and is_pointwise(op.name):
         rule = _pointwise
     if rule is None:
-        raise call.refuse("is not known to treat samples apart: a rule for it is missing")
+        raise call.refuse("has no rule that keeps samples separate")
     found = rule(call)
     if rule not in SIZED:
         found = replace(found, factor=found.factor + _counts(call, rule))
@@ -260,7 +260,7 @@ def _picked(call: Call) -> Spread:
     at = indices if isinstance(indices, tuple) else (indices,)
     sound = all(s.kind == "same" for s in call.spreads([v for v in at if v is not None]))
     if not sound or (axis is not None and axis < len(at) and at[axis] is not None):
-        raise call.refuse("picks samples by their place in the batch")
+        raise call.refuse("picks samples by their position in the batch")
     spreads = [call.spread(source), *call.spreads(call.op.operands[2:])]
     found = _together(call, spreads)
     return replace(found, kind="split") if axis is not None else found

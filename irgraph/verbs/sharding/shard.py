@@ -196,8 +196,8 @@ class _Rank:
             else ""
         )
         return (
-            f"every tensor is its part of the whole step's along {self.dim}, or the same; {summed} "
-            f"summed over ranks before {'they are' if summed != 1 else 'it is'} read whole{updated}"
+            f"every tensor is the same on all ranks, or its part along {self.dim}; {summed} summed "
+            f"over ranks before {'they are' if summed != 1 else 'it is'} read whole{updated}"
         )
 
     def _exchange(self) -> None:

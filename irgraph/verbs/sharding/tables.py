@@ -127,11 +127,11 @@ def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
     if given.get("include_last_offset"):
         raise refused(op, "takes offsets that end with the total, which cannot be exchanged")
     if isinstance(given.get("per_sample_weights"), Tensor):
-        raise refused(op, "takes weights of indices, which cannot be exchanged")
+        raise refused(op, "takes per-index weights, which cannot be exchanged")
     if given.get("sparse"):
         raise refused(op, "has a sparse gradient, which cannot be exchanged")
     if given.get("padding_idx") not in (None, -1):
-        raise refused(op, "leaves out a row of padding, which some ranks would not know")
+        raise refused(op, "leaves out a padding row, which some ranks would not know")
     if weight.buffer not in graph.lasting or not weight.contiguous:
         raise refused(op, f"looks up %{weight.name}, which is no parameter that can be split")
 
@@ -169,7 +169,7 @@ class _Holding:
         if base in OVER_ROWS or not (
             is_pointwise(op.name) or base in KEEPING or op.base.startswith(("_foreach_", "_fused_"))
         ):
-            raise refused(op, "is not known to treat a table's rows apart")
+            raise refused(op, "has no rule that keeps a table's rows separate")
         for row in rows_of(op):
             owners = {self.own[tensor.name] for tensor in row if tensor.name in self.own}
             if len(owners) > 1:

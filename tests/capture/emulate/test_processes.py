@@ -168,8 +168,8 @@ def test_a_barrier_holds_up_the_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "options", "words"),
     [
-        ("train", {"ranks": 8}, "gives world_size=4, and 8"),
-        ("train(ranks=8)", {"ranks": 8, "rank": 3}, "gives rank=0, and 3"),
+        ("train", {"ranks": 8}, "sets world_size=4, but 8"),
+        ("train(ranks=8)", {"ranks": 8, "rank": 3}, "sets rank=0, but 3"),
         ("train", {"ranks": "2x8", "rank": 16}, "no rank 16 among 16"),
         ("train", {"rank": 1}, "without ranks"),
         ("train", {"ranks": 4, "device": "cpu"}, "on meta"),
@@ -207,7 +207,7 @@ def test_stages_of_pipelines_are_told_shapes_or_refused() -> None:
         dist.init_process_group("nccl")
         dist.recv_object_list([None], src=1)
 
-    with pytest.raises(IrgraphError, match="what other ranks send as objects is not known"):
+    with pytest.raises(IrgraphError, match="objects that other ranks send are unknown"):
         capture(asking, ranks=2, rank=0)
 
 

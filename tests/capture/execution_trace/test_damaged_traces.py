@@ -158,8 +158,8 @@ def test_a_shape_and_a_type_that_contradict_the_tensor_are_noted() -> None:
     captured = lowered(tensors(shape=[3], type="Tensor(double)"))
     assert captured.graph.tensors[0].tensor.shape == (3,)
     assert captured.notes == (
-        "1 tensors have another number of elements than their shape gives: shape taken",
-        "1 tensors have elements of another size than their type: type taken",
+        "1 tensors whose element size contradicts their type: type used",
+        "1 tensors whose number of elements contradicts their shape: shape used",
     )
 
 
@@ -218,7 +218,7 @@ def test_calls_in_a_circle_are_put_where_they_began(callers: dict[int, int]) -> 
 def test_a_node_that_is_there_twice_is_taken_once() -> None:
     captured = lowered(trace(RELU, RELU))
     assert len(captured.graph.ops) == 1
-    assert captured.notes == ("1 nodes are there twice: taken once",)
+    assert captured.notes == ("1 duplicate nodes: used once",)
 
 
 def test_two_nodes_of_one_id() -> None:
@@ -290,7 +290,7 @@ def test_a_graph_that_breaks_rules_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(sys.modules["irgraph.capture.common.result"], "verify", finds)
     message = refused(changed())
-    assert message.startswith("the trace gives no sound model: 1 rule is broken\n")
+    assert message.startswith("the trace gives an invalid model: 1 rule is broken\n")
     assert "aten.relu: %x is wrong (from et.json#4) [names]" in message
 
 

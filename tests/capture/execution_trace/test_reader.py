@@ -73,7 +73,7 @@ def test_plain_words() -> None:
 def test_cut_off_json_names_the_place() -> None:
     text = trace(RELU)
     message = refused(text[: len(text) // 2])
-    assert "broken JSON: the file ends in the midst of its JSON" in message
+    assert "broken JSON: the file is cut off: its JSON ends early" in message
     assert message.startswith("et.json:1:")
 
 
@@ -96,7 +96,7 @@ def test_kineto_trace_is_told_so(data: bytes) -> None:
 
 
 def test_other_json() -> None:
-    assert "no execution trace: the file has no list of nodes" in refused(b'{"a": 1}')
+    assert "not an execution trace: the file has no list of nodes" in refused(b'{"a": 1}')
     assert "not an execution trace: want object, got array" in refused(b"[1, 2]")
 
 

@@ -115,7 +115,7 @@ def test_constants_and_weights_are_not_unpickled(saved: Path, tmp_path: Path) ->
         ("Integer(3)", "lambda: 3", "a size is"),
         ('[\\\\\\"y\\\\\\"]', ENUMERATION, "enumeration"),
         ("builtins.dict", "my.own.Type", "of the type my.own.Type"),
-        ('"custom_obj_values": {}', '"custom_obj_values": {"a": {"class_fqn": "a.b"}}', "a class"),
+        ('"custom_obj_values": {}', '"custom_obj_values": {"a": {"class_fqn": "a.b"}}', "custom class"),
     ],
 )  # fmt: skip
 def test_what_is_not_known_to_be_harmless_is_refused(
@@ -138,7 +138,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(saved: Path) -> None:
         return name, content + b" " * (80 << 20) if name == "models/model.json" else content
 
     rewritten(saved, edit, compression=zipfile.ZIP_DEFLATED)
-    with pytest.raises(IrgraphError, match="packed bytes hold more than"):
+    with pytest.raises(IrgraphError, match="compressed bytes expand to more than"):
         lower_export(saved)
 
 

@@ -197,9 +197,9 @@ def test_an_unsound_model_is_an_internal_error_and_no_file(
     written = tmp_path / "model.ir"
     assert main(["capture", f"{program}:make", "--no-symbolic", "-o", str(written)]) == 70
     message = capsys.readouterr().err
-    assert f"{program}: error: the step gives no sound model: 1 rule is broken" in message
+    assert f"{program}: error: the step gives an invalid model: 1 rule is broken" in message
     assert "%add1 is used before it is defined" in message
-    assert "a defect of irgraph" in message
+    assert "a bug in irgraph" in message
     assert not written.exists()
     with pytest.raises(IrgraphError, match="no sound model"):
         capture(lambda: torch.ones(2).add(1).sum(), device="cpu")

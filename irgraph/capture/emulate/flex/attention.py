@@ -21,12 +21,12 @@ from irgraph.ir.torch_schemas.spelled import computed
 MODULE = "torch.nn.attention.flex_attention"
 
 FUSED = (
-    "FlexAttention counts as the one kernel that torch.compile makes of it; not compiled, a CUDA "
+    "FlexAttention is priced as the one kernel that torch.compile generates; without it, a CUDA "
     "device computes the whole matrix of scores"
 )
 UNKNOWN = (
-    "FlexAttention's mask looks into tensors without values on meta: it is priced as if it left "
-    "all blocks"
+    "FlexAttention's mask reads tensors that have no values on meta: it is priced as if no block "
+    "were masked"
 )
 
 MOST = 1 << 26

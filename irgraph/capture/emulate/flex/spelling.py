@@ -75,7 +75,7 @@ def _reason(error: Exception) -> str:
     if "Boolean value" in words:
         return "it branches on a value: use torch.where"
     if "converted to" in words:
-        return "it takes a place or a score for a number of Python's: keep lists in tensors"
+        return "it uses an index or a score as a Python number: keep lists in tensors"
     return words
 
 
@@ -149,9 +149,7 @@ class _Text:
         ours = any(t is not None and id(t) in self.elements for t in indices)
         fully = len(indices) == source.dim() and all(t is not None for t in indices)
         if id(source) in self.elements or (ours and not fully):
-            raise self._refused(
-                "it looks into a tensor by some axes alone: give all of them at once"
-            )
+            raise self._refused("it indexes only some axes of a tensor: index all of them at once")
 
     def _refused(self, reason: str) -> NotSpelledError:
         return NotSpelledError(WORDS.format(self.what, reason))

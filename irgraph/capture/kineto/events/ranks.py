@@ -61,8 +61,8 @@ def read_trees(
     try:
         yield from map(_unpacked, pool.map(read, paths))
     except BrokenProcessPool:
-        message = f"a process that read {len(paths)} traces ended, as when memory runs out"
-        raise fail(message, Place(paths[0]), hint="name fewer traces at once") from None
+        message = f"a process that read {len(paths)} traces died, perhaps out of memory"
+        raise fail(message, Place(paths[0]), hint="give fewer traces at once") from None
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -167,7 +167,7 @@ def _proposal(trace: KinetoTrace, main: int) -> str:
         return taken
     marks = " or ".join(f"{name!r} (comes back {count} times)" for count, name in found.items())
     which = ": take what comes back once a step" if len(found) > 1 else ""
-    return f"{taken}; --step-mark {marks} would part it{which}"
+    return f"{taken}; --step-mark {marks} would divide it{which}"
 
 
 def _repeating(trace: KinetoTrace, main: int) -> dict[int, str]:

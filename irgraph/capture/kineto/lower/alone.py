@@ -76,7 +76,7 @@ def lower_kineto(
     operators = trace.columns["kind"] == Kind.OP
     if not (trace.columns["shape"][operators] > 0).any():
         raise fail(
-            "this Kineto trace has no operand shapes, so it makes no model by itself",
+            "this Kineto trace has no operand shapes, so no model can be made from it alone",
             source,
             hint="record with record_shapes=True, or lower the execution trace with --kineto",
         )

@@ -95,7 +95,7 @@ class Pieces:
             return execution_trace_error(self.health.source)
         if b'"traceEvents' in data or not data.rstrip().endswith((b"}", b"]")):
             message = "the trace is cut off before its first event"
-            return fail(message, place, hint="record it again and stop the profiler in order")
+            return fail(message, place, hint="record it again and stop the profiler properly")
         return fail("this JSON holds no traceEvents: it is no Kineto trace", place)
 
     def _whole(self, data: bytes) -> Iterator[Events]:

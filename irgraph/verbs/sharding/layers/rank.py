@@ -121,7 +121,7 @@ class RankOps:
         wants = {tensor.name: choice.wants.get(tensor.name, SAME) for tensor in op.inputs}
         for tensor in written_by(op):
             if self.held.places[tensor.name] not in (wants[tensor.name], PART):
-                raise refused(op, f"writes to %{tensor.name}, of which a rank has but a part")
+                raise refused(op, f"writes to %{tensor.name}, of which a rank has only a part")
         given = {tensor.name: self.held.given(tensor, wants[tensor.name]) for tensor in op.inputs}
         new = self._new(op)
         made = self._made(op, choice, given)

@@ -137,5 +137,5 @@ def test_a_size_is_estimated_without_unpacking_it_all(
 def test_a_trace_that_unpacks_to_more_than_is_allowed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + bytes(65 << 20)))
-    with pytest.raises(IrgraphError, match="packed bytes hold more than 67,108,864 bytes"):
+    with pytest.raises(IrgraphError, match="compressed bytes expand to more than 67,108,864 bytes"):
         read_kineto(path)
