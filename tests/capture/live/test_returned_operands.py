@@ -201,5 +201,5 @@ def test_an_unsound_model_is_an_internal_error_and_no_file(
     assert "%add1 is used before it is defined" in message
     assert "a bug in irgraph" in message
     assert not written.exists()
-    with pytest.raises(IrgraphError, match="no sound model"):
+    with pytest.raises(IrgraphError, match="an invalid model"):
         capture(lambda: torch.ones(2).add(1).sum(), device="cpu")
