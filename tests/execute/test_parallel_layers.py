@@ -177,6 +177,26 @@ def test_a_rank_may_hold_one_head_of_two(monkeypatch: pytest.MonkeyPatch) -> Non
     assert exchanged(done.graph) == {("all_reduce", 8 * LENGTH * WIDTH * 4): 4}
 
 
+def by_hand(query: Tensor, key: Tensor, value: Tensor, **_: object) -> Tensor:
+    """Attention as products and a softmax of their own."""
+    return torch.softmax(query @ key.transpose(-2, -1), -1) @ value
+
+
+def test_gradients_that_ranks_cut_are_whole_to_fused_optimizers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Torch's fused kernels read a gradient with gaps as if it had none."""
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", by_hand)
+    done = proven(captured(Language), Plan(2, layers=PAIRS))
+    (update,) = (op for op in done.graph.leaves() if op.base == "_fused_adamw_")
+    assert all(tensor.contiguous for tensor in update.inputs)
+
+
+def test_losses_take_what_a_column_parallel_layer_makes_as_a_whole() -> None:
+    done = proven(language(), Plan(2, layers={"2": COLUMN}))
+    assert "all_gather_into_tensor" in {kind for kind, _ in exchanged(done.graph)}
+
+
 def test_norms_of_gradients_are_those_of_all_ranks() -> None:
     done = proven(captured(Perceptron, clip=True), plan(2, _0=COLUMN, _2=ROW))
     gathered = {size for name, size in exchanged(done.graph) if name == "all_gather_into_tensor"}

@@ -164,6 +164,8 @@ class RankOps:
             written=frozenset(given[name].name for name in op.written if name in given),
             notes=without_times(op.notes),
         )
+        if op.base.startswith("_fused_"):  # kernels that go through memory as if all was contiguous
+            call = self._dense(call)
         call, types = self._typed(op, call)
         made = iter(zip(types, makes, strict=True))
 
@@ -180,15 +182,24 @@ class RankOps:
         try:
             return call, self._types(op, call)
         except ShapeError as error:
-            loose = {tensor.name: tensor for tensor in call.inputs if not tensor.contiguous}
-            if not loose or op.written:
+            if op.written or all(tensor.contiguous for tensor in call.inputs):
                 raise refused(op, f"cannot run on parts of its operands: {error}") from None
-        whole = {name: self.held.write.whole(tensor) for name, tensor in loose.items()}
-        call = replace(call, operands=map_value(call.operands, lambda t: whole.get(t.name, t)))
+        call = self._dense(call)
         try:
             return call, self._types(op, call)
         except ShapeError as error:
             raise refused(op, f"cannot run on parts of its operands: {error}") from None
+
+    def _dense(self, call: Op) -> Op:
+        """Return a call on contiguous copies of what it reads with gaps."""
+        kept = {tensor.name for tensor in written_by(call)}
+        loose = [t for t in call.inputs if not t.contiguous and t.name not in kept]
+        whole = {tensor.name: self.held.write.whole(tensor) for tensor in loose}
+        return replace(
+            call,
+            operands=map_value(call.operands, lambda tensor: whole.get(tensor.name, tensor)),
+            written=frozenset(whole[n].name if n in whole else n for n in call.written),
+        )
 
     def _types(self, op: Op, call: Op) -> list[Tensor]:
         if not op.outputs:
