@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from irgraph.ir.graph import Graph
+from irgraph.text import parse
 from irgraph.verbs import Axis, RefusedError, resize
 from tests.language.models import mlp, model, training
 
@@ -27,6 +28,20 @@ def test_a_width_takes_along_what_must_agree_with_it_and_nothing_else() -> None:
     assert shapes(done.graph)["w1"] == (24, 8)
     assert shapes(done.graph)["w2"] == (8, 24)
     assert done.graph.by_name["t2"].strides == (1, 24)
+
+
+def test_an_axis_that_is_a_dimension_resizes_that() -> None:
+    graph = parse("""model "m" { format = 2  dims = {B = 8} }
+
+device @gpu0 "v100"
+input %x : f32[B, 4] in $x
+
+%y = aten.sum(%x, dim = [1]) : f32[B] in $y
+return %y
+""")
+    done = resize(graph, Axis("x", 0), 16).graph
+    assert done.dims == {"B": 16} and shapes(done) == {"x": (16, 4), "y": (16,)}
+    assert done == resize(graph, "B", 16).graph
 
 
 def test_going_back_gives_the_same_graph() -> None:
