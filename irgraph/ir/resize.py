@@ -111,6 +111,7 @@ class Rebinding:
         self.dims = dims
         self._size = size
         self._seen: dict[int, Tensor] = {}
+        self._sizes: dict[object, int] = {}
 
     def op(self, op: Op) -> Op:
         """Return an op under the new dimensions, without its notes."""
@@ -137,9 +138,16 @@ class Rebinding:
         if isinstance(value, tuple):
             items = tuple(map(self.value, value))
             return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-        if type(value) is Dim:
-            return self._size(value, self.dims)
-        return value
+        return self.size(value) if type(value) is Dim else value
+
+    def size(self, size: int) -> int:
+        """Return a size under the new dimensions; the same object for the same expression."""
+        if type(size) is not Dim or self._size is not rebind:
+            return self._size(size, self.dims)
+        found = self._sizes.get(size.terms)
+        if found is None:
+            found = self._sizes[size.terms] = rebind(size, self.dims)
+        return found
 
     def result(self, result: Result) -> Result:
         """Return a result; the same object where nothing changes."""
@@ -170,7 +178,7 @@ class Rebinding:
             return tensor
         return replace(
             tensor,
-            shape=tuple(self._size(n, self.dims) for n in tensor.shape),
-            strides=None if strides is None else tuple(self._size(n, self.dims) for n in strides),
-            offset=self._size(tensor.offset, self.dims),
+            shape=tuple(map(self.size, tensor.shape)),
+            strides=None if strides is None else tuple(map(self.size, strides)),
+            offset=self.size(tensor.offset),
         )

@@ -182,15 +182,20 @@ def _homes(graph: Graph) -> Iterator[Finding]:
 def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """A tensor's type and sizes are valid, and it lies on a declared device."""
     devices = {d.name for d in graph.devices} | {"cpu"}
+    sound: set[object] = set()
     for tensor, op in _all_tensors(graph.tensors, ops):
         if tensor.device not in devices:
             message = f"%{tensor.name} is on undeclared @{tensor.device}"
             yield Finding("devices", message, op, _declare(tensor.device))
         yield from _type(tensor, op)
         for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
-            problem = _wrong(size, graph) if isinstance(size, Dim) else ""
+            if type(size) is int or not isinstance(size, Dim) or (size.terms, size) in sound:
+                continue
+            problem = _wrong(size, graph)
             if problem:
                 yield Finding("dims", f"%{tensor.name}: {problem}", op)
+            else:
+                sound.add((size.terms, size))
 
 
 def _declare(device: str) -> str:
