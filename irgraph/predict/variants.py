@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Unpack
 
 import numpy as np
@@ -18,7 +19,7 @@ from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.garbage import put_off
 from irgraph.ir.dim import Dim, Term, evaluate
-from irgraph.ir.graph import Declared, Graph
+from irgraph.ir.graph import Declared, Graph, remembered
 from irgraph.ir.points.pieces import Ints
 from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
@@ -34,7 +35,8 @@ from irgraph.predict.options import (
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.sampling import intervals_of, sample_variants
 from irgraph.schedule.simulate import simulate
-from irgraph.schedule.steps.together import lengths_of, times_of
+from irgraph.schedule.steps.collapsed import Collapsed
+from irgraph.schedule.steps.together import Chain, chains_of, lengths_of, times_of
 from irgraph.schedule.tasks import Floats
 
 
@@ -92,7 +94,7 @@ def predict_variants(
     tables = [load_host(name) for name in hosts or (chosen.host,)]
     _check_sizes(graph, sizes)
     given = bool(chosen.indices) or "indices" in graph.settings
-    calls = Calls(graph, lookups_differ=given)
+    calls = (_calls_apart if given else _calls)(graph)
     parts = [
         (row, part)
         for row, device in enumerate(devices)
@@ -114,6 +116,16 @@ def predict_variants(
         step, active, ends, host_names = step[0], active[0], ends[0], ()
     bounds = ends if intervals else None
     return Variants(names, tuple(sizes), step, active, host_names, bounds, told)
+
+
+@remembered
+def _calls(graph: Graph) -> Calls:
+    return Calls(graph, lookups_differ=False)
+
+
+@remembered
+def _calls_apart(graph: Graph) -> Calls:
+    return Calls(graph, lookups_differ=True)
 
 
 def _check_sizes(graph: Graph, sizes: Sequence[Mapping[str, int]]) -> None:
@@ -174,9 +186,28 @@ def _scheduled(
         for some in _by_size(part) if _by_shape(table) else (part,):
             point = int(some.points[0]) if _by_shape(table) else -1
             groups[some.structure, point].append((row, some))
-    for (_, point), members in groups.items():
-        sized = graph if point < 0 else resized(graph, sizes[point])
-        yield _Schedule(sized, calls, members[0][1], table, rules), members
+    for (structure, point), members in groups.items():
+        part = members[0][1]
+        if point >= 0:
+            yield _Schedule(resized(graph, sizes[point]), calls, part, table, rules), members
+            continue
+        key = (structure, calls.differ, id(table), rules)
+        kept = _schedules(graph)
+        found = kept.pop(key, None)
+        kept[key] = found or _Schedule(graph, calls, part, table, rules)
+        if len(kept) > MOST_KEPT:
+            del kept[next(iter(kept))]
+        yield kept[key], members
+
+
+MOST_KEPT = 8
+"""Schedules that a graph keeps for other sizes of the same structures: those used last."""
+
+
+@remembered
+def _schedules(graph: Graph) -> dict[object, _Schedule]:
+    """Return the schedules that a graph keeps; each holds the host table whose ``id`` it has."""
+    return {}
 
 
 def _by_size(part: Part) -> Iterator[Part]:
@@ -207,6 +238,16 @@ class _Schedule:
         kernels = [columns.kernels[at] for at in self.tasks.kernel[self.work].tolist()]
         self.rows = np.array([row[id(kernel)] for kernel in kernels], np.int64)
 
+    @cached_property
+    def chains(self) -> Sequence[Chain]:
+        """The chains of the tasks."""
+        return chains_of(self.tasks, self.work)
+
+    @cached_property
+    def collapsed(self) -> Collapsed:
+        """The tasks, folded for many draws."""
+        return Collapsed(self.tasks, self.work)
+
     def times(
         self, members: Sequence[tuple[int, Part]]
     ) -> Iterator[tuple[int, Ints, tuple[Floats, Floats]]]:
@@ -215,7 +256,7 @@ class _Schedule:
         All go through the tasks side by side: what each task costs is paid once.
         """
         kernels = np.concatenate([part.times for _, part in members], axis=1)
-        step, active = times_of(self.tasks, self.work, self.rows, kernels, self.extra)
+        step, active = times_of(self.tasks, self.work, self.rows, kernels, self.extra, self.chains)
         first = 0
         for row, part in members:
             own = slice(first, first + len(part.points))
@@ -230,7 +271,9 @@ class _Schedule:
         )
         # Where work shares the device, each task of a kernel takes its own time.
         rows = np.arange(len(self.work)) if self.tasks.shared_pools else self.rows
-        samples = sample_variants(self.columns, self.table, self.work, rows, lengths, spreads)
+        samples = sample_variants(
+            self.columns, self.table, self.collapsed, self.work, rows, lengths, spreads
+        )
         ends = intervals_of(samples)
         first = 0
         for row, part in members:

@@ -62,7 +62,13 @@ def sample_steps(
 
 
 def sample_variants(
-    columns: Intervals, host: Host, work: Ints, rows: Ints, lengths: Floats, spreads: Floats
+    columns: Intervals,
+    host: Host,
+    collapsed: Collapsed,
+    work: Ints,
+    rows: Ints,
+    lengths: Floats,
+    spreads: Floats,
 ) -> Floats:
     """Return what ``sample_steps`` does of steps that differ in their device work alone.
 
@@ -72,6 +78,7 @@ def sample_variants(
     Args:
         columns: of one of the steps.
         host: its host table.
+        collapsed: its tasks, those of ``work`` collapsed.
         work: the tasks that are device work, ``int64[work]``.
         rows: the kernel that each of them runs, ``int64[work]``.
         lengths: how long each kernel takes, microseconds, ``float64[kernels, steps]``.
@@ -82,7 +89,8 @@ def sample_variants(
     """
     width = max(1, CELLS // max(1, len(columns)))
     model = _Model(columns, host, jitter=True)
-    collapsed = Collapsed(columns.tasks, work)
+    # What else is said of the tasks is of one of the steps, whichever it is.
+    model.length, model.spread = columns.tasks.length, np.zeros(len(columns))
     deviations, families = spreads / NORMAL_90, np.zeros(len(lengths), np.int64)
     families[rows] = model.family[work]
     found = np.zeros((lengths.shape[1], DRAWS))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from costmodels.evaluate.dlrm_v100 import dlrm
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.resize import with_dims
-from irgraph.predict import grid
+from irgraph.predict import grid, variants
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse
@@ -140,6 +141,37 @@ def test_intervals_are_those_of_predictions() -> None:
     assert predict_variants(graph, ["v100"], sizes).interval is None
     one = predict_variants(graph, ["v100"], sizes, intervals=True)
     assert one.interval is not None and one.interval.shape == (1, 2, 2)
+
+
+def test_schedules_are_kept_and_say_nothing_of_the_sizes_they_were_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Times and intervals are those of a graph that was never asked, to the last digit."""
+    graph = replace(dlrm("DLRM_default", 2048), name="asked")
+    fresh = replace(graph, name="never asked")
+    hosts, sizes = ["v100", "v100@2x"], [{"B": 96}, {"B": 3000}]
+    new = predict_variants(fresh, ["v100", "h100"], sizes, hosts=hosts, intervals=True)
+    predict_variants(graph, ["t4"], BATCHES, hosts=hosts, intervals=True)
+    predict_variants(graph, ["v100", "h100"], BATCHES, hosts=["v100"])
+    known = len(variants._schedules(graph))
+    monkeypatch.setattr(variants, "_Schedule", None)
+    predict_variants(graph, ["v100", "h100"], sizes, hosts=["v100"])
+    monkeypatch.undo()
+    again = predict_variants(graph, ["v100", "h100"], sizes, hosts=hosts, intervals=True)
+    assert (again.step_time == new.step_time).all()
+    assert (again.active_time == new.active_time).all()
+    assert again.interval is not None and (again.interval == new.interval).all()
+    assert known <= len(variants._schedules(graph)) <= variants.MOST_KEPT
+
+
+def test_few_schedules_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "MOST_KEPT", 1)
+    graph = parse(LOOKUPS)
+    first = predict_variants(graph, ["v100"], [{"B": 64}], hosts=["v100", "v100@2x"])
+    assert len(variants._schedules(graph)) == 1
+    again = predict_variants(graph, ["v100"], [{"B": 64}], hosts=["v100", "v100@2x"])
+    assert (first.step_time == again.step_time).all()
+    assert first.step_time[0, 0, 0] > first.step_time[1, 0, 0]
 
 
 def test_a_step_without_device_work_has_its_hosts_time() -> None:

@@ -33,7 +33,14 @@ class Times(NamedTuple):
     active: Floats
 
 
-def times_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float = 0.0) -> Times:
+def times_of(
+    tasks: Tasks,
+    work: Ints,
+    rows: Ints,
+    times: Floats,
+    extra: float = 0.0,
+    chains: Sequence[Chain] | None = None,
+) -> Times:
     """Return the times of steps that differ in their device work alone.
 
     Args:
@@ -42,10 +49,12 @@ def times_of(tasks: Tasks, work: Ints, rows: Ints, times: Floats, extra: float =
         rows: the row of ``times`` that each of them takes, ``int64[work]``.
         times: microseconds, ``float64[kernels, sets]``.
         extra: microseconds that are added to each.
+        chains: what ``chains_of`` says of the tasks, if it is known.
     """
     sets = times.shape[1]
     alone = len(np.unique(tasks.resource[work])) > 1 or bool(tasks.shared_pools)
-    chains = [] if alone else chains_of(tasks, work)
+    if chains is None:
+        chains = [] if alone else chains_of(tasks, work)
     width = max(1, min(WIDTH, CELLS // max(1, len(work))))
     found = []
     for at in range(0, sets, width):
