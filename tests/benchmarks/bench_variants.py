@@ -107,7 +107,10 @@ def main() -> None:
     grid("sizes repeat", step, LEARNED, count, 65)
     intervals(step, f"{calls} calls", max(count // 4, 25))
     longer = repeated(step, 1_000)
-    intervals(longer, f"{len(list(longer.top_level())):,} calls", max(count // 10, 25))
+    calls = len(list(longer.top_level()))
+    intervals(longer, f"{calls:,} calls", max(count // 10, 25))
+    grid(f"{calls:,} calls, formulas", longer, FORMULAS, count, 16_384)
+    grid(f"{calls:,} calls, sizes repeat", longer, LEARNED, count, 65)
     captured = capture_file(f"{ROOT}/examples/dlrm.py:default").graph
     for what, pipeline in STRUCTURES.items():
         structural(captured, what, pipeline)
