@@ -13,6 +13,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Op
 from irgraph.ir.verify import verify
+from irgraph.language import load_script, run
 from irgraph.precision.candidates import candidates
 from irgraph.text import parse, print_graph
 from irgraph.verbs.quantize import check_quantize, quantize
@@ -138,3 +139,11 @@ def test_a_weight_of_one_output_is_one_transposed_or_not() -> None:
     before = parse(text.replace("param %w", 'param %p "p" : f32[1, 40] in $p\nparam %w'))
     after = quantize(before, products(before), "f16").graph
     assert compare(before, after).same and "p_f16" in after.by_name
+
+
+@pytest.mark.parametrize("to", ["i4", "i8", "f8e4m3", "bf16"])
+def test_a_format_is_a_word_or_a_text(to: str) -> None:
+    before = parse(PACKED)
+    scripts = (f"quantize many aten.{{linear,addmm}} to {form}" for form in (to, f'"{to}"'))
+    first, second = (run(load_script(text), before) for text in scripts)
+    assert first.graph == second.graph != before

@@ -18,6 +18,7 @@ from irgraph.language.statement import Statement
 from irgraph.tiers.bags import read_lists
 from irgraph.tiers.hits import POLICIES
 from irgraph.tiers.library import load_tier
+from irgraph.tiers.tier import Tier
 from irgraph.verbs.place import place
 from irgraph.verbs.placing import Where, bag_sizes, placeable
 from irgraph.verbs.refusal import RefusedError
@@ -100,11 +101,23 @@ class Place(Statement):
             raise fail(message, self.tier.place)
         if pieces < 1:
             raise fail("no piece of a tier holds nothing", self.tier.place)
+        self._check_room(frame, names, tier, pieces)
         shipped = tier.name if not name.endswith(".json") else name
         policy = self._among(frame, self.policy, POLICIES, "lru")
         rows = self._among(frame, self.reading, UNITS, "blocks") == "rows"
         return Where(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame),
                      self._pooled(frame, names), self._lists(frame))  # fmt: skip
+
+    def _check_room(self, frame: Frame, names: list[str], tier: Tier, pieces: int) -> None:
+        """Refuse tables that take more than the tier has, where that is known."""
+        if tier.capacity_gb is None:
+            return
+        taken = sum(w.nbytes for name, w in _tables(frame).items() if name in names) / 1e9
+        held = pieces * tier.capacity_gb.value
+        if taken > held:
+            message = f"the tables take {taken:,.4g} GB, and {pieces} x {tier.name} holds {held:,g}"
+            hint = f'several pieces hold more, as in "{-int(-taken // tier.capacity_gb.value)} x …"'
+            raise fail(message, self.tier.place, hint=hint)
 
     def _cached(self, frame: Frame, names: list[str]) -> dict[str, int]:
         """Return the rows of each table that the cache holds: a share of each, or of bytes."""
@@ -117,6 +130,11 @@ class Place(Statement):
         if share <= 0:
             message = "a cache holds a share such as 20%, or a size such as 1GiB, above zero"
             raise fail(message, self.cache.place)
+        least = sum(row for _, row in sizes.values())
+        if 1 < size < least:
+            message = f"a cache of {size:.4g} bytes holds no row of each table ({least:,} bytes)"
+            hint = "a share, which is at most 100%, or a size such as 1GiB"
+            raise fail(message, self.cache.place, hint=hint)
         return {name: max(int(share * rows), 1) for name, (rows, _) in sizes.items()}
 
     def _pooled(self, frame: Frame, names: list[str]) -> dict[str, int]:

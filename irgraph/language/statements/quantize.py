@@ -12,7 +12,7 @@ from irgraph.ir.op import Op
 from irgraph.language.checking.checker import Checker
 from irgraph.language.clauses import clause, words
 from irgraph.language.expressions.kinds import CALLED, OPEN
-from irgraph.language.expressions.nodes import Expression
+from irgraph.language.expressions.nodes import Expression, Name
 from irgraph.language.expressions.values import counted, spell
 from irgraph.language.patterns.nodes import Selection
 from irgraph.language.running.report import Entry
@@ -25,8 +25,8 @@ LEGAL = "each reads its parameter as rounded to the format; the step never write
 CAST = "what ranks exchange is cast before the exchange, and back after it"
 MIB = 2**20
 KNOWN = [name for name in FORMATS if name != "f32"]
-MOST = 1e30
-"""The largest range of a layer's rows."""
+LEAST, MOST = 1e-30, 1e30
+"""The smallest and the largest range of a layer's rows: its steps are numbers of f32."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Quantize(Statement):
     def check(self, check: Checker) -> None:
         """Check the selection and the format."""
         check.selection(self.selection)
-        found = check.kinds.of(self.to)
+        found = "text" if self._bare else check.kinds.of(self.to)
         if found not in ("dtype", "text", *OPEN):
             hint = f"as a text: {', '.join(KNOWN)}"
             check.kinds.note(f"expected a format, not {CALLED[found]}", self.to, hint)
@@ -53,9 +53,11 @@ class Quantize(Statement):
 
     def run(self, frame: Frame) -> Entry:
         """Quantise what matches."""
-        state, to = frame.state, frame.value(self.to)
+        state, to = frame.state, self._bare or frame.value(self.to)
         if to not in KNOWN:
-            raise fail(f"formats are {', '.join(KNOWN)}, not {spell(to)}", self.to.place)
+            hint = "layers go to tf32 by cast … to tf32" if to == "tf32" else ""
+            message = f"formats are {', '.join(KNOWN)}, not {spell(to)}"
+            raise fail(message, self.to.place, hint=hint)
         span = self._range(frame)
         selected = frame.select_whole(self.selection)
         refusals = Refusals(frame, self.place, self.selection.many)
@@ -75,14 +77,24 @@ class Quantize(Statement):
             refused=tuple(refusals.found),
         )
 
+    @property
+    def _bare(self) -> str:
+        """The format, if it is given as a word that is no type of tensors: ``i4``; else nothing."""
+        return self.to.name if isinstance(self.to, Name) and self.to.name in KNOWN else ""
+
     def _range(self, frame: Frame) -> float:
         """Return the largest element that rows are reckoned to have; 0 where none is given."""
         if self.range is None:
             return 0.0
         found = frame.value(self.range)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < MOST:
+        if (
+            isinstance(found, bool)
+            or not isinstance(found, int | float)
+            or not LEAST < found < MOST
+        ):
             hint = "the largest absolute value of the layers' rows, as in 4.5"
-            raise fail(f"a range is above zero, not {spell(found)}", self.range.place, hint=hint)
+            what = f"a range is above zero (1e-30 to 1e30), not {spell(found)}"
+            raise fail(what, self.range.place, hint=hint)
         return float(found)
 
 
