@@ -254,10 +254,19 @@ def _lines(found: Found, bench: Bench, refused: dict[str, dict[str, str]]) -> li
     links = [each["link_bytes"] / 2**20 for each in (before, after)]
     over = f", over links {links[0]:.3g} to {links[1]:.3g} MiB" if links[0] else ""
     lines.append(f"{step}, {active}, parameters {size[0]:.3g} to {size[1]:.3g} MiB{over}")
-    for name, whys in refused.items():
-        for why in dict.fromkeys(whys.values()):
-            kinds = ", ".join(to for to, reason in whys.items() if reason == why)
-            lines.append(f"not tried: {name} in {kinds}: {why}")
+    lines += _not_tried(refused)
     if not found.plan:
         lines.append("nothing chosen: no format gains anything within the budget")
     return lines
+
+
+def _not_tried(refused: dict[str, dict[str, str]]) -> list[str]:
+    """Return a line for each reason, with the parameters that were not brought to some formats."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, whys in refused.items():
+        for why in dict.fromkeys(whys.values()):
+            kinds = ", ".join(to for to, reason in whys.items() if reason == why)
+            groups.setdefault((kinds, why), []).append(name)
+    return [
+        f"not tried: {', '.join(names)} in {kinds}: {why}" for (kinds, why), names in groups.items()
+    ]
