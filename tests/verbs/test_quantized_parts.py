@@ -147,3 +147,32 @@ def test_a_format_is_a_word_or_a_text(to: str) -> None:
     scripts = (f"quantize many aten.{{linear,addmm}} to {form}" for form in (to, f'"{to}"'))
     first, second = (run(load_script(text), before) for text in scripts)
     assert first.graph == second.graph != before
+
+
+CALLED = """model "m" { format = 2  dims = {B = 32} }
+
+device @gpu0 "h100"
+input %x : f32[B, 3, 24] in $x
+input %a : f32[B, 2, 24] in $a
+input %c : f32[B, 24, 2] in $c
+param %w "w" : f32[40, 24] in $w
+
+%t = aten.t(%w) : f32[24, 40; 1, 24] in $w
+%y = aten.matmul(%x, %t) : f32[B, 3, 40] in $y
+%z = aten.matmul(%a, %c) : f32[B, 2, 2] in $z
+return %y, %z
+"""
+
+
+@pytest.mark.parametrize(("to", "span"), WAYS)
+def test_a_product_with_a_transposed_weight_is_a_layer(to: str, span: float) -> None:
+    """``x @ w.t()``; a product of two tensors of the step, batch by batch, is no candidate."""
+    before = parse(CALLED)
+    layer, other = (op for op in before.ops if op.name == "aten.matmul")
+    after = quantize(before, [layer], to, span).graph
+    assert not verify(after) and compare(before, after).same
+    assert "w" not in after.by_name and other in after.ops
+    (one,) = candidates(before, ["i8"])
+    assert (one.name, one.ops, one.formats) == ("w", ("aten.matmul",), ("i8",))
+    with pytest.raises(RefusedError, match="no linear layer"):
+        check_quantize(before, other, "i8")

@@ -25,7 +25,7 @@ from irgraph.ir.narrow.prepared import PREPARED, ROWS, WEIGHT, Prepared, prepare
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-FACTORS = {"aten.linear": (0, 1), "aten.mm": (0, 1), "aten.addmm": (1, 2)}
+FACTORS = {"aten.linear": (0, 1), "aten.mm": (0, 1), "aten.matmul": (0, 1), "aten.addmm": (1, 2)}
 """Where products take their rows, and where their weight."""
 
 

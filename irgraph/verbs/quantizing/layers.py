@@ -27,8 +27,8 @@ from irgraph.verbs.quantizing.bags import arguments
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
 
-LAYERS = ("aten.linear", "aten.addmm", "aten.mm")
-"""What a linear layer may be called as."""
+LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
+"""What a linear layer may be called as; ``matmul`` where it multiplies with one matrix."""
 
 Known = Mapping[str, Value]
 
@@ -59,6 +59,9 @@ class Rounded(Struct, frozen=True):
 
 def is_layer(op: Op) -> bool:
     """Return whether an op is a linear layer, or a product that could be one."""
+    if op.name == "aten.matmul":
+        second = op.operands[1] if len(op.operands) > 1 else None
+        return isinstance(second, Tensor) and second.rank == 2
     return op.name in LAYERS
 
 
@@ -109,7 +112,8 @@ def _inputs(weight: Tensor, outputs: int) -> int | None:
 def _parts(op: Op, given: Known) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return what a product multiplies, and its bias."""
     names = {"aten.linear": ("input", "weight", "bias"), "aten.addmm": ("mat1", "mat2", "self"),
-             "aten.mm": ("self", "mat2", "")}[op.name]  # fmt: skip
+             "aten.mm": ("self", "mat2", ""), "aten.matmul": ("self", "other", ""),
+             }[op.name]  # fmt: skip
     data, weight, bias = (given.get(name) for name in names)
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor):
         raise refused(op, "multiplies no two tensors")
