@@ -12,6 +12,7 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.devices.sheet import HALVED, UNITS_SHARE
 from costmodels.formulas.intervals import BORROWED, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.learnable.attention_blocks import blocks
 from costmodels.learnable.campaign import Campaign
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import CORES, Hardware
@@ -211,8 +212,8 @@ CARDS = (
 
 START = np.float32(5)
 """Microseconds of the shortest passes (6 to 10), less what they compute."""
-BLOCKS = (64, 128, 256)
-"""Rows of the query that one thread block may hold."""
+BEGIN = np.float32(2)
+"""Steps that a block would do while it begins and ends."""
 DIMS = (64, 72, 80, 128, 192, 256, 512)
 
 
@@ -220,21 +221,23 @@ def _inputs(sizes: Sizes, device: Hardware) -> Inputs:
     """Return inputs of forward passes over whole sequences in 16 bits."""
     batch, heads, kv, dim, seq = (sizes[name] for name in SIZES)
     op = sizes["op"].astype(np.intp)
-    half = np.where(op < OPS.index("full"), np.float32(0.5), np.float32(1))
-    flops = 4 * batch * heads * seq * seq * dim * half
+    causal = op < OPS.index("full")
+    flops = 4 * batch * heads * seq * seq * dim * np.where(causal, np.float32(0.5), np.float32(1))
     nbytes = 4 * batch * seq * dim * (heads + kv)
     compute = flops / (device.units * np.float32(1e3))
     memory = nbytes / (device.bandwidth * np.float32(1e3))
-    base = np.maximum(compute, memory) + START
+    run = blocks(sizes, causal, op == OPS.index("full_vllm"), device)
+    pace = run.flops * device.sms / (device.units * np.float32(1e3))
+    busy = run.rounds * (run.steps + BEGIN) * pace
+    base = np.maximum(busy, memory) + START
     columns = [np.clip(log2(compute / memory), -8, 8), settling(base / START)]
+    columns += [np.clip(log2(busy / memory), -8, 8), settling(busy / START)]
+    columns += [np.clip(log2(busy / compute), -1, 8), np.clip(log2(run.padding), 0, 8)]
+    columns += [np.clip(log2(run.rounds / run.share), 0, 6), settling(run.rounds)]
+    columns += [settling(run.steps), settling(run.steps / 16), log2(run.parts)]
     columns += [settling(compute / START), settling(memory / START), settling(nbytes / device.l2)]
     columns += [settling(4 * batch * seq * dim * kv / device.l2), log2(heads / kv)]
     columns += [(dim == size).astype(np.float32) for size in DIMS]
-    for rows in BLOCKS:
-        grid = np.ceil(seq / np.float32(rows)) * batch * heads
-        share = grid / device.sms
-        columns += [settling(share), np.clip(log2(np.ceil(share) / share), 0, 6)]
-        columns += [np.clip(log2(np.ceil(seq / np.float32(rows)) * rows / seq), 0, 6)]
     columns += [(op == number).astype(np.float32) for number in range(len(OPS))]
     columns += [(device.core == number).astype(np.float32) for number in range(3, 8)]
     personal = [np.clip(log2(seq), 0, 17), settling(seq / 1024), log2(dim), log2(batch)]
@@ -284,7 +287,7 @@ LEARNED = LearnedFamily(
     SIZES,
     _inputs,
     _query,
-    Settings(steps=8000, batch=1024, refit=False, architecture=Architecture(128, 3, 2)),
+    Settings(steps=20000, batch=1024, refit=False, architecture=Architecture(128, 3, 2)),
     campaign=Campaign(
         CARDS,
         VARIANTS,
