@@ -20,8 +20,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="collectives, cpu, dlrm-v100, e2e, gains, kernels, models, modern, steps, "
-            "tiers or traced (gains, steps: need torch and timm, cpu: torch; minutes)",
+            help="collectives, cpu, dlrm-v100, e2e, gains, intervals, kernels, models, modern, "
+            "steps, tiers or traced (gains, steps: need torch and timm, cpu: torch; minutes)",
         ),
     ],
     plot: PlotOption = None,

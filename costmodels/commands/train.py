@@ -103,8 +103,7 @@ def _train(
     if study:
         with progress("experiments", 4 * short(settings).steps) as tell:
             models = experiments(family, data, settings, progress=tell)
-        unseen, octave = doubts(models, data)
-        weights = replace(weights, unseen=unseen, octave=octave)
+        weights = replace(weights, **doubts(models, data))
         folder = output.parent / "holdout"
         folder.mkdir(parents=True, exist_ok=True)
         for name, model in models.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from costmodels.evaluate.comparison import Comparison, Evaluation
+from costmodels.evaluate.coverage.evaluation import evaluate_intervals
 from costmodels.evaluate.cpu.evaluation import evaluate_cpu
 from costmodels.evaluate.dlrm_v100 import evaluate_dlrm_v100
 from costmodels.evaluate.e2e import evaluate_e2e
@@ -23,6 +24,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "dlrm-v100": evaluate_dlrm_v100,
     "e2e": evaluate_e2e,
     "gains": evaluate_gains,
+    "intervals": evaluate_intervals,
     "kernels": evaluate_kernels,
     "models": evaluate_models,
     "modern": evaluate_modern,
@@ -41,6 +43,7 @@ __all__ = [
     "evaluate_dlrm_v100",
     "evaluate_e2e",
     "evaluate_gains",
+    "evaluate_intervals",
     "evaluate_kernels",
     "evaluate_models",
     "evaluate_modern",

@@ -76,6 +76,12 @@ class Hardware(Struct, frozen=True):
     core: Floats
     known: tuple[Floats, ...]
 
+    @property
+    def card(self) -> NDArray[np.intp]:
+        """Place of each row's device in ``KNOWN``, its length for another device."""
+        flags = np.stack(self.known)
+        return np.where(flags.any(0), flags.argmax(0), len(flags))
+
     def rows(self, index: NDArray[np.intp]) -> Hardware:
         """Return the properties of device ``index[i]`` in row ``i``."""
         known = tuple(flag[index] for flag in self.known)

@@ -77,7 +77,8 @@ def _estimate(
     least, most = weights.extent[:, op]
     beyond = np.maximum(beyond, np.maximum(least - inputs.extent, inputs.extent - most))
     beyond = np.minimum(beyond, FARTHEST)
-    unseen = ~np.broadcast_to(np.any(device.known, axis=0), beyond.shape)
+    card = device.card
+    unseen = np.broadcast_to(card == len(device.known), beyond.shape)
     if unseen.any():
         # A card that training has not seen shows its mean in the inputs that name it: the network
         # then knows it by its datasheet alone.
@@ -87,8 +88,11 @@ def _estimate(
     seen /= weights.scale[:, None]
     ratio, scale, floor = combine(exact_forward(layers, seen))
     stretch = np.asarray(weights.stretches or [weights.stretch] * (op.max() + 1), np.float32)[op]
+    if weights.cards:
+        stretch *= np.asarray(weights.cards, np.float32)[op, card]
     width = np.hypot(scale * stretch, unseen * np.float32(weights.unseen))
-    width += beyond * np.float32(weights.octave)
+    further = np.asarray(weights.octaves, np.float32)[op, card] if weights.octaves else None
+    width += beyond * (np.float32(weights.octave) if further is None else further)
     time = inputs.base * np.exp(ratio)
     outside = unseen | (beyond > SLACK)
     return Estimates(time, time * np.sinh(width), outside, width, beyond, floor)

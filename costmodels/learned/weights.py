@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
@@ -16,6 +16,9 @@ from costmodels.learnable.hardware import Floats
 from costmodels.learnable.launch import Launch, Launches
 from costmodels.learned.files import Layers, load_network, save_network
 from irgraph.diagnostics import Place, fail, near
+
+ByCard: TypeAlias = tuple[tuple[float, ...], ...]
+"""Figures by op and card."""
 
 KIND, FORMAT = "irgraph", 2
 TENSORS = ("low", "high", "mean", "scale", "extent")
@@ -32,8 +35,11 @@ class Weights(Struct, frozen=True):
         extent: least and largest extent of each op's kernels in training, (2, ops).
         stretch: factor from predicted scales of log errors to half a 90 % interval.
         stretches: the same by op, where rows of many kinds were kept aside; else none.
+        cards: what they are multiplied by, by op and card of training, and last for other cards;
+            none: one.
         unseen: half a 90 % interval of log errors on a device that training has not seen.
         octave: what each octave outside the range of training adds to it.
+        octaves: the same by op and card of training, and last for other cards; else none.
         launches: the host's share of what was measured.
         made: what it was trained on and how, and its held-out errors, as plain values.
     """
@@ -49,6 +55,8 @@ class Weights(Struct, frozen=True):
     stretches: tuple[float, ...] = ()
     unseen: float = 0.0
     octave: float = 0.0
+    cards: ByCard = ()
+    octaves: ByCard = ()
     launches: Launches = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
 
@@ -62,6 +70,8 @@ def save(weights: Weights, path: str | Path) -> None:
         **({"stretches": weights.stretches} if weights.stretches else {}),
         "unseen": weights.unseen,
         "octave": weights.octave,
+        **({"cards": weights.cards} if weights.cards else {}),
+        **({"octaves": weights.octaves} if weights.octaves else {}),
         "launches": [
             [*key, x.before, x.hidden, x.drift] for key, x in sorted(weights.launches.items())
         ],
@@ -83,9 +93,11 @@ def load(path: str | Path) -> Weights:
     low, high, mean, scale, extent = (tensors[name] for name in TENSORS)
     stretch, unseen, octave = (float(head[name]) for name in ("stretch", "unseen", "octave"))
     launches = {(op, device): Launch(a, b, tuple(c)) for op, device, a, b, c in head["launches"]}
+    cards, octaves = (tuple(map(tuple, head.get(name, ()))) for name in ("cards", "octaves"))
     return Weights(
         learned_families()[head["family"]], layers, low, high, mean, scale, extent,
-        stretch, tuple(head.get("stretches", ())), unseen, octave, launches, head["made"],
+        stretch, tuple(head.get("stretches", ())), unseen, octave, cards, octaves,
+        launches, head["made"],
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from costmodels.learnable.measurements import Measurements
 from costmodels.learnable.settings import Settings
 from costmodels.learned.weights import Weights
 from costmodels.training.score import LONG, judge, launch_columns
-from costmodels.training.train import Rows, fit
+from costmodels.training.train import Rows, calibrated, fit
 
 
 def read(family: str, folder: str | Path) -> tuple[Measurements, Hardware]:
@@ -73,24 +73,8 @@ def learn(
     data, _ = read(family, folder)
     device = devices_of(data, unseen=unseen)
     found = launches(family, folder)
-    allowed = ~data.dev & (True if keep is None else keep(data))
-    for name in set(unseen) & set(data.devices):
-        allowed &= ~data.of(name)
-    inputs = declared.inputs(data.sizes, device)
-    before, hidden = launch_columns(data, found)
-    slow = declared.campaign.throttled
-    throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in slow])
-    taken = _repeated(data, allowed, declared.campaign.repeat)
-    rows = Rows(
-        inputs.where(taken),
-        data.times[taken],
-        before[taken],
-        hidden[taken],
-        data.op[taken],
-        _shapes(data, declared.campaign.pairs)[taken],
-        ~throttled[taken],
-    )
-    weights = fit(declared, rows, settings, progress)
+    allowed = _allowed(data, keep, unseen)
+    weights = fit(declared, _rows(data, device, found, allowed), settings, progress)
     made = {
         "settings": to_builtins(settings),
         "without": list(unseen),
@@ -103,6 +87,50 @@ def learn(
     finished = replace(weights, launches=found, made=made)
     held = held_out(finished, data, device)
     return replace(finished, made={**made, "held_out_pct": held})
+
+
+def recalibrated(
+    weights: Weights, folder: str | Path, *, keep: Callable[[Measurements], Flags] | None = None
+) -> Weights:
+    """Return weights with intervals scaled anew, by the rows that their training kept aside.
+
+    Only for networks that were not trained again on all rows; ``keep`` is as for ``learn``.
+    """
+    family, unseen = weights.family.name, tuple(weights.made["without"])
+    data, _ = read(family, folder)
+    device, found = devices_of(data, unseen=unseen), launches(family, folder)
+    rows = _rows(data, device, found, _allowed(data, keep, unseen))
+    again = calibrated(weights, rows, int(weights.made["settings"]["seed"]))
+    held = held_out(again, data, device)
+    return replace(again, made={**weights.made, "held_out_pct": held})
+
+
+def _allowed(
+    data: Measurements, keep: Callable[[Measurements], Flags] | None, unseen: tuple[str, ...]
+) -> Flags:
+    """Return which rows may be trained on."""
+    allowed = ~data.dev & (True if keep is None else keep(data))
+    for name in set(unseen) & set(data.devices):
+        allowed &= ~data.of(name)
+    return allowed
+
+
+def _rows(data: Measurements, device: Hardware, found: Launches, allowed: Flags) -> Rows:
+    """Return the rows to train on, those of some ops several times."""
+    declared = learned_families()[data.name]
+    before, hidden = launch_columns(data, found)
+    slow = declared.campaign.throttled
+    throttled = np.isin(data.device, [i for i, n in enumerate(data.devices) if n in slow])
+    taken = _repeated(data, allowed, declared.campaign.repeat)
+    return Rows(
+        declared.inputs(data.sizes, device).where(taken),
+        data.times[taken],
+        before[taken],
+        hidden[taken],
+        data.op[taken],
+        _shapes(data, declared.campaign.pairs)[taken],
+        ~throttled[taken],
+    )
 
 
 def _shapes(data: Measurements, pairs: tuple[str, ...]) -> NDArray[np.int64]:

@@ -7,10 +7,12 @@ Rows whose kernel outlasts the launch tell its time; the others tell only that i
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from costmodels.learnable.family import LearnedFamily
@@ -36,8 +38,10 @@ CHUNK = 250
 NORMAL = 2.3
 """Factor on predicted scales where no kept row was timed."""
 FEW, FEW_WIDER = 50, 1.5
-"""Rows kept aside from which an op has a factor of its own, and what others get in its place: so
-do ops of which all rows were kept aside."""
+"""Rows kept aside from which an op, or an op on a card, has a factor of its own; what other ops get
+in its place: so do ops of which all rows were kept aside."""
+FEW_SHAPES = 3
+"""Shapes that these rows must be of: rows of one are alike."""
 HELD = 0.1
 """Share of training rows kept aside to scale the intervals."""
 
@@ -82,9 +86,40 @@ def fit(
     if settings.refit:
         layers = _train(batch, rows.inputs.hidden, settings, tell)
     extent = _extent(rows, len(family.ops))
-    errors[~np.isin(rows.op[held], rows.op[~held])] = np.nan
-    by_op = _by_op(errors, rows.op[held], len(family.ops)) if family.campaign.tables else ()
-    return Weights(family, layers, low, high, mean, scale, extent, _stretch(errors), by_op)
+    weights = Weights(family, layers, low, high, mean, scale, extent, NORMAL)
+    return scaled(weights, errors, rows, held)
+
+
+def calibrated(weights: Weights, rows: Rows, seed: int) -> Weights:
+    """Return weights with intervals scaled anew, as ``fit`` does on the rows that it kept aside.
+
+    Only for networks that were not trained again on all rows.
+    """
+    raw = rows.inputs.matrix()
+    batch = _targets(rows, ((raw - weights.mean[:, None]) / weights.scale[:, None]).T)
+    held = kept_aside(rows.shape, seed)
+    errors = _errors(weights.layers, {name: value[held] for name, value in batch.items()})
+    return scaled(weights, errors, rows, held)
+
+
+def scaled(weights: Weights, errors: Floats, rows: Rows, held: NDArray[np.bool_]) -> Weights:
+    """Return weights whose intervals hold 90 % of the rows kept aside, by op and card.
+
+    ``errors`` are those of the kept rows over predicted scales (``_errors``).
+    """
+    errors = np.where(np.isin(rows.op[held], rows.op[~held]), errors, np.float32(np.nan))
+    ops, op, shape = len(weights.family.ops), rows.op[held], rows.shape[held]
+    whole = _stretch(errors)
+    by_op = _by_op(errors, op, shape, ops) if weights.family.campaign.tables else ()
+    stretches = np.asarray(by_op or [whole] * ops)
+    known = np.stack(rows.inputs.known)[:, held]
+    cards = np.ones((ops, len(known) + 1))
+    for number, card in product(range(ops), range(len(known))):
+        mine = (op == number) & known[card].astype(bool) & np.isfinite(errors)
+        if _enough(mine, shape) and len(np.unique(errors[mine])) >= FEW:  # without those repeated
+            cards[number, card] = round(_conformal(errors[mine]) / stretches[number], 4)
+    by_card = tuple(tuple(map(float, row)) for row in cards)
+    return replace(weights, stretch=whole, stretches=by_op, cards=by_card)
 
 
 def kept_aside(shape: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
@@ -189,15 +224,27 @@ def _stretch(errors: Floats) -> float:
     return float(np.quantile(timed, 0.9)) if len(timed) else NORMAL
 
 
-def _by_op(errors: Floats, op: NDArray[np.intp], count: int) -> tuple[float, ...]:
-    """Return the factor of each op; one with few kept rows takes a wider one than all together.
-
-    A finite sample asks for a little more than its own quantile (split conformal prediction).
-    """
+def _by_op(
+    errors: Floats, op: NDArray[np.intp], shape: NDArray[np.int64], count: int
+) -> tuple[float, ...]:
+    """Return the factor of each op; one with few kept rows takes a wider one than all together."""
     whole = _stretch(errors)
     found = []
     for number in range(count):
-        mine = errors[(op == number) & np.isfinite(errors)]
-        level = min(0.9 * (1 + 1 / max(len(mine), 1)), 1.0)
-        found.append(float(np.quantile(mine, level)) if len(mine) >= FEW else FEW_WIDER * whole)
+        mine = (op == number) & np.isfinite(errors)
+        enough = _enough(mine, shape)
+        found.append(_conformal(errors[mine]) if enough else FEW_WIDER * whole)
     return tuple(round(value, 4) for value in found)
+
+
+def _enough(mine: NDArray[np.bool_], shape: NDArray[np.int64]) -> bool:
+    """Return whether kept rows are many enough, and of enough shapes kept aside as one."""
+    return int(mine.sum()) >= FEW and len(np.unique(shape[mine])) >= FEW_SHAPES
+
+
+def _conformal(errors: Floats) -> float:
+    """Return the factor within which 90 % of such errors lie.
+
+    A finite sample asks for a little more than its own quantile (split conformal prediction).
+    """
+    return float(np.quantile(errors, min(0.9 * (1 + 1 / len(errors)), 1.0)))

@@ -48,7 +48,7 @@ def test_held_out_errors_are_small_enough(family: str, op: str, card: str) -> No
     found = load_shipped(family).made["held_out_pct"][f"{op} {card}"]["all"]
     assert found["mape"] <= MOST[family, op, card]
     assert op != "sweep" or found["gmae"] <= GMAE
-    assert found["coverage"] >= 84
+    assert found["coverage"] >= (84 if found["count"] >= 100 else 80)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_intervals_widen_beyond_the_training_range() -> None:
 def test_an_unseen_device_is_flagged_and_wide() -> None:
     known, unseen = products([1024]), products([1024], unseen=True)
     assert unseen.outside[0] and not known.outside[0]
-    assert unseen.width[0] > 3 * known.width[0]
+    assert unseen.width[0] > 2 * known.width[0]
     assert unseen.time[0] == pytest.approx(known.time[0], rel=0.6)
 
 

@@ -23,6 +23,14 @@ def test_weights_survive_a_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(b, d)
 
 
+def test_figures_by_card_survive_a_file(tmp_path: Path) -> None:
+    table = ((1.0, 2.0, 0.5, 1.0, 1.0),)
+    weights = replace(load_shipped("softmax"), cards=table, octaves=table)
+    save(weights, tmp_path / "w.safetensors")
+    again = load(tmp_path / "w.safetensors")
+    assert (again.cards, again.octaves) == (table, table)
+
+
 def test_equal_weights_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save(load_shipped("softmax"), tmp_path / name)

@@ -22,10 +22,17 @@ def test_ops_have_intervals_of_their_own_where_enough_rows_were_kept() -> None:
     rng = np.random.default_rng(0)
     errors = np.concatenate([rng.exponential(1, 500), rng.exponential(3, 500), np.ones(5)])
     op = np.repeat([0, 1, 2], [500, 500, 5])
-    one, two, few = _by_op(errors.astype(np.float32), op, 3)
+    one, two, few = _by_op(errors.astype(np.float32), op, np.arange(len(op)), 3)
     assert one == pytest.approx(np.log(10), rel=0.15)
     assert two == pytest.approx(3 * np.log(10), rel=0.15)
     assert few == pytest.approx(1.5 * np.quantile(errors, 0.9), rel=1e-3)
+
+
+def test_many_rows_of_few_shapes_say_little() -> None:
+    errors = np.repeat([1.0, 2.0], 500).astype(np.float32)
+    op, shape = np.repeat([0, 1], 500), np.concatenate([np.arange(500), np.arange(500) % 2])
+    one, few = _by_op(errors, op, shape, 2)
+    assert (one, few) == (1.0, 1.5 * 2.0)
 
 
 def test_shapes_are_kept_aside_whole() -> None:

@@ -11,9 +11,9 @@ from costmodels.families import learned_families
 from costmodels.training.recipe import read
 from costmodels.training.study import (
     OCTAVES,
-    _strangeness,
     short,
     smaller,
+    strangeness,
     thresholds,
     volume,
 )
@@ -39,10 +39,13 @@ def test_experiments_are_shorter() -> None:
     assert not short(settings).refit
 
 
-def test_an_unseen_device_may_need_more_than_any_that_was_tried() -> None:
-    """The widest need of three devices, and a third more."""
-    needs = [[np.full(10, 0.1), np.full(10, 0.3)], [np.full(10, 0.2)], [np.full(10, 0.1)]]
-    assert _strangeness(needs) == pytest.approx(0.4)
+def test_an_unseen_device_is_taken_as_one_of_those_tried() -> None:
+    """Nine tenths of all rows, with the same weight for each device, whatever its rows and ops."""
+    few, many = np.full(10, 0.5), np.full(10_000, 0.1)
+    assert strangeness([[many], [few]]) == pytest.approx(0.5 * np.sqrt(1 + 1 / 2), abs=1e-4)
+    thirds = [[many, many], [np.full(100, 0.2)], [np.linspace(0, 1, 1000)]]
+    # three tenths of the third device are a tenth of all
+    assert strangeness(thirds) == pytest.approx(0.7 * np.sqrt(1 + 1 / 3), abs=0.01)
 
 
 def test_only_what_pricing_asks_widens_intervals_on_cards_never_seen() -> None:

@@ -1,0 +1,1 @@
+"""How often intervals of kernels hold what was measured."""

@@ -1,0 +1,172 @@
+"""``irgraph evaluate intervals``: how often 90 % intervals of kernels hold what was measured.
+
+One table of all trained families and of collectives, by op, card, and how far what is asked lies
+from what was trained on. Rows are those held out of training; of measurements that contain a
+launch, those whose kernel outlasts it. Whole steps have their own (``irgraph evaluate steps``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
+from numpy.typing import NDArray
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.evaluate.exchange.errors import Judged as Curve
+from costmodels.evaluate.exchange.errors import of_sizes
+from costmodels.evaluate.measurements import measurements
+from costmodels.evaluate.modern import is_priced
+from costmodels.families.collective import INTERVAL
+from costmodels.learnable.family import WEIGHTS
+from costmodels.learnable.measurements import Measurements
+from costmodels.learned.weights import Weights, load, load_shipped, shipped
+from costmodels.training.recipe import devices_of, read
+from costmodels.training.score import Judged, judge
+from costmodels.training.study import OCTAVES, SMALLER, smaller, thresholds, volume
+
+Flags = NDArray[np.bool_]
+
+FEW = 50
+"""Rows from which a share says something."""
+LEAST, MOST = 85.0, 95.0
+"""Percent of rows between which a 90 % interval counts as right."""
+LEFT_OUT = "card left out"
+GROWTH = (1.0, 8.0, 64.0, np.inf)
+"""Volumes over the largest in training that part the rows of larger shapes."""
+
+
+class Group(Struct, frozen=True):
+    """Rows of one op on one card.
+
+    Attributes:
+        family, op, card: what was measured.
+        part: how it differs from training: other ``shapes`` of sizes between those seen (``point``,
+            ``group``: ``irgraph evaluate modern``), larger ones, a card left out.
+        rows: how many.
+        held: percent of them in their 90 % interval.
+        half_width: median of half its width, in percent of the time.
+        priced: whether ``irgraph predict`` answers by it.
+    """
+
+    family: str
+    op: str
+    card: str
+    part: str
+    rows: int
+    held: float
+    half_width: float
+    priced: bool
+
+    @property
+    def verdict(self) -> str:
+        """``narrow`` or ``wide`` of groups of enough rows, else nothing."""
+        if self.rows < FEW or LEAST <= self.held <= MOST:
+            return ""
+        return "narrow" if self.held < LEAST else "wide"
+
+
+class IntervalEvaluation(Struct, frozen=True):
+    """Everything ``irgraph evaluate intervals`` shows."""
+
+    groups: Sequence[Group]
+
+    def render(self) -> list[RenderableType]:
+        """Return the table, and a line of how many groups hold as they should."""
+        title = "held-out rows in their 90 % intervals, percent"
+        heads = ("", "op", "card", "", "in predict", "rows", "held", "half width", "")
+        table = Table(*heads, title=title, title_justify="left")
+        for one in self.groups:
+            names = one.family, one.op, one.card, one.part, "yes" if one.priced else ""
+            figures = str(one.rows), f"{one.held:.1f}", f"{one.half_width:.1f}"
+            table.add_row(*names, *figures, one.verdict)
+        return [table, *self._lines()]
+
+    def _lines(self) -> Iterator[str]:
+        for name, wanted in (("that predict answers by", True), ("that it does not", False)):
+            mine = [g for g in self.groups if g.priced == wanted and g.rows >= FEW]
+            right = sum(not g.verdict for g in mine)
+            low, high = (sum(g.verdict == v for g in mine) for v in ("narrow", "wide"))
+            yield (
+                f"of {len(mine)} groups of at least {FEW} rows {name}, {right} hold in "
+                f"{LEAST:.0f} to {MOST:.0f} %, {low} in fewer, {high} in more"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all groups as plain values, shares and widths in percent."""
+        groups = [{**asdict(one), "verdict": one.verdict} for one in self.groups]
+        return {"evaluation": "intervals", "groups": groups}
+
+
+def evaluate_intervals() -> IntervalEvaluation:
+    """Count how often the intervals of shipped models hold what ``IRGRAPH_DATA`` measured.
+
+    Raises ``IrgraphError`` where the folder is not set.
+    """
+    folder = measurements()
+    found: list[Group] = []
+    for name in shipped():
+        data, _ = read(name, folder)
+        found += [*_seen(load_shipped(name), data), *_unseen(data)]
+    return IntervalEvaluation([*found, *_collectives(folder)])
+
+
+def _seen(weights: Weights, data: Measurements) -> Iterator[Group]:
+    """Yield groups of shapes that training has not seen."""
+    judged = judge(weights, data, devices_of(data), weights.launches)
+    every = np.ones(len(data.times), bool)
+    parts = {"shapes": every}
+    if weights.family.campaign.tables and data.apart is not None:
+        parts = {"point": ~data.apart, "group": data.apart}
+    for part, rows in parts.items():
+        yield from _groups(judged, part, rows, data.devices)
+
+
+def _unseen(data: Measurements) -> Iterator[Group]:
+    """Yield groups of larger shapes than any in training, and of cards left out of it."""
+    for path in sorted((WEIGHTS / "holdout").glob(f"{data.name}-*.safetensors")):
+        weights = load(path)
+        without = tuple(weights.made["without"])
+        judged = judge(weights, data, devices_of(data, unseen=without), weights.launches)
+        if path.stem != f"{data.name}-{SMALLER}":
+            cards = [name for name in without if name in data.devices]
+            yield from _groups(judged, LEFT_OUT, data.dev, cards)
+            continue
+        growth = 2**OCTAVES * volume(data) / np.maximum(thresholds(data), 1.0)
+        for low, high in pairwise(GROWTH):
+            part = f"{low:g} to {high:g} x larger" if high < np.inf else f"over {low:g} x larger"
+            rows = ~smaller(data) & (growth >= low) & (growth < high)
+            yield from _groups(judged, part, rows, data.devices)
+
+
+def _groups(judged: Judged, part: str, rows: Flags, cards: Sequence[str]) -> Iterator[Group]:
+    data, family = judged.data, load_shipped(judged.data.name).family
+    _, outlasts = judged.kernels()
+    for (number, op), card in product(enumerate(data.ops), cards):
+        mine = rows & data.dev & outlasts & data.of(card) & (data.op == number)
+        if not mine.any() or not np.isfinite(judged.estimates.width[mine]).all():
+            continue
+        count, held = int(mine.sum()), 100 * float(judged.inside[mine].mean())
+        half = 100 * float(np.sinh(np.median(judged.estimates.width[mine])))
+        priced = is_priced(family, op, card) if family.campaign.tables else True
+        if part == LEFT_OUT:
+            priced &= bool(family.campaign.targets)
+        yield Group(data.name, op, card, part, count, held, half, priced)
+
+
+def _collectives(folder: Path) -> Iterator[Group]:
+    """Yield the sizes of collectives that were held out, by platform and collective."""
+    curves: dict[tuple[str, str], list[Curve]] = {}
+    for curve in of_sizes(folder, INTERVAL):
+        curves.setdefault((curve.key.platform, curve.key.collective), []).append(curve)
+    for (card, op), mine in curves.items():
+        counts = [len(curve.errors) for curve in mine]
+        held = float(np.average([curve.inside for curve in mine], weights=counts))
+        half = 100 * float(np.median(np.repeat([curve.half for curve in mine], counts)))
+        yield Group("collective", op, card, "sizes", sum(counts), held, half, True)
