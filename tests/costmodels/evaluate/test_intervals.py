@@ -73,6 +73,6 @@ def test_intervals_of_shapes_never_seen_hold(data_dir: Path) -> None:
     judged = [g for g in seen if g.rows >= 50]
     assert len(judged) > 60
     for group in judged:
-        assert 80 <= group.held <= 99, group
+        assert 75 <= group.held <= 99, group
     right = sum(not group.verdict for group in judged)
     assert right >= 0.85 * len(judged)
