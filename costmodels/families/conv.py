@@ -10,8 +10,9 @@ from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
 from costmodels.formulas.depthwise import depthwise
-from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
-from costmodels.formulas.intervals import BORROWED, FEW, NEAR
+from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.grouped import BLOCK, SLOW, UNSURE, fast, slow_time, unsure
+from costmodels.formulas.intervals import BORROWED, FEW, NEAR, ROUGH, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
 from costmodels.learnable.convolving import algorithms, convolution, fastest
@@ -34,7 +35,6 @@ SOURCE = (
 )
 
 FORMULA = "implicit matrix product (cuDNN), priced as tiles, in f32 as measured beside them"
-GROUPED_LAST = f"{FORMULA}; grouped with channels last: up to three times as long in cuDNN 8"
 
 
 def _implicit(
@@ -52,14 +52,18 @@ def _implicit(
         time, formula = depthwise(data, weight, result, name, machine, dilated=dilated)
         return work("conv", name, time + SMALL, BORROWED, formula, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
-    columns = max(channels // groups, 1)
-    product = Product(groups, pixels, columns, depth, dtype, "nn", stored)
+    if groups > 1 and (slow := slow_time(data, weight, result, name, machine)) is not None:
+        return work("conv", name, slow + SMALL, ROUGH, SLOW, outside=True)
+    joined = BLOCK // int(weight.shape[1]) if groups > 1 and fast(data, weight, machine) else 1
+    columns = max(channels // groups, 1) * joined
+    product = Product(-(-groups // joined), pixels, columns, depth * joined, dtype, "nn", stored)
     tiles = tiled_time(product, machine)[0]
     if groups == 1 and not dilated:
         tiles *= times_tiles(data, weight, result, name, machine)
     time = most(tiles, memory) + SMALL
-    formula = GROUPED_LAST if groups > 1 and channels_last(data) else FORMULA
-    return work("conv", name, time, BORROWED, formula, outside=groups > 1 or weight.rank != 4)
+    if groups > 1 and unsure(data, weight, machine):
+        return work("conv", name, time, UNKNOWN, UNSURE, outside=True)
+    return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

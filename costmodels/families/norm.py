@@ -43,6 +43,15 @@ idle. Traced alone, over 64 channels: 1.4 (V100) and 1.75 (A100) backward, 1.7 a
 f32; on A100 1.9 and 1.6 in f16, so that narrower elements gain nothing. Shared: a step of ResNet-50
 on A100 in f16 (public torch profile, batch 128, NCHW), over all layers with more channels."""
 
+CROWD, LONELY = 64, 0.42
+"""Channels below which a block gets faster, and the power of their number by which: the fewer
+blocks run, the more of the memory each has. Fitted to steps of six networks with few channels that
+``irgraph evaluate steps`` does not compare (timm, trained on an RTX 3090, NCHW: docs/costs.md)."""
+
+FEW_LAST, FEW_CHANNELS = 2.6, 32
+"""How many times as long batch norm takes with channels last over at most so many of them, whose
+rows fill no warp: fitted to steps of the same networks in that layout."""
+
 CHANNELS = f"{FORMULA}; a block a channel, by elements a cycle (traced cuDNN kernels)"
 
 
@@ -89,6 +98,8 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (_passes(op, "", target, 2, machine),)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
     moved, blocks = _passes(op, "", target, passes, machine), _blocks(target, passes, machine)
+    if not machine.paper and channels_last(target) and target.shape[1] <= FEW_CHANNELS:
+        return (work("norm", moved.name, FEW_LAST * moved.time, UNTRACED, FORMULA),)
     if blocks <= moved.time:
         return (moved,)
     return (work("norm", moved.name, blocks, FEW, CHANNELS),)
@@ -99,7 +110,8 @@ def _blocks(target: Tensor, passes: int, machine: Machine) -> float:
     if machine.paper or machine.sheet.is_host or target.rank < 3 or channels_last(target):
         return 0.0
     channels = max(int(target.shape[1]), 1)
-    rate = min(ALONE, SHARED / -(-channels // machine.sheet.sms))
+    alone = ALONE * max(CROWD / channels, 1.0) ** LONELY
+    rate = min(alone, SHARED / -(-channels // machine.sheet.sms))
     return machine.cycles(passes * target.numel / channels / rate) + SMALL
 
 

@@ -34,6 +34,8 @@ class Software(Struct, frozen=True):
             None by two profiles of a ResNet-50 on A100; 0.8 fits eight networks of timm best that
             were trained on an RTX 3090 with CUDA 11.3, where their steps with channels last come
             out right and the others were short by what turning all would add (docs/costs.md).
+        slow_grouped_last: grouped convolutions whose channels are last have kernels on matrix units
+            for few shapes alone (cuDNN 8.3; pytorch/pytorch#70954).
     """
 
     name: str
@@ -43,24 +45,25 @@ class Software(Struct, frozen=True):
     counts_on_host: bool
     norm_by_columns: bool
     plain_turned: float
+    slow_grouped_last: bool
 
 
 PROFILES = (
     Software(
         "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False,
-        norm_by_columns=False, plain_turned=0.0,
+        norm_by_columns=False, plain_turned=0.0, slow_grouped_last=False,
     ),
     Software(
         "torch-2.7", bias_in_gemm=True, split_k_freely=True, loss_fills=False,
-        counts_on_host=False, norm_by_columns=True, plain_turned=0.0,
+        counts_on_host=False, norm_by_columns=True, plain_turned=0.0, slow_grouped_last=False,
     ),
     Software(
         "torch-1.12-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=False,
-        counts_on_host=False, norm_by_columns=True, plain_turned=0.8,
+        counts_on_host=False, norm_by_columns=True, plain_turned=0.8, slow_grouped_last=True,
     ),
     Software(
         "torch-1.10-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=True,
-        counts_on_host=True, norm_by_columns=True, plain_turned=0.8,
+        counts_on_host=True, norm_by_columns=True, plain_turned=0.8, slow_grouped_last=True,
     ),
 )  # fmt: skip
 """Known releases, the newest first: ``torch-2`` is 2.8 and later, ``torch-2.7`` 2.0 to 2.7."""

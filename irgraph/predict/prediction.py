@@ -20,6 +20,7 @@ from irgraph.predict.figures import by_family, coverage, memory_summary, unknown
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options, prepared
 from irgraph.predict.remarks import (
     assumptions,
+    cliffs,
     collectives,
     host_warnings,
     measured_times,
@@ -100,11 +101,11 @@ class Prediction(Struct, frozen=True, dict=True):
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: a host of another device, collectives without time.
 
-        Also a size that some of the model's numbers do not follow.
+        Also a size that some of the model's numbers do not follow, and grouped windows without a good kernel.
         """
         lines = [*unresized(self.priced.graph), *without_device(self.priced)]
-        lines += without_time(self.priced)
-        lines += without_units(self.priced, self.sheet)
+        lines += [*without_time(self.priced), *without_units(self.priced, self.sheet)]
+        lines += cliffs(self.priced)
         if isinstance(self.host, HostTable):
             lines += host_warnings(self.host, self.sheet, self.path)
         return tuple(lines)

@@ -19,6 +19,10 @@ HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
 """Causes on a critical path that are host time."""
 
 
+CLIFF = "grouped, channels last"
+"""How formulas begin whose layout a library may have no good kernel for."""
+
+
 def without_time(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
     """Return a line for each reason why collectives, all or those among ``ops``, have no time."""
     chosen = priced.unknown if ops is None else ops
@@ -49,6 +53,13 @@ def without_units(priced: Priced, device: DeviceFacts) -> list[str]:
         return []
     count = f"{len(rounded)} product{'s' * (len(rounded) > 1)} in tf32"
     return [f"{device.name} has no matrix units for tf32 (tf32_gflops): {count} priced as f32"]
+
+
+def cliffs(priced: Priced) -> list[str]:
+    """Return a line for each formula that warns of what a library has no good kernel for."""
+    kernels = (kernel for found in priced.kernels.values() for kernel in found)
+    counts = Counter(kernel.formula for kernel in kernels if kernel.formula.startswith(CLIFF))
+    return [f"{count} kernels are {formula}" for formula, count in counts.items()]
 
 
 def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> list[str]:

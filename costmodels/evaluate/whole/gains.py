@@ -72,11 +72,13 @@ NOT_PREDICTED = (
     "mixed precision of other NVIDIA examples: their programs are not captured here",
 )
 NOTES = (
-    "No pair was used to choose or fit anything. Host overheads are those of the default table.",
+    "No pair was used to choose or fit anything (of channels_last, other pairs were). Host "
+    "overheads are those of the default table.",
     "fused bags: gradients are added to before, given up after. FBGEMM's check of indices and its "
     "module's Python are not in the program.",
     "channels_last: grouped convolutions have no good kernel for it in cuDNN 8 (0.3 to 0.5 times "
-    "as fast); nothing predicts that cliff, and their intervals are those of unmeasured kernels.",
+    "as fast); rates of its kernels are fitted to other networks of the same table, and "
+    "predictions warn of them.",
     "CUDA graphs: one call for each of NVIDIA's fused MLPs and for its pairwise products; what "
     "they compute is priced as plain PyTorch.",
 )

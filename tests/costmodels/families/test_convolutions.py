@@ -451,3 +451,37 @@ def test_channels_last_costs_other_kernels_nothing(name: str) -> None:
     crossed = replace(op, operands=(last.operands[0], *op.operands[1:]))
     if name in ("_to_copy", "clone"):
         assert total(kernels(crossed, machine())) > total(kernels(op, machine()))
+
+
+def grouped(width: int, groups: int, *, backward: bool = True) -> Op:
+    """Return a grouped 3 x 3 convolution in f16 with channels last, or its gradients."""
+    image, weight = (64, width * groups, 28, 28), (width * groups, width, 3, 3)
+    data, window = tensor("data", *image), tensor("weight", *weight)
+    if not backward:
+        op = Op("aten.convolution", (data, window, None), (tensor("out", *image),))
+        return half(channels_last(op))
+    made = tensor("d_data", *image), tensor("d_weight", *weight)
+    return half(channels_last(Op("aten.convolution_backward", (made[0], data, window), made)))
+
+
+@pytest.mark.parametrize(("width", "groups", "slow"), [(32, 8, 9), (64, 32, 9), (16, 32, 0)])
+def test_gradients_of_groups_with_channels_last_fall_off_a_cliff_in_cudnn_8(
+    width: int, groups: int, slow: int
+) -> None:
+    op = grouped(width, groups)
+    old, new = (
+        kernels(op, machine("rtx-3090", software)) for software in ("torch-1.12-cuda-11.3", NEW)
+    )
+    times = [sum(k.time for k in found) for found in (old, new)]
+    assert times[0] >= max(slow, 1) * times[1]
+    assert times[0] <= max(3 * slow, 1) * times[1]
+    # newer software: the same price as ever, but it may be ten times as long, and says so
+    named = all("channels last" in k.formula for k in (*old, *new))
+    assert named == bool(slow)
+    assert all(k.outside for k in (*old, *new))
+
+
+def test_forward_passes_of_groups_are_slow_where_their_channels_are_no_power_of_two() -> None:
+    on = machine("rtx-3090", "torch-1.12-cuda-11.3")
+    wide, even = (total(kernels(grouped(w, 8, backward=False), on)) for w in (112, 128))
+    assert wide > 4 * even

@@ -77,9 +77,10 @@ def test_few_channels_leave_multiprocessors_idle_unless_they_are_last() -> None:
         times: total(kernels(Op("aten.native_batch_norm", (one,), (one,)), machine("a100")))
         for times, one in (("first", data), ("last", last))
     }
-    one_block = 3 * 128 * 112 * 112 / 1.75 / 1410  # 16 blocks side by side
+    # 16 blocks side by side, each faster than one of 64
+    one_block = 3 * 128 * 112 * 112 / (1.75 * (64 / 16) ** 0.42) / 1410
     assert found["first"] == pytest.approx(one_block + 2.7)
-    assert found["last"] < found["first"] / 5
+    assert found["last"] < found["first"] / 3
 
 
 def test_given_statistics_take_one_pass_over_the_data() -> None:

@@ -1,0 +1,81 @@
+"""Grouped convolutions whose channels are last: cuDNN has fast kernels for few of their shapes."""
+
+from __future__ import annotations
+
+import math
+
+from costmodels.formulas.elements import channels_last
+from costmodels.formulas.machine import Machine
+from irgraph.ir.tensor import Tensor
+
+SLOW = (
+    "grouped, channels last: cuDNN 8 has no kernel on matrix units for it, and its "
+    "grouped_direct kernels take many times as long"
+)
+UNSURE = (
+    "grouped, channels last: cuDNN 8 takes up to ten times as long for its gradients; of newer "
+    "releases only the forward pass was measured"
+)
+
+BLOCK, WIDTHS, FEWEST, STEP = 32, (4, 8, 16, 32), 24, 8
+"""Channels that one fast kernel joins; channels of a group, and numbers of groups (from ``FEWEST``,
+a multiple of ``STEP``) for which there is one. Networks with 32 groups gain from channels last
+(timm's ResNeXt 32x4d, RTX 3090: 1.3 to 1.5 times), with 2 to 16 groups of as many channels they
+lose (``resnext26ts``: 0.79), with 24 to 72 of them little (``regnetz_c16``: 0.90)."""
+
+FORWARD = 0.3
+"""Share of the plain cores' peak of forward passes over groups whose channels are no power of two:
+timm's RegNet-X 12GF (112 channels a group), inference on an RTX 3090 in torch 1.13, beside torch
+2.4. Others have kernels on matrix units forward."""
+
+BASE, EACH, NARROWEST = 6.8, 490.0, 16
+"""Of the gradients of data and weight together: the plain cores' peak over what they reach is
+``BASE + EACH / channels of a group``, of which fewer than ``NARROWEST`` take no longer. Fitted to
+training steps of six networks that ``irgraph evaluate`` does not compare (timm, RTX 3090, AMP, 16
+to 256 channels a group), each within a fifth; docs/costs.md has others. On a V100 with cuDNN 7.6
+the gradient of a weight with 64 reaches a ninth of that (97 ms, ``wgrad2d_grouped_direct_kernel``,
+pytorch/pytorch#34977)."""
+
+
+def fast(data: Tensor, weight: Tensor, machine: Machine) -> bool:
+    """Return whether cuDNN has a fast kernel for a grouped convolution with channels last."""
+    width, groups = _groups(data, weight)
+    ampere = machine.sheet.architecture in ("ampere", "ada", "hopper", "blackwell")
+    equal = int(weight.shape[0]) == width * groups
+    many = groups >= FEWEST and groups % STEP == 0
+    return ampere and equal and width in WIDTHS and many and channels_last(data) and _narrow(data)
+
+
+def slow_time(
+    data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine
+) -> float | None:
+    """Return microseconds on the slow kernels; nothing where the software or shape has others."""
+    if not machine.software.slow_grouped_last or machine.paper or not _slow(data, weight, machine):
+        return None
+    width = _groups(data, weight)[0]
+    share = 1.0 / (BASE + EACH / max(width, NARROWEST))
+    if "gradient" not in name:
+        if width & (width - 1) == 0:
+            return None
+        share = FORWARD
+    flop = 2.0 * result.numel * math.prod(weight.shape[1:])
+    return float(flop / machine.sheet.peak("f32")[0] / share / 1e3)
+
+
+def unsure(data: Tensor, weight: Tensor, machine: Machine) -> bool:
+    """Return whether a grouped convolution may have none but slow kernels."""
+    return not machine.paper and _slow(data, weight, machine)
+
+
+def _slow(data: Tensor, weight: Tensor, machine: Machine) -> bool:
+    return channels_last(data) and _narrow(data) and not fast(data, weight, machine)
+
+
+def _narrow(data: Tensor) -> bool:
+    return data.dtype in ("f16", "bf16")
+
+
+def _groups(data: Tensor, weight: Tensor) -> tuple[int, int]:
+    """Return the channels of a group, and the groups."""
+    width = max(int(weight.shape[1]), 1)
+    return width, int(data.shape[1]) // width
