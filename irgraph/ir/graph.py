@@ -10,8 +10,7 @@ from typing import TypeVar, cast
 from msgspec import Struct, field
 
 from irgraph.ir.compare import same_op
-from irgraph.ir.names import made_by
-from irgraph.ir.op import EMPTY, Op, Value
+from irgraph.ir.op import EMPTY, Op, Value, made_by
 from irgraph.ir.tensor import Tensor
 
 FORMAT = 2

@@ -12,8 +12,7 @@ from irgraph.ir.calls import misfit, overwritten, reachable, usage, wrong_shape
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Declared, Graph, outermost
-from irgraph.ir.names import made_by, taken_by
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op, Value, made_by, taken_by
 from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, oversized
 from irgraph.ir.tf32 import PLAIN

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.ir.graph import END, Graph, outermost
-from irgraph.ir.names import taken_by
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, taken_by
 from irgraph.language.defects import blame
 from irgraph.language.running.report import op_place
 from irgraph.language.running.state import ILLEGAL, Dropping, Frame, Running, State, call_of
