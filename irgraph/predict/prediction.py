@@ -101,7 +101,8 @@ class Prediction(Struct, frozen=True, dict=True):
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: a host of another device, collectives without time.
 
-        Also a size that some of the model's numbers do not follow, and grouped windows without a good kernel.
+        Also a size that some of the model's numbers do not follow, and grouped windows without a
+        good kernel.
         """
         lines = [*unresized(self.priced.graph), *without_device(self.priced)]
         lines += [*without_time(self.priced), *without_units(self.priced, self.sheet)]
