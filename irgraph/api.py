@@ -199,8 +199,10 @@ def _applied(
     pass_path: Sequence[str],
     watchers: Sequence[Watcher],
 ) -> Outcome:
+    from irgraph.ir.graph import check_graph
     from irgraph.manage.run import run_stages
 
+    check_graph(graph)
     pricer = None
     if device is not None:
         from irgraph.predict.target import target

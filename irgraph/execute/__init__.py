@@ -11,7 +11,7 @@ from typing import Any
 
 from irgraph.diagnostics import fail
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, check_graph
 
 __all__ = ["Compared", "Comparison", "Coverage", "Result", "compare", "compare_ranks", "execute"]
 
@@ -83,6 +83,7 @@ def compare(
         IrgraphError: an op cannot be executed (all such ops are named) or failed, the graphs are
             too large or start from other tensors, or torch is missing (exit code 2).
     """
+    check_graph(before, after)
     _need_torch()
     from irgraph.execute.trials import Trials
 

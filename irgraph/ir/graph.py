@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
+from irgraph.diagnostics import fail, shown
 from irgraph.ir.compare import same_op
 from irgraph.ir.op import EMPTY, Op, Value, made_by
 from irgraph.ir.tensor import Tensor
@@ -245,3 +246,11 @@ def outermost(op: Op) -> Iterator[Op]:
         return
     for child in op.body:
         yield from outermost(child)
+
+
+def check_graph(*given: object) -> None:
+    """Raise ``IrgraphError`` (exit code 2) where something is not a graph, such as a path."""
+    for one in given:
+        if not isinstance(one, Graph):
+            hint = "irgraph.load reads one from a file"
+            raise fail(f"graph: give a graph, not {shown(one)}", hint=hint, exit_code=2)

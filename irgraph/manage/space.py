@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 
 from irgraph.diagnostics import IrgraphError
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import DeviceRef, DType
@@ -109,6 +109,7 @@ def space(
 
     Raises ``IrgraphError`` where the pass is unknown or unsound.
     """
+    check_graph(graph)
     declared = load_pass(called, pass_path) if isinstance(called, str) else called
     own = () if isinstance(called, str) else (declared,)
     pricer = None if device is None else target(device)

@@ -9,9 +9,9 @@ from msgspec import field
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.diagnostics import fail, near
+from irgraph.diagnostics import check_sizes, fail, near, shown
 from irgraph.ir.cost import PriceOptions
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.ranks import check_fabric, with_ranks
 from irgraph.ir.resize import with_dims
 from irgraph.schedule.accounting import Accounting, find_accounting
@@ -74,7 +74,8 @@ def predict_options(
 ) -> PredictOptions:
     """Return options with some fields changed; a text stands for the device of that name.
 
-    Raises ``TypeError`` for an unknown field, ``IrgraphError`` (exit code 2) for an empty device.
+    Raises ``TypeError`` for an unknown field, ``IrgraphError`` (exit code 2) for an empty device,
+    a host that is no text, and sizes that are not by name.
     """
     known = list(PredictOptions.__struct_fields__)
     for name in changes:
@@ -84,14 +85,20 @@ def predict_options(
     chosen = replace(given, **changes)
     if chosen.device == "":
         raise fail("device: give the name of a device, not ''", hint=DEFAULTS, exit_code=2)
+    if not isinstance(chosen.host, str):
+        raise fail(f"host: give the name of a host, not {shown(chosen.host)}", exit_code=2)
+    if chosen.dims:
+        check_sizes("dims", chosen.dims)
     return chosen
 
 
 def prepared(graph: Graph, options: PredictOptions) -> Graph:
     """Return a graph with the sizes and the ranks that options give.
 
-    Raises ``IrgraphError`` (exit code 2) for sizes, ranks or a fabric that cannot be.
+    Raises ``IrgraphError`` (exit code 2) for what is no graph, and for sizes, ranks or a fabric
+    that cannot be.
     """
+    check_graph(graph)
     if options.fabric is not None:
         check_fabric(options.fabric, backend().fabrics())
     sized = resized(graph, options.dims) if options.dims else graph
@@ -102,8 +109,11 @@ def resized(graph: Graph, dims: Mapping[str, int]) -> Graph:
     """Return a graph with new sizes of some dimensions; everything derived from them follows.
 
     Shapes, strides and attributes that are expressions over the dimensions change; plain numbers
-    stay. Raises ``IrgraphError`` (exit code 2) for an unknown dimension or an impossible size.
+    stay. Raises ``IrgraphError`` (exit code 2) for what is no graph, an unknown dimension or an
+    impossible size.
     """
+    check_graph(graph)
+    check_sizes("dims", dims)
     for name in dims:
         if name not in graph.dims:
             hint = f"its dimensions: {', '.join(graph.dims) or 'none'}"

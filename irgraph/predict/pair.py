@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.measured import measured_on
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import plain_name
@@ -49,6 +49,7 @@ def predict_pair(
     """
     known = before if isinstance(before, Prediction) else None
     before = before.priced.graph if isinstance(before, Prediction) else before
+    check_graph(before, after)
     chosen = predict_options(known.options if known and options is None else options, **changes)
     chosen = replace(chosen, device=chosen.device or device_of(before, after))
     first = known if known and known.options == chosen else predict(before, chosen)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.diagnostics import IrgraphError, fail
+from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed
 from irgraph.garbage import put_off
 from irgraph.ir.dim import Dim, Term, evaluate
 from irgraph.ir.graph import Declared, Graph, remembered
@@ -82,14 +82,18 @@ def predict_variants(
     ``sizes`` override ``dims`` of the options, ``devices`` their device, ``hosts`` their host.
     ``intervals`` asks for those of the step times, too: each takes as long as hundreds of times.
 
-    Raises ``IrgraphError`` for an unknown name, an impossible size, or an accounting that is not
-    simulated.
+    Raises ``IrgraphError`` for an unknown name, an impossible size, what should be a list and is
+    none, or an accounting that is not simulated.
     """
     chosen = predict_options(options, **changes)
     if not chosen.rules.simulated:
         message = f"accounting: {chosen.rules.name!r} predicts one step at a time"
         raise fail(message, hint="call predict for each variant", exit_code=2)
     graph = prepared(graph, chosen)
+    devices, hosts = listed("devices", devices, "names"), listed("hosts", hosts, "names")
+    sizes = listed("sizes", sizes, "sizes, each by the names of dimensions")
+    for dims in sizes:
+        check_sizes("sizes", dims)
     sheets = [backend().device(name, graph) for name in devices]
     tables = [load_host(name) for name in hosts or (chosen.host,)]
     _check_sizes(graph, sizes)

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from irgraph.diagnostics import fail, near
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Op
 from irgraph.ir.points.pieces import several
 from irgraph.ir.tensor import Tensor
@@ -79,6 +79,7 @@ def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memo
     ``rounded`` is the multiple to which sizes are rounded up. Raises ``IrgraphError`` (exit code 2)
     for a device that the step does not use, or a multiple below 1.
     """
+    check_graph(graph)
     known = {graph.device, "cpu", *(one.name for one in graph.devices)}
     if device and device not in known:
         message = f"the model has no device {device!r}{near(device, known)}"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from irgraph.backend import backend
-from irgraph.diagnostics import IrgraphError, fail, near
-from irgraph.ir.graph import Graph
+from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed, near
+from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.ranks import with_ranks
@@ -72,8 +72,10 @@ def search_space(
     if chosen.device is not None or chosen.dims or chosen.ranks is not None:
         message = "options: device, dims and ranks are axes: give devices, dims, ranks"
         raise fail(message, exit_code=2)
-    if isinstance(passes, str):
-        raise fail("passes: give a list of names", exit_code=2)
+    check_graph(graph)
+    check_sizes("dims", dims or {})
+    passes, ranks = listed("passes", passes, "names"), listed("ranks", ranks, "numbers of ranks")
+    devices, hosts = listed("devices", devices, "names"), listed("hosts", hosts, "names")
     found, left_out = list(_places(graph, devices, hosts, ranks)), {}
     for name in dict.fromkeys(passes):
         given = _values(name, (values or {}).get(name, {}), pass_path)
@@ -81,7 +83,10 @@ def search_space(
         found += axes
         left_out.update({name: why} if not axes else {})
     _check_named(values or {}, passes, "values")
-    found += [_size(graph, name, tuple(sizes)) for name, sizes in (dims or {}).items()]
+    found += [
+        _size(graph, name, listed(f"dims: {name}", sizes, "sizes"))
+        for name, sizes in (dims or {}).items()
+    ]
     return SearchSpace(
         graph,
         _ordered(found, when or {}),
@@ -195,11 +200,10 @@ def _places(
 ) -> Iterator[Axis]:
     """Yield the axes of what a step runs on."""
     for kind, names in (("device", devices), ("host", hosts)):
-        if isinstance(names, str) or not names:
+        if not names:
             raise fail(f"{kind}s: give a list of names", exit_code=2)
         _check_distinct(f"{kind}s", names)
-    for name in devices:
-        backend().device(name)
+    _check_cards(devices)
     for name in hosts:
         load_host(name)
     yield Axis("device", "device", tuple(devices), why=GIVEN)
@@ -210,6 +214,16 @@ def _places(
         for text in texts:
             with_ranks(graph, text, None)
         yield Axis("ranks", "ranks", texts, why=GIVEN)
+
+
+def _check_cards(devices: Sequence[str]) -> None:
+    """Raise ``IrgraphError`` (exit code 2) for an unknown device, or one under two names."""
+    sheets = [backend().device(name) for name in devices]
+    for at, sheet in enumerate(sheets):
+        if sheet in sheets[:at]:
+            first = devices[sheets.index(sheet)]
+            message = f"devices: {first!r} and {devices[at]!r} are one device, {sheet.name}"
+            raise fail(message, hint="give each once", exit_code=2)
 
 
 def _size(graph: Graph, name: str, sizes: tuple[int, ...]) -> Axis:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail
+from irgraph.diagnostics import fail, listed, shown
 from irgraph.tuning.axes import Choice, Point
 from irgraph.tuning.build import objective
 from irgraph.tuning.engine import load_optuna, opened, sampler_of, suggested
@@ -90,9 +90,8 @@ class Study:
         version: str = "",
     ) -> None:
         self.space = space
-        if isinstance(objectives, str):
-            raise fail("objectives: give a list of figures", exit_code=2)
-        self.objectives = tuple(objective(space, one) for one in objectives)
+        given = listed("objectives", objectives, "figures")
+        self.objectives = tuple(objective(space, one) for one in given)
         if not self.objectives or len(set(self.objectives)) < len(self.objectives):
             raise fail("objectives: give at least one, each once", exit_code=2)
         optuna = load_optuna()
@@ -142,8 +141,11 @@ class Study:
         """Go on until so many trials are finished, those of earlier runs counted.
 
         Each is stored when it is done, so that a study that was killed goes on. ``progress`` is
-        told the number that are finished.
+        told the number that are finished. Raises ``IrgraphError`` (exit code 2) for what is no
+        number of trials.
         """
+        if not isinstance(trials, int) or trials < 1:
+            raise fail(f"trials: give a whole number from 1, not {shown(trials)}", exit_code=2)
         from optuna.study import MaxTrialsCallback
         from optuna.trial import TrialState
 

@@ -1,0 +1,37 @@
+"""Files of a user's own that hide one of the packages irgraph is installed with."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from irgraph.diagnostics import fail
+
+PACKAGES = ("passes", "grammars", "costmodels")
+"""Top-level packages beside ``irgraph``, which Python looks for next to a script first."""
+
+
+@cache
+def check_packages() -> None:
+    """Raise ``IrgraphError`` (exit code 2) where a file hides one of irgraph's packages.
+
+    It looks once; a process that was refused is refused again.
+    """
+    home = Path(__file__).resolve().parent.parent
+    for name in PACKAGES:
+        found = Path(_file_of(name) or home / name / "__init__.py")
+        if found.resolve().parent.parent != home:
+            folder = found.name == "__init__.py"
+            message = f"{found.parent if folder else found} hides irgraph's own package {name!r}"
+            hint = "rename the folder" if folder else "rename the file"
+            raise fail(message, hint=hint, exit_code=2)
+
+
+def _file_of(name: str) -> str:
+    """Return the file that Python takes for a module, ``""`` where it has none."""
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):  # made without a place, as some tests and tools do
+        return ""
+    return spec.origin or "" if spec else ""
