@@ -62,7 +62,7 @@ def test_other_cost_models_may_stand_in(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv(VARIABLE, "toymodels")
     found = predict(parse(MODEL), "anything")
-    assert (found.sheet.name, found.timeline.active_time) == ("Toy", 1000.0)
+    assert (found.sheet.name, found.timeline.active_time) == ("Toy", pytest.approx(1000))
     monkeypatch.delitem(sys.modules, "toymodels.backend")
 
 

@@ -137,7 +137,7 @@ def test_tables_that_cannot_be_placed_stay_in_fast_memory_and_are_counted_once()
     graph, nand = parse(MIXED), load_platform("dgx-1-nand")
     reasons = {one.name: (one.nbytes, one.why) for one in fixed_of(graph)}
     assert {name: nbytes for name, (nbytes, _) in reasons.items()} == dict.fromkeys("cde", 128e6)
-    assert "weighs its rows" in reasons["c"][1] and "a second time" in reasons["d"][1]
+    assert "weights its rows" in reasons["c"][1] and "a second time" in reasons["d"][1]
     assert [table.name for table in tables_of(graph)] == ["a", "b"]
     small = replace(nand, fast=replace(nand.fast, tables_gb=0.4))
     wanted = Wanted(100.0, 50_000.0)

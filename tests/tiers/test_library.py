@@ -29,7 +29,7 @@ def written(path: Path, content: Any) -> str:
         ('{"tier": "uvm"}', "how much UVM-PCIe3 holds is not said"),
         ('{"tier": "uvm", "tables_gb": 1}', "fast memory is read as the device's own"),
         ('{"tier": "nand"}', "it is a slower tier"),
-        ('{"tier": "hbm2", "tables_gb": 0}', "keeps nothing for tables"),
+        ('{"tier": "hbm2", "tables_gb": 0}', "no fast memory is left for tables"),
     ],
 )
 def test_fast_memory_holds_something_and_is_the_devices(

@@ -174,5 +174,5 @@ def test_a_product_with_a_transposed_weight_is_a_layer(to: str, span: float) -> 
     assert "w" not in after.by_name and other in after.ops
     (one,) = candidates(before, ["i8"])
     assert (one.name, one.ops, one.formats) == ("w", ("aten.matmul",), ("i8",))
-    with pytest.raises(RefusedError, match="no linear layer"):
+    with pytest.raises(RefusedError, match="nor a linear layer"):
         check_quantize(before, other, "i8")

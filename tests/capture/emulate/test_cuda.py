@@ -80,7 +80,7 @@ def test_every_way_to_name_a_card_gives_the_same_model(tmp_path: Path) -> None:
 
 def test_a_note_names_what_was_answered(tmp_path: Path) -> None:
     notes = taken(tmp_path, style("    model.cuda(); torch.cuda.empty_cache()", "'cuda'")).notes
-    assert any("names cuda" in note and "torch.cuda.empty_cache" in note for note in notes)
+    assert any("uses torch.cuda" in note and "torch.cuda.empty_cache" in note for note in notes)
     plain = taken(tmp_path, style("    model.to(device)", "device")).notes
     assert not any("empty_cache" in note for note in plain)
 

@@ -74,7 +74,7 @@ def test_what_torch_logs_of_a_damaged_file_reaches_nobody(
 ) -> None:
     path = tmp_path / "cut.pt2"
     path.write_bytes(b"PK\x03\x04" + bytes(200))
-    with pytest.raises(IrgraphError, match="it is cut short or no program at all"):
+    with pytest.raises(IrgraphError, match="it is truncated or not a program"):
         lower_export(path)
     assert caplog.records == []
     assert capfd.readouterr().err == ""

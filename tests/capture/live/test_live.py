@@ -482,7 +482,7 @@ def test_names_survive_casts_that_change_nothing() -> None:
 
 def test_a_step_that_never_uses_the_device_is_told() -> None:
     captured = capture(lambda: torch.ones(3).sum())
-    assert any("nothing of the step lies on the accelerator" in note for note in captured.notes)
+    assert any("nothing in the step is on the accelerator" in note for note in captured.notes)
     assert any("nothing of this step runs" in w for w in predict(captured.graph).warnings)
 
 

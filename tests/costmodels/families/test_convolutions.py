@@ -376,15 +376,6 @@ def test_a_trained_model_is_not_asked_about_others(
     assert _asked(conv(data, weight, out, **attributes)) == []
 
 
-def test_only_groups_with_channels_last_are_said_to_take_longer_than_is_known() -> None:
-    dense = conv((32, 64, 56, 56), (128, 64, 3, 3), (32, 128, 56, 56))
-    grouped = conv((32, 64, 56, 56), (128, 32, 3, 3), (32, 128, 56, 56))
-    for op, warned in ((dense, False), (channels_last(dense), False), (grouped, False),
-                       (channels_last(grouped), True)):  # fmt: skip
-        formulas = " ".join(kernel.formula for kernel in kernels(op, machine()))
-        assert ("grouped with channels last" in formulas) == warned
-
-
 STRIDED = (tensor("x", 8, 64, 56, 56), tensor("w", 128, 64, 3, 3), tensor("g", 8, 128, 28, 28))
 
 

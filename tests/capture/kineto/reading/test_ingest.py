@@ -148,7 +148,7 @@ def test_an_annotation_of_every_other_step_is_not_proposed_alone(
     trace = read_kineto(write(tmp_path, lambda _: found))
     assert [step.marked for step in build_tree(trace).steps] == ["trace"]
     proposed = "batch" if lead else "aten::linear"
-    expected = f"'log' (comes back 5 times) or '{proposed}' (comes back 10 times) would part it"
+    expected = f"'log' (comes back 5 times) or '{proposed}' (comes back 10 times) would divide it"
     assert expected in trace.health.details["K06"]
 
 
