@@ -133,7 +133,7 @@ class Across(nn.Module):
 
 @pytest.mark.parametrize(("mixing", "options", "loss", "why"), [
     (Across(), {}, functional.cross_entropy, "normalises over samples"),
-    (nn.BatchNorm1d(WIDTH), {}, functional.cross_entropy, "has no rule that keeps samples separate"),
+    (nn.BatchNorm1d(WIDTH), {}, functional.cross_entropy, "no rule that keeps samples separate"),
     (nn.Identity(), {"scale_grad_by_freq": True}, functional.cross_entropy,
      "counts how often samples of all ranks name a row"),
     (nn.Identity(), {}, lambda x, y: functional.cross_entropy(x, y) + x.square().mean(),
