@@ -197,6 +197,37 @@ def test_losses_take_what_a_column_parallel_layer_makes_as_a_whole() -> None:
     assert "all_gather_into_tensor" in {kind for kind, _ in exchanged(done.graph)}
 
 
+class Renamed(nn.Module):
+    """A layer whose result is used by three names of the same memory, transposed first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 24, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, 24] of [B, 16]."""
+        made = self.layer(x)
+        turned, deeper = made.t(), made.view(-1, 2, 12)
+        return turned.tanh().t() + deeper.sigmoid().view(made.shape) + made.relu()
+
+
+class Names(Perceptron):
+    """A step of such a layer, and of one after it."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(batch)
+        self.model = nn.Sequential(Renamed(), nn.Linear(24, 1)).to("meta")
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+
+def test_a_result_with_several_names_is_summed_once_in_row_major_memory() -> None:
+    """NCCL's process group refuses tensors that are not contiguous."""
+    done = proven(captured(Names), Plan(2, layers={"0.layer": ROW}))
+    assert exchanged(done.graph)["all_reduce", 8 * 24 * 4] == 1
+    sums = [op for op in done.graph.leaves() if op.base == "all_reduce_"]
+    assert all(tensor.contiguous for op in sums for tensor in op.inputs)
+
+
 def test_norms_of_gradients_are_those_of_all_ranks() -> None:
     done = proven(captured(Perceptron, clip=True), plan(2, _0=COLUMN, _2=ROW))
     gathered = {size for name, size in exchanged(done.graph) if name == "all_gather_into_tensor"}

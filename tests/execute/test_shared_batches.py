@@ -15,7 +15,15 @@ from irgraph.ir.graph import Graph
 from irgraph.plans.plan import Plan
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
-from tests.execute.test_parallel_layers import PAIRS, captured, exchanged, language, on_mesh, proven
+from tests.execute.test_parallel_layers import (
+    PAIRS,
+    Perceptron,
+    captured,
+    exchanged,
+    language,
+    on_mesh,
+    proven,
+)
 
 CLASSES, WIDTH = 5, 12
 
@@ -80,6 +88,30 @@ def test_its_optimizer_is_split() -> None:
     assert ("all_gather_into_tensor", 31648) in exchanged(done.graph)
 
 
+class Counted(torch.optim.SGD):
+    """Lets parameters decay by how many rows they have, which a list of numbers says."""
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:
+        """Update the parameters."""
+        for p in self.param_groups[0]["params"]:
+            p.sub_(p.grad, alpha=0.1)
+            (scaled,) = torch._foreach_mul([p], [float(len(p))])
+            p.sub_(scaled, alpha=1e-3)
+
+
+class Counting(Perceptron):
+    """A step with such an optimizer."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(batch)
+        self.optimizer = Counted(self.model.parameters())
+
+
+def test_numbers_that_look_like_the_shape_of_a_parameter_stay() -> None:
+    proven(captured(Counting), Plan(2, optimizer="split"))
+
+
 @pytest.mark.parametrize(("data", "tensor"), [(2, 2), (2, 4), (4, 2)])
 def test_it_is_shared_on_a_mesh(data: int, tensor: int) -> None:
     """Four sums of activations, as Megatron-LM has them, and one of gradients."""
@@ -92,12 +124,20 @@ def test_it_is_shared_on_a_mesh(data: int, tensor: int) -> None:
     }  # fmt: skip
 
 
+def hooked(x: Tensor, value: float) -> Tensor:
+    """Return what was given; its gradient is ``value`` where it is negative."""
+    x.register_hook(lambda gradient: gradient.masked_fill(x.detach() < 0, value))
+    return x
+
+
 @pytest.mark.parametrize("loss", [
     functional.cross_entropy,
     lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
     lambda x, y: functional.cross_entropy(x, y, reduction="none").mean(),
     lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 0.0), y),
     lambda x, y: functional.cross_entropy(x.masked_fill(x < 0, 2.0), y),
+    lambda x, y: x.masked_fill(x < 0, 0.0).square().mean(),
+    lambda x, y: hooked(x, 0.0).square().mean(),
     lambda x, y: functional.cross_entropy(x, y, ignore_index=0),
     lambda x, y: functional.cross_entropy(x, y, weight=torch.arange(1.0, 6.0, device="meta")),
     lambda x, y: functional.cross_entropy(x, y, label_smoothing=0.1),
@@ -138,6 +178,8 @@ class Across(nn.Module):
      "counts how often samples of all ranks name a row"),
     (nn.Identity(), {}, lambda x, y: functional.cross_entropy(x, y) + x.square().mean(),
      "adds gradients of which one was scaled"),
+    (nn.Identity(), {}, lambda x, y: hooked(x, 2.0).square().mean(),
+     "masked_fill is not linear in a gradient that was scaled"),
 ])  # fmt: skip
 def test_what_mixes_samples_is_refused(
     mixing: nn.Module, options: dict[str, bool], loss: Loss, why: str

@@ -16,7 +16,7 @@ from irgraph.ir.edit import Edit, map_tensors, without_times
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
 from irgraph.plans.layout import Layout
 from irgraph.verbs.refusal import RefusedError, refused
@@ -162,17 +162,9 @@ class _Cutting:
         return replace(op, phase="optimizer", thread=self.scope.thread, origin="shard")
 
     def _small(self, leaf: Op) -> Op:
-        """Return a call on a rank's rows, of the sizes that it names, too."""
-        shapes = {t.shape: self.names[t.name].shape for t in (*leaf.inputs, *leaf.outputs)
-                  if t.name in self.names}  # fmt: skip
-        given: dict[str, Value] = {
-            name: shapes.get(value, value) if isinstance(value, tuple) else value  # type: ignore[arg-type]
-            for name, value in leaf.attributes.items()
-        }
+        """Return a call on a rank's rows; no op that keeps rows apart takes their number."""
         made = map_tensors(leaf, lambda t: self.names.get(t.name, t))
-        mapped = {name: made.attributes[name] if given[name] is value else given[name]
-                  for name, value in leaf.attributes.items()}  # fmt: skip
-        return replace(made, attributes=mapped, notes=without_times(made.notes))
+        return replace(made, notes=without_times(made.notes))
 
     def _scatter(self, reduction: Op, tensors: Sequence[Tensor]) -> None:
         """Let a sum of gradients over ranks leave each rank its rows of them."""
