@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 
 from irgraph.execute import compare_ranks
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
+from irgraph.ir.ranks import is_collective
 from irgraph.plans.plan import Plan
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
@@ -144,6 +146,53 @@ def hooked(x: Tensor, value: float) -> Tensor:
 ])  # fmt: skip
 def test_losses_over_classes(loss: Loss) -> None:
     proven(classifier(nn.Identity(), loss), Plan(2), draws=3)
+
+
+def by_place(graph: Graph) -> Graph:
+    """Return a model whose losses over classes take all of their arguments by place."""
+    edit = Edit(graph)
+    for op in (op for op in graph.leaves() if op.base.startswith("nll_loss")):
+        given = (*op.operands, *op.attributes.values())
+        edit.put(replace(op, operands=given, attributes={}), before=op)
+        edit.remove(op)
+    return edit.commit()
+
+
+def squares(x: Tensor, y: Tensor) -> Tensor:
+    """Return the mean of squared losses of samples."""
+    return functional.cross_entropy(x, y, reduction="none").square().mean()
+
+
+@pytest.mark.parametrize("loss", [
+    squares, functional.cross_entropy,
+    lambda x, y: functional.cross_entropy(x, y, reduction="sum"),
+])  # fmt: skip
+def test_losses_take_arguments_by_place_too(loss: Loss) -> None:
+    proven(by_place(classifier(nn.Identity(), loss)), Plan(2), draws=3)
+
+
+class Picked(nn.Module):
+    """Features at places that a tensor names, the same of every sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", torch.zeros(WIDTH, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, width] of [B, width]."""
+        return x[:, self.places]
+
+
+def test_features_are_picked_at_places_that_all_ranks_know() -> None:
+    proven(classifier(Picked()), Plan(2))
+
+
+def test_gradients_of_a_layer_that_is_used_twice_are_added_up() -> None:
+    layer = nn.Linear(WIDTH, WIDTH)
+    done = proven(classifier(nn.Sequential(layer, nn.ReLU(), layer)), Plan(2))
+    (whole,) = (d.tensor for d in done.graph.tensors if d.label == "0.0.weight")
+    reduced = [t for op in done.graph.leaves() if is_collective(op) for t in op.inputs]
+    assert [t.shape for t in reduced].count(whole.shape) == 1
 
 
 def test_what_mixes_features_of_a_sample() -> None:

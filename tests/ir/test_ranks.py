@@ -8,7 +8,15 @@ from msgspec.structs import replace
 from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.ranks import Layout, check_fabric, layout_of, ranks_of, with_ranks
+from irgraph.ir.ranks import (
+    Layout,
+    check_fabric,
+    groups_of,
+    groups_text,
+    layout_of,
+    ranks_of,
+    with_ranks,
+)
 
 GATHER = Op("_c10d_functional.all_gather_into_tensor", attributes={"group_size": 8})
 EXCHANGE = Op("c10d.alltoall_base_", attributes={"output_split_sizes": (1, 1)})
@@ -20,6 +28,15 @@ def test_an_op_may_name_its_ranks() -> None:
     unsaid = replace(EXCHANGE, attributes={"group_size": 0, "output_split_sizes": (1, 1, 1)})
     assert ranks_of(unsaid) == 3
     assert ranks_of(replace(EXCHANGE, attributes={"group_size": 1})) == 1
+
+
+def test_groups_are_listed_or_evenly_spaced() -> None:
+    graph = Graph("g", settings={"groups": "one=3 pp=3,11 tp=4-7 dp=1-25/8 ep=0-2,9"})
+    wanted = {
+        "one": (3,), "pp": (3, 11), "tp": (4, 5, 6, 7), "dp": (1, 9, 17, 25), "ep": (0, 1, 2, 9)
+    }  # fmt: skip
+    assert groups_of(graph) == wanted
+    assert groups_of(replace(graph, settings={"groups": groups_text(wanted)})) == wanted
 
 
 def test_the_models_setting_goes_first() -> None:

@@ -253,6 +253,38 @@ def test_a_region_whose_inner_result_is_used_elsewhere_is_left_alone() -> None:
         run(load_script(script), graph)
 
 
+NORM = """replace many %y = aten.relu(%x) with {
+  %r = aten.relu(%x)
+  %y = aten.layer_norm(%r, normalized_shape = [%x.shape[1]])
+} and backward"""
+
+
+def test_what_new_ops_keep_for_their_backward_follows_the_batch() -> None:
+    before = capture(Small(torch.relu), (torch.rand(4, 8),), loss=lambda y: y.sum()).graph
+    after = run(load_script(NORM), before).graph
+    larger = run(load_script("resize B = 6"), after).graph
+    assert verify(larger) == []
+    means = [op.outputs[1] for op in larger.leaves() if op.name == "aten.native_layer_norm"]
+    shapes = [[int(size) for size in mean.shape] for mean in means]
+    assert shapes == [[8, 1], [6, 1]]  # the first sees its input transposed
+
+
+def turned_step(batch: int, device: str) -> Any:
+    """A layer whose gradient comes transposed, which its backward copies first."""
+    layer, given = nn.Linear(8, 8).to(device), torch.rand(batch, 3, 8, device=device)
+    return lambda: layer(given).transpose(0, 1).contiguous().relu().sum().backward()
+
+
+def test_a_backward_that_copies_a_transposed_gradient_first_is_bound() -> None:
+    captured = capture(turned_step(4, "meta"), device="meta")
+    (layer,) = (op for op in captured.graph.top_level() if op.name == "aten.linear")
+    found = backward_of(captured.graph, [layer])
+    forward_of = dict(captured.links)
+    nodes = [node for node in found.ops if node.is_autograd]
+    assert nodes
+    assert {forward_of[node.origin] for node in nodes} <= {inner.origin for inner in layer.walk()}
+
+
 def test_without_a_backward_pass_the_forward_changes_alone() -> None:
     graph = graph_of(partial(Small(torch.relu).to("meta"), torch.rand(4, 8, device="meta")))
     after = run(load_script(GELU), graph).graph
@@ -263,12 +295,8 @@ def test_a_norm_behind_an_activation_is_the_program_with_the_norm() -> None:
     def normed(x: Any) -> Any:
         return nn.functional.layer_norm(torch.relu(x), x.shape[-1:])
 
-    script = """replace many %y = aten.relu(%x) with {
-      %r = aten.relu(%x)
-      %y = aten.layer_norm(%r, normalized_shape = [%x.shape[1]])
-    } and backward"""
     before, meant = graph_of(step_of(torch.relu)), graph_of(step_of(normed))
-    after = run(load_script(script), before).graph
+    after = run(load_script(NORM), before).graph
     assert compare(after, meant).same
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -104,6 +105,23 @@ def test_what_is_not_made_before_cannot_be_used() -> None:
     assert refused(STEP, "c", "b") == "%c is not defined yet at that point"
     assert inserted(STEP, "b", "b", swap=False)
     assert inserted(STEP, "x", "a", swap=False, after=False)
+
+
+def test_the_op_that_makes_it_later_is_named() -> None:
+    graph = model(STEP)
+    insertion = Insertion((copy(graph.by_name["b"]),), made_by(graph, "b"), after=False)
+    with pytest.raises(RefusedError) as caught:
+        check_insertion(graph, insertion)
+    assert caught.value.at == ((made_by(graph, "b"), "aten.relu defines it"),)
+
+
+def test_a_new_op_may_write_what_others_read_only_to_exchange_it() -> None:
+    graph = model(STEP)
+    known = graph.by_name["a"]
+    shift = Op("aten.neg_", (known,), written=frozenset({"a"}))
+    with pytest.raises(RefusedError, match="%a would be written, and is used elsewhere"):
+        check_insertion(graph, Insertion((shift,), made_by(graph, "a")))
+    check_insertion(graph, Insertion((replace(shift, name="c10d.allreduce_"),), graph.ops[0]))
 
 
 def test_a_called_ops_results_are_there_behind_its_call_and_not_before() -> None:

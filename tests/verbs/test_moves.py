@@ -41,6 +41,30 @@ def conflicts(leaves: list[Op]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairs if conflict(leaves[a], leaves[b])]
 
 
+NODES = """
+input %x : f32[8] in $x
+autograd.AddBackward() {
+  %a = aten.neg(%x) : f32[8] in $a
+  %b = aten.abs(%x) : f32[8] in $b
+}
+autograd.MulBackward() {
+  %c = aten.exp(%x) : f32[8] in $c
+  %d = aten.relu(%c) : f32[8] in $d
+}
+"""
+
+
+def test_a_call_of_an_autograd_node_moves_alone_and_other_nodes_stay_whole() -> None:
+    graph = model(NODES)
+    (exp,), (neg,) = named(graph, "exp"), named(graph, "neg")
+    after = reorder(graph, [exp], to="before", anchor=neg).graph
+    assert [op.name for op in after.walk()] == [
+        "aten.exp", "autograd.AddBackward", "aten.neg", "aten.abs", "autograd.MulBackward",
+        "aten.relu",
+    ]  # fmt: skip
+    assert verify(after) == []
+
+
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(["before", "after", "earliest", "latest"]))
 def test_no_move_turns_a_dependence_round(seed: int, to: str) -> None:
