@@ -177,6 +177,19 @@ def test_a_trained_model_is_asked_first_and_named() -> None:
     assert fallback.by == "heuristic"
 
 
+@pytest.mark.parametrize(("batch", "measured"), [(1, "tn"), (8, "nn")])
+def test_intervals_are_narrowest_in_the_layout_that_was_measured(batch: int, measured: str) -> None:
+    base = machine()
+    on = Machine(base.sheet, base.software, learned=predictors(base.sheet, NEW))
+    spreads = {}
+    for name in ("tn", "nn", "nt"):
+        (found,) = product_kernels(Product(batch, 512, 512, 512, "f32", name), on)
+        assert found.by == "learned"
+        spreads[name] = found.spread
+    own = spreads.pop(measured)
+    assert all(own < other for other in spreads.values())
+
+
 def test_a_product_in_fp8_does_not_pay_for_rounding_that_was_done_before() -> None:
     base = machine("h100")
     learned = Machine(base.sheet, base.software, learned=predictors(base.sheet, NEW))
