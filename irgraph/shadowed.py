@@ -6,9 +6,10 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from irgraph.backend import DEFAULT
 from irgraph.diagnostics import fail
 
-PACKAGES = ("passes", "grammars", "costmodels")
+PACKAGES = ("passes", "grammars", DEFAULT)
 """Top-level packages beside ``irgraph``, which Python looks for next to a script first."""
 
 

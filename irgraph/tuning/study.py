@@ -144,8 +144,8 @@ class Study:
         told the number that are finished. Raises ``IrgraphError`` (exit code 2) for what is no
         number of trials.
         """
-        if not isinstance(trials, int) or trials < 1:
-            raise fail(f"trials: give a whole number from 1, not {shown(trials)}", exit_code=2)
+        if not isinstance(trials, int) or trials < 0:
+            raise fail(f"trials: give a whole number from 0, not {shown(trials)}", exit_code=2)
         from optuna.study import MaxTrialsCallback
         from optuna.trial import TrialState
 
