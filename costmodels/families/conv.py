@@ -11,8 +11,16 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
 from costmodels.formulas.depthwise import depthwise
 from costmodels.formulas.elements import ROOFLINE, streaming
-from costmodels.formulas.grouped import BLOCK, SLOW, UNSURE, fast, slow_time, unsure
-from costmodels.formulas.intervals import BORROWED, FEW, NEAR, ROUGH, UNKNOWN
+from costmodels.formulas.grouped import (
+    BLOCK,
+    SLOW,
+    UNSURE,
+    fast,
+    slow_time,
+    spread_of_slow,
+    unsure,
+)
+from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time
 from costmodels.learnable.convolving import algorithms, convolution, fastest
@@ -53,7 +61,8 @@ def _implicit(
         return work("conv", name, time + SMALL, BORROWED, formula, outside=True)
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     if groups > 1 and (slow := slow_time(data, weight, result, name, machine)) is not None:
-        return work("conv", name, slow + SMALL, ROUGH, SLOW, outside=True)
+        spread = spread_of_slow(machine)
+        return work("conv", name, most(slow, memory) + SMALL, spread, SLOW, outside=True)
     joined = BLOCK // int(weight.shape[1]) if groups > 1 and fast(data, weight, machine) else 1
     columns = max(channels // groups, 1) * joined
     product = Product(-(-groups // joined), pixels, columns, depth * joined, dtype, "nn", stored)
@@ -61,7 +70,7 @@ def _implicit(
     if groups == 1 and not dilated:
         tiles *= times_tiles(data, weight, result, name, machine)
     time = most(tiles, memory) + SMALL
-    if groups > 1 and unsure(data, weight, machine):
+    if groups > 1 and unsure(data, weight, name, machine):
         return work("conv", name, time, UNKNOWN, UNSURE, outside=True)
     return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
-from costmodels.formulas.intervals import FEW, UNTRACED
+from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
 from costmodels.formulas.machine import (
     SMALL,
     Machine,
@@ -49,8 +49,12 @@ blocks run, the more of the memory each has. Fitted to steps of six networks wit
 ``irgraph evaluate steps`` does not compare (timm, trained on an RTX 3090, NCHW: docs/costs.md)."""
 
 FEW_LAST, FEW_CHANNELS = 2.6, 32
-"""How many times as long batch norm takes with channels last over at most so many of them, whose
-rows fill no warp: fitted to steps of the same networks in that layout."""
+"""How many times its bytes batch norm takes with channels last over at most so many of them: torch
+gives 32 channels to a column of at most 128 blocks, so that fewer run (Normalization.cuh,
+``flexible_launch_configs``). Fitted to steps of the same networks in that layout; what 33 to 64
+channels take of them shows no such factor."""
+
+NARROW = "bytes / DRAM bandwidth x 2.6 over at most 32 channels, fitted to steps of six networks"
 
 CHANNELS = f"{FORMULA}; a block a channel, by elements a cycle (traced cuDNN kernels)"
 
@@ -98,11 +102,18 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (_passes(op, "", target, 2, machine),)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
     moved, blocks = _passes(op, "", target, passes, machine), _blocks(target, passes, machine)
-    if not machine.paper and channels_last(target) and target.shape[1] <= FEW_CHANNELS:
-        return (work("norm", moved.name, FEW_LAST * moved.time, UNTRACED, FORMULA),)
+    if _is_narrow(target, machine):
+        time = streaming(machine, FEW_LAST * passes * traffic(target))
+        return (work("norm", moved.name, time, BORROWED, NARROW, outside=True),)
     if blocks <= moved.time:
         return (moved,)
     return (work("norm", moved.name, blocks, FEW, CHANNELS),)
+
+
+def _is_narrow(target: Tensor, machine: Machine) -> bool:
+    """Return whether torch's kernel for channels last has few blocks for want of channels."""
+    gpu = not (machine.paper or machine.sheet.is_host)
+    return gpu and channels_last(target) and target.shape[1] <= FEW_CHANNELS
 
 
 def _blocks(target: Tensor, passes: int, machine: Machine) -> float:

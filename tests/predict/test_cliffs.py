@@ -7,8 +7,9 @@ from irgraph.text import parse
 
 MODEL = """model "grouped" {{ format = 1 }}
 input %x : f16[32, 64, 28, 28{last}] in $b0
+input %g : f16[32, 64, 28, 28{last}] in $b9
 param %w : f16[64, 8, 3, 3] in $b1
-%y = aten.convolution(%x, %w, none, stride = [1, 1], padding = [1, 1], groups = 8) : f16[32, 64, 28, 28{last}] in $b2
+[%dx, %dw] = aten.convolution_backward(%g, %x, %w, stride = [1, 1], padding = [1, 1], groups = 8) : [f16[32, 64, 28, 28{last}] in $b2, f16[64, 8, 3, 3] in $b3]
 """  # noqa: E501
 
 

@@ -55,7 +55,8 @@ NOTES = (
     "NVIDIA's throughput includes loading data. Gradients are zeroed in place, and SGD with "
     "momentum runs once a step, where EfficientNet has RMSprop and most runs add up gradients.",
     "Host overheads are those of the default table, of an older host. Nothing was fitted to these "
-    "steps; of the profile of torch 1.12, one share was to eight other networks of timm.",
+    "steps; one share of the profile of torch 1.12 was fitted to eight other networks of timm, and "
+    "what few channels, depthwise and grouped windows take to seventeen more (docs/costs.md).",
 )
 
 
