@@ -197,11 +197,11 @@ def _scheduled(
             continue
         key = (structure, calls.differ, id(table), rules)
         kept = _schedules(graph)
-        found = kept.pop(key, None)
-        kept[key] = found or _Schedule(graph, calls, part, table, rules)
+        schedule = kept.pop(key, None) or _Schedule(graph, calls, part, table, rules)
+        kept[key] = schedule
         if len(kept) > MOST_KEPT:
-            del kept[next(iter(kept))]
-        yield kept[key], members
+            kept.pop(next(iter(kept)), None)
+        yield schedule, members
 
 
 MOST_KEPT = 8

@@ -201,13 +201,15 @@ class Charges:
         sound = self._add_launches(op, found)
         return found if sound and not self._beyond(op, len(found)) else None
 
-    def working(self, op: Op) -> Iterator[Op]:
-        """Yield the ops at or below one that were priced."""
-        if id(op) in self.priced.kernels:
-            yield op
-        else:
+    def asked(self, op: Op) -> Iterator[Op]:
+        """Yield the ops at or below one whose price decides what it launches, as far as asked.
+
+        The last ones have a price, or nothing inside.
+        """
+        yield op
+        if id(op) not in self.priced.kernels:
             for child in op.body:
-                yield from self.working(child)
+                yield from self.asked(child)
 
     def _add_launches(self, node: Op, found: list[tuple[Kernel, Op]]) -> bool:
         """Add what an op launches; return whether it does nothing else."""

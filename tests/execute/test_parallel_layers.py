@@ -192,6 +192,29 @@ def test_gradients_that_ranks_cut_are_whole_to_fused_optimizers(
     assert all(tensor.contiguous for tensor in update.inputs)
 
 
+class Turned(Perceptron):
+    """Fused AdamW of split layers, and of a parameter that is kept column by column."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__(batch)
+        self.model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16)).to("meta")
+        self.last = nn.Parameter(torch.empty(24, 16, device="meta").t())
+        parameters = [*self.model.parameters(), self.last]
+        self.optimizer = torch.optim.AdamW(parameters, fused=True)
+
+    def __call__(self) -> Tensor:
+        """Return the loss of a step."""
+        self.optimizer.zero_grad()
+        loss = (self.model(self.given.to("meta")) @ self.last).pow(2).mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+def test_gradients_keep_the_layout_of_their_parameters() -> None:
+    proven(captured(Turned), Plan(2, layers={"0": COLUMN, "2": ROW}))
+
+
 def test_losses_take_what_a_column_parallel_layer_makes_as_a_whole() -> None:
     done = proven(language(), Plan(2, layers={"2": COLUMN}))
     assert "all_gather_into_tensor" in {kind for kind, _ in exchanged(done.graph)}

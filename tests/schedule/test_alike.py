@@ -10,7 +10,10 @@ from msgspec.structs import replace
 
 import irgraph
 from irgraph.backend import backend
-from irgraph.ir.cost import PriceOptions
+from irgraph.ir.cost import Kernel, Priced, PriceOptions
+from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
 from irgraph.overheads import load_host
 from irgraph.schedule.accounting import BLOCKING, Accounting, find_accounting
 from irgraph.schedule.building.step import Step
@@ -48,3 +51,23 @@ def test_calls_added_at_once_are_those_added_one_by_one(
     assert found.kernels == step.kernels
     assert at_once.levels == charges.levels
     assert len(step.build) == len(found)
+
+
+def test_what_an_op_keeps_is_not_taken_for_another_price_of_it() -> None:
+    """An op that had no price launches what it has now."""
+    x = Tensor("x", "f32", (64, 64), "x", device="gpu0")
+    made = [replace(x, name=f"y{i}", buffer=f"y{i}") for i in range(6)]
+    first, second, third, fourth = (Op("my.op", (x,), (one,)) for one in made[:4])
+    inner = Op("my.inner", (x,), (made[4],))
+    outer = Op("my.op", (x,), (made[5],), body=(inner,))
+    graph = Graph(name="g", ops=(first, second, third, fourth, outer))
+    host, work = load_host("v100"), (Kernel("k", "gemm", 1000.0),)
+    beside = {id(first): work, id(second): (), id(third): ()}
+    for further in ({}, {id(fourth): work}, {id(inner): work}, {id(outer): work}, {}):
+        priced = Priced(graph, "v100", {**beside, **further})
+        kept = simulate(priced, host).columns
+        step, charges = Step(priced, BLOCKING), Charges(priced, host, BLOCKING)
+        for charge in charges:
+            step.run(charge)
+        assert kept.kernels == step.kernels
+        assert np.array_equal(kept.tasks.length, step.build.tasks().length)

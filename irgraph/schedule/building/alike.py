@@ -23,7 +23,7 @@ class Launches(Struct, frozen=True):
 
     Attributes:
         host, rules, device: what this was found for.
-        parts: the ``id`` of each op inside that launches, with its kernels.
+        parts: the ``id`` of each op whose price decided that, with its kernels, if it has any.
         kernels, times: all of them, and the lengths of their tasks.
         costs: the call's overheads.
         stream: device and name of the stream; nothing where nothing is launched.
@@ -34,7 +34,7 @@ class Launches(Struct, frozen=True):
     host: Host
     rules: Accounting
     device: str
-    parts: tuple[tuple[int, tuple[Kernel, ...]], ...]
+    parts: tuple[tuple[int, tuple[Kernel, ...] | None], ...]
     kernels: tuple[Kernel, ...]
     times: tuple[float, ...]
     costs: Overheads
@@ -103,8 +103,7 @@ class Alike:
             return None
         costs = host.overheads(op, len(found))
         work = tuple(kernel for kernel, _ in found)
-        nodes = {id(node): kernels[id(node)] for node in charges.working(op)}
-        parts = tuple(nodes.items())
+        parts = tuple((id(node), kernels.get(id(node))) for node in charges.asked(op))
         streams = {self.step.place(node) for _, node in found}
         key = self._key(op, found, costs, streams)
         times = tuple(kernel.time + rules.per_kernel for kernel in work)

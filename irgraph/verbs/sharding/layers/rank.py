@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -11,13 +11,14 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.leaving import is_label, leaving
 from irgraph.ir.op import Op, Result, Value, tensors_in
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, tight
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import refused
 from irgraph.verbs.sharding.layers.exchange import Held
 from irgraph.verbs.sharding.layers.placement import PART, SAME, Call, Choice, Place
 from irgraph.verbs.sharding.layers.rules import choose, over_parts
 from irgraph.verbs.sharding.rules import draws
+from irgraph.verbs.sharding.tables import rows_of
 from irgraph.verbs.sharding.writer import GROUP
 
 ORIGIN = "shard"
@@ -164,8 +165,8 @@ class RankOps:
             written=frozenset(given[name].name for name in op.written if name in given),
             notes=without_times(op.notes),
         )
-        if op.base.startswith("_fused_"):  # kernels that go through memory as if all was contiguous
-            call = self._dense(call)
+        if op.base.startswith("_fused_"):
+            call = self._aligned(op, call)
         call, types = self._typed(op, call)
         made = iter(zip(types, makes, strict=True))
 
@@ -184,16 +185,34 @@ class RankOps:
         except ShapeError as error:
             if op.written or all(tensor.contiguous for tensor in call.inputs):
                 raise refused(op, f"cannot run on parts of its operands: {error}") from None
-        call = self._dense(call)
+        kept = {tensor.name for tensor in written_by(call)}
+        loose = [t for t in call.inputs if not t.contiguous and t.name not in kept]
+        call = self._dense(call, loose)
         try:
             return call, self._types(op, call)
         except ShapeError as error:
             raise refused(op, f"cannot run on parts of its operands: {error}") from None
 
-    def _dense(self, call: Op) -> Op:
-        """Return a call on contiguous copies of what it reads with gaps."""
-        kept = {tensor.name for tensor in written_by(call)}
-        loose = [t for t in call.inputs if not t.contiguous and t.name not in kept]
+    def _aligned(self, op: Op, call: Op) -> Op:
+        """Return a fused update whose gradients lie in memory as their parameters do.
+
+        Its kernels walk the memory of both in one order, whatever the strides. Raises
+        ``RefusedError`` where a copy cannot give a gradient the layout of its parameter.
+        """
+        loose: list[Tensor] = []
+        written = {tensor.name for tensor in written_by(call)}
+        for parameter, *others in rows_of(call):
+            steps = tight(parameter.shape, parameter.strides)
+            alike = (tensor for tensor in others if tensor.shape == parameter.shape)
+            odd = [tensor for tensor in alike if tight(tensor.shape, tensor.strides) != steps]
+            if odd and (not parameter.contiguous or any(t.name in written for t in odd)):
+                raise refused(op, f"updates %{parameter.name} with tensors that lie otherwise in "
+                                  "memory")  # fmt: skip
+            loose += odd
+        return self._dense(call, loose)
+
+    def _dense(self, call: Op, loose: Iterable[Tensor]) -> Op:
+        """Return a call on contiguous copies of some of what it reads."""
         whole = {tensor.name: self.held.write.whole(tensor) for tensor in loose}
         return replace(
             call,
