@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from irgraph.backend import DEFAULT
+from irgraph.backend import DEFAULT, VARIABLE
 from irgraph.diagnostics import fail
 
 PACKAGES = ("passes", "grammars", DEFAULT)
-"""Top-level packages beside ``irgraph``, which Python looks for next to a script first."""
+"""Top-level packages beside ``irgraph``, which Python looks for next to a script first; the last is
+not used where the environment names other cost models."""
 
 
 @cache
@@ -19,10 +21,12 @@ def check_packages() -> None:
 
     It looks once; a process that was refused is refused again.
     """
-    home = Path(__file__).resolve().parent.parent
-    for name in PACKAGES:
-        found = Path(_file_of(name) or home / name / "__init__.py")
-        if found.resolve().parent.parent != home:
+    home = Path(__file__).parent.parent
+    shipped = os.environ.get(VARIABLE, DEFAULT) == DEFAULT
+    for name in PACKAGES if shipped else PACKAGES[:-1]:
+        own = home / name / "__init__.py"
+        found = Path(_file_of(name) or own)
+        if own.exists() and found.resolve() != own.resolve():
             folder = found.name == "__init__.py"
             message = f"{found.parent if folder else found} hides irgraph's own package {name!r}"
             hint = "rename the folder" if folder else "rename the file"

@@ -39,10 +39,10 @@ BATCHES = ("512", "1024", "2048", "4096")
 """The workloads of Figures 7 and 8."""
 
 HOST_BOUND = ("512", "1024")
-"""The workloads of Figures 7 and 8 that the host bounds: the device is busy for at most 0.7 of the
-step (Figure 1 of the paper). In the others, at 2048 and 4096, 0.6 to 0.9, what passes between two
-launches contains waiting: T5 of ``AddmmBackward0`` is 25 to 27 us in the six, and 38 in those of
-DLRM_default and DLRM_MLPerf at larger batches."""
+"""Batches at which the host bounds the workloads of Figures 7 and 8: the device is busy for at most
+0.70 of the step (Figure 1 of the paper; at 2048 and 4096 for 0.61 to 0.9). At larger batches what
+passes between two launches contains waiting: T5 of ``AddmmBackward0`` is 25 to 27 us at these, and
+38 in DLRM_default and DLRM_MLPerf at the larger ones (28 to 29 in DLRM_DDP, least busy of them)."""
 
 ARCHITECTURE = "volta"
 """Of the V100 that all these hosts drove."""

@@ -8,12 +8,12 @@ rows kept aside. Needs ``IRGRAPH_DATA`` and the extra ``train``.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from costmodels.evaluate.measurements import measurements
 from costmodels.learned.weights import Weights, load, load_shipped, save, shipped
 from costmodels.training.recipe import held_out, learn, read, recalibrated
 from costmodels.training.study import SMALLER, doubted, doubts, smaller
@@ -45,7 +45,7 @@ def experimented(family: str, folder: Path) -> dict[Path, Weights]:
 
 def main() -> None:
     """Rewrite the files of the families that the command line names."""
-    folder = Path(os.environ["IRGRAPH_DATA"])
+    folder = measurements()
     for family in sys.argv[1:] or shipped():
         weights, models = renewed(family, folder), experimented(family, folder)
         for path, model in models.items():

@@ -110,9 +110,20 @@ def _drop_output() -> None:
 
 
 def _defect(error: Exception) -> int:
-    """Report an internal error and its place; with IRGRAPH_DEBUG set, its traceback."""
+    """Report an internal error and its place; with IRGRAPH_DEBUG set, its traceback.
+
+    A package of the user's that hides one of irgraph's is told instead.
+    """
     from traceback import extract_tb
 
+    from irgraph.diagnostics import IrgraphError
+    from irgraph.shadowed import check_packages
+
+    try:
+        check_packages()
+    except IrgraphError as hidden:
+        sys.stderr.write(f"{hidden}\n")
+        return hidden.exit_code
     frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     sys.stderr.write(

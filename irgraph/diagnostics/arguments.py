@@ -22,7 +22,7 @@ def listed(name: str, given: Iterable[T], what: str) -> tuple[T, ...]:
 
 def check_sizes(name: str, given: object) -> None:
     """Raise ``IrgraphError`` (exit code 2) where an argument is no mapping from names."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         message = f"{name}: give sizes by the names of dimensions, not {shown(given)}"
         raise fail(message, hint="as in {'B': 4096}", exit_code=2)
 

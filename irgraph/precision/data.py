@@ -69,7 +69,7 @@ def _labels(given: Any, batches: int, text: str) -> list[Any]:  # noqa: ANN401
     if given is None:
         return []
     if not isinstance(given, list | tuple):
-        raise fail("labels are no list, with a tensor for each batch", Place(text), exit_code=2)
+        raise fail("labels are not a list with a tensor for each batch", Place(text), exit_code=2)
     if given and len(given) != batches:
         raise fail(f"{len(given)} labels for {batches} batches", Place(text), exit_code=2)
     places = (Place(f"{text}: batch {number}") for number in range(1, batches + 1))
@@ -103,7 +103,7 @@ def _parameters(given: Any, graph: Graph, text: str) -> dict[str, Any]:  # noqa:
     """Return parameters by tensor name; all must be there."""
     given = {} if given is None else given
     if not isinstance(given, Mapping):
-        message = "parameters are no dictionary, as a state_dict is"
+        message = "parameters are not a dictionary like a state_dict"
         raise fail(message, Place(text), hint=SHAPE, exit_code=2)
     params = [d for d in graph.tensors if d.role != "input" and d.value is None]
     found = {}
@@ -129,7 +129,7 @@ def _fitting(value: Any, one: Declared, where: Place) -> Any:  # noqa: ANN401  (
 def _inputs(batch: Any, graph: Graph, where: Place) -> dict[str, Any]:  # noqa: ANN401
     names = [d.tensor.name for d in graph.tensors if d.role == "input" and d.value is None]
     if not isinstance(batch, Mapping):
-        raise fail("a batch is no dictionary of inputs", where, hint=SHAPE, exit_code=2)
+        raise fail("a batch is not a dictionary of inputs", where, hint=SHAPE, exit_code=2)
     hint = f"inputs: {', '.join(names) or 'none'}"
     for name in batch:
         if name not in names:
@@ -149,12 +149,15 @@ def _dims(batch: Mapping[str, Any], graph: Graph, where: Place) -> dict[str, int
         if held.dim() != one.rank:
             message = f"%{one.name} has {held.dim()} axes, not {one.rank}"
             raise fail(message, where, exit_code=2)
-        for said, real in zip(one.shape, held.shape, strict=True):
-            if isinstance(said, Dim) and str(said) in found:
-                found[str(said)] = int(real)
-                if not real:
-                    message = f"%{one.name} is {list(held.shape)}: the batch is empty"
-                    raise fail(message, where, exit_code=2)
+        given = {
+            str(said): int(real)
+            for said, real in zip(one.shape, held.shape, strict=True)
+            if isinstance(said, Dim) and str(said) in found
+        }
+        if 0 in given.values():
+            message = f"%{one.name} is {list(held.shape)}: the batch is empty"
+            raise fail(message, where, exit_code=2)
+        found |= given
     _check_sizes(batch, graph, found, where)
     return found
 

@@ -18,11 +18,13 @@ def tensor_of(value: Any, name: str, where: Place) -> Any:  # noqa: ANN401  (a t
 
     try:
         held = torch.as_tensor(value).detach()
-    except (RuntimeError, TypeError, ValueError):
-        what = f"a {type(value).__name__} that is no tensor"
-        raise fail(f"{name} is {what}", where, exit_code=2) from None
+    except (RuntimeError, TypeError, ValueError) as error:
+        why = (str(error).splitlines() or [""])[0]
+        message = f"{name} ({type(value).__name__}) cannot become a tensor: {why}"
+        raise fail(message, where, exit_code=2) from None
     odd = "sparse" if held.layout != torch.strided else "complex" if held.is_complex() else ""
-    odd = "quantized" if held.is_quantized else odd
+    odd = "quantized" if held.is_quantized else "meta" if held.is_meta else odd
+    odd = "nested" if held.is_nested else odd
     if odd:
         message = f"{name} is a {odd} tensor: a dense one of real numbers is taken"
         raise fail(message, where, exit_code=2)

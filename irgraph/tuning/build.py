@@ -68,25 +68,16 @@ def search_space(
         IrgraphError: an unknown name, a size, limit or condition that cannot be (exit code 2), or
             an unsound pass.
     """
-    chosen = options or PredictOptions()
-    if chosen.device is not None or chosen.dims or chosen.ranks is not None:
-        message = "options: device, dims and ranks are axes: give devices, dims, ranks"
-        raise fail(message, exit_code=2)
+    chosen = _options(options)
     check_graph(graph)
-    check_sizes("dims", dims or {})
+    dims = {} if dims is None else dims
+    check_sizes("dims", dims)
     passes, ranks = listed("passes", passes, "names"), listed("ranks", ranks, "numbers of ranks")
     devices, hosts = listed("devices", devices, "names"), listed("hosts", hosts, "names")
-    found, left_out = list(_places(graph, devices, hosts, ranks)), {}
-    for name in dict.fromkeys(passes):
-        given = _values(name, (values or {}).get(name, {}), pass_path)
-        axes, why = _of_pass(name, space(name, graph, values=given, pass_path=pass_path))
-        found += axes
-        left_out.update({name: why} if not axes else {})
-    _check_named(values or {}, passes, "values")
-    found += [
-        _size(graph, name, listed(f"dims: {name}", sizes, "sizes"))
-        for name, sizes in (dims or {}).items()
-    ]
+    places = list(_places(graph, devices, hosts, ranks))
+    axes, left_out = _pass_axes(graph, passes, values or {}, pass_path)
+    lists = {name: listed(f"dims: {name}", sizes, "sizes") for name, sizes in dims.items()}
+    found = [*places, *axes, *(_size(graph, name, sizes) for name, sizes in lists.items())]
     return SearchSpace(
         graph,
         _ordered(found, when or {}),
@@ -98,6 +89,31 @@ def search_space(
         tuple(pass_path),
         left_out,
     )
+
+
+def _options(options: PredictOptions | None) -> PredictOptions:
+    """Return the options of all predictions; refuse what is an axis of its own."""
+    chosen = options or PredictOptions()
+    if chosen.device is not None or chosen.dims or chosen.ranks is not None:
+        message = "options: device, dims and ranks are axes: give devices, dims, ranks"
+        raise fail(message, exit_code=2)
+    return chosen
+
+
+def _pass_axes(
+    graph: Graph, passes: Sequence[str], values: Mapping[str, Mapping[str, Sequence[Any]]],
+    pass_path: Sequence[str],
+) -> tuple[list[Axis], dict[str, str]]:  # fmt: skip
+    """Return the axes of passes, and why passes without any are left out."""
+    found: list[Axis] = []
+    left_out: dict[str, str] = {}
+    for name in dict.fromkeys(passes):
+        given = _values(name, values.get(name, {}), pass_path)
+        axes, why = _of_pass(name, space(name, graph, values=given, pass_path=pass_path))
+        found += axes
+        left_out.update({name: why} if not axes else {})
+    _check_named(values, passes, "values")
+    return found, left_out
 
 
 def _ordered(

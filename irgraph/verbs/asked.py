@@ -50,9 +50,9 @@ FORM = "irgraph.verbs.asked"
 
 
 def _form(op: Op) -> str:
-    """Return a key shared by all ops that differ only in names and places, whatever the sizes.
+    """Return a key shared by all ops that differ only in names and places.
 
-    Sizes that follow from dimensions stand in it as expressions.
+    Sizes that follow from dimensions stand in it as expressions with their values.
     """
     found: str | None = op.__dict__.get(FORM)
     if found is None:

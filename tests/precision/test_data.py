@@ -75,10 +75,15 @@ def part(name: str, change: Callable[[Any], Any]) -> Callable[[Data], Data]:
 
 
 WRONG = [
-    (batch("x", lambda _: None), "batch 2: error: %x is a NoneType that is no tensor"),
-    (batch("x", lambda _: [[1.0, 2.0], [3.0]]), "batch 2: error: %x is a list"),
+    (batch("x", lambda _: None), r"batch 2: error: %x \(NoneType\) cannot become a tensor"),
+    (
+        batch("x", lambda _: [[1.0, 2.0], [3.0]]),
+        r"batch 2: error: %x \(list\) cannot become a tensor",
+    ),
     (batch("x", lambda x: x.to_sparse()), "batch 2: error: %x is a sparse tensor"),
     (batch("x", lambda x: x.to(torch.complex64)), "batch 2: error: %x is a complex tensor"),
+    (batch("x", lambda x: x.to("meta")), "batch 2: error: %x is a meta tensor"),
+    (batch("x", lambda x: torch.nested.nested_tensor([*x])), "batch 2: error: %x is a nested"),
     (batch("i", lambda i: i > 3), "batch 2: error: %i has truth values"),
     (batch("i", lambda i: i + 0.5), "batch 2: error: %i has fractions"),
     (batch("i", lambda i: i + 10), "note: with batch 2 of .*data.pt"),
@@ -89,12 +94,15 @@ WRONG = [
     (part("labels", lambda x: [x[0], x[1][:9]]), "batch 2: error: 9 labels for 32 predictions"),
     (part("labels", lambda x: [x[0], x[1] * math.nan]), "batch 2: error: labels hold nan"),
     (part("labels", lambda x: [x[0], x[1] + 1]), "batch 2: error: labels hold 2, and a label"),
-    (part("labels", lambda x: [x[0], "x"]), "batch 2: error: labels is a str"),
-    (part("labels", torch.stack), "labels are no list"),
+    (part("labels", lambda x: [x[0], "x"]), r"batch 2: error: labels \(str\) cannot become"),
+    (part("labels", torch.stack), "labels are not a list"),
     (part("labels", lambda x: x[:1]), "1 labels for 2 batches"),
     (part("label", lambda _: []), "is called 'label'; did you mean 'labels'"),
-    (part("parameters", lambda p: {**p, "top.weight": None}), "top.weight is a NoneType"),
-    (part("parameters", lambda p: p["top.weight"]), "parameters are no dictionary"),
+    (
+        part("parameters", lambda p: {**p, "top.weight": None}),
+        r"top.weight \(NoneType\) cannot become",
+    ),
+    (part("parameters", lambda p: p["top.weight"]), "parameters are not a dictionary"),
     (part("batches", lambda b: b[0]), "not the data of a model"),
 ]
 

@@ -31,6 +31,9 @@ WRONG: dict[str, Callable[[], object]] = {
         GRAPH, ["a100"], [4]
     ),
     "graphs: give a list of graphs, one a rank, not 'a.ir'": lambda: irgraph.predict_ranks("a.ir"),
+    "dims: give sizes by the names of dimensions, not {3: 8}": lambda: irgraph.predict(
+        GRAPH, dims={3: 8}
+    ),
     "dims: B: give a list of sizes, not 4": lambda: irgraph.search_space(GRAPH, dims={"B": 4}),
     "dims: B: give a list of sizes, not '48'": lambda: irgraph.search_space(
         GRAPH, dims={"B": "48"}

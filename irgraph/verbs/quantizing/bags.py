@@ -11,7 +11,7 @@ from irgraph.ir.narrow.ops import LOOKUPS, MEANS, ROWS_LOOKUP
 from irgraph.ir.narrow.prepared import PARTS, ROWS, SCALE
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.op import Op, Value
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.quantizing.work import Work
 from irgraph.verbs.refusal import RefusedError, refused
@@ -29,10 +29,10 @@ def is_lookup(op: Op) -> bool:
 
 def arguments(graph: Graph, op: Op) -> Mapping[str, Value]:
     """Return an op's arguments by the names of its schema."""
-    schema = resolve(op, graph.schemas)
-    if schema is None:
+    given = arguments_of(op, graph.schemas)
+    if not given:
         raise refused(op, "has no schema that takes these operands")
-    return {argument.name: value for argument, value in bind(schema, op)}
+    return given
 
 
 def check_lookup(graph: Graph, op: Op, to: str) -> Tensor:

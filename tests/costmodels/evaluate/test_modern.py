@@ -39,6 +39,8 @@ MOST = {
     },
 }
 """Greatest mean absolute error in percent."""
+FEWER = {("transformer", "embedding", H100): 83}
+"""Shares of intervals that hold where they are fewer: of 90 lookups whose sizes are few."""
 GMAE = 3.0
 """Greatest geometric mean of products in bf16."""
 
@@ -48,7 +50,7 @@ def test_held_out_errors_are_small_enough(family: str, op: str, card: str) -> No
     found = load_shipped(family).made["held_out_pct"][f"{op} {card}"]["all"]
     assert found["mape"] <= MOST[family, op, card]
     assert op != "sweep" or found["gmae"] <= GMAE
-    assert found["coverage"] >= (84 if found["count"] >= 100 else 80)
+    assert found["coverage"] >= FEWER.get((family, op, card), 84)
 
 
 @pytest.mark.parametrize(
