@@ -150,7 +150,7 @@ def _groups(judged: Judged, part: str, rows: Flags, cards: Sequence[str]) -> Ite
     _, outlasts = judged.kernels()
     for (number, op), card in product(enumerate(data.ops), cards):
         mine = rows & data.dev & outlasts & data.of(card) & (data.op == number)
-        if not mine.any() or not np.isfinite(judged.estimates.width[mine]).all():
+        if not mine.any():
             continue
         count, held = int(mine.sum()), 100 * float(judged.inside[mine].mean())
         half = 100 * float(np.sinh(np.median(judged.estimates.width[mine])))
