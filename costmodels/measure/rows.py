@@ -35,6 +35,7 @@ class _Row(Struct, kw_only=True):
     spread_us: Time | None = None
     kernel_us: Time | None = None
     kernel_spread_us: Time | None = None
+    cold_us: Time | None = None
     error: str = ""
 
 

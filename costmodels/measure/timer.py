@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -25,6 +25,12 @@ SHORT = 50.0
 PROFILED, TRIES = 5, 3
 """Calls under the profiler, and how often it is tried until every call shows the same kernels."""
 
+OTHER, LARGEST_L2 = 2, 2**27
+"""Other data, over the size of the L2 cache; that size where torch does not report one."""
+
+Sums: TypeAlias = list[float]
+"""Microseconds of each call."""
+
 
 class Timing(Struct, frozen=True):
     """What one call takes, in microseconds.
@@ -35,6 +41,7 @@ class Timing(Struct, frozen=True):
         kernel: median summed time of its kernels, without launches; ``None`` where the device has
             no profiler for them (``cpu`` runs no kernels apart from the op).
         kernel_spread: as ``spread``, of ``kernel``.
+        cold: as ``kernel``, where other data filled the L2 cache before each call.
         kernels: their names, in order of time.
         runs: calls that were timed.
         fastest: least time of the op.
@@ -44,6 +51,7 @@ class Timing(Struct, frozen=True):
     spread: float
     kernel: float | None = None
     kernel_spread: float | None = None
+    cold: float | None = None
     kernels: tuple[str, ...] = ()
     runs: int = RUNS
     fastest: float = 0.0
@@ -83,11 +91,12 @@ def _timing(
     found = Timing(
         statistics.median(times), _spread(times), runs=len(times), fastest=min(times, default=0.0)
     )
-    sums, names = _profiled(torch, call) if on_gpu else ([], ())
+    sums, cold, names = _profiled(torch, call) if on_gpu else ([], [], ())
     if not sums:
         return found
     kernel, spread = statistics.median(sums), _spread(sums)
-    return replace(found, kernel=kernel, kernel_spread=spread, kernels=names)
+    first = statistics.median(cold) if cold else None
+    return replace(found, kernel=kernel, kernel_spread=spread, cold=first, kernels=names)
 
 
 def measure_by_turns(
@@ -126,14 +135,15 @@ def _event_run(torch: Torch, call: Callable[[], object]) -> float:
     return float(begin.elapsed_time(end)) * 1e3
 
 
-def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[list[float], tuple[str, ...]]:
-    """Return the summed device time of each profiled call, and the kernels' names.
+def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[Sums, Sums, tuple[str, ...]]:
+    """Return the summed device time of each profiled call, as repeated and cold, and the kernels.
 
     Kernels can be missing at the start of a profile (pytorch/pytorch#192021), and without the
     host's activity (meta-pytorch/tritonbench#401): both are recorded after a warm-up of the
     profiler, and again until all calls show the same kernels.
     """
     kinds = torch.profiler.ProfilerActivity
+    other = _other_data(torch)
     for _ in range(TRIES):
         plan = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
         with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA], schedule=plan) as profile:
@@ -142,25 +152,56 @@ def _profiled(torch: Torch, call: Callable[[], object]) -> tuple[list[float], tu
             profile.step()
             for _ in range(PROFILED):
                 call()
+            for _ in range(PROFILED):
+                other.zero_()
+                call()
             torch.cuda.synchronize()
-        sums, names = kernel_sums(profile.events(), PROFILED)
+        warm, cold = warm_and_cold(device_work(profile.events()), PROFILED)
+        sums, names = kernel_sums(warm, PROFILED)
         if sums:
-            return sums, names
-    return [], ()
+            return sums, kernel_sums(cold, PROFILED)[0], names
+    return [], [], ()
 
 
-def kernel_sums(events: Sequence[Any], calls: int) -> tuple[list[float], tuple[str, ...]]:
-    """Return the microseconds of each call's device work, from the events of a profile.
+def _other_data(torch: Torch) -> Any:  # noqa: ANN401  (a tensor)
+    """Return memory whose writing takes the place of everything else in the L2 cache."""
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    size = OTHER * (getattr(card, "L2_cache_size", 0) or LARGEST_L2)
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
 
-    Empty where the calls do not show the same kernels. Events of the host, and ranges that the
-    program or the profiler marked, are no device work.
+
+def device_work(events: Iterable[Any]) -> list[Any]:
+    """Return the kernels and copies among a profile's events, in order of time.
+
+    Events of the host, and ranges that the program or the profiler marked, are no device work.
     """
     work = [
         e
         for e in events
         if str(e.device_type).endswith("CUDA") and not getattr(e, "is_user_annotation", False)
     ]
-    work.sort(key=lambda e: e.time_range.start)
+    return sorted(work, key=lambda e: e.time_range.start)
+
+
+def warm_and_cold(work: Sequence[Any], calls: int) -> tuple[list[Any], list[Any]]:
+    """Return the device work of repeated calls, and that of as many made on a cold cache.
+
+    Before each of the latter one kernel ran that wrote other data; it is left out. Both are empty
+    where the work is not that of equal calls.
+    """
+    each, left = divmod(len(work) - calls, 2 * calls)
+    if left or each < 1:
+        return [], []
+    cold = work[calls * each :]
+    return list(work[: calls * each]), [e for i, e in enumerate(cold) if i % (each + 1)]
+
+
+def kernel_sums(events: Iterable[Any], calls: int) -> tuple[Sums, tuple[str, ...]]:
+    """Return the microseconds of each call's device work, from the events of a profile.
+
+    Empty where the calls do not show the same kernels.
+    """
+    work = device_work(events)
     counts = Counter(str(e.name) for e in work)
     if not work or any(count % calls for count in counts.values()):
         return [], ()
