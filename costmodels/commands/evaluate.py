@@ -21,7 +21,8 @@ def evaluate(
         typer.Argument(
             metavar="WHAT",
             help="collectives, cpu, dlrm-v100, e2e, gains, intervals, kernels, models, modern, "
-            "steps, tiers or traced (gains, steps: need torch and timm, cpu: torch; minutes)",
+            "steps, swept, tiers or traced (gains, steps: need torch and timm, cpu, swept: torch; "
+            "minutes)",
         ),
     ],
     plot: PlotOption = None,

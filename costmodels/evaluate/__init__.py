@@ -14,6 +14,7 @@ from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
 from costmodels.evaluate.placing.evaluation import evaluate_tiers
+from costmodels.evaluate.swept import evaluate_swept
 from costmodels.evaluate.traced import evaluate_traced
 from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.steps import evaluate_steps
@@ -29,6 +30,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "models": evaluate_models,
     "modern": evaluate_modern,
     "steps": evaluate_steps,
+    "swept": evaluate_swept,
     "tiers": evaluate_tiers,
     "traced": evaluate_traced,
 }
@@ -48,6 +50,7 @@ __all__ = [
     "evaluate_models",
     "evaluate_modern",
     "evaluate_steps",
+    "evaluate_swept",
     "evaluate_tiers",
     "evaluate_traced",
 ]

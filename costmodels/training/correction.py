@@ -16,9 +16,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from costmodels.benchmarks.bench import Bench, Case
+from costmodels.benchmarks.captured import captured
 from costmodels.devices.sheet import DeviceSheet
-from costmodels.families import learned_families, sweeps
+from costmodels.families import learned_families
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.software import software_profile
 from costmodels.learned.correction import OwnModel, features, op_key, ratio
@@ -83,18 +83,9 @@ def samples(
 
 def _sample(row: Mapping[str, Any], sheet: DeviceSheet) -> Sample | None:
     """Price the op of one row."""
-    from irgraph.capture.live import capture
-
-    torch = torch_for("cpu")
-    try:
-        case = Case(*(row[name] for name in ("family", "op", "dtype", "sizes", "indices")))
-        graph = capture(
-            sweeps()[case.family].ops[case.op](Bench(torch, "meta", case)), name="case"
-        ).graph
-    except (LookupError, RuntimeError, TypeError, ValueError) as error:
-        message = f"no case of a sweep: {row['key']!r} ({type(error).__name__})"
-        raise fail(message, exit_code=2) from None
-    law = parse_distribution(case.indices or "uniform")
+    torch_for("cpu")
+    graph = captured(row)
+    law = parse_distribution(row["indices"] or "uniform")
     indices, learned = Indices(default=law), predictors(sheet, SOFTWARE)
     priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
     ops = [op for op in graph.walk() if priced.kernels.get(id(op))]

@@ -1,0 +1,174 @@
+"""``irgraph evaluate swept``: measured kernels of sweeps beside their prices, by op and type.
+
+A GPU was lent for some minutes: ``irgraph measure``'s cases, drawn at random from the sweeps, were
+timed under the profiler, repeated on a warm cache and on one that other data had filled. Formulas
+may rest on two thirds of the rows; the last third, by a hash of each case, judges them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
+from rich.console import RenderableType
+from rich.table import Table
+
+from costmodels.benchmarks.captured import captured
+from costmodels.devices.library import load_device
+from costmodels.devices.sheet import DeviceSheet
+from costmodels.learned.predictors import SOFTWARE, predictors
+from costmodels.lookups.indices import Indices
+from costmodels.lookups.rules import parse_distribution
+from costmodels.measure.rows import read_rows
+from costmodels.pricing.price import price
+
+SHIPPED = Path(__file__).parents[1] / "measurements"
+"""Folders of measurements, each named as the device's sheet."""
+
+THIRDS = 3
+LONG = 20.0
+"""Microseconds from which a kernel is long: below, starting and ending it are most of its time."""
+
+
+class Residual(Struct, frozen=True):
+    """One measured call: microseconds of its kernels, and what they are priced at.
+
+    ``warm``: repeated; ``cold``: on a cache that other data had filled; ``spread``: half the width
+    of the 90 % interval; ``outside``: whether a model had seen nothing like it.
+    """
+
+    family: str
+    op: str
+    dtype: str
+    key: str
+    warm: float
+    cold: float
+    predicted: float
+    spread: float
+    outside: bool
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def nearest(self) -> float:
+        """The time between warm and cold that lies nearest to the prediction."""
+        low, high = sorted((self.warm, self.cold))
+        return min(max(self.predicted, low), high)
+
+
+class Group(Struct, frozen=True):
+    """Errors of one op in one type, in percent; of the ``long`` ones apart.
+
+    Errors are to the nearest time between warm and cold: in a step, operands lie in the cache or
+    not. ``bias`` is the median of signed ones, ``mape`` the mean of absolute ones, ``inside`` the
+    share whose time lies in the 90 % interval.
+    """
+
+    family: str
+    op: str
+    dtype: str
+    rows: int
+    bias: float
+    mape: float
+    inside: float
+    long: int
+    long_bias: float | None
+    long_mape: float | None
+    long_inside: float | None
+
+
+def is_held(key: str) -> bool:
+    """Return whether the rows of a case judge formulas instead of shaping them."""
+    return hashlib.sha256(key.encode()).digest()[0] % THIRDS == 0
+
+
+def residuals(
+    path: Path, sheet: DeviceSheet, *, held: bool | None = True, ops: Collection[str] = ()
+) -> Iterator[Residual]:
+    """Price the measured calls of a file, those held out, the others, or (``None``) all.
+
+    ``ops``: families or ops to keep; all where there are none.
+    """
+    for row in read_rows(path)[1]:
+        wanted = not ops or row["family"] in ops or row["op"] in ops
+        if wanted and row.get("kernel_us") and held in (None, is_held(row["key"])):
+            yield _residual(row, sheet)
+
+
+def _residual(row: Mapping[str, Any], sheet: DeviceSheet) -> Residual:
+    graph = captured(row)
+    indices = Indices(default=parse_distribution(row["indices"] or "uniform"))
+    learned = predictors(sheet, SOFTWARE)
+    priced = price(graph, sheet, software=SOFTWARE, learned=learned, indices=indices)
+    kernels = [kernel for op in graph.walk() for kernel in priced.kernels.get(id(op), ())]
+    return Residual(
+        family=row["family"],
+        op=row["op"],
+        dtype=row["dtype"],
+        key=row["key"],
+        warm=row["kernel_us"],
+        cold=row.get("cold_us") or row["kernel_us"],
+        predicted=sum(kernel.time for kernel in kernels),
+        spread=sum(kernel.spread**2 for kernel in kernels) ** 0.5,
+        outside=any(kernel.outside for kernel in kernels),
+        kernels=tuple(row["kernels"]),
+    )
+
+
+def _group(rows: Sequence[Residual]) -> Group:
+    def figures(chosen: Sequence[Residual]) -> tuple[float, float, float]:
+        errors = np.array([100 * (row.predicted / row.nearest - 1) for row in chosen])
+        inside = [abs(row.predicted - row.nearest) <= row.spread for row in chosen]
+        return float(np.median(errors)), float(np.abs(errors).mean()), 100 * float(np.mean(inside))
+
+    first, long = rows[0], [row for row in rows if row.nearest >= LONG]
+    of_long = figures(long) if long else (None, None, None)
+    return Group(
+        first.family, first.op, first.dtype, len(rows), *figures(rows), len(long), *of_long
+    )
+
+
+class SweptEvaluation(Struct, frozen=True):
+    """Groups of a device's measured calls."""
+
+    device: str
+    groups: Sequence[Group]
+
+    def render(self) -> list[RenderableType]:
+        """Return the table and lines to print."""
+        table = Table(
+            "op", "type", "rows", "bias %", "mean error %", "inside %",
+            f"{LONG:g} us or more", "bias %", "mean error %", "inside %", title=self.device,
+        )  # fmt: skip
+        for group in self.groups:
+            long = (group.long_bias, group.long_mape, group.long_inside)
+            table.add_row(
+                group.op, group.dtype, str(group.rows),
+                f"{group.bias:+.0f}", f"{group.mape:.0f}", f"{group.inside:.0f}",
+                str(group.long), *("" if x is None else f"{x:.0f}" for x in long),
+            )  # fmt: skip
+        return [table, f"Held out: one case in {THIRDS}, by a hash of it."]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all figures as plain values, errors in percent."""
+        return {
+            "evaluation": "swept",
+            "device": self.device,
+            "groups": [asdict(group) for group in self.groups],
+        }
+
+
+def evaluate_swept(
+    device: str = "h100-80gb-hbm3", *, held: bool | None = True, ops: Collection[str] = ()
+) -> SweptEvaluation:
+    """Return the errors of a device's measured kernels, by op and type."""
+    found: dict[tuple[str, str, str], list[Residual]] = {}
+    path = SHIPPED / device / "kernels.jsonl.gz"
+    for row in residuals(path, load_device(device), held=held, ops=ops):
+        if row.predicted:
+            found.setdefault((row.family, row.op, row.dtype), []).append(row)
+    return SweptEvaluation(device, [_group(found[key]) for key in sorted(found)])

@@ -1,0 +1,278 @@
+"""Steps that were measured on a lent GPU: image classifiers, a GPT-2, DLRMs, each in variants.
+
+Every function takes (batch, device) and returns a step, as ``irgraph capture FILE.py:NAME`` and
+``irgraph record`` expect. ``examples/dlrm.py`` has the DLRMs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+CLASSES, WORDS = 1000, 50257
+"""Classes of ImageNet, and GPT-2's vocabulary."""
+
+UPDATES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "loop": partial(torch.optim.AdamW, foreach=False),
+    "foreach": partial(torch.optim.AdamW, foreach=True),
+    "fused": partial(torch.optim.AdamW, fused=True),
+    "sgd_loop": partial(torch.optim.SGD, momentum=0.9, foreach=False),
+    "sgd": partial(torch.optim.SGD, momentum=0.9, foreach=True),
+}
+"""Optimizers by name."""
+
+TYPES = {"f32": None, "f16": torch.float16, "bf16": torch.bfloat16}
+"""Types that autocast computes in; none: no autocast."""
+
+
+def _autocast(device: str, kind: str) -> Any:  # noqa: ANN401  (a context)
+    dtype = TYPES[kind]
+    return nullcontext() if dtype is None else torch.autocast(torch.device(device).type, dtype)
+
+
+def _classifier(name: str, device: str, last: bool) -> nn.Module:
+    """Return a model of torchvision with its first random weights; ``last``: channels last."""
+    import torchvision
+
+    with torch.device(device):
+        model: nn.Module = torchvision.models.get_model(name)
+    return model.to(memory_format=torch.channels_last) if last else model
+
+
+def _images(batch: int, device: str, size: int, last: bool) -> Tensor:
+    with torch.device(device):
+        images = torch.rand(batch, 3, size, size)
+    return images.contiguous(memory_format=torch.channels_last) if last else images
+
+
+def classify(
+    batch: int,
+    device: str,
+    model: str = "resnet50",
+    kind: str = "f32",
+    last: bool = False,
+    update: str = "sgd",
+    size: int = 224,
+) -> Callable[[], object]:
+    """Return a training step of a classifier, images and labels on the device."""
+    net = _classifier(model, device, last)
+    images = _images(batch, device, size, last)
+    with torch.device(device):
+        labels = torch.arange(batch) % CLASSES
+    optimizer = UPDATES[update](net.parameters(), lr=0.01)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        with _autocast(device, kind):
+            loss = cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
+
+
+def see(
+    batch: int,
+    device: str,
+    model: str = "resnet50",
+    kind: str = "f32",
+    last: bool = False,
+    size: int = 224,
+) -> Callable[[], object]:
+    """Return an inference step of a classifier, images on the device."""
+    net = _classifier(model, device, last).eval()
+    images = _images(batch, device, size, last)
+
+    def step() -> Tensor:
+        with torch.inference_mode(), _autocast(device, kind):
+            found: Tensor = net(images)
+            return found
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """Causal attention and a two-layer perceptron, each after a normalisation."""
+
+    def __init__(self, width: int, heads: int, dropout: float, eager: bool) -> None:
+        super().__init__()
+        self.heads, self.eager = heads, eager
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.together, self.apart = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return [B, L, width] for the same; ``mask`` [L, L] is true where scores are left out."""
+        x = x + self.dropout(self.attend(self.norm1(x), mask))
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+    def attend(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return what each word gathers of those before it."""
+        batch, length, width = x.shape
+        parts = self.together(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = parts.unbind(0)
+        if self.eager:
+            scores = query @ key.transpose(-2, -1) * (width // self.heads) ** -0.5
+            found = scores.masked_fill(mask, float("-inf")).softmax(-1).to(value.dtype) @ value
+        else:
+            found = scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.apart(found.transpose(1, 2).reshape(batch, length, width))
+
+
+class GPT(nn.Module):  # type: ignore[misc]
+    """GPT-2: embeddings, blocks, a normalisation, and scores by the words' own vectors."""
+
+    def __init__(
+        self, layers: int, width: int, length: int, dropout: float, eager: bool, keep: bool
+    ) -> None:
+        super().__init__()
+        self.keep = keep
+        self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(
+            Block(width, width // 64, dropout, eager) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, WORDS, bias=False)
+        self.scores.weight = self.words.weight
+        self.register_buffer("mask", torch.ones(length, length, dtype=torch.bool).triu(1))
+
+    def forward(self, text: Tensor) -> Tensor:
+        """Return scores [B, L, WORDS] for words [B, L]."""
+        x = self.words(text) + self.places.weight[: text.shape[1]]
+        for block in self.blocks:
+            x = (
+                block(x, self.mask)
+                if self.keep
+                else checkpoint(block, x, self.mask, use_reentrant=False)
+            )
+        return self.scores(self.norm(x))
+
+
+def gpt(
+    batch: int,
+    device: str,
+    layers: int = 12,
+    width: int = 768,
+    length: int = 1024,
+    kind: str = "bf16",
+    update: str = "foreach",
+    dropout: float = 0.0,
+    eager: bool = False,
+    keep: bool = True,
+) -> Callable[[], object]:
+    """Return a training step of a GPT-2, text on the device.
+
+    ``eager``: attention in single operations; ``keep`` false: each block is computed again.
+    """
+    with torch.device(device):
+        net = GPT(layers, width, length, dropout, eager, keep)
+        text = torch.arange(batch * (length + 1)).view(batch, -1) * 7919 % WORDS
+    given, following = text[:, :-1].contiguous(), text[:, 1:].reshape(-1)
+    optimizer = UPDATES[update](net.parameters(), lr=1e-4)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        with _autocast(device, kind):
+            loss = cross_entropy(net(given).view(-1, WORDS), following)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
+
+
+def read(
+    batch: int,
+    device: str,
+    layers: int = 12,
+    width: int = 768,
+    length: int = 1024,
+    kind: str = "bf16",
+    eager: bool = False,
+) -> Callable[[], object]:
+    """Return an inference step of a GPT-2, text on the device."""
+    with torch.device(device):
+        net = GPT(layers, width, length, 0.0, eager, True).eval()
+        text = torch.arange(batch * length).view(batch, -1) * 7919 % WORDS
+
+    def step() -> Tensor:
+        with torch.inference_mode(), _autocast(device, kind):
+            found: Tensor = net(text)
+            return found
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
+
+
+def _dlrm() -> Any:  # noqa: ANN401  (the module)
+    """Return ``examples/dlrm.py`` of the checkout."""
+    import sys
+
+    if "dlrm_example" not in sys.modules:
+        path = Path(__file__).parents[2] / "examples" / "dlrm.py"
+        spec = importlib.util.spec_from_file_location("dlrm_example", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    return sys.modules["dlrm_example"]
+
+
+def dlrm(
+    batch: int,
+    device: str,
+    name: str = "default",
+    rows: int = 1_000_000,
+    sparse: bool = False,
+    update: str = "loop",
+) -> Callable[[], object]:
+    """Return a training step of a DLRM, its inputs copied in the step; tables of ``rows`` at most.
+
+    ``update``: SGD one tensor at a time (``loop``), or ``foreach``.
+    """
+    made = _dlrm().preset(name, batch, device, max_rows=rows, sparse=sparse)
+    parameters = made.model.parameters()
+    made.optimizer = torch.optim.SGD(parameters, lr=0.1, foreach=update == "foreach")
+    step: Callable[[], object] = made
+    return step
+
+
+def score(
+    batch: int, device: str, name: str = "default", rows: int = 1_000_000
+) -> Callable[[], object]:
+    """Return an inference step of a DLRM, its inputs on the device."""
+    made = _dlrm().preset(name, batch, device, max_rows=rows)
+    dense, offsets, indices = (t.to(device) for t in made.inputs[:3])
+    net = made.model
+    count = len(net.tables) + 1
+    with torch.device(device):
+        pairs = torch.tril_indices(count, count, -1)
+
+    def step() -> Tensor:
+        with torch.inference_mode():
+            x = net.bot_mlp(dense)
+            bags = [bag(indices[k], offsets[k]) for k, bag in enumerate(net.tables)]
+            vectors = torch.cat([x, *bags], dim=1).view(x.shape[0], -1, net.config.width)
+            products = torch.bmm(vectors, vectors.transpose(1, 2))
+            near = products.flatten(1).index_select(1, pairs[0] * count + pairs[1])
+            found: Tensor = net.top_mlp(torch.cat([x, near], dim=1))
+            return found
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
