@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from costmodels.benchmarks.bench import Bench, Call, gradient
+from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
 from costmodels.formulas.depthwise import depthwise
@@ -175,16 +175,23 @@ GROUPS = 4
 
 def _bench(bench: Bench) -> Call:
     torch, window = bench.torch, bench["window"]
-    op, _, kind = bench.case.op.partition("_")
-    groups = {"depthwise": bench["channels"], "grouped": GROUPS}.get(kind, 1)
-    channels = -(-bench["channels"] // groups) * groups
-    out = channels if kind == "depthwise" else -(-bench["out"] // groups) * groups
+    op, *kinds = bench.case.op.split("_")
     axes = 1 if op == "conv1d" else 2
-    grad = kind == "backward"
-    image = bench.values(bench["batch"], channels, *(bench["side"],) * axes, grad=grad)
-    wide = (channels, out) if kind == "transposed" else (out, channels // groups)
-    weight = bench.values(*wide, *(window,) * axes, grad=grad)
-    if kind == "transposed":
+    grad = "backward" in kinds
+    groups = GROUPS if "grouped" in kinds else bench["channels"] if "depthwise" in kinds else 1
+    channels = -(-bench["channels"] // groups) * groups
+    out = channels if "depthwise" in kinds else -(-bench["out"] // groups) * groups
+
+    def values(*shape: int) -> Array:
+        made = bench.values(*shape)
+        if "last" in kinds:
+            made = made.contiguous(memory_format=torch.channels_last)
+        return made.requires_grad_() if grad else made
+
+    image = values(bench["batch"], channels, *(bench["side"],) * axes)
+    wide = (channels, out) if "transposed" in kinds else (out, channels // groups)
+    weight = values(*wide, *(window,) * axes)
+    if "transposed" in kinds:
         return lambda: torch.conv_transpose2d(image, weight, None, 1, window // 2)
     function = torch.conv1d if axes == 1 else torch.conv2d
 
@@ -198,7 +205,9 @@ SWEEPS = {
     "conv2d": Sweep(
         dict.fromkeys(
             ("conv2d", "conv2d_depthwise", "conv2d_grouped", "conv2d_transposed",
-             "conv2d_backward"),
+             "conv2d_backward", "conv2d_depthwise_backward", "conv2d_grouped_backward",
+             "conv2d_last", "conv2d_depthwise_last", "conv2d_grouped_last", "conv2d_backward_last",
+             "conv2d_depthwise_backward_last", "conv2d_grouped_backward_last"),
             _bench,
         ),
         {"batch": (1, 64), "channels": (4, 1024), "out": (4, 1024), "side": (4, 128),

@@ -138,21 +138,28 @@ class GPT(nn.Module):  # type: ignore[misc]
     """GPT-2: embeddings, blocks, a normalisation, and scores by the words' own vectors."""
 
     def __init__(
-        self, layers: int, width: int, length: int, dropout: float, eager: bool, keep: bool
+        self,
+        layers: int,
+        width: int,
+        length: int,
+        dropout: float = 0.0,
+        eager: bool = False,
+        keep: bool = True,
+        words: int = WORDS,
     ) -> None:
         super().__init__()
         self.keep = keep
-        self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(length, width)
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(
             Block(width, width // 64, dropout, eager) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
-        self.scores = nn.Linear(width, WORDS, bias=False)
+        self.scores = nn.Linear(width, words, bias=False)
         self.scores.weight = self.words.weight
         self.register_buffer("mask", torch.ones(length, length, dtype=torch.bool).triu(1))
 
     def forward(self, text: Tensor) -> Tensor:
-        """Return scores [B, L, WORDS] for words [B, L]."""
+        """Return scores [B, L, words] for words [B, L]."""
         x = self.words(text) + self.places.weight[: text.shape[1]]
         for block in self.blocks:
             x = (
@@ -174,13 +181,14 @@ def gpt(
     dropout: float = 0.0,
     eager: bool = False,
     keep: bool = True,
+    words: int = WORDS,
 ) -> Callable[[], object]:
     """Return a training step of a GPT-2, text on the device.
 
     ``eager``: attention in single operations; ``keep`` false: each block is computed again.
     """
     with torch.device(device):
-        net = GPT(layers, width, length, dropout, eager, keep)
+        net = GPT(layers, width, length, dropout, eager, keep, words)
         text = torch.arange(batch * (length + 1)).view(batch, -1) * 7919 % WORDS
     given, following = text[:, :-1].contiguous(), text[:, 1:].reshape(-1)
     optimizer = UPDATES[update](net.parameters(), lr=1e-4)
@@ -188,7 +196,7 @@ def gpt(
     def step() -> Tensor:
         optimizer.zero_grad()
         with _autocast(device, kind):
-            loss = cross_entropy(net(given).view(-1, WORDS), following)
+            loss = cross_entropy(net(given).flatten(0, 1), following)
         loss.backward()
         optimizer.step()
         return loss
@@ -208,7 +216,7 @@ def read(
 ) -> Callable[[], object]:
     """Return an inference step of a GPT-2, text on the device."""
     with torch.device(device):
-        net = GPT(layers, width, length, 0.0, eager, True).eval()
+        net = GPT(layers, width, length, eager=eager).eval()
         text = torch.arange(batch * length).view(batch, -1) * 7919 % WORDS
 
     def step() -> Tensor:

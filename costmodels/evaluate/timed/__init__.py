@@ -1,0 +1,1 @@
+"""Steps and gains that were timed on a lent GPU, beside predictions."""

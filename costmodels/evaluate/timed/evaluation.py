@@ -1,0 +1,161 @@
+"""``irgraph evaluate timed``: steps and gains timed on a lent GPU, beside predictions.
+
+Host overheads come from traces of other programs on the same machine: a step is never predicted
+with the overheads of its own model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+from msgspec import Struct
+
+from costmodels.evaluate.comparison import Comparison, Point, Series
+from costmodels.evaluate.errors import Held, coverage
+from costmodels.evaluate.swept import SHIPPED
+from costmodels.evaluate.timed.gains import pairs
+from costmodels.evaluate.timed.steps import Step, steps_of
+from costmodels.evaluate.whole.programs import tried
+from irgraph.diagnostics import fail
+from irgraph.ir.graph import Graph
+from irgraph.language import load_pass, run
+from irgraph.overheads.extract import merge
+from irgraph.overheads.format import HostFile
+from irgraph.predict.prediction import Prediction, predict
+
+DEVICE = "h100-80gb-hbm3"
+
+NOTES = (
+    "Timed without a profiler on an H100 SXM 80 GB, torch 2.11, CUDA 13.0, cuDNN 9.19: medians, "
+    "each step followed by a wait for the device; the host is a virtual machine of 16 cores.",
+    "Host overheads: means over the traces of the other models on that machine.",
+    "Programs: costmodels/measurements/programs.py, captured by the release of torch installed.",
+)
+
+
+class Timed(Struct):
+    """Predictions of timed steps, each with the overheads of the other models' traces."""
+
+    device: str
+    keep: Path | None
+    folder: Path
+
+    def host(self, step: Step) -> str:
+        """Return the file of the host table for a step."""
+        return _others(self.device, step.traced_as, self.folder)
+
+    def predicted(self, graph: Graph, step: Step) -> Prediction:
+        """Predict a program as a step ran it."""
+        return predict(graph, self.device, host=self.host(step))
+
+    def program(self, step: Step) -> Graph:
+        """Return what a step ran: captured, and as one CUDA graph or compiled where it was."""
+        graph = step.graph(self.keep)
+        pipeline = {"": "", "graph": "cuda-graph", "compile": "compile"}[step.how]
+        return rewritten(graph, pipeline)
+
+
+def rewritten(graph: Graph, pipeline: str) -> Graph:
+    """Return a graph after a pass, or as it is where there is none."""
+    if not pipeline:
+        return graph
+    found = run(load_pass(pipeline), graph)
+    if found.graph is graph:
+        raise fail(f"{pipeline} changes nothing")
+    return found.graph
+
+
+@cache
+def _others(device: str, model: str, folder: Path) -> str:
+    paths = sorted((SHIPPED / device / "hosts").glob("*.json"))
+    tables = [
+        msgspec.json.decode(path.read_bytes(), type=HostFile)
+        for path in paths
+        if path.stem.partition("@")[0] != model
+    ]
+    path = folder / f"without-{model}.json"
+    path.write_bytes(msgspec.json.encode(merge(tables, f"{device}, others than {model}")))
+    return str(path)
+
+
+def evaluate_timed(
+    device: str = DEVICE, keep: Path | None = None, only: Callable[[Step], bool] | None = None
+) -> Comparison:
+    """Return measured and predicted steps by group, gains by change, and intervals that held.
+
+    Args:
+        device: whose measurements.
+        keep: folder where captured programs are kept, and read from.
+        only: which steps; all where it is not given.
+    """
+    steps = [step for step in steps_of(device) if only is None or only(step)]
+    with TemporaryDirectory() as folder:
+        timed = Timed(device, keep, Path(folder))
+        found = _Found(timed, steps)
+        series = [Series(name, points) for name, points in sorted(found.points.items())]
+        series += [Series(name, points, unit="x") for name, points in sorted(found.gains().items())]
+        notes = (*NOTES, *(f"left out: {text}" for text in found.lacking))
+        return Comparison("timed", series, {}, notes, coverage(found.held))
+
+
+class _Found:
+    """Predictions of steps, made as they are asked for."""
+
+    def __init__(self, timed: Timed, steps: Sequence[Step]) -> None:
+        self.timed, self.steps = timed, steps
+        self.points: defaultdict[str, list[Point]] = defaultdict(list)
+        self.held: defaultdict[str, list[Held]] = defaultdict(list)
+        self.lacking: dict[str, None] = {}
+        self.times: dict[Step, float] = {}
+        for step in steps:
+            self._step(step)
+
+    def _step(self, step: Step) -> None:
+        found = tried(partial(self._predicted, step))
+        if isinstance(found, str):
+            self.lacking[f"{step.name}: {found}"] = None
+            return
+        self.times[step] = found.step_time
+        group = "cuDNN's benchmark on" if step.bench else step.group
+        self.points[group].append(Point(step.name, step.time / 1e3, found.step_time / 1e3))
+        low, high = found.interval
+        half = (high - low) / 2 / step.time
+        self.held[group].append(Held(low <= step.time <= high, half))
+
+    def _predicted(self, step: Step) -> Prediction:
+        return self.timed.predicted(self.timed.program(step), step)
+
+    def gains(self) -> dict[str, list[Point]]:
+        """Return predicted gains beside measured ones, captured and by passes, by change."""
+        found: defaultdict[str, list[Point]] = defaultdict(list)
+        for pair in pairs(self.steps):
+            before, after = self.times.get(pair.before), self.times.get(pair.after)
+            if before is None or after is None:
+                continue
+            name, change = pair.before.name, pair.change
+            kind = f"gain of {change.name}"
+            made = f"{kind} (pass {change.pipeline})" if pair.after.how else f"{kind}, captured"
+            found[made].append(Point(name, pair.gain, before / after))
+            if change.pipeline and not pair.after.how:
+                self._by_pass(found[f"{kind}, by the pass {change.pipeline}"], pair, before)
+        return {name: points for name, points in found.items() if points}
+
+    def _by_pass(self, points: list[Point], pair: object, before: float) -> None:
+        from costmodels.evaluate.timed.gains import Pair
+
+        assert isinstance(pair, Pair)
+        step, pipeline = pair.before, pair.change.pipeline
+
+        def changed() -> Prediction:
+            return self.timed.predicted(rewritten(self.timed.program(step), pipeline), step)
+
+        after = tried(changed)
+        if isinstance(after, str):
+            self.lacking[f"{pipeline} on {step.name}: {after}"] = None
+        else:
+            points.append(Point(step.name, pair.gain, before / after.step_time))

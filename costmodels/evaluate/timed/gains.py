@@ -1,0 +1,84 @@
+"""Pairs of timed steps that one change tells apart, and the pass that makes the change, if any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from costmodels.evaluate.timed.steps import Step
+
+NO = object()
+"""An option that is not given."""
+
+
+class Change(Struct, frozen=True):
+    """A change of a step: its options before and after, and a pipeline of passes that makes it."""
+
+    name: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    pipeline: str = ""
+
+
+CHANGES = (
+    Change("mixed precision (autocast, f16)", {"kind": "f32"}, {"kind": "f16"}),
+    Change("mixed precision (autocast, bf16)", {"kind": "f32", "tf32": False},
+           {"kind": NO, "tf32": False}),
+    Change("TF32 for f32 products", {"tf32": False}, {"tf32": True}),
+    Change("channels last", {"last": False}, {"last": True}),
+    Change("channels last, inference", {"last": NO, "program": "see"},
+           {"last": True, "program": "see"}),
+    Change("attention in one call", {"eager": True}, {"eager": NO}, "fuse-attention"),
+    Change("updates of a loop, foreach", {"update": "sgd_loop"}, {"update": NO},
+           "fuse-optimizer"),
+    Change("updates of a loop, foreach", {"update": "loop", "program": "gpt"},
+           {"update": NO, "program": "gpt"}, "fuse-optimizer"),
+    Change("updates of a loop, fused", {"update": "loop"}, {"update": "fused"}, "fuse-adam"),
+    Change("no dropout", {"dropout": 0.1}, {"dropout": NO}, "drop-dropout"),
+    Change("blocks computed again", {"keep": NO, "program": "gpt"},
+           {"keep": False, "program": "gpt"}),
+    Change("sparse gradients of tables", {"sparse": NO, "program": "dlrm"},
+           {"sparse": True, "program": "dlrm"}),
+    Change("CUDA graph", {"how": ""}, {"how": "graph"}, "cuda-graph"),
+    Change("torch.compile", {"how": ""}, {"how": "compile"}, "compile"),
+    Change("vocabulary of 50,304 instead of 50,257", {"words": NO, "program": "gpt"},
+           {"words": 50304, "program": "gpt"}),
+)  # fmt: skip
+
+
+class Pair(Struct, frozen=True):
+    """Two timed steps, before and after a change."""
+
+    change: Change
+    before: Step
+    after: Step
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the step after is."""
+        return self.before.time / self.after.time
+
+
+def pairs(steps: Sequence[Step]) -> Iterator[Pair]:
+    """Yield the pairs among timed steps, by change."""
+    known = {_key(_fields(step)): step for step in steps}
+    for change in CHANGES:
+        for step in steps:
+            fields = _fields(step)
+            if all(fields.get(key, NO) == value for key, value in change.before.items()):
+                wanted = {k: v for k, v in (fields | change.after).items() if v is not NO}
+                after = known.get(_key(wanted))
+                if after is not None:
+                    yield Pair(change, step, after)
+
+
+def _fields(step: Step) -> dict[str, Any]:
+    own = {key: getattr(step, key) for key in ("program", "batch", "how", "tf32", "bench")}
+    return {**own, **step.options}
+
+
+def _key(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True)

@@ -1,0 +1,126 @@
+"""The timed steps: what ran, what it took, and the captured program."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from costmodels.evaluate.swept import SHIPPED
+from costmodels.evaluate.whole.kept import kept
+from costmodels.evaluate.whole.programs import imported
+from irgraph.files import read_text
+from irgraph.ir.graph import Graph
+
+PROGRAMS = SHIPPED / "programs.py"
+"""The programs, as ``irgraph capture FILE.py:NAME`` takes them."""
+
+VISION = ("classify", "see")
+"""Programs whose models are torchvision's."""
+
+
+class Step(Struct, frozen=True):
+    """A timed step: microseconds are medians, each step followed by a wait for the device.
+
+    Attributes:
+        program, batch, options: the function of ``programs.py`` and what it was called with.
+        how: ``""``, ``graph`` (a replayed CUDA graph) or ``compile`` (``torch.compile``).
+        tf32: whether f32 products used the matrix units.
+        bench: whether cuDNN tried its algorithms (``torch.backends.cudnn.benchmark``).
+        time, low, high: median and quartiles of the step.
+        host: median time until the host had launched everything.
+        peak: bytes of device memory that the step and its model took at most.
+    """
+
+    program: str
+    batch: int
+    options: Mapping[str, Any]
+    how: str
+    tf32: bool
+    bench: bool
+    time: float
+    low: float
+    high: float
+    host: float
+    peak: int
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        shown = [f"{key}={value}" for key, value in self.options.items()]
+        marks = [mark for mark, on in (("tf32", self.tf32), ("benchmark", self.bench)) if on]
+        return ", ".join([f"{self.program} x {self.batch}", *shown, *marks])
+
+    @property
+    def group(self) -> str:
+        """What kind of step it is."""
+        if self.how:
+            return {"graph": "CUDA graphs, replayed", "compile": "torch.compile"}[self.how]
+        if self.program not in VISION:
+            return {"gpt": "GPT-2, training", "read": "GPT-2, inference"}.get(
+                self.program, "DLRM, training" if self.program == "dlrm" else "DLRM, inference"
+            )
+        phase = "training" if self.program == "classify" else "inference"
+        layout = ", channels last" if self.options.get("last") else ""
+        return f"classifiers, {phase}, {self.options.get('kind', 'f32')}{layout}"
+
+    @property
+    def traced_as(self) -> str:
+        """What its host table is called, if a step of the same model was traced."""
+        if self.program in VISION:
+            return str(self.options.get("model", "resnet50"))
+        return "gpt" if self.program in ("gpt", "read") else f"dlrm-{self.options['name']}"
+
+    def program_key(self) -> tuple[Any, ...]:
+        """Return what the captured program depends on."""
+        return self.program, self.batch, self.tf32, json.dumps(self.options, sort_keys=True)
+
+    def graph(self, keep: Path | None = None) -> Graph:
+        """Return the captured program. Raises ``IrgraphError`` where it cannot be captured."""
+        name = " ".join(map(str, self.program_key()))
+        return kept(keep, name, self._captured)
+
+    def _captured(self) -> Graph:
+        from irgraph.capture.live import capture_file
+
+        if self.program in VISION:
+            imported("torchvision")
+        options = ",".join(f"{key}={value!r}" for key, value in self.options.items())
+        target = f"{PROGRAMS}:{self.program}({options})"
+        with _products(self.tf32):
+            return capture_file(target, batch=self.batch, symbolic=False).graph
+
+
+@contextmanager
+def _products(tf32: bool) -> Iterator[None]:
+    """Let products of f32 use the matrix units, or not."""
+    import torch
+
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, tf32
+    try:
+        yield
+    finally:
+        settings.allow_tf32 = before
+
+
+OWN = {"program", "batch", "how", "tf32", "bench"}
+FIGURES = {"step_us", "q", "host_us", "peak", "runs", "least", "first_s"}
+
+
+def steps_of(device: str) -> list[Step]:
+    """Return the timed steps of a device."""
+    rows = map(json.loads, read_text(SHIPPED / device / "steps.jsonl").splitlines())
+    return [
+        Step(
+            row["program"], row["batch"],
+            {key: value for key, value in row.items() if key not in OWN | FIGURES},
+            row["how"], row["tf32"], row["bench"],
+            row["step_us"], *row["q"], row["host_us"], row["peak"],
+        )
+        for row in rows
+    ]  # fmt: skip
