@@ -7,7 +7,7 @@ gradient itself.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,8 +27,23 @@ def register_recurrent() -> None:
     _LIBRARIES.append(library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch has a kernel of its own for the first
-        library.impl("_cudnn_rnn", _forward, "Meta")
-        library.impl("_cudnn_rnn_backward", _backward, "Meta")
+        _replace(library, "_cudnn_rnn", _forward)
+        _replace(library, "_cudnn_rnn_backward", _backward)
+
+
+def _replace(library: Any, name: str, kernel: Callable[..., Any]) -> None:  # noqa: ANN401
+    """Register a kernel for the meta device, also where torch.compile made torch register its own.
+
+    Torch 2.11 refuses that unless it is told; older releases refuse it always, and keep the names
+    of what is registered.
+    """
+    import torch
+
+    try:
+        library.impl(name, kernel, "Meta", allow_override=True)
+    except TypeError:
+        torch.library._impls.discard(f"aten/{name}/Meta")
+        library.impl(name, kernel, "Meta")
 
 
 _LIBRARIES: list[Any] = []

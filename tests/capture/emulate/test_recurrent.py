@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -126,3 +128,24 @@ def test_a_layer_costs_about_what_deepbench_measured(
     found = irgraph.predict(graph, device="titan-xp").summary()["kernels"]["recurrent"]
     # DeepBench leaves the product with the inputs out
     assert found["time_us"] / 1e3 == pytest.approx(measured, rel=0.5)
+
+
+def test_registers_after_torch_has_its_own_kernel() -> None:
+    """``torch.compile`` makes torch register kernels of its own, which 2.11 does not let go."""
+    script = """
+import torch._meta_registrations
+import torch.library as library
+
+usual = library.Library.impl
+
+def careful(self, name, kernel, key="", *, with_keyset=False, allow_override=False):
+    if f"aten/{name}/{key}" in library._impls and not allow_override:
+        raise RuntimeError("there's already a kernel registered from python")
+    library._impls.discard(f"aten/{name}/{key}")
+    return usual(self, name, kernel, key, with_keyset=with_keyset)
+
+library.Library.impl = careful
+from irgraph.ir.torch_schemas.recurrent import register_recurrent
+register_recurrent()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
