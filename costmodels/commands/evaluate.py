@@ -21,8 +21,8 @@ def evaluate(
         typer.Argument(
             metavar="WHAT",
             help="collectives, cpu, dlrm-v100, e2e, gains, intervals, kernels, models, modern, "
-            "steps, swept, tiers or traced (gains, steps: need torch and timm, cpu, swept: torch; "
-            "minutes)",
+            "steps, swept, tiers, timed or traced (gains, steps: need torch and timm, timed: "
+            "torch and torchvision, cpu, swept: torch; minutes)",
         ),
     ],
     plot: PlotOption = None,
@@ -42,7 +42,7 @@ def evaluate(
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="steps: cache captured programs in this folder."),
+        typer.Option(metavar="FOLDER", help="steps, timed: keep captured programs in this folder."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -66,6 +66,7 @@ def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) 
         evaluate_kernels,
         evaluate_modern,
         evaluate_steps,
+        evaluate_timed,
     )
     from costmodels.evaluate.whole.kept import folder_for
     from irgraph.diagnostics import fail, near
@@ -80,11 +81,14 @@ def _evaluated(what: str, baseline: bool, models: int | None, keep: str | None) 
     if baseline and what not in boosted:
         message = "--baseline: gradient boosting stands beside kernels and modern only"
         raise fail(message, exit_code=2)
-    if what != "steps" and (models is not None or keep is not None):
-        option = "--keep" if models is None else "--models"
-        raise fail(f"{option}: only the programs of steps are chosen and kept", exit_code=2)
+    if what != "steps" and models is not None:
+        raise fail("--models: only the programs of steps are chosen", exit_code=2)
+    if what not in ("steps", "timed") and keep is not None:
+        raise fail("--keep: only the programs of steps and timed are kept", exit_code=2)
     if what == "steps":
         return evaluate_steps(models, folder_for(keep))
+    if what == "timed":
+        return evaluate_timed(keep=folder_for(keep))
     return boosted[what](baseline=True) if baseline else EVALUATIONS[what]()
 
 

@@ -15,6 +15,7 @@ from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
 from costmodels.evaluate.placing.evaluation import evaluate_tiers
 from costmodels.evaluate.swept import evaluate_swept
+from costmodels.evaluate.timed.evaluation import evaluate_timed
 from costmodels.evaluate.traced import evaluate_traced
 from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.steps import evaluate_steps
@@ -32,6 +33,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "steps": evaluate_steps,
     "swept": evaluate_swept,
     "tiers": evaluate_tiers,
+    "timed": evaluate_timed,
     "traced": evaluate_traced,
 }
 """What can be evaluated, by the name the command takes."""
@@ -52,5 +54,6 @@ __all__ = [
     "evaluate_steps",
     "evaluate_swept",
     "evaluate_tiers",
+    "evaluate_timed",
     "evaluate_traced",
 ]

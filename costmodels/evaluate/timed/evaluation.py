@@ -12,20 +12,18 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
 from msgspec import Struct
 
 from costmodels.evaluate.comparison import Comparison, Point, Series
 from costmodels.evaluate.errors import Held, coverage
-from costmodels.evaluate.swept import SHIPPED
-from costmodels.evaluate.timed.gains import pairs
+from costmodels.evaluate.timed.gains import Pair, pairs
 from costmodels.evaluate.timed.steps import Step, steps_of
 from costmodels.evaluate.whole.programs import tried
+from costmodels.hosts.own import merged
+from costmodels.hosts.writing import encode
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
 from irgraph.language import load_pass, run
-from irgraph.overheads.extract import merge
-from irgraph.overheads.format import HostFile
 from irgraph.predict.prediction import Prediction, predict
 
 DEVICE = "h100-80gb-hbm3"
@@ -72,14 +70,8 @@ def rewritten(graph: Graph, pipeline: str) -> Graph:
 
 @cache
 def _others(device: str, model: str, folder: Path) -> str:
-    paths = sorted((SHIPPED / device / "hosts").glob("*.json"))
-    tables = [
-        msgspec.json.decode(path.read_bytes(), type=HostFile)
-        for path in paths
-        if path.stem.partition("@")[0] != model
-    ]
     path = folder / f"without-{model}.json"
-    path.write_bytes(msgspec.json.encode(merge(tables, f"{device}, others than {model}")))
+    path.write_bytes(encode(merged(f"{device}, others than {model}", device, model)))
     return str(path)
 
 
@@ -111,7 +103,7 @@ class _Found:
         self.points: defaultdict[str, list[Point]] = defaultdict(list)
         self.held: defaultdict[str, list[Held]] = defaultdict(list)
         self.lacking: dict[str, None] = {}
-        self.times: dict[Step, float] = {}
+        self.times: dict[int, float] = {}
         for step in steps:
             self._step(step)
 
@@ -120,7 +112,7 @@ class _Found:
         if isinstance(found, str):
             self.lacking[f"{step.name}: {found}"] = None
             return
-        self.times[step] = found.step_time
+        self.times[id(step)] = found.step_time
         group = "cuDNN's benchmark on" if step.bench else step.group
         self.points[group].append(Point(step.name, step.time / 1e3, found.step_time / 1e3))
         low, high = found.interval
@@ -134,7 +126,7 @@ class _Found:
         """Return predicted gains beside measured ones, captured and by passes, by change."""
         found: defaultdict[str, list[Point]] = defaultdict(list)
         for pair in pairs(self.steps):
-            before, after = self.times.get(pair.before), self.times.get(pair.after)
+            before, after = (self.times.get(id(step)) for step in (pair.before, pair.after))
             if before is None or after is None:
                 continue
             name, change = pair.before.name, pair.change
@@ -145,10 +137,7 @@ class _Found:
                 self._by_pass(found[f"{kind}, by the pass {change.pipeline}"], pair, before)
         return {name: points for name, points in found.items() if points}
 
-    def _by_pass(self, points: list[Point], pair: object, before: float) -> None:
-        from costmodels.evaluate.timed.gains import Pair
-
-        assert isinstance(pair, Pair)
+    def _by_pass(self, points: list[Point], pair: Pair, before: float) -> None:
         step, pipeline = pair.before, pair.change.pipeline
 
         def changed() -> Prediction:

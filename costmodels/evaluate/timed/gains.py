@@ -69,7 +69,7 @@ def pairs(steps: Sequence[Step]) -> Iterator[Pair]:
         for step in steps:
             fields = _fields(step)
             if all(fields.get(key, NO) == value for key, value in change.before.items()):
-                wanted = {k: v for k, v in (fields | change.after).items() if v is not NO}
+                wanted = {k: v for k, v in {**fields, **change.after}.items() if v is not NO}
                 after = known.get(_key(wanted))
                 if after is not None:
                     yield Pair(change, step, after)

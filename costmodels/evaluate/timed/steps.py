@@ -115,12 +115,22 @@ FIGURES = {"step_us", "q", "host_us", "peak", "runs", "least", "first_s"}
 def steps_of(device: str) -> list[Step]:
     """Return the timed steps of a device."""
     rows = map(json.loads, read_text(SHIPPED / device / "steps.jsonl").splitlines())
-    return [
-        Step(
-            row["program"], row["batch"],
-            {key: value for key, value in row.items() if key not in OWN | FIGURES},
-            row["how"], row["tf32"], row["bench"],
-            row["step_us"], *row["q"], row["host_us"], row["peak"],
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [_step(row) for row in rows]
+
+
+def _step(row: Mapping[str, Any]) -> Step:
+    low, high = row["q"]
+    options = {key: value for key, value in row.items() if key not in OWN | FIGURES}
+    return Step(
+        program=row["program"],
+        batch=row["batch"],
+        options=options,
+        how=row["how"],
+        tf32=row["tf32"],
+        bench=row["bench"],
+        time=row["step_us"],
+        low=low,
+        high=high,
+        host=row["host_us"],
+        peak=row["peak"],
+    )

@@ -1,0 +1,61 @@
+"""Makes the host table of a GPU that was lent for minutes: ``python -m costmodels.hosts.own``.
+
+Its traces' tables lie in ``costmodels/measurements/NAME/hosts``, one for each traced step, called
+MODEL@VARIANT; extracted by ``irgraph overheads`` less the profiler's cost as
+``irgraph calibrate-profiler`` measured it there (2.92 us a host event).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from costmodels.hosts.writing import write
+from irgraph.overheads.extract import merge
+from irgraph.overheads.format import HostFile, OpEntry
+
+MEASURED = Path(__file__).parents[1] / "measurements"
+
+TABLES = {"h100-torch-2.11": "h100-80gb-hbm3"}
+"""Tables by name, and the folder of measurements that each is made of."""
+
+DESCRIPTION = (
+    "Host of an H100 SXM: a virtual machine of 16 cores; 20 traced steps of nine models "
+    "(torchvision, GPT-2, DLRM), torch 2.11, CUDA 13.0"
+)
+SOURCE = "irgraph's own traces, costmodels/measurements"
+
+
+def traced(device: str, without: str = "") -> Iterator[HostFile]:
+    """Yield the tables of a device's traced steps, those of one model left out."""
+    for path in sorted((MEASURED / device / "hosts").glob("*.json")):
+        if path.stem.partition("@")[0] != without:
+            yield msgspec.json.decode(path.read_bytes(), type=HostFile)
+
+
+def merged(name: str, device: str, without: str = "") -> HostFile:
+    """Return one table of a device's traced steps, those of one model left out."""
+    table = merge(list(traced(device, without)), name)
+    return msgspec.structs.replace(
+        table,
+        description=DESCRIPTION,
+        source=SOURCE,
+        licence="MIT",
+        made_by="python -m costmodels.hosts.own",
+        architecture="hopper",
+    )
+
+
+def plain(table: HostFile) -> HostFile:
+    """Return a table without its entries by operand shapes."""
+    ops = {
+        name: OpEntry(entry.t2, entry.t3, entry.t5, entry.whole, entry.launches)
+        for name, entry in table.ops.items()
+    }
+    return msgspec.structs.replace(table, ops=ops)
+
+
+if __name__ == "__main__":
+    write(merged(*pair) for pair in TABLES.items())

@@ -1,0 +1,114 @@
+"""Times the steps of a device's file again: ``python -m costmodels.measure.steps DEVICE FILE``.
+
+Each step is built, run four times, and timed for most of a second; the host waits for the device
+before and after. Of a CUDA graph the replay is timed, of ``torch.compile`` what it compiled.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from costmodels.evaluate.timed.steps import PROGRAMS, Step, steps_of
+from costmodels.measure.run import torch_for
+from irgraph.capture.live.target import load_target
+from irgraph.diagnostics import IrgraphError
+
+Torch = Any
+SECONDS, WARM_UP, FEWEST, MOST = 0.7, 4, 5, 30
+"""Seconds that a step is timed for, steps before, and steps that are timed at least and at most."""
+
+
+def time_steps(steps: Iterable[Step], device: str) -> Iterator[dict[str, Any]]:
+    """Yield what each step takes on a CUDA device, as a row of a file of timed steps.
+
+    A step that fails has an ``error`` instead of times.
+    """
+    torch = torch_for(device)
+    for step in steps:
+        row = {"program": step.program, "batch": step.batch, "how": step.how}
+        row |= {"bench": step.bench, "tf32": step.tf32, **step.options}
+        torch.backends.cudnn.benchmark = step.bench
+        torch.backends.cuda.matmul.allow_tf32 = step.tf32
+        try:
+            yield row | _timed(torch, step, device)
+        except (RuntimeError, MemoryError, IrgraphError) as error:
+            yield row | {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def _timed(torch: Torch, step: Step, device: str) -> dict[str, Any]:
+    torch.manual_seed(0)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    target = load_target(f"{PROGRAMS}:{step.program}")
+    run = target.make(step.batch, device, **step.options)
+    kept = None
+    if step.how == "graph":
+        run, kept = _replay(torch, run)
+    elif step.how == "compile":
+        torch._dynamo.reset()
+        run.model.compile()
+    times, hosts = _times(torch, run)
+    quartiles = statistics.quantiles(times, n=4)
+    peak = torch.cuda.max_memory_allocated() - before
+    del kept
+    return {
+        "step_us": round(statistics.median(times), 2),
+        "q": [round(quartiles[0], 1), round(quartiles[2], 1)],
+        "host_us": round(statistics.median(hosts), 2),
+        "runs": len(times),
+        "peak": peak,
+    }
+
+
+def _replay(torch: Torch, run: Callable[[], object]) -> tuple[Callable[[], object], object]:
+    """Return what replays a step as one CUDA graph, and the memory that it writes."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kept = run()
+    return graph.replay, (graph, kept)
+
+
+def _times(torch: Torch, run: Callable[[], object]) -> tuple[list[float], list[float]]:
+    """Return microseconds of steps, and until the host had launched each."""
+    wait, now = torch.cuda.synchronize, time.perf_counter_ns
+    for _ in range(WARM_UP):
+        run()
+    times: list[float] = []
+    hosts: list[float] = []
+    end = time.monotonic() + SECONDS
+    while len(times) < FEWEST or (time.monotonic() < end and len(times) < MOST):
+        wait()
+        begin = now()
+        run()
+        launched = now()
+        wait()
+        times.append((now() - begin) / 1e3)
+        hosts.append((launched - begin) / 1e3)
+    return times, hosts
+
+
+def main(device: str, path: str) -> None:
+    """Time the steps of a device's file, and write a file like it."""
+    with Path(path).open("x", encoding="utf-8") as file:
+        for row in time_steps(steps_of(device), "cuda"):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
