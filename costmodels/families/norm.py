@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
+from costmodels.formulas.channel_norms import BACKWARD, FORWARD, walk
+from costmodels.formulas.channel_norms import LAW as CHANNELS_LAW
+from costmodels.formulas.channel_norms import result_time as channels_time
+from costmodels.formulas.channel_norms import sums_time as batch_sums_time
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
+from costmodels.formulas.group_norms import LAW as GROUPS_LAW
+from costmodels.formulas.group_norms import (
+    Groups,
+    factors_time,
+    moments_time,
+    result_time,
+    sums_time,
+)
 from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
 from costmodels.formulas.machine import (
     SMALL,
@@ -16,6 +29,9 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
+from costmodels.formulas.row_norms import JOIN, PARTED, VECTOR, columns_time, norm_time, parted
+from costmodels.formulas.row_norms import LAW as ROWS_LAW
+from costmodels.formulas.serial import START, doubt, laws_hold
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -25,8 +41,10 @@ from irgraph.ir.points.many import most, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "roofline (paper, III-B-1b) over the passes that statistics need; batch norm by elements of "
-    "the block that each channel has; trained for layer norm forward in f32"
+    "roofline (paper, III-B-1b) over the passes that statistics need; layer and group norm, "
+    "and batch norm of matrices, by the blocks of rows, groups or channels (H100, torch 2.11); "
+    "batch norm of images by elements of the block that each channel has; trained for layer norm "
+    "forward in f32"
 )
 
 FORWARD_PASSES, BACKWARD_PASSES = 3, 5
@@ -60,19 +78,36 @@ CHANNELS = f"{FORMULA}; a block a channel, by elements a cycle (traced cuDNN ker
 
 
 def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price layer normalisation forward: statistics stay on the chip, one read and one write."""
+    """Price layer normalisation forward: statistics stay on the chip, one read and one write.
+
+    Trained models saw wide rows in whole vectors; of others they count where they say more.
+    """
     target = first_tensor(op)
     if target is None:
         return None
     name = f"{op.base} {shape_text(target)}"
-    columns = whole(target.shape[-1]) if target.rank else 1
-    rows = target.numel // most(columns, 1)
+    rows, columns = _rows(op, target)
     sizes: dict[str, float | str] = {"rows": rows, "cols": columns, "dtype": target.dtype}
     learned = machine.ask("layer_norm", name, **sizes)
     learned = learned or machine.ask_other("transformer", name, "norm", {**sizes, "op": "norm"})
-    if learned:
+    if learned and not ((learned.outside or columns % VECTOR) and laws_hold(machine)):
         return (learned,)
-    return (work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE),)
+    if not laws_hold(machine):
+        return (work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE),)
+    root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
+    time = norm_time(rows, columns, target.itemsize, machine, gradient=root)
+    if learned and learned.time >= time:
+        return (learned,)
+    return (work("norm", name, time, BORROWED if root else doubt(machine), ROWS_LAW),)
+
+
+def _rows(op: Op, target: Tensor) -> tuple[int, int]:
+    """Return how many rows are normalised, and their columns."""
+    last = target.shape[-1:]
+    given = op.attributes.get("normalized_shape")
+    sides = given if isinstance(given, tuple) and given else last
+    columns = math.prod(whole(side) for side in sides if isinstance(side, int))
+    return target.numel // most(columns, 1), columns
 
 
 def _passes(op: Op, name: str, target: Tensor, passes: int, machine: Machine) -> Kernel:
@@ -100,6 +135,8 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     backward = op.base.endswith(("backward", "backward_impl"))
     if not backward and op.attributes.get("training") is False:
         return (_passes(op, "", target, 2, machine),)
+    if laws_hold(machine) and _by_torch(op, target):
+        return _channels(op, target, machine)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
     moved, blocks = _passes(op, "", target, passes, machine), _blocks(target, passes, machine)
     if _is_narrow(target, machine):
@@ -108,6 +145,29 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if blocks <= moved.time:
         return (moved,)
     return (work("norm", moved.name, blocks, FEW, CHANNELS),)
+
+
+def _by_torch(op: Op, target: Tensor) -> bool:
+    """Return whether torch's own kernels run over rows of channels: cuDNN takes no matrices."""
+    return target.rank == 2 and not op.base.startswith("cudnn")
+
+
+def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
+    """Price torch's kernels over rows of channels: the sums, what follows of them, the result."""
+    backward = op.base.endswith(("backward", "backward_impl"))
+    law = BACKWARD if backward else FORWARD
+    channels = whole(target.shape[1])
+    rows, size = target.numel // most(channels, 1), target.itemsize
+    _, shared = walk(rows, channels)
+    tiny = [" fill"] if shared else []
+    tiny += [] if backward else [" deviations"]
+    times = [(" sums", batch_sums_time(law, rows, channels, size, machine))]
+    times += [(name, START) for name in tiny]
+    times += [("", channels_time(law, rows, channels, size, machine))]
+    name, error = shape_text(target), doubt(machine)
+    return tuple(
+        work("norm", f"{op.base}{kind} {name}", time, error, CHANNELS_LAW) for kind, time in times
+    )
 
 
 def _is_narrow(target: Tensor, machine: Machine) -> bool:
@@ -131,43 +191,81 @@ def _rows_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None:
         return None
-    data = _passes(op, "", target, 3, machine)
-    if not any(made.numel < target.numel for made in op.outputs):
-        return (data,)
-    weight = _passes(op, " of weight", target, 2, machine)
-    columns = _columns(target, machine)
-    if op.base != "native_layer_norm_backward" or columns <= weight.time:
-        return data, weight
-    return data, work("norm", weight.name, columns, FEW, COLUMNS)
+    (rows, columns), asked = _rows(op, target), any(t.numel < target.numel for t in op.outputs)
+    if not laws_hold(machine):
+        data, weight = (_passes(op, name, target, n, machine) for name, n in OF_ROWS)
+        return (data, weight) if asked else (data,)
+    time = norm_time(rows, columns, target.itemsize, machine, gradient=True)
+    name = f"{op.base} {shape_text(target)}"
+    data = work("norm", name, time, doubt(machine), ROWS_LAW)
+    return (data, *_weights(op, target, machine)) if asked else (data,)
 
 
-COLUMN_BLOCK, COLUMN_RATE = 32, 3.2
-"""Columns of a block that sums layer norm's gradients over all rows, and the elements that it sums
-up in a cycle: 3.7 and 2.7 (256 and 512 columns, 6,000 rows, f32, on an A100 at 1,410 MHz; after
-pytorch/pytorch#87814, in releases from 2.0, 5.0 and 2.4)."""
+OF_ROWS = (("", 3), (" of weight", 2))
+"""Kernels of a gradient over rows, and how often they move the data."""
+
+
+def _weights(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
+    """Price the gradients of weight and bias: blocks of columns over all rows, or over parts."""
+    rows, columns = _rows(op, target)
+    moved = _passes(op, " of weight", target, 2, machine)
+    if parted(rows, columns, machine):
+        joined = JOIN + machine.stream(-(-rows // PARTED) * columns * 4)
+        join = work("norm", f"{op.base} of weight, joined", joined, BORROWED, FORMULA)
+        return moved, join, join
+    blocks = columns_time(rows, columns, machine) + SMALL
+    if blocks <= moved.time:
+        return (moved,)
+    return (work("norm", moved.name, blocks, FEW, COLUMNS),)
+
 
 COLUMNS = f"{FORMULA}; a block for 32 columns, by elements a cycle (pytorch pull request 87814)"
 
 
-def _columns(target: Tensor, machine: Machine) -> float:
-    """Return microseconds of a block for each 32 columns, 0 where the software has others."""
-    if machine.paper or machine.sheet.is_host or not machine.software.norm_by_columns:
-        return 0.0
-    columns = whole(target.shape[-1]) if target.rank else 1
-    blocks = -(-columns // COLUMN_BLOCK)
-    rounds = -(-blocks // machine.sheet.sms)
-    rows = target.numel // most(columns, 1)
-    return machine.cycles(rounds * rows * COLUMN_BLOCK / COLUMN_RATE) + SMALL
-
-
 def _group(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price group norm: sums over rows, factors of each channel, and the result element by element.
+    """Price group norm: sums over rows, factors of each channel, and the result.
 
     The gradient reads data and gradient for its sums, and again for the result.
     """
     target = first_tensor(op)
     if target is None:
         return None
+    if not laws_hold(machine):
+        return _group_passes(op, target, machine)
+    data, backward = _groups(op, target), op.base.endswith("backward")
+    first = sums_time(data, machine) if backward else moments_time(data, machine)
+    result = result_time(data, 3 if backward else 2, machine)
+    scaled = backward or len(op.inputs) > 1
+    factors = ((factors_time(data, machine) if backward else START),) if scaled else ()
+    weights = (START, START) if backward and len(op.inputs) > OF_GROUP else ()
+    times = [(" sums", first), *((" factors", time) for time in (*factors, *weights))]
+    shape, error = shape_text(target), max(doubt(machine), FEW)
+    return tuple(
+        work("norm", f"{op.base}{name} {shape}", time, error, GROUPS_LAW)
+        for name, time in (*times, ("", result))
+    )
+
+
+OF_GROUP, GROUPS = 4, 32
+"""Tensors of group norm's gradient without a weight, and how many groups there are where the call
+does not say: in most models."""
+
+
+def _groups(op: Op, target: Tensor) -> Groups:
+    """Return the groups of a call, which names their sizes."""
+    sizes = [op.attributes.get(name) for name in ("N", "C", "group")]
+    batch, channels = target.shape[0], target.shape[1] if target.rank > 1 else 1
+    known = (batch, channels, GROUPS)
+    n, c, groups = (
+        whole(s if isinstance(s, int) else k) for s, k in zip(sizes, known, strict=True)
+    )
+    each = most(-(-c // most(groups, 1)), 1)
+    blocks = most(n * groups, 1)
+    return Groups(blocks, each, -(-target.numel // (blocks * each)), target.itemsize)
+
+
+def _group_passes(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
+    """Price group norm by what it moves alone."""
     backward = op.base.endswith("backward")
     factors = work("norm", f"{op.base} factors", SMALL, UNTRACED, FORMULA)
     sums = _passes(op, " sums", target, 2 if backward else 1, machine)

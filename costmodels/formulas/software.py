@@ -27,8 +27,8 @@ class Software(Struct, frozen=True):
             how many distinct rows and how many partial sums there are (torch up to 1.11; the
             first in all builds with CUDA 11, whose thrust waits: pytorch/pytorch#70943, #164637).
         norm_by_columns: the gradients of layer norm's weight and bias are summed by one block for
-            32 columns, all rows each: over few columns most multiprocessors idle (until PyTorch
-            2.8, pytorch/pytorch#150773).
+            32 columns, all rows each, however many: over few columns most multiprocessors idle.
+            Since PyTorch 2.8 more than 65,536 rows are parted (pytorch/pytorch#150773).
         plain_turned: share of convolutions on matrix units with windows of one element, channels
             first and at least 64 of them, whose images cuDNN turns to channels last and back.
             None by two profiles of a ResNet-50 on A100; 0.8 fits eight networks of timm best that

@@ -84,7 +84,7 @@ def test_few_channels_leave_multiprocessors_idle_unless_they_are_last() -> None:
 
 
 def test_given_statistics_take_one_pass_over_the_data() -> None:
-    data = tensor("x", 2048, 1024)
+    data = tensor("x", 32, 1024, 8, 8)
     found = [
         total(kernels(Op("aten.native_batch_norm", (data,), (data,), {"training": on}), machine()))
         for on in (False, True)

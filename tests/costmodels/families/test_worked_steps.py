@@ -203,43 +203,72 @@ def test_other_class_losses_stream() -> None:
 @pytest.mark.parametrize(
     ("name", "passes"),
     [
-        ("native_layer_norm", (2,)), ("native_layer_norm_backward", (3,)),
         # statistics read the data once more; the gradient reads data and gradient twice
         ("native_batch_norm", (3,)), ("native_batch_norm_backward", (5,)),
         ("cudnn_batch_norm_backward", (5,)),
-        ("native_group_norm", (1, 0, 2)), ("native_group_norm_backward", (2, 0, 3)),
     ],
 )  # fmt: skip
 def test_a_norm_moves_its_data_so_many_times(name: str, passes: tuple[int, ...]) -> None:
-    op = call(f"aten.{name}", tensor("g", 2048, 1024), out=(2048, 1024))
+    shape = (32, 1024, 8, 8)
+    op = call(f"aten.{name}", tensor("g", *shape), out=shape)
     assert times(op) == near(*(dram(4 * N * count) + FLOOR for count in passes))
     assert {width(k) for k in kernels(op, machine())} == {0.4}
     assert unknown(Op(op.name, (), ()))
 
 
+@pytest.mark.parametrize(
+    ("name", "passes"),
+    [
+        ("native_layer_norm", (2,)), ("native_layer_norm_backward", (3,)),
+        ("native_batch_norm", (3,)), ("native_batch_norm_backward", (5,)),
+        ("native_group_norm", (1, 0, 2)), ("native_group_norm_backward", (2, 0, 3)),
+    ],
+)  # fmt: skip
+def test_the_papers_norms_are_bytes_alone(name: str, passes: tuple[int, ...]) -> None:
+    op = call(f"aten.{name}", tensor("g", 2048, 1024), out=(2048, 1024))
+    found = times(op, mode="paper")
+    assert found == near(*(dram(4 * N * count) + (0 if count else FLOOR) for count in passes))
+    assert unknown(Op(op.name, (), ()))
+
+
+def test_wide_rows_of_a_norm_take_their_bytes_and_a_start() -> None:
+    """At a share of the bandwidth; the last row's loads follow one another."""
+    for name, passes, share, start, depth in (
+        ("native_layer_norm", 2, 0.75, 2.3, 120),
+        ("native_layer_norm_backward", 3, 0.9, 1.8, 140),
+    ):
+        op = call(f"aten.{name}", tensor("g", 512, 4096), out=(512, 4096))
+        last = 32 * depth / 1297
+        assert times(op) == near(dram(4 * N * passes) / share + start + last)
+
+
 def test_the_gradient_of_a_norms_weight_reads_data_and_gradient() -> None:
-    op = call("aten.native_layer_norm_backward", tensor("g", 2048, 1024), out=(2048, 1024))
-    both = replace(op, results=(*op.results, tensor("w", 1024)))
-    assert times(both) == near(dram(3 * 4 * N) + FLOOR, dram(2 * 4 * N) + FLOOR)
+    """In blocks of 32 columns over all rows, where these do not take longer."""
+    for shape, expected in (
+        ((128, 16384), dram(2 * 4 * N) + FLOOR),
+        ((16384, 128), 16384 * 32 / 3.2 / 1297 + FLOOR),
+    ):
+        op = call("aten.native_layer_norm_backward", tensor("g", *shape), out=shape)
+        both = replace(op, results=(*op.results, tensor("w", shape[1])))
+        assert times(both)[1:] == near(expected)
 
 
-def test_older_kernels_sum_a_norms_gradients_by_32_columns() -> None:
+def test_kernels_sum_a_norms_gradients_by_32_columns() -> None:
     """Kernels alone, 6,000 rows in f32 on an A100 (pytorch/pytorch pull request 87814).
 
     Of 256 and 512 columns 39.4 and 53.5 us, after it 30.1 and 59.4: as many rows a block, in blocks
-    beside each other.
+    beside each other. Newer releases part very many rows instead.
     """
-    made: dict[str, list[float]] = {"torch-2.7": [], "torch-2": []}
-    for columns in (256, 512):
-        grad = call(
-            "aten.native_layer_norm_backward", tensor("g", 6000, columns), out=(6000, columns)
-        )
-        op = replace(grad, results=(*grad.results, tensor("w", columns)))
-        for era, found in made.items():
-            found.append(kernels(op, machine("a100", era))[1].time)
-    published = (39.4, 53.5, 30.1, 59.4)
-    assert sum(made["torch-2.7"]) / 2 == pytest.approx(sum(published) / 4, rel=0.1)
-    assert sum(made["torch-2"]) < sum(made["torch-2.7"]) / 2
+    made: dict[tuple[str, int], float] = {}
+    for era in ("torch-2.7", "torch-2"):
+        for rows in (6000, 200_000):
+            shape = (rows, 256)
+            grad = call("aten.native_layer_norm_backward", tensor("g", *shape), out=shape)
+            op = replace(grad, results=(*grad.results, tensor("w", 256)))
+            made[era, rows] = sum(k.time for k in kernels(op, machine("a100", era))[1:])
+    assert made["torch-2.7", 6000] == pytest.approx((39.4 + 53.5 + 30.1 + 59.4) / 4, rel=0.1)
+    assert made["torch-2", 6000] == made["torch-2.7", 6000]
+    assert made["torch-2", 200_000] < made["torch-2.7", 200_000] / 2
 
 
 def test_given_statistics_take_one_pass() -> None:
