@@ -7,14 +7,17 @@ import math
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
-from costmodels.formulas.intervals import UNTRACED
+from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.formulas.serial import START, laws_hold, rounds, step
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most
 
 SOURCE = (
     "roofline (paper, III-B-1b): what is read and what is written moves once; the gradient of a "
-    "maximum, and what it looks through, by element rates (traced RTX 2080 Ti, V100 and A100)"
+    "maximum, and what it looks through, by element rates (traced RTX 2080 Ti, V100 and A100); "
+    "means by their number, linear resampling by steps through all planes (H100, torch 2.11)"
 )
 
 MAX_GRADIENT, MAX_GRADIENT_LAST = 0.28, 0.46
@@ -25,6 +28,10 @@ windows that each element was in, and of its kernel for channels last. Traced Re
 TAPS = 2.0
 """Elements of windows per cycle and multiprocessor of a maximum, in the same steps: 1.65 on RTX
 2080 Ti, 2.0 on V100, 2.3 on A100 in f32 and in f16, 2.0 with channels last."""
+
+MEANS = 0.32
+"""Means per cycle and multiprocessor, however few elements a window has: finding it takes as long.
+Windows of 2 x 2, measured: H100 SXM 80 GB, torch 2.11: 0.31 to 0.32 in f32 and in f16."""
 
 SHAPE_ONLY = ("max_pool", "avg_pool")
 """Gradients that use only the shape of the pooled tensor (torch, DilatedMaxPool2d.cu)."""
@@ -38,14 +45,47 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if op.base.endswith("backward") and any(name in op.base for name in SHAPE_ONLY):
         del read[1:2]
     moved = traffic(*read, *op.outputs)
-    time = streaming(machine, moved)
-    time = max(time, _looking(op, machine))
-    return (work("pool", f"{op.base} {shape_text(target)}", time, UNTRACED, ROOFLINE),)
+    time = max(streaming(machine, moved), _looking(op, machine))
+    name = f"{op.base} {shape_text(target)}"
+    walked = _walking(op, moved, machine)
+    if walked <= time:
+        return (work("pool", name, time, UNTRACED, ROOFLINE),)
+    measured = op.base == "upsample_bilinear2d"
+    return (work("pool", name, walked, FEW if measured else BORROWED, WALK),)
+
+
+PLANE_BY_PLANE = ("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d",
+                  "upsample_trilinear3d")  # fmt: skip
+"""Kernels with a thread for each pixel of the result's plane, which walks through all images and
+channels (torch, UpSampleBilinear2d.cu and its like): small planes keep few multiprocessors busy."""
+
+PIXELS = 1024
+"""Threads of their blocks."""
+
+WALK = (
+    "a block for 1,024 pixels walks through all planes, by cycles of a step (measured: H100 SXM "
+    "80 GB, torch 2.11; others than bilinear ones borrow it)"
+)
+
+
+def _walking(op: Op, moved: int, machine: Machine) -> float:
+    """Return microseconds of the steps through all planes; 0 where channels lie side by side."""
+    if op.base not in PLANE_BY_PLANE or not laws_hold(machine) or not (op.inputs and op.outputs):
+        return 0.0
+    made = op.outputs[0]
+    if made.rank < 3 or channels_last(op.inputs[0]):
+        return 0.0
+    planes = made.shape[0] * made.shape[1]
+    blocks = -(-made.numel // most(planes * PIXELS, 1))
+    return START + planes * rounds(machine, blocks, PIXELS) * step(machine, moved)
 
 
 def _looking(op: Op, machine: Machine) -> float:
-    """Return microseconds that a maximum, or its gradient, takes to look through windows."""
-    if not op.base.startswith("max_pool") or machine.paper:
+    """Return microseconds that a maximum, its gradient or a mean takes to look through windows."""
+    if not op.base.startswith(SHAPE_ONLY) or machine.paper:
+        return 0.0
+    means = op.base.startswith("avg_pool")
+    if op.base.endswith("backward") and means:
         return 0.0
     if op.base.endswith("backward"):
         largest = max((*op.inputs, *op.outputs), key=lambda tensor: tensor.numel)
@@ -56,7 +96,8 @@ def _looking(op: Op, machine: Machine) -> float:
     window = op.attributes.get("kernel_size", 1)
     sides = window if isinstance(window, tuple) else (window,) * (2 if "2d" in op.base else 3)
     taps = math.prod(int(side) for side in sides if isinstance(side, int))
-    return machine.cycles(op.outputs[0].numel * taps / (TAPS * machine.sheet.sms))
+    each = max(taps / TAPS, 1 / MEANS if means else 0.0)
+    return machine.cycles(op.outputs[0].numel * each / machine.sheet.sms)
 
 
 FORWARD = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
-from costmodels.formulas.serial import START
+from costmodels.formulas.serial import START, streamed
 from irgraph.ir.points.many import each, least, most, where
 
 TILE, BLOCK, LOOP = 32, 512, 16
@@ -31,24 +31,24 @@ class Channels(Struct, frozen=True):
         step: cycles of a thread's four rows, in 32 bits and in 16.
         rate: elements a cycle and multiprocessor, likewise.
         passes: times that the data is read for the sums, and moved for the result.
-        share: of the bandwidth that they reach.
+        bytes_rate: bytes a cycle and multiprocessor that they reach, if the memory is as fast.
     """
 
     step: tuple[float, float]
     rate: tuple[float, float]
     passes: tuple[int, int]
-    share: float
+    bytes_rate: float
 
 
-FORWARD = Channels((1020, 1880), (3.27, 1.07), (1, 2), 0.74)
-BACKWARD = Channels((1080, 1080), (14.4, 1.56), (2, 3), 0.856)
+FORWARD = Channels((1020, 1880), (3.27, 1.07), (1, 2), 8.5)
+BACKWARD = Channels((1080, 1080), (14.4, 1.56), (2, 3), 9.9)
 
 MEET = 1.3
 """Microseconds in which blocks that share rows meet; a kernel clears first what they count by."""
 
 LAW = (
-    "torch's blocks of 32 channels, by cycles of four rows a thread, or bytes / share of the "
-    "bandwidth (measured: H100 SXM 80 GB, torch 2.11)"
+    "torch's blocks of 32 channels, by cycles of four rows a thread, or bytes a cycle, "
+    "or bytes / bandwidth (measured: H100 SXM 80 GB, torch 2.11)"
 )
 
 
@@ -71,7 +71,7 @@ def sums_time(law: Channels, rows: int, channels: int, size: int, machine: Machi
     """Return microseconds of the kernel that sums up all rows."""
     narrow, elements = 0 if size >= 4 else 1, rows * channels
     steps, shared = walk(rows, channels)
-    moved = machine.stream(law.passes[0] * elements * size, law.share)
+    moved = streamed(machine, law.passes[0] * elements * size, law.bytes_rate)
     rate = machine.cycles(elements / machine.sheet.sms / law.rate[narrow])
     start = START + where(shared, MEET, 0.0)
     return start + most(machine.cycles(steps * law.step[narrow]), rate, moved)
@@ -79,4 +79,4 @@ def sums_time(law: Channels, rows: int, channels: int, size: int, machine: Machi
 
 def result_time(law: Channels, rows: int, channels: int, size: int, machine: Machine) -> float:
     """Return microseconds of the kernel that normalises, or that makes the data's gradient."""
-    return START + machine.stream(law.passes[1] * rows * channels * size, law.share)
+    return START + streamed(machine, law.passes[1] * rows * channels * size, law.bytes_rate)

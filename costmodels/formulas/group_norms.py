@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
-from costmodels.formulas.serial import START, rounds, step
+from costmodels.formulas.serial import START, rounds, step, streamed
 from irgraph.ir.points.many import most, where
 
 WIDE, WARP = 512, 32
@@ -26,12 +26,12 @@ its steps."""
 FACTOR_STEP = 355
 """Cycles of a step of the block that joins the sums of a group's channels."""
 
-SHARE = 0.81
-"""Share of the bandwidth that sums and results reach."""
+RATE = 9.4
+"""Bytes a cycle and multiprocessor that sums and results reach, if the memory is as fast."""
 
 LAW = (
-    "a block a group or channel, by cycles of a step, or bytes / share of the bandwidth (measured: "
-    "H100 SXM 80 GB, torch 2.11)"
+    "a block a group or channel, by cycles of a step, bytes a cycle, or bytes / bandwidth "
+    "(measured: H100 SXM 80 GB, torch 2.11)"
 )
 
 
@@ -62,12 +62,12 @@ def moments_time(data: Groups, machine: Machine) -> float:
         rounds(machine, data.blocks, WARP) * -(-each // WARP),
         rounds(machine, data.blocks, WIDE) * -(-each // WIDE),
     )
-    return START + most(machine.stream(data.nbytes, SHARE), walks * step(machine, data.nbytes))
+    return START + most(streamed(machine, data.nbytes, RATE), walks * step(machine, data.nbytes))
 
 
 def result_time(data: Groups, tensors: int, machine: Machine) -> float:
     """Return microseconds of the result, element by element from ``tensors`` less one others."""
-    moved = machine.stream(tensors * data.nbytes, SHARE)
+    moved = streamed(machine, tensors * data.nbytes, RATE)
     if data.size >= 4:
         return START + moved
     casts = machine.cycles(data.elements / machine.sheet.sms / CAST_RATE)
@@ -78,7 +78,7 @@ def sums_time(data: Groups, machine: Machine) -> float:
     """Return microseconds of the sums of each channel's gradient, and of its product with data."""
     threads = where(data.pixels < WIDE, WARP, WIDE)
     channels = data.blocks * data.channels
-    moved = machine.stream(2 * data.nbytes, SHARE)
+    moved = streamed(machine, 2 * data.nbytes, RATE)
     blocks = machine.cycles(CHANNEL * channels / machine.sheet.sms)
     return START + most(moved, blocks) + machine.cycles(CHANNEL_STEP * -(-data.pixels // threads))
 

@@ -46,6 +46,11 @@ def step(machine: Machine, nbytes: float) -> float:
     return machine.cycles(STEP_CACHED + (STEP - STEP_CACHED) * least(most(share, 0.0), 1.0))
 
 
+def streamed(machine: Machine, nbytes: float, rate: float) -> float:
+    """Return microseconds of bytes, by the bandwidth or so many a cycle and multiprocessor."""
+    return most(machine.stream(nbytes), machine.cycles(nbytes / machine.sheet.sms / rate))
+
+
 def rounds(machine: Machine, blocks: int, threads: int) -> int:
     """Return how often all multiprocessors fill up with blocks of so many threads."""
     return -(-blocks // (machine.sheet.sms * (THREADS // threads)))

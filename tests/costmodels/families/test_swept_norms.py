@@ -149,7 +149,7 @@ def test_few_groups_take_as_long_as_one_and_many_their_bytes() -> None:
         kernels(group_op(batch, 64, 1024, 1, "f32"), H100)[0].time for batch in (1, 16, 16_384)
     )
     assert sixteen == pytest.approx(one, rel=0.05)
-    assert more == pytest.approx(4 * 64 * 1024 * 16_384 / 3015e3 / 0.81 + 2, rel=0.05)
+    assert more == pytest.approx(4 * 64 * 1024 * 16_384 / 132 / 9.4 / 1980 + 2, rel=0.05)
 
 
 def every(law: Callable[..., float]) -> Callable[[tuple[int, ...], tuple[int, ...]], None]:
