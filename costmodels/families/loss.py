@@ -10,7 +10,7 @@ from costmodels.families.fill import fill_kernel
 from costmodels.families.reduce import reduction
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import BORROWED, CLOSE, EXACT
-from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
+from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import each, least, most, whole
@@ -22,7 +22,7 @@ SOURCE = (
 
 
 def _elements(op: Op, name: str, tensor: Tensor, tensors: int, machine: Machine) -> Kernel:
-    time = streaming(machine, tensors * traffic(tensor), elements=tensor.numel)
+    time = streaming(machine, tensors * traffic(tensor))
     return work("loss", f"{op.base} {name}{shape_text(tensor)}", time, CLOSE, ROOFLINE)
 
 
@@ -67,20 +67,24 @@ def _with_logits(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 
 def _nll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price NLL: one block walks all rows and picks each one's class; the gradient writes all.
+    """Price NLL: one block walks all rows and picks each one's class.
 
-    The block has a thread for 16 rows, from 32 threads to 1024 (torch, Loss.cu).
+    The block has a thread for 16 rows, from 32 threads to 1024 (torch, Loss.cu). The gradient is
+    cleared before.
     """
     backward = op.base.endswith("backward")
     tensors = op.outputs if backward else op.inputs[1:2]
     if not tensors:
         return None
-    if backward or "2d" in op.base:
+    if "2d" in op.base:
         return (_elements(op, "", tensors[0], 2, machine),)
     rows = tensors[0].numel
+    if backward:
+        rows = rows // most(whole(tensors[0].shape[-1]), 1) if tensors[0].rank > 1 else 1
     threads = least(most(each(_power_of_two, rows / 16), 32), 1024)
-    time = SMALL + math.ceil(rows / threads) * PICK
-    return (work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED),)
+    time = machine.start + math.ceil(rows / threads) * PICK
+    walk = work("loss", f"{op.base} {rows} rows", time, BORROWED, PICKED)
+    return (fill_kernel(tensors[0], machine), walk) if backward else (walk,)
 
 
 def _power_of_two(value: float) -> int:
@@ -96,7 +100,7 @@ def _ctc(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if scores is None:
         return None
     frames, batch = whole(scores.shape[0]), whole(scores.shape[1])
-    time = SMALL + frames * PICK * most(batch / machine.sheet.sms, 1.0)
+    time = machine.start + frames * PICK * most(batch / machine.sheet.sms, 1.0)
     walk = work("loss", f"{op.base} {frames} frames", time, BORROWED, WALKED)
     if not op.base.endswith("backward"):
         return (walk,)

@@ -8,51 +8,54 @@ from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import EXACT, FAIR, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
+from costmodels.formulas.reducing import (
+    HALVES_AT_ONCE,
+    READ_AT_ONCE,
+    launch_of,
+    reducing_time,
+)
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most
-from irgraph.ir.tensor import Tensor
-
-BLOCK_START = 5.5
-"""Microseconds of a reduction inside blocks on top of its bytes (traced: 5 to 6.7 for 2048
-values)."""
-
-GRID_START = 9.0
-"""Microseconds of a reduction across blocks, which meet through memory (traced column sums of
-2048 rows: 10 to 13 for 64 to 512 columns)."""
-
-GRID_RATIO = 256
-"""Values for each result from which blocks share one result (torch, Reduce.cuh)."""
+from irgraph.ir.tensor import Tensor, row_major
 
 SOURCE = (
-    "roofline (paper, III-B-1b) over input and results, plus the start of a reduction in one or "
-    "two stages (traced V100 sums); scans read and write once"
+    "bytes, or the reads that a thread makes one after the other, and what blocks that share a "
+    "result take to meet (torch, Reduce.cuh; constants measured on H100)"
 )
 
-SHORT, SHORT_SHARE = 128, 0.5
-"""Values for each result of spatial means below which lanes stay idle, and the share of bandwidth
-that is left (traced means of 7 x 7 pixels: 0.42 on V100, 0.55 on RTX 2080 Ti)."""
-
-FORMULA = f"{ROOFLINE}; start of a two-stage reduction from traced kernels"
+FORMULA = (
+    "bytes or serial reads, waves of blocks, and the meeting of those that share a result (torch, "
+    "Reduce.cuh; measured: H100 SXM 80 GB, torch 2.11)"
+)
 
 
 def reduction(
-    source: Tensor, results: int, machine: Machine, *, written: int = 0, rows: bool = True
+    source: Tensor,
+    results: int,
+    machine: Machine,
+    *,
+    written: int = 0,
+    rows: bool = True,
+    indexed: bool = False,
 ) -> tuple[Kernel, ...]:
     """Return the kernels that reduce a tensor to ``results`` values; one may clear semaphores.
 
     ``written`` are the bytes of these values, ``rows`` whether what is reduced lies next to each
-    other. The paper's formula counts the bytes read and nothing else.
+    other, ``indexed`` whether the places of values are kept. The paper's formula counts the bytes
+    read and nothing else.
     """
     name = f"reduce {shape_text(source)} to {results}"
-    time = machine.stream(traffic(source))
     if machine.paper:
-        return (work("reduce", name, time, FAIR, ROOFLINE),)
-    idle = rows and source.rank > 2 and source.numel < results * SHORT
-    time = time / (SHORT_SHARE if idle else 1.0) + machine.stream(written)
-    shared = source.numel > results * GRID_RATIO and source.numel > 16384
-    kernel = work("reduce", name, time + (GRID_START if shared else BLOCK_START), FAIR, FORMULA)
-    if not shared:
+        return (work("reduce", name, machine.stream(traffic(source)), FAIR, ROOFLINE),)
+    launch = launch_of(results, -(-source.numel // results), rows, machine)
+    together = HALVES_AT_ONCE if rows and source.itemsize == 2 and not indexed else READ_AT_ONCE
+    time = reducing_time(
+        launch, traffic(source) + written, source.numel, machine,
+        together=together, indexed=indexed,
+    )  # fmt: skip
+    kernel = work("reduce", name, time, FAIR, FORMULA)
+    if not launch.sharing > 1:
         return (kernel,)
     return (work("fill", "clear semaphores", 1.0, EXACT, FORMULA, launch="memset"), kernel)
 
@@ -74,18 +77,25 @@ def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if source is None or not op.outputs:
         return None
     whole = replace(source, shape=(source.numel * len(op.inputs),)) if _pairs(op) else source
-    made = op.outputs[0]
+    indexed = op.base in ("argmax", "argmin") or (op.base in ("max", "min") and len(op.outputs) > 1)
     return reduction(
-        whole, most(made.numel, 1), machine, written=traffic(*op.outputs), rows=_along_rows(op)
-    )
+        whole, most(op.outputs[0].numel, 1), machine, written=traffic(*op.outputs),
+        rows=_along_rows(op), indexed=indexed,
+    )  # fmt: skip
 
 
 def _along_rows(op: Op) -> bool:
-    """Return whether the last axis is among those that are reduced; all are where none is named."""
-    given, last = op.attributes.get("dim"), op.inputs[0].rank - 1
+    """Return whether the contiguous axis is reduced; all axes are where none is named."""
+    given, source = op.attributes.get("dim"), op.inputs[0]
     axes = given if isinstance(given, tuple) else (given,)
-    named = [axis for axis in axes if isinstance(axis, int)]
-    return not named or any(axis in (last, -1) for axis in named)
+    named = [axis % source.rank for axis in axes if isinstance(axis, int) and source.rank]
+    if not named:
+        return True
+    steps = source.strides or row_major(source.shape)
+    nearest = next(
+        (i for i, step in reversed(list(enumerate(steps))) if step == 1), source.rank - 1
+    )
+    return nearest in named
 
 
 def _pairs(op: Op) -> bool:

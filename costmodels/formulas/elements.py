@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from costmodels.formulas.intervals import CLOSE, UNTRACED
-from costmodels.formulas.machine import SMALL, Machine, shape_text, traffic, work
+from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.points.many import most
 from irgraph.ir.tensor import Tensor
@@ -19,7 +19,7 @@ BROADCAST_PER_CYCLE = 1.4
 
 def launch_floor(machine: Machine) -> float:
     """Return microseconds that any kernel takes beside its work; the paper's formulas have none."""
-    return 0.0 if machine.paper else SMALL
+    return 0.0 if machine.paper else machine.start
 
 
 def streaming(machine: Machine, nbytes: float, flops: float = 0.0, elements: float = 0.0) -> float:

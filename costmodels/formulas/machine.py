@@ -26,6 +26,11 @@ SMALL = 2.7
 DLRM of 2021 of their sigmoids, fills and bias updates (1.3 in the trace of April, 3.0 to 3.3 in the
 others, recorded in whole microseconds). It is added to the time at full bandwidth."""
 
+STARTS = {"hopper": 1.5, "blackwell": 1.5}
+"""The same where it was measured otherwise: H100 SXM 80 GB under torch 2.11 takes 1.0 to 1.9 us for
+element-wise kernels of next to nothing in its cache, 1.5 to 2.3 where that holds other data.
+Blackwell is taken as Hopper."""
+
 SMALL_SPREAD = 1.7
 """Half the width of an interval around ``SMALL``, microseconds: the traces' range."""
 
@@ -69,6 +74,11 @@ class Machine(Struct, frozen=True, eq=False):
     def paper(self) -> bool:
         """Whether the paper's formulas are asked for as printed."""
         return self.mode != "corrected"
+
+    @property
+    def start(self) -> float:
+        """Microseconds that a kernel takes which moves next to nothing."""
+        return STARTS.get(self.sheet.architecture, SMALL)
 
     def stream(self, nbytes: float, share: float = 1.0) -> float:
         """Microseconds to move bytes at a share of the reachable DRAM bandwidth."""

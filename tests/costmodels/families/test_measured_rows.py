@@ -1,0 +1,86 @@
+"""Formulas of kernels over rows and columns beside kernels of an H100 SXM 80 GB (torch 2.11).
+
+Each row tells the microseconds that were measured with a warm cache and with one that other data
+had filled: between them a prediction is right, and within a quarter of them it is near.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
+from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
+
+ON = machine("h100")
+
+
+def near(op: Op, warm: float, cold: float) -> bool:
+    """Return whether an op's price is within a quarter of what was measured."""
+    found = total(kernels(op, ON))
+    return 0.75 * warm <= found <= 1.25 * cold
+
+
+def matrix(rows: int, columns: int, dtype: str = "f32") -> Tensor:
+    """Return a matrix."""
+    return tensor("x", rows, columns, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "warm", "cold"),
+    [
+        (4, 52, "f32", 1.95, 2.4), (192, 6385, "f32", 10.8, 26.0), (1066, 88, "f16", 8.8, 19.1),
+        (2048, 1024, "f32", 6.0, 12.1), (14205, 16, "f32", 5.7, 8.4),
+        (11570, 1280, "f16", 22.2, 32.2), (26131, 512, "f16", 33.7, 41.9),
+        (9589, 6362, "f32", 91.1, 99.9),
+    ],
+)  # fmt: skip
+def test_sums_over_rows(rows: int, columns: int, dtype: str, warm: float, cold: float) -> None:
+    op = call("aten.sum", matrix(rows, columns, dtype), out=(1, columns), dim=(0,))
+    assert near(op, warm, cold)
+
+
+def test_the_last_block_of_a_few_columns_adds_up_what_all_others_left() -> None:
+    narrow, wide = (
+        total(kernels(call("aten.sum", matrix(50176, n, "f16"), out=(n,), dim=(0,)), ON))
+        for n in (192, 768)
+    )
+    assert narrow > wide  # a quarter of the bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warm", "cold"),
+    [(6, 53, 2.05, 2.4), (20324, 37, 6.3, 7.4), (50741, 35, 13.2, 14.5), (13, 2145, 3.8, 6.9),
+     (26504, 1211, 53.6, 63.2), (34741, 3497, 179.2, 188.3)],
+)  # fmt: skip
+def test_sums_of_rows(rows: int, columns: int, warm: float, cold: float) -> None:
+    assert near(call("aten.sum", matrix(rows, columns), out=(rows,), dim=(1,)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warm", "cold"),
+    [(34, 132, 3.0, 3.5), (12, 2154, 6.2, 8.3), (29, 4811, 17.2, 24.7), (25372, 249, 20.8, 23.5),
+     (50337, 4943, 359.5, 368.6)],
+)  # fmt: skip
+def test_maxima_keep_places(rows: int, columns: int, warm: float, cold: float) -> None:
+    assert near(call("aten.argmax", matrix(rows, columns), out=(rows,), dim=1), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("count", "warm", "cold"),
+    [(100, 1.0, 1.0), (1_401_489, 2.2, 2.4), (11_268_982, 14.7, 14.7), (257_836_321, 312.7, 312.5)],
+)
+def test_fills_write_faster_than_others_read_and_write(
+    count: int, warm: float, cold: float
+) -> None:
+    assert near(call("aten.zeros", out=(count,)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("count", "warm", "cold"),
+    [(1000, 1.44, 1.54), (291_296, 4.2, 4.2), (2_258_858, 7.4, 7.4), (152_873_312, 236.0, 235.9)],
+)
+def test_random_numbers_take_the_units_longer_than_the_memory(
+    count: int, warm: float, cold: float
+) -> None:
+    assert near(call("aten.rand", out=(count,)), warm, cold)
