@@ -6,16 +6,24 @@ from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
 from costmodels.formulas.elements import ROOFLINE, streaming
-from costmodels.formulas.intervals import UNTRACED
+from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.formulas.softmax_rows import backward_time, forward_time
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, whole
+from irgraph.ir.tensor import Tensor
 
-SOURCE = "roofline (paper, III-B-1b) over one pass; trained for softmax forward in f32"
+SOURCE = (
+    "bytes, or the values that a lane or a block holds of a row (torch, PersistentSoftmax.cuh; "
+    "measured on H100); softmax's gradient after a product of both; trained for softmax forward "
+    "in f32"
+)
+
+ROWS = "bytes, or what a lane or a block holds of a row (measured: H100 SXM 80 GB, torch 2.11)"
 
 
 def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -30,8 +38,28 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)
-    return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
+    if machine.paper or op.base not in (*FORWARD, *BACKWARD) or not _over_rows(op, target):
+        return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
+    if op.base in FORWARD:
+        time = forward_time(rows, columns, target.itemsize, "log" in op.base, machine)
+        extra = most(moved - 2 * traffic(target), 0)
+        return (work("softmax", name, time + machine.stream(extra) + machine.start, FEW, ROWS),)
+    time = backward_time(rows, columns, target.itemsize, machine) + machine.start
+    kernel = work("softmax", name, time, FEW, ROWS)
+    if "log" in op.base:
+        return (kernel,)
+    product = streaming(machine, 3 * traffic(target))
+    return work("softmax", f"product {shape_text(target)}", product, CLOSE, ROOFLINE), kernel
 
+
+def _over_rows(op: Op, target: Tensor) -> bool:
+    """Return whether the last axis is what a softmax goes over; it is where none is named."""
+    axis = op.attributes.get("dim")
+    return not isinstance(axis, int) or axis in (-1, target.rank - 1)
+
+
+FORWARD = ("_softmax", "_log_softmax", "_safe_softmax")
+BACKWARD = ("_softmax_backward_data", "_log_softmax_backward_data")
 
 NAMES = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data",
          "_masked_softmax", "_masked_softmax_backward", "_safe_softmax")  # fmt: skip

@@ -7,6 +7,7 @@ had filled: between them a prediction is right, and within a quarter of them it 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -84,3 +85,37 @@ def test_random_numbers_take_the_units_longer_than_the_memory(
     count: int, warm: float, cold: float
 ) -> None:
     assert near(call("aten.rand", out=(count,)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "warm", "cold"),
+    [
+        (7, 984, "f16", 4.4, 6.1), (12, 1745, "f16", 7.3, 10.0), (35825, 1713, "f16", 154.7, 155.2),
+        (4920, 3337, "f16", 61.5, 61.9), (3522, 6580, "f16", 106.1, 107.0),
+        (64749, 275, "f32", 50.2, 51.8), (58552, 2644, "f32", 633.5, 634.4),
+    ],
+)  # fmt: skip
+def test_softmax_takes_as_long_as_a_lane_or_a_block_holds_of_a_row(
+    rows: int, columns: int, dtype: str, warm: float, cold: float
+) -> None:
+    op = call("aten._softmax", matrix(rows, columns, dtype), out=(rows, columns), dim=-1)
+    assert near(replace(op, results=(matrix(rows, columns, dtype),)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "warm", "cold"),
+    [
+        (63423, 120, "f32", 62.9, 64.9), (15026, 958, "f32", 116.9, 118.7),
+        (28560, 723, "f16", 94.7, 99.2), (17392, 5721, "f32", 867.8, 873.0),
+        (2201, 4016, "f32", 74.1, 76.7),
+    ],
+)  # fmt: skip
+def test_a_softmax_s_gradient_multiplies_first(
+    rows: int, columns: int, dtype: str, warm: float, cold: float
+) -> None:
+    x = matrix(rows, columns, dtype)
+    op = Op("aten._softmax_backward_data", (x, replace(x, name="y")), (x,), {"dim": -1})
+    assert len(kernels(op, ON)) == 2
+    assert near(op, warm, cold)
+    log = replace(op, name="aten._log_softmax_backward_data")
+    assert len(kernels(log, ON)) == 1
