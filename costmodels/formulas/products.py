@@ -8,6 +8,7 @@ from costmodels.devices.sheet import UNITS_SHARE
 from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
+from costmodels.formulas.unaligned import unaligned
 from irgraph.ir.cost import Kernel
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.points.many import least, most
@@ -37,6 +38,9 @@ in intel/torch-xpu-ops issue 1129); the products with it are about a quarter of 
 ALIGNED = ("f16", "bf16", "f32", "tf32")
 """Types whose kernels want borders; narrower ones refuse such sides."""
 
+BORDERS = (4, 8, BORDER)
+"""Multiples in bytes that are asked for one after the other."""
+
 HALF_BORDER = 0.5
 """Share of that surcharge where rows begin at 8 bytes: an assumption."""
 
@@ -45,28 +49,35 @@ UNALIGNED_NOTE = "rows begin off 16 bytes: slower kernels (torch issue 181718; G
 
 def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     """Return the kernels of a product: one, and a second where a split vector is summed up."""
-    kernels = _aligned_kernels(product, machine)
-    surcharge = _surcharge(product, machine)
-    return kernels if surcharge == 0 else _unaligned(kernels, product, machine, surcharge)
+    left = _off_border(product, machine)
+    if left == 0:
+        return _aligned_kernels(product, machine)
+    step = 1 if left == ITEMSIZE[product.dtype] else 2
+    own = unaligned(product, step, _name(product), machine)
+    if own is not None:
+        return (own,)
+    surcharge = (UNALIGNED_HALVED if machine.sheet.halved else UNALIGNED) - 1
+    surcharge *= HALF_BORDER if left == BORDER // 2 else 1.0
+    return _unaligned(_aligned_kernels(product, machine), product, machine, surcharge)
 
 
-def _surcharge(product: Product, machine: Machine) -> float:
-    """Return what arithmetic takes longer where rows begin off borders, as a share of it."""
+def _off_border(product: Product, machine: Machine) -> int:
+    """Return the bytes at whose multiples all rows begin; 0 where that costs nothing."""
     p, sheet = product, machine.sheet
     vector = 1 in (p.rows, p.columns, p.depth)
     other = machine.paper or sheet.is_host or p.dtype not in ALIGNED
     if vector or other or not sheet.peak(p.dtype)[1]:
-        return 0.0
+        return 0
     sides = [p.columns]
     if p.layout[0] == "t" or p.layout[1] == "n":
         sides.append(p.depth)
     if p.layout[1] == "t":
         sides.append(p.rows)
     odd = [side * ITEMSIZE[p.dtype] % BORDER for side in sides]
-    if not any(left != 0 for left in odd):
-        return 0.0
-    whole = (UNALIGNED_HALVED if sheet.halved else UNALIGNED) - 1
-    return whole if any(left % (BORDER // 2) != 0 for left in odd) else HALF_BORDER * whole
+    for step in BORDERS:
+        if any(left % step != 0 for left in odd):
+            return step // 2
+    return 0
 
 
 def _unaligned(
@@ -85,9 +96,7 @@ def _unaligned(
 
 
 def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
-    p = product
-    batch = f"{p.batch} x " if p.batch > 1 else ""
-    name = f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
+    p, name = product, _name(product)
     sizes: dict[str, float | str] = {
         "batch": p.batch, "m": p.rows, "n": p.columns, "k": p.depth, "dtype": p.dtype,
         "layout": p.layout,
@@ -112,6 +121,12 @@ def _aligned_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     outside = units or not traced or p.dtype not in ("f32", "f64")
     error = BORROWED if outside else FAIR
     return (work("gemm", f"{name} {tile}", time, error, formula, outside=outside),)
+
+
+def _name(product: Product) -> str:
+    p = product
+    batch = f"{p.batch} x " if p.batch > 1 else ""
+    return f"gemm {batch}{p.rows}x{p.columns}x{p.depth} {p.layout}"
 
 
 def _is_small(product: Product) -> bool:
