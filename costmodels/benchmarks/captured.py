@@ -23,11 +23,13 @@ def captured(row: Mapping[str, Any]) -> Graph:
     """
     import torch
 
+    from irgraph.capture.emulate.fused_attention import fused_on_meta
     from irgraph.capture.live import capture
 
     try:
         case = case_of(row)
-        call = sweeps()[case.family].ops[case.op](Bench(torch, "meta", case))
+        with fused_on_meta({}):  # the forward pass of a gradient runs here
+            call = sweeps()[case.family].ops[case.op](Bench(torch, "meta", case))
         return capture(call, name="case").graph
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         message = f"no case of a sweep: {row['key']!r} ({type(error).__name__})"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.devices.sheet import HALVED, UNITS_SHARE
+from costmodels.formulas.flash import fused_on_hopper
 from costmodels.formulas.intervals import BORROWED, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.learnable.attention_blocks import blocks
@@ -27,7 +28,8 @@ from irgraph.ir.tensor import Tensor
 
 SOURCE = (
     "max(flop / half the peak, of the memory-efficient kernel 0.3 (0.17 on Hopper and B200), bytes "
-    "/ DRAM bandwidth), on GeForce rounds of blocks (Dao 2022, 2023; xFormers), "
+    "/ DRAM bandwidth), on GeForce rounds of blocks (Dao 2022, 2023; xFormers), on Hopper steps of "
+    "the blocks of cuDNN and FlashAttention-2, as torch chooses between them (H100), "
     "FlexAttention by the density of its mask, with a wider interval; trained on "
     "published forward passes over whole sequences in bf16 since Ampere"
 )
@@ -79,6 +81,10 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     query, key = tensors[1:3] if backward else tensors[:2]
     name = f"{op.base.strip('_')} {shape_text(query)}"
+    own = fused_on_hopper(op, query, key, machine)
+    if own is not None:
+        time = most(own.time, machine.stream(traffic(*tensors, *op.outputs)) + SMALL)
+        return (work("attention", name, time, own.error, own.formula, outside=own.outside),)
     halved = machine.sheet.halved and query.dtype in HALVED
     learned = None if halved else _learned(op, query, key, name, machine)
     if learned is not None:

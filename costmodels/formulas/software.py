@@ -36,6 +36,8 @@ class Software(Struct, frozen=True):
             out right and the others were short by what turning all would add (docs/costs.md).
         slow_grouped_last: grouped convolutions whose channels are last have kernels on matrix units
             for few shapes alone (cuDNN 8.3; pytorch/pytorch#70954).
+        cudnn_attention: fused attention in 16 bits asks cuDNN before FlashAttention-2 on Hopper and
+            B200 (torch with cuDNN 9.16 or newer, seen in 2.11; ``check_prefer_cudnn_attention``).
     """
 
     name: str
@@ -46,12 +48,13 @@ class Software(Struct, frozen=True):
     norm_by_columns: bool
     plain_turned: float
     slow_grouped_last: bool
+    cudnn_attention: bool = False
 
 
 PROFILES = (
     Software(
         "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False,
-        norm_by_columns=False, plain_turned=0.0, slow_grouped_last=False,
+        norm_by_columns=False, plain_turned=0.0, slow_grouped_last=False, cudnn_attention=True,
     ),
     Software(
         "torch-2.7", bias_in_gemm=True, split_k_freely=True, loss_fills=False,

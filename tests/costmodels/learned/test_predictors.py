@@ -143,7 +143,7 @@ def attention(causal: bool = False, dim: int = 64, value: int = 0, kind: str = F
     values = Tensor("v", "bf16", (2, 32, 4096, value or dim), "bv")
     bias = (Tensor("m", "bf16", (2, 32, 4096, 4096), "bm"),) * (kind == CUDNN)
     op = Op(f"aten.{kind}_attention", (query, key, values, *bias), (replace(values, name="o"),))
-    sheet, software = load_device("h100"), software_profile("torch-2")
+    sheet, software = load_device("a100-80gb"), software_profile("torch-2")
     on = Machine(sheet, software, learned=predictors(sheet, "torch-2"))
     found = rules()[op.name](replace(op, attributes={"is_causal": True} if causal else {}), on)
     assert found is not None
@@ -156,7 +156,7 @@ def test_attention_is_learned_with_a_causal_mask_and_without() -> None:
     assert not whole.outside and not half.outside
     assert 1.4 < whole.time / half.time < 2.2
     rate = 4 * 2 * 32 * 4096**2 * 64 / whole.time / 1e6
-    assert 300 < rate < 800  # TFLOP/s; FlashAttention-3 reports up to 640
+    assert 130 < rate < 230  # TFLOP/s; FlashAttention-2 reports up to 190
 
 
 def test_attention_of_another_kind_is_left_to_the_formula() -> None:
