@@ -76,8 +76,8 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
         lines.append(
             f"host table {host.name} was measured {_beside(known)}, but this device is "
             f"{device.architecture}, whose hosts have another speed. {share:.0%} of the critical "
-            "path is host time. Give --host a table of such a machine (irgraph overheads TRACE -o "
-            "FILE)"
+            "path is host time. Give --host a table of such a machine: irgraph hosts lists those "
+            "that ship, irgraph overheads TRACE -o FILE makes one"
         )
     return lines
 
