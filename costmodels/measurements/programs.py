@@ -43,8 +43,7 @@ def _classifier(name: str, device: str, last: bool) -> nn.Module:
     """Return a model of torchvision with its first random weights; ``last``: channels last."""
     import torchvision
 
-    with torch.device(device):
-        model: nn.Module = torchvision.models.get_model(name)
+    model: nn.Module = torchvision.models.get_model(name).to(device)
     return model.to(memory_format=torch.channels_last) if last else model
 
 
