@@ -21,12 +21,15 @@ from costmodels.evaluate.timed.steps import Step, steps_of
 from costmodels.evaluate.whole.programs import tried
 from costmodels.hosts.own import merged
 from costmodels.hosts.writing import encode
+from irgraph.api import rewrite, run_script
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
-from irgraph.language import load_pass, run
 from irgraph.predict.prediction import Prediction, predict
 
 DEVICE = "h100-80gb-hbm3"
+
+STATEMENTS = ("compile",)
+"""Changes that are statements of the language, and no passes."""
 
 NOTES = (
     "Timed without a profiler on an H100 SXM 80 GB, torch 2.11, CUDA 13.0, cuDNN 9.19: medians, "
@@ -58,14 +61,17 @@ class Timed(Struct):
         return rewritten(graph, pipeline)
 
 
-def rewritten(graph: Graph, pipeline: str) -> Graph:
-    """Return a graph after a pass, or as it is where there is none."""
-    if not pipeline:
+def rewritten(graph: Graph, change: str) -> Graph:
+    """Return a graph after a pass or a statement; as it is where there is none.
+
+    Raises ``IrgraphError`` where that changes nothing.
+    """
+    if not change:
         return graph
-    found = run(load_pass(pipeline), graph)
-    if found.graph is graph:
-        raise fail(f"{pipeline} changes nothing")
-    return found.graph
+    found = (run_script if change in STATEMENTS else rewrite)(graph, change).graph
+    if len(found.ops) == len(graph.ops) and found == graph:
+        raise fail(f"{change} changes nothing")
+    return found
 
 
 @cache
