@@ -6,13 +6,18 @@ from msgspec.structs import replace
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
-from costmodels.formulas.elements import transposed_copy
-from costmodels.formulas.machine import Machine, Rule
+from costmodels.formulas.elements import launch_floor, transposed_copy
+from costmodels.formulas.intervals import BORROWED
+from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import most
 from irgraph.ir.tensor import row_major
 
-SOURCE = "bytes at 0.6 of DRAM bandwidth (traced V100 permute), whole rows at full bandwidth"
+SOURCE = (
+    "bytes at 0.6 of DRAM bandwidth (traced V100 permute), whole rows at full bandwidth; Hopper: "
+    "offsets of all elements, sectors that reads across rows fetch; rolling: divisions of places"
+)
 
 
 def _transpose(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -23,10 +28,44 @@ def _transpose(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (transposed_copy(crossed, result, machine),)
 
 
-NAMES = ("t_copy", "transpose_copy", "permute_copy", "flip", "roll", "rot90", "pixel_shuffle",
-         "pixel_unshuffle", "channel_shuffle")  # fmt: skip
+def _flip(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a copy that reads backwards: in the order of the result otherwise."""
+    if not op.outputs or not op.inputs:
+        return None
+    source = op.inputs[0]
+    steps = source.strides or row_major(source.shape)
+    return (transposed_copy(replace(source, strides=steps), op.outputs[0], machine),)
 
-RULES: dict[str, Rule] = {f"aten.{name}": _transpose for name in NAMES}
+
+ROLL_PER_CYCLE = 0.8
+"""Elements a cycle and multiprocessor of ``roll_cuda_kernel``: a remainder and a quotient of 64-bit
+numbers each, about 40 instructions of 64 a cycle apiece (torch, TensorTransformations.cuh)."""
+
+ROLLED = "bytes, or two divisions of 64-bit places for each element, axis by axis"
+
+
+def _roll(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price rolling axes round: one kernel for each of them, each reads and writes all."""
+    if not op.outputs or not op.inputs:
+        return None
+    result = op.outputs[0]
+    axes = op.attributes.get("dims", op.operands[2] if len(op.operands) > 2 else ())
+    count = most(len(axes), 1) if isinstance(axes, tuple) else 1
+    placed = machine.cycles(result.numel / (ROLL_PER_CYCLE * machine.sheet.sms))
+    if machine.paper:
+        placed = 0.0
+    time = most(machine.stream(2 * traffic(result)), placed) + launch_floor(machine)
+    return (work("transpose", f"roll {shape_text(result)}", time, BORROWED, ROLLED),) * count
+
+
+NAMES = ("t_copy", "transpose_copy", "permute_copy", "rot90", "pixel_shuffle", "pixel_unshuffle",
+         "channel_shuffle")  # fmt: skip
+
+RULES: dict[str, Rule] = {
+    **{f"aten.{name}": _transpose for name in NAMES},
+    "aten.flip": _flip,
+    "aten.roll": _roll,
+}
 
 
 def _bench(bench: Bench) -> Call:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from costmodels.formulas.intervals import CLOSE, UNTRACED
+from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
+from costmodels.formulas.strided import WHOLE_SHARES, strided_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.points.many import most
 from irgraph.ir.tensor import Tensor
@@ -50,14 +51,19 @@ def channels_last(tensor: Tensor) -> bool:
 
 
 CROSSING_SHARE = 0.6
-"""Share of DRAM bandwidth of copies that read across rows (traced: 5.75 MB in 12-13 us)."""
+"""Share of DRAM bandwidth of copies that read across rows (traced: 5.75 MB in 12-13 us on V100)."""
 
 CROSSING = "bytes at the share of bandwidth that strided access reaches, plus the launch floor"
+SECTORS = "offsets of all elements, and the sectors that reads across rows fetch (measured: H100)"
 
 
 def transposed_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
-    """Return the copy of a strided tensor; rows that stay whole run at full bandwidth."""
+    """Return the copy of a strided tensor; rows that stay whole are read as they lie."""
+    name = f"permute {shape_text(result)}"
+    if machine.sheet.architecture in WHOLE_SHARES and not machine.paper:
+        time = strided_time(source, result, machine) + machine.start
+        return work("transpose", name, time, FEW, SECTORS)
     whole = source.strides is not None and source.strides[-1:] == (1,) and result.contiguous
     nbytes = traffic(source, result) / (1.0 if whole else CROSSING_SHARE)
     time = streaming(machine, nbytes, elements=result.numel)
-    return work("transpose", f"permute {shape_text(result)}", time, UNTRACED, CROSSING)
+    return work("transpose", name, time, UNTRACED, CROSSING)

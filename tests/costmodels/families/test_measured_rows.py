@@ -119,3 +119,35 @@ def test_a_softmax_s_gradient_multiplies_first(
     assert near(op, warm, cold)
     log = replace(op, name="aten._log_softmax_backward_data")
     assert len(kernels(log, ON)) == 1
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "dtype", "warm", "cold"),
+    [
+        (830, 1717, 1709, "f32", 21752.9, 21756.1), (1116, 966, 565, "f16", 4698.7, 4698.1),
+        (16, 376, 890, "f32", 44.7, 44.5), (4, 1228, 1369, "f16", 50.2, 52.3),
+        (1083, 18, 1999, "f32", 139.9, 142.2), (2178, 757, 8, "f32", 51.5, 53.7),
+        (2, 13, 1024, "f32", 1.6, 2.1), (157, 1885, 225, "f16", 518.6, 518.3),
+    ],
+)  # fmt: skip
+def test_copies_across_rows_fetch_a_sector_for_an_element(
+    batch: int, rows: int, columns: int, dtype: str, warm: float, cold: float
+) -> None:
+    steps = (rows * columns, 1, columns)
+    source = replace(tensor("x", batch, columns, rows, dtype=dtype), strides=steps)
+    made = tensor("y", batch, columns, rows, dtype=dtype)
+    assert near(Op("aten.clone", (source,), (made,)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "columns", "dtype", "warm", "cold"),
+    [(1576, 155, 1929, "f16", 1242.0, 1243.5), (1208, 506, 1218, "f32", 2698.8, 2701.2),
+     (4001, 64, 42, "f16", 31.0, 32.8)],
+)  # fmt: skip
+def test_copies_of_whole_rows_work_out_offsets(
+    batch: int, rows: int, columns: int, dtype: str, warm: float, cold: float
+) -> None:
+    steps = (columns, rows * columns, 1)
+    source = replace(tensor("x", rows, batch, columns, dtype=dtype), strides=steps)
+    made = tensor("y", rows, batch, columns, dtype=dtype)
+    assert near(Op("aten.clone", (source,), (made,)), warm, cold)

@@ -166,8 +166,11 @@ def test_a_transpose_that_copies_crosses_rows() -> None:
 def test_a_new_order_of_axes_crosses_rows_where_there_are_some(
     shape: tuple[int, ...], share: float
 ) -> None:
-    op = call("aten.flip", tensor("x", *shape), tensor("other", 3), out=shape)
+    op = call("aten.rot90", tensor("x", *shape), tensor("other", 3), out=shape)
     assert times(op) == near(dram(8 * N) / share + FLOOR)
+    assert times(replace(op, name="aten.flip")) == near(dram(8 * N) + FLOOR)  # whole rows
+    rolled = replace(op, name="aten.roll", attributes={"dims": (0, 0)})
+    assert times(rolled) == near(*[N * 1.25 / 80 / 1297 + FLOOR] * 2)  # 0.8 a cycle, axis by axis
     assert all(unknown(other) for other in without(op))
 
 
