@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
+from costmodels.formulas.drawing import DRAWING, dropping_time
 from costmodels.formulas.elements import ROOFLINE, streaming
-from costmodels.formulas.intervals import CLOSE
+from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.formulas.scatter import add_rows
 from costmodels.learnable.family import LearnedFamily, Query
@@ -81,7 +82,15 @@ def pointwise(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = learned or _in_layers(op, name, target, machine)
     if learned:
         return (learned,)
+    if op.base in DROPOUTS and not machine.paper:
+        moved = traffic(*op.inputs, *op.outputs)
+        time = dropping_time(count, target.itemsize, moved, machine) + machine.start
+        return (work("elementwise", name, time, NEAR, DRAWING),)
     return (work("elementwise", name, elementwise_time(op, count, machine), CLOSE, ROOFLINE),)
+
+
+DROPOUTS = ("native_dropout", "_fused_dropout")
+"""Ops that draw a number for each element."""
 
 
 ROWS_SUMMED = 64

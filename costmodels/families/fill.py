@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
+from costmodels.formulas.drawing import DRAWING, DRAWN, drawing_time
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import least, most
 from irgraph.ir.tensor import Tensor
 
 SOURCE = "bytes written / DRAM bandwidth (paper, III-B-1b), plus the launch floor"
@@ -17,15 +17,6 @@ FILLED = {"hopper": (1.0, 1.09), "blackwell": (1.0, 1.09)}
 """Start in microseconds, and share of the reachable bandwidth, of kernels that write and read
 nothing, where they are others than those that read, too (measured: H100 SXM 80 GB, torch 2.11: 0.9
 to 1.1 us, 0.98 of the datasheet's bandwidth; Blackwell is taken as Hopper)."""
-
-DRAWN = "generators started by each block, then numbers at the units' rate (measured)"
-
-DRAWN_PER_CYCLE = 2.5
-"""Random numbers a cycle and multiprocessor (same source: 153 M f32 in 236 us)."""
-
-DRAWN_BLOCK, DRAWN_BLOCKS, DRAWN_START = 256, 8, 670.0
-"""Threads of a block that draws numbers, blocks to a multiprocessor, and cycles in which each block
-starts its threads' generators (same source: 1.5 us for a thousand, 4.2 us for 280,000)."""
 
 
 def fill_kernel(tensor: Tensor, machine: Machine) -> Kernel:
@@ -42,11 +33,8 @@ def _drawn(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     target = first_tensor(op)
     if target is None or machine.paper or not target.numel:
         return _fill(op, machine)
-    blocks = least(target.numel / (DRAWN_BLOCK * machine.sheet.sms), DRAWN_BLOCKS)
-    drawn = target.numel / (DRAWN_PER_CYCLE * machine.sheet.sms)
-    time = most(machine.stream(traffic(target)), machine.cycles(drawn))
-    time += machine.cycles(blocks * DRAWN_START) + machine.start
-    return (work("fill", f"draw {shape_text(target)}", time, NEAR, DRAWN),)
+    time = drawing_time(target.numel, traffic(target), DRAWN, machine) + machine.start
+    return (work("fill", f"draw {shape_text(target)}", time, NEAR, DRAWING),)
 
 
 def _fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -63,12 +51,12 @@ NAMES = (
     "hann_window", "hamming_window", "index_fill", "index_fill_", "logspace",
 )  # fmt: skip
 
-DRAWING = ("randint", "randn", "rand", "rand_like", "randn_like", "randint_like",
+NUMBERS = ("randint", "randn", "rand", "rand_like", "randn_like", "randint_like",
            "normal_functional")  # fmt: skip
 
 RULES: dict[str, Rule] = {
     **{f"aten.{name}": _fill for name in NAMES},
-    **{f"aten.{name}": _drawn for name in DRAWING},
+    **{f"aten.{name}": _drawn for name in NUMBERS},
 }
 
 

@@ -14,6 +14,7 @@ from costmodels.formulas.reducing import (
     launch_of,
     reducing_time,
 )
+from costmodels.formulas.scanning import scanning_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most
@@ -61,15 +62,21 @@ def reduction(
 
 
 def _scan(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price cumulative sums: input read and result written once, along rows in one kernel."""
+    """Price cumulative sums: input read and result written once, or by chunks along rows."""
     source = next(iter(op.inputs), None)
     if source is None:
         return None
     written = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
     time = streaming(machine, traffic(source) + traffic(*written))
-    return (
-        work("reduce", f"{op.base} {shape_text(source)}", time, UNTRACED, ROOFLINE, outside=True),
-    )
+    name, columns = f"{op.base} {shape_text(source)}", source.shape[-1] if source.rank else 1
+    rows = source.numel // most(columns, 1)
+    if machine.paper or not _along_rows(op) or rows < 2 or not source.contiguous:
+        return (work("reduce", name, time, UNTRACED, ROOFLINE, outside=True),)
+    time = most(time, scanning_time(rows, columns, machine))
+    return (work("reduce", name, time, UNTRACED, SCANNED),)
+
+
+SCANNED = "bytes, or chunks along rows by sweeps of a block (torch, ScanUtils.cuh; measured: H100)"
 
 
 def _reduce(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -151,3 +151,31 @@ def test_copies_of_whole_rows_work_out_offsets(
     source = replace(tensor("x", rows, batch, columns, dtype=dtype), strides=steps)
     made = tensor("y", rows, batch, columns, dtype=dtype)
     assert near(Op("aten.clone", (source,), (made,)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "warm", "cold"),
+    [
+        (22, 5, 1.7, 2.0), (7, 7684, 11.2, 14.1), (2935, 3648, 151.5, 152.4),
+        (57036, 4777, 1375.7, 1378.7), (15978, 984, 74.3, 76.8),
+        (12252, 19, 2.8, 3.5), (27471, 24, 160.2, 161.3),  # one block of 512 threads to a row
+    ],
+)  # fmt: skip
+def test_running_sums_go_along_rows_in_chunks(
+    rows: int, columns: int, warm: float, cold: float
+) -> None:
+    op = call("aten.cumsum", matrix(rows, columns), 1, out=(rows, columns), dim=1)
+    assert near(op, warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "warm", "cold"),
+    [(7, 8, "f32", 1.4, 1.6), (11765, 5300, "f16", 144.6, 145.3), (64189, 846, "f16", 191.2, 191.9),
+     (32182, 2182, "f32", 244.3, 246.0), (42925, 4306, "f32", 792.6, 794.4)],
+)  # fmt: skip
+def test_dropout_draws_a_number_for_each_element(
+    rows: int, columns: int, dtype: str, warm: float, cold: float
+) -> None:
+    x = matrix(rows, columns, dtype)
+    mask = tensor("mask", rows, columns, dtype="bool")
+    assert near(Op("aten.native_dropout", (x, 0.5, True), (replace(x, name="y"), mask)), warm, cold)
