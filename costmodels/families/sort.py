@@ -8,22 +8,29 @@ from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
-from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
-from costmodels.formulas.scatter import SORT, SORT_SMALL, SORT_TILE
+from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
+from costmodels.formulas.scatter import SORT, SORT_TILE
+from costmodels.formulas.sorting import selecting_time, sorting_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, whole
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
-    "radix sort and radix select: passes over keys and 8-byte indices (Merrill 2011; torch, "
-    "Sort.cu, TensorTopK.cu); nothing was measured"
+    "rows by a warp or a block, selection by one block or several (torch, Sort.cu, TensorTopK.cu; "
+    "measured on H100 in f32); long slices in passes over keys and 8-byte indices (Merrill 2011)"
 )
 
 SELECT = (
     "radix select: the slice is read once for every two bits of a key (torch, SortingRadixSelect)"
 )
 SCAN = "counted, then written by a second kernel (cub, DeviceSelect)"
+
+SORTED = "a warp's exchanges, or digits by blocks (torch, Sort.cu; measured: H100, f32)"
+SELECTED = "selection by one block for each row or several (torch, TensorTopK.cu; measured: H100)"
+
+MOST_SELECTED = 64
+"""Values to select beyond which sorting them is no small part; eight were measured."""
 
 SELECT_BITS = 2
 """Bits of the key that a pass of the selection decides (torch, SortingRadixSelect.cuh)."""
@@ -40,16 +47,17 @@ def _slice(op: Op, source: Tensor) -> int:
 def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ...]:
     """Return the kernels that sort slices of ``together`` elements with their indices.
 
-    Slices of one block are read and written once; longer ones take a pass for 8 bits of the key.
+    One slice of more than a block sorts takes a pass for 8 bits of the key.
     """
-    pair = source.itemsize + 8
+    pair, rows = source.itemsize + 8, source.numel // most(together, 1)
     name = f"sort {shape_text(source)}"
     places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
-    if together <= SORT_TILE:
-        time = most(streaming(machine, 2.0 * pair * source.numel), SORT_SMALL)
-        return places, work("sort", name, time, ROUGH, SORT, outside=True)
+    if rows > 1 or together <= SORT_TILE:
+        bytes_alone = machine.stream(2.0 * pair * source.numel)
+        time = most(sorting_time(rows, together, machine) - machine.start, bytes_alone)
+        return places, work("sort", name, time, FEW, SORTED)
     passes = source.itemsize
-    time = passes * (machine.stream(3.0 * pair * source.numel) + 2 * SMALL)
+    time = passes * (machine.stream(3.0 * pair * source.numel) + 2 * machine.start)
     return places, work("sort", f"{name}, {passes} passes", time, ROUGH, SORT, outside=True)
 
 
@@ -74,16 +82,22 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     source = next(iter(op.inputs), None)
     if source is None:
         return None
+    name, kept = f"{op.base} {shape_text(source)}", op.outputs[0] if op.outputs else None
+    if op.base == "topk" and kept is not None and not machine.paper:
+        together = _slice(op, source)
+        rows = source.numel // most(together, 1)
+        time = most(selecting_time(rows, together, machine), machine.stream(traffic(source)))
+        unlike = rows < 2 or _slice(op, kept) > MOST_SELECTED
+        error = ROUGH if unlike else FEW
+        found = work("sort", name, time, error, SELECTED, outside=unlike)
+        many = unlike and op.attributes.get("sorted") is not False
+        return (found, *sorting(kept, _slice(op, kept), machine)[1:]) if many else (found,)
     passes = math.ceil(8 * source.itemsize / SELECT_BITS)
     cached = traffic(source) <= machine.sheet.l2_bytes
     rate = machine.sheet.l2_bandwidth if cached else machine.sheet.bandwidth
-    time = machine.stream(traffic(source)) + passes * traffic(source) / rate / 1e3 + SMALL
-    name = f"{op.base} {shape_text(source)}"
+    time = machine.stream(traffic(source)) + passes * traffic(source) / rate / 1e3 + machine.start
     found = work("sort", name, time, ROUGH, SELECT, outside=True)
-    kept = op.outputs[0] if op.outputs else None
-    if op.base != "topk" or kept is None or op.attributes.get("sorted") is False:
-        return (found,)
-    return found, *sorting(kept, _slice(op, kept), machine)[1:]
+    return (found,)
 
 
 def places(mask: Tensor, machine: Machine, found: Tensor | None = None) -> tuple[Kernel, ...]:

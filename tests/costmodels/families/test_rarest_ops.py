@@ -45,7 +45,7 @@ def test_a_loss_of_alignments_takes_as_long_as_its_frames() -> None:
 
 def test_rows_of_a_sparse_gradient_are_sorted_and_added_up() -> None:
     few, many = (call("aten._coalesce", tensor("v", n, 64), out=(9, 64)) for n in (1000, 100000))
-    assert total(kernels(many, machine())) > 5 * total(kernels(few, machine()))
+    assert total(kernels(many, machine())) > 4 * total(kernels(few, machine()))
     whole = Op("aten._coalesce", (replace(tensor("v", 100, 64), strides=(0, 0)),))
     assert rules()["aten._coalesce"](whole, machine()) is None
 
