@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
@@ -11,16 +12,25 @@ from costmodels.families.fill import fill_kernel
 from costmodels.families.sort import places
 from costmodels.formulas.elements import streaming
 from costmodels.formulas.intervals import CLOSE, FEW, NEAR
-from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.machine import Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.rows import (
+    ADDED_TO,
+    PICKED,
+    atomic_time,
+    elements_time,
+    measured,
+    picked_time,
+)
 from costmodels.formulas.scatter import (
     UPDATE,
     sort_kernel,
     tiny_kernels,
     update_time,
 )
+from costmodels.lookups.popularity import greatest_chance
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.many import least, most, real, whole
 from irgraph.ir.tensor import Tensor
 
 GATHER_PER_CYCLE, GATHER_START = 0.67, 4.5
@@ -38,7 +48,9 @@ covers (torch, Indexing.cu)."""
 
 SOURCE = (
     "gathers by an element rate, sums at sorted indices by waves of blocks (traced V100 kernels; "
-    "torch, Indexing.cu); other scatters by bytes at the rate of random updates"
+    "torch, Indexing.cu); other scatters by bytes at the rate of random updates; on Hopper rows by "
+    "blocks or elements, additions by sectors and by the most popular row's lines (measured: H100 "
+    "SXM 80 GB, torch 2.11)"
 )
 
 BACKWARD = "waves of blocks x a chain of reads (torch, Indexing.cu), wave time from traced kernels"
@@ -63,7 +75,7 @@ def _indices(op: Op, machine: Machine) -> tuple[list[Tensor], tuple[Kernel, ...]
 
 def _gather_kernel(name: str, result: Tensor, machine: Machine) -> Kernel:
     offsets = machine.cycles(result.numel / (GATHER_PER_CYCLE * machine.sheet.sms))
-    time = most(machine.stream(2 * traffic(result)), GATHER_START + offsets) + SMALL
+    time = most(machine.stream(2 * traffic(result)), GATHER_START + offsets) + machine.start
     return work("index", f"{name} {shape_text(result)}", time, NEAR, GATHER)
 
 
@@ -117,7 +129,7 @@ def backward_time(machine: Machine, count: int, before: int, after: int) -> floa
     blocks = -(-count // INDICES_A_BLOCK) * -(-after // SLICE_A_BLOCK) * before
     waves = blocks / (machine.sheet.sms * RESIDENT_BLOCKS)
     nbytes = 4.0 * count * before * after
-    return most(waves * WAVE, update_time(machine, nbytes, nbytes)) + SMALL
+    return most(waves * WAVE, update_time(machine, nbytes, nbytes)) + machine.start
 
 
 def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -127,7 +139,28 @@ def _select_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     result = op.outputs[0]
     nbytes = 2 * traffic(result) + traffic(*op.inputs[1:])
     name = f"{op.base} {shape_text(result)}"
-    return (work("index", name, streaming(machine, nbytes), FEW, UPDATE),)
+    time, formula = streaming(machine, nbytes), UPDATE
+    if measured(machine) and result.numel and op.base in ("index_select", "gather"):
+        _, width, _ = _rows(op)
+        count, formula = result.numel // most(width, 1), PICKED
+        time = picked_time(count, width, result.itemsize, nbytes, machine)
+    return (work("index", name, time, FEW, formula),)
+
+
+def _rows(op: Op) -> tuple[int, int, Tensor | None]:
+    """Return how many rows an op's table has, the elements of one, and the indices.
+
+    A row ends where each of its elements has an index of its own: indices that are expanded over
+    the axes behind are one for all of them.
+    """
+    table = op.inputs[0]
+    dim = op.operands[1] if len(op.operands) > 1 and isinstance(op.operands[1], int) else 0
+    index = next((t for t in op.inputs[1:] if t.dtype in ("i64", "i32")), None)
+    if index is None or not table.rank:
+        return 1, 1, index
+    after = math.prod(table.shape[dim % table.rank + 1 :])
+    alone = index.rank > 1 and index.distinct == index.numel
+    return whole(table.shape[dim]), 1 if alone else whole(after), index
 
 
 def _masked_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -146,10 +179,34 @@ def _scatter(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     target, given = tensors[0], tensors[1:]
     changed = most(*(t.numel for t in given)) * target.itemsize
-    time = update_time(machine, traffic(*given), least(changed, target.nbytes))
+    time, formula = update_time(machine, traffic(*given), least(changed, target.nbytes)), UPDATE
+    if measured(machine) and ADDED.fullmatch(op.base):
+        time, formula = _added_time(op, traffic(*given), machine), ADDED_TO
     name = f"{op.base} {shape_text(max(given, key=lambda t: t.numel))}"
     before = () if op.written else (device_copy(target, target, machine),)
-    return (*before, work("index", name, time, FEW, UPDATE))
+    return (*before, work("index", name, time, FEW, formula))
+
+
+ADDED = re.compile(r"(index|scatter)_add_?")
+"""Ops that add to their target by atomic updates."""
+
+
+def _added_time(op: Op, streamed: int, machine: Machine) -> float:
+    """Return microseconds of atomic additions, by the indices' distribution."""
+    rows, width, index = _rows(op)
+    values = most(*(t.numel for t in op.inputs[1:]))
+    count, target = values // most(width, 1), op.inputs[0]
+    if index is None or not values:
+        return machine.start
+    chance = greatest_chance(machine.indices.of(index, rows), rows)
+    moved = update_time(machine, streamed, least(values * target.itemsize, target.nbytes))
+    alone = op.base.startswith("scatter")
+    walked = 0.0 if alone else real(values)
+    adding = atomic_time(count, width * target.itemsize, chance, machine, walked)
+    time = most(moved, adding + machine.start)
+    if not alone:
+        return time
+    return most(time, elements_time(values, streamed, machine))
 
 
 def _slice_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -164,8 +221,8 @@ def _part_replaced(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price a copy of a tensor with a part replaced by another."""
     if not op.outputs or len(op.inputs) < 2:
         return None
-    whole, part = op.outputs[0], op.inputs[1]
-    return (device_copy(whole, whole, machine), device_copy(part, part, machine))
+    result, part = op.outputs[0], op.inputs[1]
+    return (device_copy(result, result, machine), device_copy(part, part, machine))
 
 
 RULES: dict[str, Rule] = {

@@ -123,6 +123,15 @@ def distinct_rows(distribution: Distribution, rows: Number, lookups: Number) -> 
     return Many(even_rows(at_all(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
 
 
+def greatest_chance(distribution: Distribution, rows: Number) -> float:
+    """Return the chance that a lookup takes the most popular row of a table, at every point."""
+    if isinstance(distribution, Uniform):
+        return 1.0 / rows  # type: ignore[no-any-return]
+    if points_of(rows):
+        raise OneByOneError("lookups that are not uniform")
+    return float(rows_of(distribution, rows).chances.max())
+
+
 @cache
 def rows_of(distribution: Distribution, rows: int) -> Rows:
     """Return a distribution over a table of so many rows, at least one."""
