@@ -19,6 +19,13 @@ from costmodels.formulas.group_norms import (
     result_time,
     sums_time,
 )
+from costmodels.formulas.image_norms import (
+    BACKWARD_PASSES,
+    FORWARD_PASSES,
+    KEEP_FORMULA,
+    blocks_time,
+    kept_time,
+)
 from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
 from costmodels.formulas.machine import (
     SMALL,
@@ -47,24 +54,7 @@ SOURCE = (
     "forward in f32"
 )
 
-FORWARD_PASSES, BACKWARD_PASSES = 3, 5
-"""Times that the data is moved: read for the statistics, read and written to normalise; the
-gradient reads data and gradient twice, for the sums and for the result, and writes once."""
-
 FORMULA = f"{ROOFLINE}; two passes, as their statistics need"
-
-ALONE, SHARED = 1.75, 3.3
-"""Elements a cycle and pass of a batch norm's block that has a multiprocessor to itself, and of all
-blocks that share one. In training cuDNN (``1C11`` kernels), and torch's own kernels, have one block
-for each channel unless channels are last: 64 channels leave 44 of an A100's 108 multiprocessors
-idle. Traced alone, over 64 channels: 1.4 (V100) and 1.75 (A100) backward, 1.7 and 2.2 forward in
-f32; on A100 1.9 and 1.6 in f16, so that narrower elements gain nothing. Shared: a step of ResNet-50
-on A100 in f16 (public torch profile, batch 128, NCHW), over all layers with more channels."""
-
-CROWD, LONELY = 64, 0.42
-"""Channels below which a block gets faster, and the power of their number by which: the fewer
-blocks run, the more of the memory each has. Fitted to steps of six networks with few channels that
-``irgraph evaluate steps`` does not compare (timm, trained on an RTX 3090, NCHW: docs/costs.md)."""
 
 FEW_LAST, FEW_CHANNELS = 2.6, 32
 """How many times its bytes batch norm takes with channels last over at most so many of them: torch
@@ -138,10 +128,14 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if laws_hold(machine) and _by_torch(op, target):
         return _channels(op, target, machine)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
-    moved, blocks = _passes(op, "", target, passes, machine), _blocks(target, passes, machine)
+    moved = _passes(op, "", target, passes, machine)
+    kept = kept_time(target, 2 if backward else 1, machine)
+    blocks = blocks_time(target, passes, machine)
     if _is_narrow(target, machine):
         time = streaming(machine, FEW_LAST * passes * traffic(target))
         return (work("norm", moved.name, time, BORROWED, NARROW, outside=True),)
+    if kept:
+        return (work("norm", moved.name, kept, FEW, KEEP_FORMULA),)
     if blocks <= moved.time:
         return (moved,)
     return (work("norm", moved.name, blocks, FEW, CHANNELS),)
@@ -172,18 +166,7 @@ def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
 
 def _is_narrow(target: Tensor, machine: Machine) -> bool:
     """Return whether torch's kernel for channels last has few blocks for want of channels."""
-    gpu = not (machine.paper or machine.sheet.is_host)
-    return gpu and channels_last(target) and target.shape[1] <= FEW_CHANNELS
-
-
-def _blocks(target: Tensor, passes: int, machine: Machine) -> float:
-    """Return microseconds of a block for each channel; 0 where rows of channels are contiguous."""
-    if machine.paper or machine.sheet.is_host or target.rank < 3 or channels_last(target):
-        return 0.0
-    channels = max(int(target.shape[1]), 1)
-    alone = ALONE * max(CROWD / channels, 1.0) ** LONELY
-    rate = min(alone, SHARED / -(-channels // machine.sheet.sms))
-    return machine.cycles(passes * target.numel / channels / rate) + SMALL
+    return laws_hold(machine) and channels_last(target) and target.shape[1] <= FEW_CHANNELS
 
 
 def _rows_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

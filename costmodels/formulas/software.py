@@ -29,6 +29,9 @@ class Software(Struct, frozen=True):
         norm_by_columns: the gradients of layer norm's weight and bias are summed by one block for
             32 columns, all rows each, however many: over few columns most multiprocessors idle.
             Since PyTorch 2.8 more than 65,536 rows are parted (pytorch/pytorch#150773).
+        keeps_more: cuDNN's batch norm of images keeps channels of up to half of the shared memory,
+            by kernels that move 16 bits in pairs (kernel names in steps of torch 2.11 with cuDNN
+            9.19; since when is not known).
         plain_turned: share of convolutions on matrix units with windows of one element, channels
             first and at least 64 of them, whose images cuDNN turns to channels last and back.
             None by two profiles of a ResNet-50 on A100; 0.8 fits eight networks of timm best that
@@ -46,6 +49,7 @@ class Software(Struct, frozen=True):
     loss_fills: bool
     counts_on_host: bool
     norm_by_columns: bool
+    keeps_more: bool
     plain_turned: float
     slow_grouped_last: bool
     cudnn_attention: bool = False
@@ -54,19 +58,23 @@ class Software(Struct, frozen=True):
 PROFILES = (
     Software(
         "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False,
-        norm_by_columns=False, plain_turned=0.0, slow_grouped_last=False, cudnn_attention=True,
+        norm_by_columns=False, keeps_more=True, plain_turned=0.0, slow_grouped_last=False,
+        cudnn_attention=True,
     ),
     Software(
         "torch-2.7", bias_in_gemm=True, split_k_freely=True, loss_fills=False,
-        counts_on_host=False, norm_by_columns=True, plain_turned=0.0, slow_grouped_last=False,
+        counts_on_host=False, norm_by_columns=True, keeps_more=False,
+        plain_turned=0.0, slow_grouped_last=False,
     ),
     Software(
         "torch-1.12-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=False,
-        counts_on_host=False, norm_by_columns=True, plain_turned=0.8, slow_grouped_last=True,
+        counts_on_host=False, norm_by_columns=True, keeps_more=False,
+        plain_turned=0.8, slow_grouped_last=True,
     ),
     Software(
         "torch-1.10-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=True,
-        counts_on_host=True, norm_by_columns=True, plain_turned=0.8, slow_grouped_last=True,
+        counts_on_host=True, norm_by_columns=True, keeps_more=False,
+        plain_turned=0.8, slow_grouped_last=True,
     ),
 )  # fmt: skip
 """Known releases, the newest first: ``torch-2`` is 2.8 and later, ``torch-2.7`` 2.0 to 2.7."""

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import costmodels.families as families
+from costmodels.formulas.image_norms import KEEP_FORMULA
 from costmodels.formulas.machine import Answer, Machine
 from irgraph.ir.cost import PROVENANCES
 from irgraph.ir.op import Op
@@ -69,6 +70,46 @@ def test_batch_norm_takes_what_was_traced(
         assert total(kernels(op, machine(device))) == pytest.approx(measured, rel=0.35)
 
 
+KEPT = [
+    # device, channels, side, batch, microseconds forward and backward, where channels are kept
+    ("v100", 512, 7, 32, 19.3, 19.1),
+    ("v100", 1024, 14, 32, 86.6, None),
+    ("v100", 2048, 7, 32, 56.2, 71.8),
+    ("rtx-2080-ti", 512, 7, 128, 62.9, None),
+    ("a100", 1024, 14, 32, 52.2, None),
+    ("a100", 2048, 7, 32, 35.3, 60.3),
+]
+"""cuDNN's ``1C11_singleread`` kernels in f32, in the public traces of ResNets."""
+
+
+@pytest.mark.parametrize(("device", "channels", "side", "batch", "forward", "backward"), KEPT)
+def test_channels_that_fit_into_shared_memory_move_once(
+    device: str, channels: int, side: int, batch: int, forward: float, backward: float | None
+) -> None:
+    data = tensor("x", batch, channels, side, side)
+    on = machine(device, "torch-1.12-cuda-11.3")
+    for name, measured in (("", forward), ("_backward", backward)):
+        (kernel,) = kernels(Op(f"aten.native_batch_norm{name}", (data, data), (data,)), on)
+        assert (kernel.formula == KEEP_FORMULA) == (measured is not None)
+        assert measured is None or kernel.time == pytest.approx(measured, rel=0.3)
+
+
+def test_newer_kernels_keep_more_and_move_pairs() -> None:
+    """By half of the shared memory of an H100, 114 KB; 16 bits in pairs, where they fall in two."""
+    new, old = machine("h100"), machine("h100", "torch-2.7")
+
+    def kept(side: int, batch: int, dtype: str, on: Machine, backward: str = "") -> float:
+        data = tensor("x", batch, 120, side, side, dtype=dtype)
+        (kernel,) = kernels(Op(f"aten.native_batch_norm{backward}", (data, data), (data,)), on)
+        return kernel.time if kernel.formula == KEEP_FORMULA else 0.0
+
+    assert kept(28, 64, "f16", new) and not kept(28, 64, "f16", old)
+    assert not kept(28, 64, "f16", new, "_backward") and not kept(28, 64, "f32", new)
+    odd, even = kept(27, 64, "f16", new), kept(28, 64, "f16", new)
+    assert odd > 1.5 * even
+    assert not kept(28, 64, "bf16", new)
+
+
 def test_few_channels_leave_multiprocessors_idle_unless_they_are_last() -> None:
     shape = (128, 16, 112, 112)
     data = tensor("x", *shape, dtype="f16")
@@ -84,7 +125,7 @@ def test_few_channels_leave_multiprocessors_idle_unless_they_are_last() -> None:
 
 
 def test_given_statistics_take_one_pass_over_the_data() -> None:
-    data = tensor("x", 32, 1024, 8, 8)
+    data = tensor("x", 32, 256, 32, 32)
     found = [
         total(kernels(Op("aten.native_batch_norm", (data,), (data,), {"training": on}), machine()))
         for on in (False, True)

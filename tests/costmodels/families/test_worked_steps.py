@@ -210,7 +210,7 @@ def test_other_class_losses_stream() -> None:
     ],
 )  # fmt: skip
 def test_a_norm_moves_its_data_so_many_times(name: str, passes: tuple[int, ...]) -> None:
-    shape = (32, 1024, 8, 8)
+    shape = (32, 128, 16, 32)
     op = call(f"aten.{name}", tensor("g", *shape), out=shape)
     assert times(op) == near(*(dram(4 * N * count) + FLOOR for count in passes))
     assert {width(k) for k in kernels(op, machine())} == {0.4}
