@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from costmodels.benchmarks.bench import Bench, Case
 from costmodels.families import sweeps
 from irgraph.diagnostics import fail
@@ -30,7 +32,10 @@ def captured(row: Mapping[str, Any]) -> Graph:
         case = case_of(row)
         with fused_on_meta({}):  # the forward pass of a gradient runs here
             call = sweeps()[case.family].ops[case.op](Bench(torch, "meta", case))
-        return capture(call, name="case").graph
+        graph = capture(call, name="case").graph
     except (LookupError, RuntimeError, TypeError, ValueError) as error:
         message = f"no case of a sweep: {row['key']!r} ({type(error).__name__})"
         raise fail(message, exit_code=2) from None
+    if not case.op.endswith("_pinned"):
+        return graph
+    return replace(graph, settings={**graph.settings, "pinned": True})

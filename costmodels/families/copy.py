@@ -7,30 +7,51 @@ from msgspec.structs import replace
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming, transposed_copy
-from costmodels.formulas.intervals import CLOSE
-from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.intervals import CLOSE, FEW
+from costmodels.formulas.machine import Machine, Rule, members, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import real
+from irgraph.ir.points.many import least, real, where
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
     "bytes / PCIe rate of pinned or pageable memory, plus a start (traced V100 copies); on the "
-    "device roofline at 0.8 of DRAM bandwidth"
+    "device roofline at 0.8 of DRAM bandwidth (H100: as measured), casts by an element rate"
 )
 
 START = 1.8
 """Microseconds of a copy between host and device on top of its bytes (traced: 20 us for 213 KB, 7.1
-for 65 KB, 1 to 3 for a few bytes)."""
+for 65 KB, 1 to 3 for a few bytes; H100 SXM 80 GB: 0.7 to the device, 1.4 to the host, 2.3 from 20
+KB on)."""
 
 DEVICE_SHARE = 0.8
 """Share of DRAM bandwidth of ``cudaMemcpyAsync`` on the device (traced: 11.9 MB in 18-20 us)."""
+
+ENGINES = {"hopper": (0.99, 2**20, 3.0)}
+"""Where it was measured otherwise: that share, and microseconds more from so many bytes on (H100
+SXM 80 GB, torch 2.11: 1.7 us for 1.03 MB, 4.7 for 1.97, 19.9 for 25.5, 157 for 233)."""
+
+NARROWED = {("f32", "f16"), ("f32", "bf16")}
+"""Casts with kernels of their own, which run as other element-wise ones (torch 2, Copy.cu)."""
 
 HOST_LINK = "bytes / PCIe bandwidth of the kind of host memory (paper, III-B-1b), plus its start"
 
 
 STAGED = 65536
 """Most bytes from pageable memory that are staged at once and run at the pinned rate."""
+
+BUFFERED = {"hopper": 2**20}
+"""Bytes of a larger copy that still run at the pinned rate, as the driver's buffers take them,
+where that was measured (H100 SXM 80 GB, CUDA 13: 20.8 us for 1.00 MB to the device, 79 for 2.12,
+603 for 10.4; 22.8 us for 0.94 MB to the host, 114 for 2.26)."""
+
+
+def _host_time(nbytes: int, machine: Machine, pinned: bool, to_host: bool) -> float:
+    """Return microseconds of a copy between host and device, of the kind of host memory."""
+    rate = machine.sheet.host_bandwidth(pinned, to_host)
+    ahead = least(nbytes, 0 if pinned else BUFFERED.get(machine.sheet.architecture, 0))
+    early = ahead / machine.sheet.host_bandwidth(True, to_host)
+    return START + (early + (nbytes - ahead) / rate) / 1e3
 
 
 def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> Kernel:
@@ -45,15 +66,28 @@ def host_copy(tensor: Tensor, machine: Machine, to_host: bool, waits: bool) -> K
     if machine.paper:
         time = tensor.nbytes / machine.sheet.host_bandwidth(False) / 1e3
     else:
-        time = START + tensor.nbytes / machine.sheet.host_bandwidth(pinned, to_host) / 1e3
+        time = _host_time(tensor.nbytes, machine, pinned, to_host)
     kind = "pinned" if pinned else "pageable"
     name = f"{'device to host' if to_host else f'{kind} host to device'} {shape_text(tensor)}"
-    return work("copy", name, time, CLOSE, HOST_LINK, launch="memcpy", blocking=waits,
+    error = CLOSE if pinned or machine.paper else FEW
+    return work("copy", name, time, error, HOST_LINK, launch="memcpy", blocking=waits,
                 link_bytes=real(tensor.nbytes))  # fmt: skip
 
 
+def _engine_time(nbytes: int, machine: Machine) -> float:
+    """Return microseconds of ``cudaMemcpyAsync`` on the device that reads and writes bytes."""
+    if machine.paper:
+        return machine.stream(nbytes, DEVICE_SHARE)
+    share, long, more = ENGINES.get(machine.sheet.architecture, (DEVICE_SHARE, 0, 0.0))
+    return machine.stream(nbytes, share) + machine.start + where(nbytes >= 2 * long, more, 0.0)
+
+
 def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
-    """Return a copy on the device: a plain one, a cast, or one that changes the order."""
+    """Return a copy on the device: a plain one, a cast, or one that changes the order.
+
+    A cast loads and stores each element alone, by its types (torch 2.11, H100 SXM 80 GB: 1.4
+    elements a cycle and multiprocessor, as where offsets are computed), but for ``NARROWED``.
+    """
     alike = source.dense and source.strides == result.strides
     if source.numel == result.numel and not source.contiguous and not alike:
         return transposed_copy(source, result, machine)
@@ -61,9 +95,10 @@ def device_copy(source: Tensor, result: Tensor, machine: Machine) -> Kernel:
     nbytes = traffic(source) + traffic(result)
     plain = alike or result.contiguous
     if source.dtype == result.dtype and source.numel == result.numel and plain:
-        time = machine.stream(nbytes, DEVICE_SHARE) + (0 if machine.paper else SMALL)
+        time = _engine_time(nbytes, machine)
         return work("copy", name, time, CLOSE, ROOFLINE, launch="memcpy")
-    time = streaming(machine, nbytes, elements=0 if plain else result.numel)
+    alone = source.dtype != result.dtype and (source.dtype, result.dtype) not in NARROWED
+    time = streaming(machine, nbytes, elements=result.numel if alone or not plain else 0)
     return work("copy", name, time, CLOSE, ROOFLINE)
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE
-from costmodels.formulas.intervals import CLOSE, FEW
-from costmodels.formulas.machine import SMALL, Machine, Rule, members, traffic, work
+from costmodels.formulas.intervals import FEW, NEAR
+from costmodels.formulas.machine import Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most
+from irgraph.ir.points.many import each, least, most, where
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
     "roofline (paper, III-B-1b) over all tensors of the lists, in as many launches as torch needs "
-    "for them (torch, MultiTensorApply.cuh)"
+    "for them, and the walk of a block through its chunk (torch, MultiTensorApply.cuh; measured: "
+    "H100 SXM 80 GB, torch 2.11)"
+)
+
+WALKED = (
+    "bytes / DRAM bandwidth and the steps of a block through its chunk, together as the sides of a "
+    "right angle (step measured: H100 SXM 80 GB, torch 2.11), plus the launch floor"
 )
 
 MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
@@ -24,6 +31,22 @@ MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}
 
 MOST_BLOCKS, CHUNK = 320, 65536
 """Blocks of a launch, and elements that a block works on (torch, MultiTensorApply.cuh)."""
+
+STEP = 2048
+"""Elements of each list that a block loads, computes and stores in one step of its walk: four for
+each of 512 threads (torch, MultiTensorApply.cuh and ForeachFunctors.cuh)."""
+
+STEP_CYCLES, LIST_CYCLES, FAR_CYCLES = 300, 134, 500
+"""Cycles of a step from the second-level cache, for each list beside, and where the lists come from
+DRAM (measured: H100 SXM 80 GB, torch 2.11: 547 cycles with 1.9 lists on average, 700 with three,
+one chunk alone; 400 to 500 more on a cache filled with other data)."""
+
+UNALIGNED = 1.3
+"""Times that a step takes longer where tensors are no multiple of four elements, so that each is
+loaded alone (the same card: 718 cycles instead of 547, 890 instead of 700)."""
+
+ADAM = 2.0
+"""Times that a step of fused Adam takes longer, for roots and quotients (the same card: 1670)."""
 
 
 def launches(sizes: Sequence[int], lists: int) -> int:
@@ -40,16 +63,38 @@ def _lists(op: Op) -> list[list[Tensor]]:
     return [found for found in map(members, (*op.operands, *op.attributes.values())) if found]
 
 
+def walk_time(
+    machine: Machine, sizes: Sequence[int], depth: int, moved: float, slower: float = 1.0
+) -> float:
+    """Return microseconds of the longest chunk's walk, over lists that move ``moved`` bytes.
+
+    Steps wait for one another; a first one is in any kernel's start. What earlier kernels left in
+    the cache serves half of the lists that fit there. ``slower``: times that a step takes longer.
+    """
+    longest = most(*sizes)
+    steps = -(-least(longest, CHUNK) // STEP)
+    far = most(least(moved / machine.sheet.l2_bytes, 1.0), 0.5)
+    cycles = STEP_CYCLES + LIST_CYCLES * depth + FAR_CYCLES * far
+    return machine.cycles((steps * slower - 1.0) * cycles * where(longest % 4 == 0, 1.0, UNALIGNED))
+
+
 def _kernels(
-    op: Op, machine: Machine, first: Sequence[Tensor], depth: int, moved: float
+    op: Op,
+    machine: Machine,
+    first: Sequence[Tensor],
+    depth: int,
+    moved: float,
+    slower: float = 1.0,
 ) -> tuple[Kernel, ...]:
     """Return the launches of an update that walks ``depth`` lists and moves ``moved`` bytes."""
     if any(t.device == "cpu" for t in first):
         return ()
-    count = launches([t.numel for t in first], depth)
+    sizes = [t.numel for t in first]
+    count = launches(sizes, depth)
     name = f"{op.base} {len(first)} tensors"
-    time = machine.stream(moved) / count + SMALL
-    return (work("optimizer", name, time, CLOSE, ROOFLINE),) * count
+    walk = walk_time(machine, sizes, depth, moved, slower)
+    time = each(math.hypot, machine.stream(moved) / count, walk) + machine.start
+    return (work("optimizer", name, time, NEAR, WALKED),) * count
 
 
 def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -77,7 +122,8 @@ def _fused(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     unscaled = isinstance(op.attributes.get("grad_scale"), Tensor)
     written = [found for place, found in enumerate(big) if place != 1 or unscaled]
     moved = sum(traffic(t) for found in (*big, *written) for t in found)
-    return _kernels(op, machine, lists[0], min(len(big), 5), moved)
+    slower = ADAM if "adam" in op.base else 1.0
+    return _kernels(op, machine, lists[0], min(len(big), 5), moved, slower)
 
 
 def _norms(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -86,7 +132,7 @@ def _norms(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if not lists:
         return None
     parts = _kernels(op, machine, lists[0], 1, traffic(*lists[0]))
-    joined = work("optimizer", "join partial norms", SMALL, FEW, ROOFLINE)
+    joined = work("optimizer", "join partial norms", machine.start, FEW, ROOFLINE)
     return (*parts, joined) if parts else ()
 
 

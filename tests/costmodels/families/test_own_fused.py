@@ -100,4 +100,4 @@ def test_a_fused_step_moves_each_byte_once() -> None:
     op = Op("irgraph.fused_adam", (params, grads, averages, squares), (), {}, written)
     on = machine()
     assert total(kernels(op, on)) >= on.stream(7 * 3 * params[0].nbytes)
-    assert total(kernels(op, on)) < 1.2 * on.stream(7 * 3 * params[0].nbytes)
+    assert total(kernels(op, on)) < 1.3 * on.stream(7 * 3 * params[0].nbytes)

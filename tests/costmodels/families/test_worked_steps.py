@@ -22,6 +22,7 @@ from tests.costmodels.families.worked import (
     near,
     times,
     unknown,
+    walked,
     width,
     without,
 )
@@ -355,7 +356,8 @@ def test_a_step_over_lists_reads_all_and_writes_one(
     results = (tuple(tensor(f"y{k}", N) for k in range(3)),) if made else ()
     op = Op(f"aten.{name}", (*given, 0.5), results, {}, names)
     (found,) = kernels(op, machine())
-    assert found.time == pytest.approx(dram(moved * 3 * 4 * N) + FLOOR) and width(found) == 0.15
+    time = walked(moved * 3 * 4 * N, operands + made)
+    assert found.time == pytest.approx(time) and width(found) == pytest.approx(0.2)
     assert unknown(replace(op, operands=(0.5,)))
 
 
@@ -380,14 +382,14 @@ def test_a_fused_update_writes_all_but_gradients(unscaled: bool) -> None:
     attributes: dict[str, Value] = {"grad_scale": tensor("scale")} if unscaled else {}
     op = Op("aten._fused_adam_", (*given, (), steps), (), attributes, frozenset({"p0"}))
     moved = (4 + 3 + unscaled) * 3 * 4 * N
-    assert times(op) == near(dram(moved) + FLOOR)
+    assert times(op) == near(walked(moved, 4, slower=2.0))
     assert unknown(replace(op, operands=given[:1]))
     sgd = Op("aten._fused_sgd_", tuple(lists(2)), (), {}, frozenset({"p0"}))
-    assert times(sgd) == near(dram(3 * 3 * 4 * N) + FLOOR)
+    assert times(sgd) == near(walked(3 * 3 * 4 * N, 2))
     numbers = Op("aten._fused_sgd_", tuple(lists(2, 1)), (), {}, frozenset({"p0"}))
     assert times(numbers) == near(dram(3 * 3 * 4) + FLOOR)
-    pairs = Op("aten._fused_adam_", (*lists(4, 2), steps), (), {}, frozenset({"p0"}))
-    assert times(pairs) == near(dram(7 * 3 * 4 * 2) + FLOOR)
+    pairs = Op("aten._fused_adam_", (*lists(4, 4), steps), (), {}, frozenset({"p0"}))
+    assert times(pairs) == near(walked(7 * 3 * 4 * 4, 4, 1, slower=2.0))
 
 
 def test_a_fused_update_walks_at_most_five_lists() -> None:
@@ -401,7 +403,7 @@ def test_a_fused_update_walks_at_most_five_lists() -> None:
 
 def test_norms_of_a_list_are_joined_by_a_kernel() -> None:
     op = Op("aten._foreach_norm", tuple(lists(1)), (tuple(tensor(f"n{k}") for k in range(3)),))
-    assert times(op) == near(dram(3 * 4 * N) + FLOOR, FLOOR)
+    assert times(op) == near(walked(3 * 4 * N, 1), FLOOR)
     assert width(kernels(op, machine())[1]) == 0.3
     assert unknown(replace(op, operands=()))
     many = Op("aten._foreach_norm", tuple(lists(1, 8, 110)), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -25,6 +26,13 @@ SPREAD = 1.7
 def dram(nbytes: float) -> float:
     """Return microseconds at the 816.953 GB/s that gpuroofperf-toolkit measured."""
     return nbytes / 816.953e3
+
+
+def walked(nbytes: float, lists: int, steps: int = 32, slower: float = 1.0) -> float:
+    """Return microseconds of a list update at 1297 MHz, whose blocks take ``steps`` of 2048."""
+    far = min(max(nbytes / 6_291_456, 0.5), 1.0)
+    walk = (steps * slower - 1) * (300 + 134 * lists + 500 * far) / 1297
+    return math.hypot(dram(nbytes), walk) + FLOOR
 
 
 def cache(nbytes: float) -> float:
