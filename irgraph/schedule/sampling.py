@@ -10,14 +10,18 @@ figures, for operations not in the table, are common to all their occurrences.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 
 from irgraph.ir.cost import Host
 from irgraph.schedule.sensitivity import CELLS
 from irgraph.schedule.steps.collapsed import Collapsed
+from irgraph.schedule.steps.passes import ends_under_draws
 from irgraph.schedule.steps.products import Work
 from irgraph.schedule.tasks import Floats, Ints, last_ends
 from irgraph.schedule.timeline import Intervals, Timeline
@@ -96,10 +100,10 @@ def sample_variants(
     found = np.zeros((lengths.shape[1], DRAWS))
     for at in range(0, DRAWS, width):
         count = min(width, DRAWS - at)
-        base = list(model.draw(at, count))
+        folded = model.folded(at, count, collapsed.fold, len(collapsed.folds))
         errors = np.array([_normal(f"family {name}", at, count) for name in model.families])
         own = Work(rows, lengths, deviations, families, errors.reshape(-1, count))
-        found[:, at : at + count] = collapsed.ends(base, own)
+        found[:, at : at + count] = ends_under_draws(collapsed, folded, own)
     return found
 
 
@@ -173,6 +177,29 @@ class _Model:
                     lengths[row] = time
             yield from lengths
 
+    def folded(self, seed: int, draws: int, fold: Ints, folds: int) -> Floats:
+        """Return what ``draw`` does of tasks without spread, added up by fold.
+
+        ``float64[folds, draws]``; ``fold`` is that of each task, -1 for none.
+        """
+        factors = [_Factors(self, cause, seed, draws) for cause in self.tasks.causes]
+        sure = np.flatnonzero((self.varies < 0) & (fold >= 0))
+        lengths = np.bincount(fold[sure], self.length[sure], folds).astype(np.float64)
+        found = np.repeat(lengths[:, None], draws, axis=1)
+        for at in range(0, len(self.length), BLOCK):
+            block = slice(at, at + BLOCK)
+            cause = self.varies[block]
+            drawn = np.empty((len(cause), draws))
+            for code in set(cause[cause >= 0].tolist()):
+                mine = np.flatnonzero(cause == code)
+                drawn[mine] = factors[code].of(mine + at) * self.length[mine + at, None]
+            order = np.argsort(fold[block], kind="stable")
+            order = order[(cause >= 0)[order] & (fold[block] >= 0)[order]]
+            if len(order):
+                into, first = np.unique(fold[block][order], return_index=True)
+                found[into] += np.add.reduceat(drawn[order], first)
+        return found
+
 
 class _Factors:
     """Log-normal factors of one cause's host times, drawn in the order of its tasks.
@@ -185,19 +212,23 @@ class _Factors:
         self.model, self.cause, self.seed, self.draws = model, cause, seed, draws
         workload = WORKLOAD_STD * _normal("host", seed, draws)
         self.shared = np.exp(TABLE_STD * _normal(cause, seed, draws) + workload)
-        self.alone = _generator(f"{cause} alone", seed)
+        self.taken = 0
         self.common: dict[int, Floats] = {}
 
     def of(self, tasks: np.ndarray) -> Floats:
         """Return the factors of the next tasks, ``float64[tasks, draws]``."""
-        shape = (len(tasks), self.draws)
-        factors = self.alone.standard_normal(shape) if self.model.jitter else np.zeros(shape)
         alike, sigma = self.model.alike[tasks], self.model.sigma[tasks, None]
+        if self.model.jitter:
+            alone = _normals(f"{self.cause} alone", self.seed, self.draws)
+            factors = alone.rows(self.taken, len(tasks)) * sigma
+        else:
+            factors = np.zeros((len(tasks), self.draws))
+        self.taken += len(tasks)
         for group in set(alike[alike >= 0].tolist()):
             if group not in self.common:
                 self.common[group] = _normal(f"{self.cause} {group}", self.seed, self.draws)
-            factors[alike == group] = self.common[group]
-        factors *= sigma
+            mine = alike == group
+            factors[mine] = self.common[group] * sigma[mine]
         # A log-normal factor with mean one: exp(N(-s^2 / 2, s^2)).
         factors -= sigma**2 / 2
         np.exp(factors, out=factors)
@@ -228,6 +259,35 @@ def _host_std(columns: Intervals, host: Host) -> tuple[Floats, np.ndarray]:
 
 def _generator(name: str, seed: int) -> np.random.Generator:
     return np.random.default_rng([zlib.crc32(name.encode()), seed])
+
+
+class _Normals:
+    """Draws of a normal distribution, row by row; those that were drawn before are kept."""
+
+    def __init__(self, name: str, seed: int, draws: int) -> None:
+        self.generator, self.draws = _generator(name, seed), draws
+        self.parts: list[Floats] = []
+        self.ends: list[int] = []
+        self.lock = Lock()
+
+    def rows(self, first: int, count: int) -> Floats:
+        """Return so many rows, ``float64[count, draws]``, which must stay as they are."""
+        with self.lock:
+            known = self.ends[-1] if self.ends else 0
+            if first + count > known:
+                shape = (first + count - known, self.draws)
+                self.parts.append(self.generator.standard_normal(shape))
+                self.ends.append(first + count)
+        at = bisect_right(self.ends, first)
+        found = []
+        while count > 0:
+            begin = first - self.ends[at] + len(self.parts[at])
+            found.append(self.parts[at][begin : begin + count])
+            first, count, at = first + len(found[-1]), count - len(found[-1]), at + 1
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+_normals = lru_cache(maxsize=len(OVERHEADS))(_Normals)
 
 
 def _normal(name: str, seed: int, draws: int) -> Floats:

@@ -1,16 +1,18 @@
-"""What tasks have to wait for, without what their own resource has waited for before."""
+"""What tasks have to wait for, without what follows from their other waits."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from irgraph.schedule.tasks import Tasks
 
 
-def needed_waits(tasks: Tasks) -> list[list[int]]:
-    """Return what each task waits for, without what comes before the task before it anyway.
+def needed_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
+    """Return what each task waits for, without what comes before another of its waits anyway.
 
-    That is the last task of its resource that waited for the one before itself. For each task it is
-    known up to which of them it comes after, on every resource. No task takes less than no time, so
-    times stay the same.
+    For each task it is known up to which task it comes after, on every resource: of those that wait
+    for the one before. No task takes less than no time, so times stay the same. The task before on
+    the same resource stays where only tasks of ``work`` come after it.
     """
     last: dict[int, int] = {}
     after: list[dict[int, int]] = []
@@ -20,11 +22,12 @@ def needed_waits(tasks: Tasks) -> list[list[int]]:
         zip(tasks.waited, tasks.resource.tolist(), strict=True)
     ):
         before = last.get(resource, task)
-        known = after[before] if before in waits else {}
-        needed = [w for w in waits if w == before or known.get(ordered[w], -1) < w]
+        needed = waits
+        if len(waits) > 1:
+            needed = [w for w in waits if _is_needed(w, waits, before, work, ordered, after)]
         found.append(needed)
         if before != task and needed == [before]:
-            after.append(known)
+            after.append(after[before])
         else:
             after.append(_joined(needed, ordered, after))
         if before == task or before in waits:
@@ -33,6 +36,15 @@ def needed_waits(tasks: Tasks) -> list[list[int]]:
         else:
             ordered.append(-1)
     return found
+
+
+def _is_needed(
+    wait: int, waits: list[int], before: int, work: Collection[int], ordered: list[int],
+    after: list[dict[int, int]],
+) -> bool:  # fmt: skip
+    """Return whether none of a task's waits comes after one of them."""
+    others = (v for v in waits if wait != before or v not in work)
+    return all(after[other].get(ordered[wait], -1) < wait for other in others)
 
 
 def _joined(waits: list[int], ordered: list[int], after: list[dict[int, int]]) -> dict[int, int]:

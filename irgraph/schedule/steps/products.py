@@ -1,13 +1,13 @@
 """How long kernels take in many steps under many draws, as products of small matrices.
 
 A kernel takes its expected length and a share of its family's error, but no less than nothing. So
-the lengths of all steps under all draws are what differs by step times what differs by draw; where
-the same draws leave nothing of a kernel in all steps, these are zero in the second.
+the lengths of all steps under all draws, and sums of them, are what differs by draw times what
+differs by step; the few draws that would leave less than nothing of a kernel are added to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from msgspec import Struct
@@ -37,19 +37,22 @@ class Products:
     """What the lengths of kernels are made of.
 
     Attributes:
-        steps: the expected length, its deviation and one, ``float64[kernels, steps, 3]``.
-        draws: of each family, one and its error, ``float64[families, 2, draws]``.
-        places: of each family, the place of each draw by its error, ``int64[families, draws]``.
+        basis: what differs by draw: one, the families' errors, and room for a row,
+            ``float64[draws, families + 2]``.
+        member: whether a kernel is of a family, ``float64[families, kernels]``.
         nothing: how many draws, from the lowest error on, leave nothing of a kernel,
             ``int64[kernels, steps]``.
+        order: of each family, its draws from the lowest error on, ``int64[families, draws]``.
     """
 
     def __init__(self, work: Work) -> None:
         lengths, deviations, errors = work.lengths, work.deviations, work.errors
-        self.steps = np.stack([lengths, deviations, np.ones_like(lengths)], 2)
-        self.draws = np.stack([np.ones_like(errors), errors], 1)
-        self.families = work.families.tolist()
-        self.places = errors.argsort(1).argsort(1)
+        self.work = work
+        self.families: list[int] = work.families.tolist()
+        one = np.ones(errors.shape[1])
+        self.basis = np.column_stack([one, errors.T, one])
+        self.member = (work.families == np.arange(len(errors))[:, None]).astype(np.float64)
+        self.order = errors.argsort(1)
         self.nothing = np.zeros(lengths.shape, np.int64)
         varies = deviations > 0.0
         least = np.divide(-lengths, deviations, out=np.full(lengths.shape, -np.inf), where=varies)
@@ -57,48 +60,129 @@ class Products:
             mine = work.families == family
             self.nothing[mine] = ordered.searchsorted(least[mine])
 
-    def of(self, some: slice) -> Lengths:
+    def bounds(self, some: Ints) -> tuple[Floats, Floats]:
+        """Return bounds of the lengths in some steps, ``float64[kernels, draws]`` each.
+
+        The longest of straight lines is below the chord between two errors, the shortest above.
+        """
+        work = self.work
+        lengths, deviations = work.lengths[:, some], work.deviations[:, some]
+        errors = work.errors
+        ends = np.minimum(errors.min(1), -1.0), np.maximum(errors.max(1), 1.0)
+        low, high = (end[work.families, None] for end in ends)
+        mine = errors[work.families]
+        found = []
+        for extreme in (np.max, np.min):
+            middle, first, last = (
+                extreme(lengths + deviations * error, 1, keepdims=True)
+                for error in (0.0, low, high)
+            )
+            up, down = (last - middle) / high, (first - middle) / low
+            found.append(np.maximum(middle + np.where(mine > 0.0, up, down) * mine, 0.0))
+        upper, lower = found
+        return upper, np.minimum(lower, upper)
+
+    def of(self, some: Ints) -> Lengths:
         """Return the lengths in some of the steps."""
         return Lengths(self, some)
 
 
 class Lengths:
-    """Lengths of kernels in some steps, to be added to when they start.
+    """Lengths of kernels in some steps, under all draws.
 
     Attributes:
-        shape: steps and draws.
+        shape: draws and steps.
     """
 
-    def __init__(self, of: Products, some: slice) -> None:
+    def __init__(self, of: Products, some: Ints) -> None:
         self.of = of
-        self.steps = np.ascontiguousarray(of.steps[:, some])
-        self.shape = self.steps.shape[1], of.draws.shape[2]
-        nothing = of.nothing[:, some]
-        self.least: Sequence[int] = nothing.min(1, initial=self.shape[1]).tolist()
-        self.most: Sequence[int] = nothing.max(1, initial=0).tolist()
-        self.known: dict[int, Floats] = {}
-        self.row, self.took = np.empty((3, self.shape[1])), np.empty(self.shape)
+        self.shape = len(of.basis), len(some)
+        self.lengths = of.work.lengths[:, some]
+        self.deviations = of.work.deviations[:, some]
+        self.most: list[int] = of.nothing[:, some].max(1, initial=0).tolist()
+        self._lacking: dict[int, tuple[Ints, Floats]] = {}
+        self.left, self.right = np.empty((self.shape[0], 3)), np.ones((3, self.shape[1]))
+        self.left[:, 0] = 1.0
+        self.took = np.empty(self.shape)
 
     def add(self, kernel: int, shift: Floats | float, times: Floats) -> None:
-        """Add the lengths of a kernel, and a row of draws, to times, ``float64[steps, draws]``."""
-        if self.least[kernel] != self.most[kernel]:
-            draws = self.of.draws[self.of.families[kernel]]
-            np.matmul(self.steps[kernel, :, :2], draws, out=self.took)
-            np.maximum(self.took, 0.0, out=self.took)
-            times += shift
-        else:
-            self.row[:2] = self._draws(kernel)
-            self.row[2] = shift
-            np.matmul(self.steps[kernel], self.row, out=self.took)
-        times += self.took
+        """Add the lengths of a kernel, and a row of draws, to times, ``float64[draws, steps]``."""
+        self.left[:, 1] = self.of.basis[:, 1 + self.of.families[kernel]]
+        self.left[:, 2] = shift
+        self.right[0], self.right[1] = self.lengths[kernel], self.deviations[kernel]
+        times += np.matmul(self.left, self.right, out=self.took)
+        if self.most[kernel]:
+            draws, lacking = self.lacking(kernel)
+            times[draws] += lacking
 
-    def _draws(self, kernel: int) -> Floats:
-        """Return what differs by draw, zero where nothing is left of a kernel."""
-        found = self.known.get(kernel)
+    def lacking(self, kernel: int) -> tuple[Ints, Floats]:
+        """Return the draws that may leave less than nothing of a kernel, and what lacks in them."""
+        found = self._lacking.get(kernel)
         if found is None:
-            family, nothing = self.of.families[kernel], self.most[kernel]
-            found = self.of.draws[family]
-            if nothing:
-                found = found * (self.of.places[family] >= nothing)
-            self.known[kernel] = found
+            family = self.of.families[kernel]
+            draws = self.of.order[family, : self.most[kernel]]
+            error = self.of.basis[draws, 1 + family, None]
+            less = self.lengths[kernel] + self.deviations[kernel] * error
+            found = self._lacking[kernel] = draws, np.maximum(-less, 0.0)
+        return found
+
+    def total(self, counts: Floats, row: Floats | float) -> Floats:
+        """Return how long many kernels and a row of draws take together.
+
+        ``counts`` says how many of each kernel there are.
+        """
+        left = self.of.basis.copy()
+        left[:, -1] = row
+        right = np.ones((left.shape[1], self.shape[1]))
+        right[0] = counts @ self.lengths
+        right[1:-1] = (self.of.member * counts) @ self.deviations
+        found: Floats = left @ right
+        for kernel in np.flatnonzero(counts).tolist():
+            if self.most[kernel]:
+                draws, lacking = self.lacking(kernel)
+                found[draws] += counts[kernel] * lacking
+        return found
+
+
+class Sums:
+    """Lengths of kernels added up one after the other, to be looked at under some draws.
+
+    Attributes:
+        right: what differs by step, ``float64[families + 2, steps]``.
+        lacking: what lacks to make none less than nothing, ``float64[draws, steps]``.
+    """
+
+    def __init__(self, lengths: Lengths) -> None:
+        self.of = lengths
+        self.right = np.zeros((lengths.of.basis.shape[1], lengths.shape[1]))
+        self.lacking = np.zeros(lengths.shape)
+        self.lacks = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Take no kernels."""
+        self.right[:-1] = 0.0
+        self.right[-1] = 1.0
+        if self.lacks:
+            self.lacking.fill(0.0)
+            self.lacks = False
+
+    def add(self, kernels: Iterable[int], sign: float) -> None:
+        """Add kernels to what was taken, or take them off."""
+        of = self.of
+        for kernel in kernels:
+            self.right[0] += sign * of.lengths[kernel]
+            self.right[1 + of.of.families[kernel]] += sign * of.deviations[kernel]
+            if of.most[kernel]:
+                draws, lacking = of.lacking(kernel)
+                self.lacking[draws] += sign * lacking
+                self.lacks = True
+
+    def under(self, draws: Ints, row: Floats) -> Floats:
+        """Return the sums and a row of draws under some draws, ``float64[draws, steps]``."""
+        left = self.of.of.basis[draws]
+        left[:, -1] = row[draws]
+        found: Floats = left @ self.right
+        if self.lacks:
+            found += self.lacking[draws]
         return found

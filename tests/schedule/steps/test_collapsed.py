@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from irgraph.schedule.steps.collapsed import TOGETHER, Collapsed
+from irgraph.schedule.steps.collapsed import Collapsed
+from irgraph.schedule.steps.passes import TOGETHER, ends_under_draws
 from irgraph.schedule.steps.products import Work
 from irgraph.schedule.tasks import TaskBuilder, Tasks, last_ends
 
@@ -59,7 +60,12 @@ def test_steps_end_when_each_alone_does(seed: int) -> None:
     )
     drawn = choose.uniform(0, 5, (len(tasks), DRAWS))
     lengths = [row if choose.random() < 0.7 else float(row[0]) for row in drawn]
-    found = Collapsed(tasks, work).ends(lengths, own)
+    collapsed = Collapsed(tasks, work)
+    folded = np.zeros((len(collapsed.folds), DRAWS))
+    for fold, length in zip(collapsed.fold.tolist(), lengths, strict=True):
+        if fold >= 0:
+            folded[fold] += length
+    found = ends_under_draws(collapsed, folded, own)
     for step in range(steps):
         alone = list(lengths)
         for row, task in zip(own.rows.tolist(), work.tolist(), strict=True):
@@ -72,4 +78,6 @@ def test_a_step_of_nothing_ends_at_once() -> None:
     none = np.zeros((0, 3))
     nothing = np.zeros(0, np.int64)
     work = Work(nothing, none, none, nothing, np.zeros((0, DRAWS)))
-    assert not Collapsed(TaskBuilder().tasks(), nothing).ends([], work).any()
+    assert not ends_under_draws(
+        Collapsed(TaskBuilder().tasks(), nothing), np.zeros((0, DRAWS)), work
+    ).any()

@@ -1,0 +1,102 @@
+"""Regions: kernels that follow each other between two waits of the host, and what delays their end.
+
+Each kernel starts after its launch and after the kernel before. So the last one ends when the
+latest of several candidates does: each launch, with all kernels from there on one after the other.
+Few of them ever are the latest: a launch that comes while the kernel before certainly runs delays
+nothing, and where a launch certainly comes after the kernels before it, no earlier one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from irgraph.schedule.tasks import Floats, Ints
+
+Truths = NDArray[np.bool_]
+
+
+class Region(Struct, frozen=True):
+    """Kernels of one stream, launched after one node of the host.
+
+    Attributes:
+        base: the node of the host before them.
+        nodes: theirs, one after the other.
+        closing: the node of the host that waits for the last of them, -1 if that is another.
+        first: its place among the candidates of all regions.
+        kernels: which they run.
+    """
+
+    base: int
+    nodes: tuple[int, ...]
+    closing: int
+    first: int
+    kernels: tuple[int, ...]
+
+    @property
+    def candidates(self) -> int:
+        """What may delay the end: launches, and the host itself where it waits for the end."""
+        return len(self.nodes) + (self.closing >= 0)
+
+    @property
+    def end(self) -> int:
+        """The node that ends when the region does."""
+        return self.closing if self.closing >= 0 else self.nodes[-1]
+
+
+def candidates_alive(
+    regions: Iterable[Region], launched: Floats, upper: Floats, lower: Floats
+) -> Truths:
+    """Return which candidates may be the latest of their region, in some of several batches.
+
+    Args:
+        regions: whose candidates are rows of the others.
+        launched: when each launch is, less the gaps before it, ``float64[candidates, draws]``.
+        upper: no kernel takes longer in any step of a batch, ``float64[kernels, batches, draws]``.
+        lower: nor shorter.
+
+    Returns:
+        ``bool[candidates, batches, draws]``; at least one of each region under each draw.
+    """
+    found = np.ones((len(launched), *upper.shape[1:]), np.bool_)
+    ordered = sorted(regions, key=lambda region: -region.candidates)
+    beside = max(1, BESIDE // upper[0].size) if len(upper) else 1
+    for at in range(0, len(ordered), beside):
+        _side_by_side(ordered[at : at + beside], launched, upper, lower, found)
+    return found
+
+
+BESIDE = 32_768
+"""Numbers of regions side by side: few enough for a cache."""
+
+
+def _side_by_side(
+    regions: Sequence[Region], launched: Floats, upper: Floats, lower: Floats, found: Truths
+) -> None:
+    """Fill in which candidates may be the latest, in regions from the longest on."""
+    first = np.array([region.first for region in regions])
+    later = launched[first][:, None] + np.zeros(upper.shape[1:])
+    earlier, after = later.copy(), []
+    for at in range(1, regions[0].candidates):
+        kernels = [region.kernels[at - 1] for region in regions if at < region.candidates]
+        some = len(kernels)
+        late, early, row = later[:some], earlier[:some], launched[first[:some] + at][:, None]
+        late += upper[kernels]
+        early += lower[kernels]
+        after.append(late < row)
+        found[first[:some] + at] = early < row
+        np.maximum(late, row, out=late)
+        np.maximum(early, row, out=early)
+    over = np.zeros(later.shape, np.bool_)
+    for at, cut in reversed(list(enumerate(after))):
+        some = len(cut)
+        over[:some] |= cut
+        found[first[:some] + at] &= ~over[:some]
+
+
+def in_batches(order: Ints, most: int) -> Sequence[Ints]:
+    """Return numbers in parts of nearly equal length, of at most so many each."""
+    return np.array_split(order, max(1, -(-len(order) // most)))
