@@ -16,6 +16,7 @@ from msgspec import Struct
 from costmodels.devices.sheet import HALVED
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.points.beside import all_beside, beside, least_beside
 from irgraph.ir.points.many import least, most, points_of, where
 
 Menu = tuple[tuple[int, int, float], ...]
@@ -127,7 +128,8 @@ take as long as four (V100's training split)."""
 
 def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     """Return microseconds on the fastest tile and split, and which these are."""
-    if 0 in (product.batch, product.rows, product.columns, product.depth):
+    sizes = product.batch, product.rows, product.columns, product.depth
+    if 0 in sizes:
         return 0.0, "nothing to do"
     best, chosen = math.inf, ""
     memory, parts = _memory(product, machine), _Parts(product, machine)
@@ -136,15 +138,16 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
     for x, y, share in menu(product, machine):
         grid = product.batch * parts.columns(x) * parts.rows(y)
         write = machine.stream(area / grid * least(grid, machine.sheet.sms))
-        for split, allowed in splits(product, grid, machine):
-            if allowed is False:
-                continue
-            compute = 2 * x * y * parts.depth(split) / (peak * share)
+        tried = tuple(s for s in splits(product, grid, machine) if s[1] is not False)
+        for some in (tried,) if points_of(*sizes) else ((one,) for one in tried):
+            ways, allowed = zip(*some, strict=True)
+            split = beside(ways)
+            compute = 2 * x * y * parts.depth(ways) / (peak * share)
             busy = _rounds(product, machine, (x, y), grid * split, compute) + write
-            time = where(allowed, parts.joined(most(busy, memory), split), math.inf)
+            time = where(all_beside(allowed), parts.joined(most(busy, memory), ways), math.inf)
             if not points_of(time) and time < best:
                 chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
-            best = least(best, time)
+            best = least(best, least_beside(time))
     return best, chosen
 
 
@@ -189,14 +192,16 @@ class _Parts:
         self.columns = cache(lambda side: -(-product.columns // side))
         self.rows = cache(lambda side: -(-product.rows // side))
         # of a part, in whole slices of eight
-        self.depth = cache(lambda split: -(-product.depth // (8 * split)) * 8)
+        self.depth = cache(lambda ways: -(-product.depth // (8 * beside(ways))) * 8)
         nbytes = product.rows * product.columns * ITEMSIZE[product.dtype]
         rate = machine.sheet.l2_bandwidth
-        self.sum = cache(lambda split: nbytes * split * 2 / rate / 1e3)
+        self.sum = cache(lambda ways: nbytes * beside(ways) * 2 / rate / 1e3)
 
-    def joined(self, time: float, split: int) -> float:
-        """Return the time of all parts of a split with that of their sum."""
-        return time if split == 1 else time + SPLIT_COST + self.sum(split)
+    def joined(self, time: float, ways: tuple[int, ...]) -> float:
+        """Return the time of all parts of splits with that of their sum."""
+        if ways == (1,):
+            return time
+        return where(beside(ways) == 1, time, time + SPLIT_COST + self.sum(ways))
 
 
 def _rounds(

@@ -14,7 +14,7 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import Many, OneByOneError, SplitError, at_all
-from irgraph.ir.points.pieces import Floats, Ints, Piece, dims_of, several
+from irgraph.ir.points.pieces import Floats, Ints, Piece, Sizes, dims_of, several
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.resize import Rebinding
 from irgraph.ir.tensor import Tensor
@@ -30,7 +30,8 @@ def price_calls(
     """Return, for each top-level call, its work at every point.
 
     ``dims`` holds the sizes of dimensions, ``int64[points]`` each, in ``graph`` those of the
-    others; ``sparse`` the values of sparse tensors. ``None`` stands for a call whose rule cannot be
+    others; ``sparse`` the values of sparse tensors. What follows for a call on any device is kept
+    with ``Sizes``. ``None`` stands for a call whose rule cannot be
     run for many points at once.
     """
     batch = _Batch(graph, machine, sparse, loose, dims)
@@ -44,6 +45,7 @@ class _Batch:
     ) -> None:  # fmt: skip
         self.graph, self.machine, self.sparse, self.loose = graph, machine, sparse, loose
         self.dims = dims
+        self.known = dims.known if isinstance(dims, Sizes) else {}
         self.points = len(next(iter(dims.values()))) if dims else 1
         self.distinct: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
 
@@ -51,7 +53,9 @@ class _Batch:
         """Return one call's work, ``None`` where points must be priced one by one."""
         if any(is_collective(inner) for inner in op.walk()):
             return None
-        used = dims_of(op)
+        used = self.known.get(id(op))
+        if used is None:
+            used = self.known[id(op)] = dims_of(op)
         names = tuple(name for name in self.dims if name in used)
         if names not in self.distinct:
             columns = [self.dims[name] for name in names]
@@ -78,13 +82,10 @@ class _Batch:
                 left += [points[~split.holds], points[split.holds]]
 
     def _piece(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> Piece:
-        some: dict[str, Any] = {name: _size(rows[points, at]) for at, name in enumerate(names)}
-        change = Rebinding({**self.graph.dims, **some}, several)
-        try:
-            sized = change.op(op)
-            sparse = {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
-        except ValueError:
-            raise OneByOneError("an impossible size") from None
+        key = id(op), points.tobytes()
+        if key not in self.known:
+            self.known[key] = self._sized(op, names, rows, points)
+        sized, sparse = self.known[key]
         pricer = Pricer(self.machine, sparse, {}, False, self.loose, {}, remember=False)
         pricer.visit(sized)
         places = {id(inner): at for at, inner in enumerate(sized.walk())}
@@ -94,6 +95,18 @@ class _Batch:
         first = {at: tuple(map(_first, found)) for at, found in kernels.items()}
         unknown = tuple(places[id(leaf)] for leaf in pricer.unknown)
         return Piece(points, first, unknown, times, spreads)
+
+    def _sized(
+        self, op: Op, names: Sequence[str], rows: Ints, points: Ints
+    ) -> tuple[Op, Mapping[str, Tensor]]:
+        """Return a call with its sizes at some points, and the values of sparse tensors."""
+        some: dict[str, Any] = {name: _size(rows[points, at]) for at, name in enumerate(names)}
+        change = Rebinding({**self.graph.dims, **some}, several)
+        try:
+            sized = change.op(op)
+            return sized, {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
+        except ValueError:
+            raise OneByOneError("an impossible size") from None
 
 
 def _distinct(columns: Sequence[Ints], points: int) -> tuple[Ints, Ints]:

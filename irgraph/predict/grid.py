@@ -13,7 +13,7 @@ from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import Floats, Ints, Piece
+from irgraph.ir.points.pieces import Floats, Ints, Piece, Sizes
 from irgraph.ir.resize import with_dims
 from irgraph.predict.calls import Calls, is_sparse
 
@@ -40,14 +40,21 @@ class Part(Struct, frozen=True):
 
 
 def price_grid(
-    calls: Calls, device: str, options: PriceOptions, sizes: Sequence[Mapping[str, int]]
+    calls: Calls,
+    device: str,
+    options: PriceOptions,
+    sizes: Sequence[Mapping[str, int]],
+    columns: Sizes | None = None,
 ) -> list[Part]:
     """Return the work of all calls at all sizes on a device, by parts of equal structure.
+
+    ``columns`` are those of ``columns_of``, where they are asked for on several devices.
 
     Raises ``IrgraphError`` for an unknown name or an impossible size.
     """
     options = replace(options, measured=False)
-    found = _at_once(calls.graph, device, options, sizes)
+    columns = columns_of(calls, sizes) if columns is None else columns
+    found = _at_once(calls.graph, device, options, columns, len(sizes))
     alone = [at for at, pieces in enumerate(found) if pieces is None]
     if alone:
         some = _needed(calls, alone)
@@ -57,15 +64,20 @@ def price_grid(
     return list(_parts([pieces or () for pieces in found], len(sizes)))
 
 
+def columns_of(calls: Calls, sizes: Sequence[Mapping[str, int]]) -> Sizes:
+    """Return sizes by dimension, for ``price_grid`` of the same calls on any device."""
+    names = sorted({name for given in sizes for name in given})
+    dims = calls.graph.dims
+    return Sizes({n: np.array([s.get(n, dims[n]) for s in sizes], np.int64) for n in names})
+
+
 def _at_once(
-    graph: Graph, device: str, options: PriceOptions, sizes: Sequence[Mapping[str, int]]
+    graph: Graph, device: str, options: PriceOptions, dims: Sizes, points: int
 ) -> list[Sequence[Piece] | None]:
     """Return what the cost models price at all sizes together."""
     ask = getattr(backend(), "price_points", None)
-    if ask is None or not sizes:
+    if ask is None or not points:
         return [None for _ in graph.top_level()]
-    names = sorted({name for given in sizes for name in given})
-    dims = {n: np.array([s.get(n, graph.dims[n]) for s in sizes], np.int64) for n in names}
     return list(ask(graph, device, options, dims))
 
 

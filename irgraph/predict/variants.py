@@ -24,7 +24,7 @@ from irgraph.ir.points.pieces import Ints
 from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
 from irgraph.predict.calls import Calls
-from irgraph.predict.grid import Part, as_priced, price_grid, rows_of
+from irgraph.predict.grid import Part, as_priced, columns_of, price_grid, rows_of
 from irgraph.predict.options import (
     PredictFields,
     PredictOptions,
@@ -99,10 +99,11 @@ def predict_variants(
     _check_sizes(graph, sizes)
     given = bool(chosen.indices) or "indices" in graph.settings
     calls = (_calls_apart if given else _calls)(graph)
+    columns = columns_of(calls, sizes)
     parts = [
         (row, part)
         for row, device in enumerate(devices)
-        for part in price_grid(calls, device, chosen, sizes)
+        for part in price_grid(calls, device, chosen, sizes, columns)
     ]
     step = np.zeros((len(tables), len(sheets), len(sizes)))
     active = np.zeros_like(step)

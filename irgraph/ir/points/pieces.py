@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -44,6 +44,19 @@ class Piece(Struct, frozen=True):
             for at, ks in self.kernels.items()
         )
         return kinds, self.unknown
+
+
+class Sizes(dict[str, Ints]):
+    """Sizes of dimensions at many points, ``int64[points]`` each.
+
+    Attributes:
+        known: what follows from them and from a graph alone, to be asked for again: for each of
+            several devices.
+    """
+
+    def __init__(self, sizes: Mapping[str, Ints]) -> None:
+        super().__init__(sizes)
+        self.known: dict[object, Any] = {}
 
 
 def dims_of(op: Op) -> frozenset[str]:

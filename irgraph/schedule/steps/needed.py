@@ -22,9 +22,7 @@ def needed_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
         zip(tasks.waited, tasks.resource.tolist(), strict=True)
     ):
         before = last.get(resource, task)
-        needed = waits
-        if len(waits) > 1:
-            needed = [w for w in waits if _is_needed(w, waits, before, work, ordered, after)]
+        needed = waits if len(waits) < 2 else _needed(waits, before, work, ordered, after)
         found.append(needed)
         if before != task and needed == [before]:
             after.append(after[before])
@@ -38,21 +36,32 @@ def needed_waits(tasks: Tasks, work: Collection[int] = ()) -> list[list[int]]:
     return found
 
 
-def _is_needed(
-    wait: int, waits: list[int], before: int, work: Collection[int], ordered: list[int],
+def _needed(
+    waits: list[int], before: int, work: Collection[int], ordered: list[int],
     after: list[dict[int, int]],
-) -> bool:  # fmt: skip
-    """Return whether none of a task's waits comes after one of them."""
-    others = (v for v in waits if wait != before or v not in work)
-    return all(after[other].get(ordered[wait], -1) < wait for other in others)
+) -> list[int]:  # fmt: skip
+    """Return a task's waits without those that another of them comes after."""
+    found = []
+    for wait in waits:
+        resource = ordered[wait]
+        for other in waits:
+            later = after[other].get(resource, -1) >= wait
+            if later and not (wait == before and other in work):
+                break
+        else:
+            found.append(wait)
+    return found
 
 
 def _joined(waits: list[int], ordered: list[int], after: list[dict[int, int]]) -> dict[int, int]:
     """Return the last task of each resource that something comes after which waits for some."""
-    found: dict[int, int] = {}
-    for wait in waits:
+    found = after[waits[0]].copy() if waits else {}
+    for wait in waits[1:]:
         for resource, at in after[wait].items():
-            found[resource] = max(at, found.get(resource, -1))
-        if ordered[wait] >= 0:
-            found[ordered[wait]] = max(wait, found.get(ordered[wait], -1))
+            if at > found.get(resource, -1):
+                found[resource] = at
+    for wait in waits:
+        resource = ordered[wait]
+        if resource >= 0 and wait > found.get(resource, -1):
+            found[resource] = wait
     return found

@@ -1,0 +1,41 @@
+"""Choices side by side: a formula is computed for several of them at once, at every point.
+
+What differs between choices has a column for each: such numbers are ``Many`` with an axis of
+choices before that of points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+import numpy as np
+
+from irgraph.ir.points.many import Many, Number, Truths
+
+T = TypeVar("T")
+
+
+def beside(choices: Sequence[int]) -> int:
+    """Return whole numbers, one for each choice, as one; a single one as it is."""
+    if len(choices) == 1:
+        return choices[0]
+    return cast("int", Many(np.array(choices, np.int64)[:, None]))
+
+
+def all_beside(conditions: Sequence[object]) -> object:
+    """Return conditions, one for each choice, as one; a single one as it is."""
+    if len(conditions) == 1:
+        return conditions[0]
+    if all(condition is True for condition in conditions):
+        return True
+    rows = [c.holds if type(c) is Truths else np.array([bool(c)]) for c in conditions]
+    return Truths(np.stack(np.broadcast_arrays(*rows)))
+
+
+def least_beside(value: T) -> T:
+    """Return the least over all choices, at every point."""
+    many: Number = value
+    if type(many) is not Many or many.values.ndim == 1:
+        return value
+    return cast("T", Many(many.values.min(0), many.bound))
