@@ -187,17 +187,20 @@ class _Model:
         lengths = np.bincount(fold[sure], self.length[sure], folds).astype(np.float64)
         found = np.repeat(lengths[:, None], draws, axis=1)
         for at in range(0, len(self.length), BLOCK):
-            block = slice(at, at + BLOCK)
-            cause = self.varies[block]
-            drawn = np.empty((len(cause), draws))
+            own, cause = fold[at : at + BLOCK], self.varies[at : at + BLOCK]
+            order = np.argsort(own, kind="stable")
+            order = order[(cause[order] >= 0) & (own[order] >= 0)]
+            if not len(order):
+                continue
+            place, drawn = np.full(len(cause), -1), np.empty((len(order), draws))
+            place[order] = np.arange(len(order))
             for code in set(cause[cause >= 0].tolist()):
                 mine = np.flatnonzero(cause == code)
-                drawn[mine] = factors[code].of(mine + at) * self.length[mine + at, None]
-            order = np.argsort(fold[block], kind="stable")
-            order = order[(cause >= 0)[order] & (fold[block] >= 0)[order]]
-            if len(order):
-                into, first = np.unique(fold[block][order], return_index=True)
-                found[into] += np.add.reduceat(drawn[order], first)
+                times = factors[code].of(mine + at)
+                times *= self.length[mine + at, None]
+                drawn[place[mine]] = times
+            into, first = np.unique(own[order], return_index=True)
+            found[into] += np.add.reduceat(drawn, first)
         return found
 
 

@@ -38,7 +38,8 @@ class Drawn:
         references: of each node, the offset of its reference.
         terms: of each node, what it may have to wait for after its reference.
         regions: by the nodes at which they end.
-        inside: nodes of regions that are not their ends.
+        order: the nodes that have a time: all but those of regions that are not their ends; beside
+            each, the nodes that no later one needs.
         launched: when each candidate of the regions is, after the region's base and less what is
             between the kernels before it, ``float64[candidates, draws]``; candidates are counted
             from the end of the region's last row.
@@ -61,10 +62,11 @@ class Drawn:
         self._rows: dict[int, Floats | float] = {}
         self.terms = [list(self._terms(at)) for at in range(len(of.nodes))]
         self.regions = {region.end: region for region in self._regions(rows.tolist())}
-        self.inside = {node for r in self.regions.values() for node in r.nodes if node != r.end}
+        self.order = list(self._order())
         count = sum(region.candidates for region in self.regions.values())
-        self.launched = np.empty((count, folded.shape[1]))
-        self.tails = {end: self._launch(region) for end, region in self.regions.items()}
+        self.launched, self.tails = np.empty((count, folded.shape[1])), {}
+        for end, region in self.regions.items():
+            self.tails[end] = self._launch(region)
 
     def row(self, at: int) -> Floats | float:
         """Return what the time of work is kept less of, beside that of its base.
@@ -139,6 +141,17 @@ class Drawn:
             chains[at] = chain
         yield from ((chain, -1) for chain in chains.values() if len(chain) > 1)
 
+    def _order(self) -> Iterator[tuple[int, Sequence[int]]]:
+        """Yield the nodes that have a time, with those that no later one needs."""
+        ends = {node: region.end for region in self.regions.values() for node in region.nodes}
+        inside = {node for node, end in ends.items() if node != end}
+        over: dict[int, list[int]] = {}
+        for at, nodes in enumerate(self.of.over):
+            into = over.setdefault(ends.get(at, at), [])
+            into += (node for node in nodes if node not in inside)
+            if at not in inside:
+                yield at, into
+
     def _followers(self) -> dict[int, int]:
         """Return, for each node, the one that waits for its end if that is all that does."""
         found = {self.of.node[task]: -1 for task in self.of.last}
@@ -149,17 +162,23 @@ class Drawn:
 
     def _launch(self, region: Region) -> Floats | float:
         """Fill in when a region's candidates are; return what is taken off to have what is kept."""
-        of, before = self.of, -1
+        of, before, references = self.of, -1, self.references
         between: Floats | float = 0.0
-        for place, at in enumerate((*region.nodes, region.closing)[: region.candidates]):
-            if place:
-                (wait,) = (w for w in of.nodes[at].others if of.node[w] == before)
+        last = region.end
+        nodes = (*region.nodes, last) if region.closing >= 0 else region.nodes
+        for row, at in zip(self.launched[region.first :], nodes, strict=False):
+            if before >= 0:
+                waits = of.nodes[at].others
+                wait = waits[0] if len(waits) == 1 else self._wait(at, before)
                 between = between + self.offsets[wait]
-            self.launched[region.first + place] = self.references[at] - between
+            np.subtract(references[at], between, out=row)
             before = at
-        if region.closing >= 0:
-            return self.references[region.closing] - between
-        return self.row(before) - between
+        return (references[last] if region.closing >= 0 else self.row(last)) - between
+
+    def _wait(self, at: int, before: int) -> int:
+        """Return the wait by which a node comes after another."""
+        (wait,) = (w for w in self.of.nodes[at].others if self.of.node[w] == before)
+        return wait
 
 
 def _latest(ends: Sequence[Floats | float]) -> Floats | float:

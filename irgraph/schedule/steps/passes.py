@@ -94,17 +94,15 @@ class _Run:
         self.free: list[Floats] = []
         self.more, self.gain = np.empty(lengths.shape), np.zeros(lengths.shape)
         self.zeros = np.zeros(lengths.shape)
-        self.times: list[Floats | _Time | None] = []
+        self.times: list[Floats | _Time | None] = [None] * len(self.of.nodes)
 
     def ends(self) -> Floats:
         """Return when the last task ends, ``float64[draws, steps]``."""
-        for at, over in enumerate(self.of.over):
+        for at, over in self.drawn.order:
             region = self.drawn.regions.get(at)
-            if region is not None:
-                self.times.append(self._region(region, over))
-            else:
-                self.times.append(None if at in self.drawn.inside else self._node(at, over))
-            self._forget(over)
+            time = self._node(at, over) if region is None else self._region(region, over)
+            self._forget(over, time)
+            self.times[at] = time
         found = np.zeros(self.lengths.shape)
         for task in self.of.last:
             np.maximum(found, self._end(task), out=found)
@@ -121,9 +119,8 @@ class _Run:
             time += self._time(node.base)
         return time
 
-    def _forget(self, over: Sequence[int]) -> None:
+    def _forget(self, over: Sequence[int], last: Floats | _Time) -> None:
         """Drop times that no later node needs, and keep their arrays for others."""
-        last = self.times[-1]
         for other in over:
             time = self.times[other]
             if isinstance(time, np.ndarray) and time is not last:
@@ -173,8 +170,8 @@ class _Run:
                 self.sums.add(region.kernels[low:high], sign)
                 before = at
                 draws = alive[at].nonzero()[0]
-                later = self.sums.under(draws, launched[at] - launched[best])
-                self.gain[draws] = np.maximum(self.gain[draws], later)
+                later = self.sums.under(draws, launched[at, draws] - launched[best, draws])
+                self.gain[draws] = np.maximum(self.gain[draws], later, out=later)
 
     def _time(self, node: int) -> Floats:
         """Return a node's time as it is kept."""

@@ -179,10 +179,10 @@ class Sums:
                 self.lacks = True
 
     def under(self, draws: Ints, row: Floats) -> Floats:
-        """Return the sums and a row of draws under some draws, ``float64[draws, steps]``."""
-        left = self.of.of.basis[draws]
-        left[:, -1] = row[draws]
+        """Return the sums and a row, of some of the draws, ``float64[draws, steps]``."""
+        left = self.of.of.basis.take(draws, 0)
+        left[:, -1] = row
         found: Floats = left @ self.right
         if self.lacks:
-            found += self.lacking[draws]
+            found += self.lacking.take(draws, 0)
         return found
