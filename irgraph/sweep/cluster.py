@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing import get_all_start_methods
 from typing import TYPE_CHECKING, Any
 
 from irgraph.diagnostics import fail
@@ -78,6 +79,7 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
         raise fail("a dashboard needs bokeh, which is not installed", hint=hint, exit_code=2)
     if not scheduler:
         with (
+            dask.config.set({"distributed.worker.multiprocessing-method": _begins()}),
             LocalCluster(
                 n_workers=workers, threads_per_worker=1, dashboard_address=dashboard or None,
                 silence_logs=50,
@@ -99,6 +101,11 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
             message = f"--scheduler: {scheduler} has no worker"
             raise fail(message, hint=hint, exit_code=2) from None
         yield client
+
+
+def _begins() -> str:
+    """Return how processes begin: where that can be, as copies of one that has imported Dask."""
+    return "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 
 
 def spread(

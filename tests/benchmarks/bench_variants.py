@@ -19,6 +19,7 @@ from costmodels.evaluate.dlrm_v100 import dlrm
 from irgraph.api import run_script
 from irgraph.capture.live import capture_file
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Op
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
 
@@ -42,9 +43,17 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def repeated(graph: Graph, ops: int) -> Graph:
-    """Return a step of about so many calls: a captured one, again and again."""
+    """Return a step of about so many calls: a captured one, again and again.
+
+    Each call is an op of its own, as in any step: a call's launches are counted by its op.
+    """
     times = max(ops // len(graph.ops), 1)
-    return replace(graph, ops=graph.ops * times)
+    return replace(graph, ops=tuple(copied(op) for _ in range(times) for op in graph.ops))
+
+
+def copied(op: Op) -> Op:
+    """Return another op that is equal, with ops of its own inside."""
+    return replace(op, body=tuple(map(copied, op.body)))
 
 
 def line(what: str, count: int, took: float, alone: float) -> None:
@@ -109,6 +118,7 @@ def main() -> None:
     longer = repeated(step, 1_000)
     calls = len(list(longer.top_level()))
     intervals(longer, f"{calls:,} calls", max(count // 10, 25))
+    intervals(longer, f"{calls:,} calls again,", count)
     grid(f"{calls:,} calls, formulas", longer, FORMULAS, count, 16_384)
     grid(f"{calls:,} calls, sizes repeat", longer, LEARNED, count, 65)
     captured = capture_file(f"{ROOT}/examples/dlrm.py:default").graph

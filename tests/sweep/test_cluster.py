@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from multiprocessing import get_all_start_methods
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,15 @@ def test_a_scheduler_that_is_not_there_is_named(
     monkeypatch.setattr(cluster, "SECONDS", 2)
     with pytest.raises(IrgraphError, match=r"tcp://127\.0\.0\.1:9 does not answer"):
         sweep(GRAPH, SMALL, tmp_path / "s", Engine(scheduler="tcp://127.0.0.1:9"))
+
+
+def test_workers_of_this_machine_begin_as_copies_where_they_can() -> None:
+    """Dask is imported once, not once by each of them, and its settings are left as they were."""
+    from distributed.utils import get_mp_context
+
+    before = get_mp_context().get_start_method()
+    with cluster.connected("", 2, "") as client:
+        begun = get_mp_context().get_start_method()
+        assert len(client.nthreads()) == 2
+    assert begun == ("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    assert get_mp_context().get_start_method() == before
