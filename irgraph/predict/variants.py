@@ -80,7 +80,7 @@ def predict_variants(
 
     The same times, to the last digit, as ``predict`` gives one by one with ``measured=False``.
     ``sizes`` override ``dims`` of the options, ``devices`` their device, ``hosts`` their host.
-    ``intervals`` asks for those of the step times, too: each takes as long as hundreds of times.
+    ``intervals`` asks for those of the step times, too: each takes as long as tens of times.
 
     Raises ``IrgraphError`` for an unknown name, an impossible size, what should be a list and is
     none, or an accounting that is not simulated.

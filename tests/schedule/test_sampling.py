@@ -18,6 +18,7 @@ from irgraph.schedule.sampling import (
     NORMAL_90,
     TABLE_STD,
     WORKLOAD_STD,
+    _Normals,
     interval,
     sample_steps,
 )
@@ -144,6 +145,14 @@ def test_the_ends_of_an_interval_are_known_to_three_percent_of_its_width() -> No
     assert pytest.approx(end, abs=1e-4) == NORMAL_90
     error = (0.05 * 0.95 / DRAWS) ** 0.5 / standard.pdf(end) / (2 * end)
     assert error == pytest.approx(0.032, abs=0.001)
+
+
+def test_kept_draws_are_those_drawn_anew_however_they_are_asked_for() -> None:
+    """One step asks for rows in other blocks than the one before it."""
+    kept, whole = _Normals("T1 alone", 3, 7), _Normals("T1 alone", 3, 7).rows(0, 50)
+    assert np.array_equal(np.concatenate([kept.rows(0, 20), kept.rows(20, 5)]), whole[:25])
+    assert np.array_equal(kept.rows(3, 47), whole[3:])
+    assert np.array_equal(kept.rows(18, 4), whole[18:22])
 
 
 def test_draws_in_parts_are_draws() -> None:
