@@ -7,7 +7,7 @@ import math
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
-from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
+from costmodels.formulas.intervals import BORROWED, EXACT, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
 from costmodels.formulas.serial import START, laws_hold, rounds, step
 from irgraph.ir.cost import Kernel
@@ -49,9 +49,17 @@ def _pool(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     name = f"{op.base} {shape_text(target)}"
     walked = _walking(op, moved, machine)
     if walked <= time:
-        return (work("pool", name, time, UNTRACED, ROOFLINE),)
+        kernel = work("pool", name, time, UNTRACED, ROOFLINE)
+        return (*_cleared(op, machine), kernel)
     measured = op.base == "upsample_bilinear2d"
     return (work("pool", name, walked, FEW if measured else BORROWED, WALK),)
+
+
+def _cleared(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return the fill by which the gradient of a maximum starts; its bytes are in the rates."""
+    if not (op.base.startswith("max_pool") and op.base.endswith("backward")):
+        return ()
+    return (work("fill", "clear gradient", START, EXACT, ROOFLINE),) if laws_hold(machine) else ()
 
 
 PLANE_BY_PLANE = ("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d",

@@ -6,7 +6,7 @@ computed with it before the next. Measured: H100 SXM 80 GB, torch 2.11.
 
 from __future__ import annotations
 
-from costmodels.formulas.intervals import CLOSE, UNTRACED
+from costmodels.formulas.intervals import NEAR, UNTRACED
 from costmodels.formulas.machine import Machine
 from irgraph.ir.points.many import least, most
 
@@ -32,7 +32,7 @@ START = 2.0
 
 def doubt(machine: Machine) -> float:
     """Return half an interval of a rate measured on a H100, wider where it is carried to others."""
-    return CLOSE if machine.sheet.architecture == MEASURED_ON else UNTRACED
+    return NEAR if machine.sheet.architecture == MEASURED_ON else UNTRACED
 
 
 def laws_hold(machine: Machine) -> bool:

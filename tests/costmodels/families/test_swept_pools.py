@@ -88,3 +88,26 @@ def test_wide_windows_take_their_elements() -> None:
         for side in (2, 7)
     )
     assert wide > 5 * small
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "side", "dtype", "warm", "cold"),
+    [
+        (11, 5, 18, "f32", 3.78, 4.29),
+        (3, 140, 23, "f16", 6.02, 6.91),
+        (13, 222, 12, "f32", 8.67, 9.98),
+        (41, 124, 33, "f16", 70.66, 72.83),
+        (17, 169, 123, "f32", 541.23, 541.99),
+    ],
+)
+def test_gradients_of_maxima_take_what_was_measured(
+    batch: int, channels: int, side: int, dtype: str, warm: float, cold: float
+) -> None:
+    half = -(-side // 2)
+    image = tensor("x", batch, channels, side, side, dtype=dtype)
+    grad = tensor("g", batch, channels, half, half, dtype=dtype)
+    places = replace(grad, name="i", dtype="i64")
+    made = replace(image, name="d")
+    op = Op("aten.max_pool2d_with_indices_backward", (grad, image, places), (made,))
+    assert [kernel.name for kernel in kernels(op, H100)][:1] == ["clear gradient"]
+    assert near(priced(op), warm, cold)

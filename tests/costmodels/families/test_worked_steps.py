@@ -419,7 +419,8 @@ def test_a_pools_gradient_reads_its_gradient_and_not_the_image() -> None:
     assert times(op) == near(dram(4 * (image.numel + pooled.numel)) + FLOOR)
     largest = replace(op, name="aten.max_pool2d_with_indices_backward")
     # 0.25 on RTX 2080 Ti, 0.33 on V100 and 0.28 on A100 were traced
-    assert times(largest) == near(cycles(image.numel, 0.28))
+    assert times(largest) == near(2.0, cycles(image.numel, 0.28))  # a fill before it
+    assert times(largest, mode="paper") == near(dram(4 * (image.numel + pooled.numel)))
     forward = call("aten.max_pool2d_with_indices", image, out=pooled.shape)
     assert times(forward) == near(dram(4 * (image.numel + pooled.numel)) + FLOOR)
     assert width(kernels(op, machine())[0]) == 0.4
@@ -428,9 +429,9 @@ def test_a_pools_gradient_reads_its_gradient_and_not_the_image() -> None:
     assert unknown(Op(op.name, (), ()))
 
 
-def test_a_small_gradient_of_a_maximum_takes_the_launch_floor() -> None:
+def test_a_small_gradient_of_a_maximum_takes_a_fill_and_the_launch_floor() -> None:
     op = call("aten.max_pool2d_with_indices_backward", tensor("g", 8), tensor("x", 8), out=(8,))
-    assert times(op) == near(dram(64) + FLOOR)
+    assert times(op) == near(2.0, dram(64) + FLOOR)
 
 
 # recurrent layers
