@@ -92,6 +92,13 @@ def test_a_sum_and_its_norm_take_less_than_two_calls() -> None:
     assert total(kernels(fused, on)) >= on.stream(4 * x.nbytes)
 
 
+def test_a_sum_and_its_norm_take_no_less_than_the_norm_of_narrow_rows() -> None:
+    x, y, s, n = (tensor(name, 100_000, 8) for name in "xysn")
+    norm = Op("aten.native_layer_norm", (s,), (n,))
+    fused = Op("irgraph.add_layer_norm", (x, y), (s, n))
+    assert total(kernels(fused, machine())) == total(kernels(norm, machine()))
+
+
 def test_a_fused_step_moves_each_byte_once() -> None:
     params, grads, averages, squares = (
         tuple(tensor(f"{name}{k}", 1000, 1000) for k in range(3)) for name in "pgmv"
