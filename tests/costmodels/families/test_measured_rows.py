@@ -6,10 +6,19 @@ had filled: between them a prediction is right, and within a quarter of them it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from costmodels.formulas.drawing import dropping_time
+from costmodels.formulas.reducing import launch_of, reducing_time
+from costmodels.formulas.scanning import scanning_time
+from costmodels.formulas.softmax_rows import backward_time, forward_time
+from costmodels.formulas.sorting import selecting_time, sorting_time
 from irgraph.ir.op import Op
+from irgraph.ir.points.many import Many, SplitError
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
@@ -197,3 +206,36 @@ def test_sorts_of_rows(rows: int, columns: int, time: float) -> None:
 )  # fmt: skip
 def test_the_greatest_eight_of_rows(rows: int, columns: int, time: float) -> None:
     assert near(call("aten.topk", matrix(rows, columns), 8, -1, out=(rows, 8), dim=-1), time, time)
+
+
+def _reduced(rows: int, columns: int, along: bool) -> float:
+    launch = launch_of(rows, columns, along, ON)
+    size = rows * columns
+    return reducing_time(launch, 4.0 * size, size, ON, together=4, indexed=along)
+
+
+LAWS: dict[str, Callable[[int, int], float]] = {
+    "sums of rows": lambda r, c: _reduced(r, c, True),
+    "sums over rows": lambda r, c: _reduced(c, r, False),
+    "running sums": lambda r, c: scanning_time(r, c, ON),
+    "softmax": lambda r, c: forward_time(r, c, 2, False, ON),
+    "softmax backward": lambda r, c: backward_time(r, c, 4, ON),
+    "sort": lambda r, c: sorting_time(r, c, ON),
+    "greatest": lambda r, c: selecting_time(r, c, ON),
+    "dropout": lambda r, c: dropping_time(r * c, 4, 9.0 * r * c, ON),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_a_law_gives_for_many_sizes_what_it_gives_for_each(name: str) -> None:
+    law, rng = LAWS[name], np.random.default_rng(0)
+    rows, columns = (np.exp(rng.uniform(0.7, top, 200)).astype(np.int64) for top in (11, 9))
+    found, left = np.zeros(len(rows)), [np.arange(len(rows))]
+    while left:
+        some = left.pop()
+        try:
+            time = law(Many(rows[some]), Many(columns[some]))  # type: ignore[arg-type]
+            found[some] = time.values if type(time) is Many else time
+        except SplitError as split:
+            left += [some[~split.holds], some[split.holds]]
+    assert found.tolist() == [law(int(r), int(c)) for r, c in zip(rows, columns, strict=True)]
