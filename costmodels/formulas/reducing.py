@@ -109,14 +109,16 @@ def reducing_time(
     ``together``: values of a thread that are on their way at once; ``indexed``: whether the places
     of values are kept.
     """
-    held = slots(machine) // launch.threads // (2 if indexed else 1)
-    waves = -(-launch.blocks // (machine.sheet.sms * held))
+    held = machine.sheet.sms * (slots(machine) // launch.threads // (2 if indexed else 1))
+    waves = -(-launch.blocks // held)
     steps, step, life = -(-launch.values // together), STEP, LIFE
     if indexed:
         step, life = INDEXED_STEP, LIFE + INDEXED_LIFE * each(_log2, launch.width)
     reads = most(machine.stream(nbytes), machine.cycles(waves * steps * step))
     rate = (INDEXED if indexed else ADDED) * machine.sheet.sms
     reads = most(reads, machine.cycles(values / rate))
+    if launch.blocks > held and not indexed:  # the last wave's blocks wait with few beside them
+        reads += machine.cycles(least(launch.blocks % held, 1) * steps * step)
     shared = launch.tail * STEP + MEET if launch.sharing > 1 else 0.0
     return (
         reads

@@ -39,7 +39,8 @@ MOST_HELD = 9
 
 TWICE = 1.4
 """Times the bytes that gradients of rows off 16 bytes take to move: their second reading is found
-in the cache in part (18 M f16 in 515 us where they would stream in 356)."""
+in the cache in part (179 M f16 in 515 us where they would stream in 356). Rows too long for
+registers are taken to be read again alike."""
 
 BLOCK_START = 1.5
 """Microseconds in which a block of gradients waits for its first values, and sums up."""
@@ -54,7 +55,7 @@ def forward_time(rows: int, columns: int, itemsize: int, log: bool, machine: Mac
         return moved + machine.cycles((LANE_LOG if log else LANE)[itemsize >= 4] * _lane(columns))
     held = -(-columns // BLOCK)
     if held > MOST_HELD:
-        return moved
+        return moved * _again(columns, itemsize)
     row = ROW if held <= MOST_SHARED else ROW_ALONE
     worked = machine.cycles(rows / machine.sheet.sms * held * row)
     return most(moved, worked, machine.cycles(held * WAIT))
@@ -67,8 +68,12 @@ def backward_time(rows: int, columns: int, itemsize: int, machine: Machine) -> f
         if itemsize < 4:
             moved = most(moved, _units(rows * columns, HALVES_BACK, machine))
         return moved + machine.cycles(LANE_BACK[itemsize >= 4] * _lane(columns))
-    aligned = columns * itemsize % 16 == 0
-    return moved * (1.0 if aligned else TWICE) + BLOCK_START
+    return moved * _again(columns, itemsize) + BLOCK_START
+
+
+def _again(columns: int, itemsize: int) -> float:
+    """Return how many times their bytes long rows take: once where shared memory can hold them."""
+    return 1.0 if columns * itemsize % 16 == 0 else TWICE
 
 
 def _units(values: float, rate: float, machine: Machine) -> float:
