@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE
@@ -12,7 +14,7 @@ from costmodels.formulas.intervals import FEW, NEAR
 from costmodels.formulas.machine import Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import each, least, most, where
+from irgraph.ir.points.many import OneByOneError, points_of
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -41,7 +43,7 @@ STEP_CYCLES, LIST_CYCLES, FAR_CYCLES = 300, 134, 500
 DRAM (measured: H100 SXM 80 GB, torch 2.11: 547 cycles with 1.9 lists on average, 700 with three,
 one chunk alone; 400 to 500 more on a cache filled with other data)."""
 
-UNALIGNED = 1.3
+ALIGNED, UNALIGNED = 4, 1.3
 """Times that a step takes longer where tensors are no multiple of four elements, so that each is
 loaded alone (the same card: 718 cycles instead of 547, 890 instead of 700)."""
 
@@ -49,10 +51,35 @@ ADAM = 2.0
 """Times that a step of fused Adam takes longer, for roots and quotients (the same card: 1670)."""
 
 
-def launches(sizes: Sequence[int], lists: int) -> int:
-    """Return how many kernels a list update needs for tensors of these numbers of elements."""
-    blocks = sum(-(-size // CHUNK) for size in sizes)
-    return most(-(-len(sizes) // MOST_TENSORS[lists]), -(-blocks // MOST_BLOCKS), 1)
+class Launch(Struct, frozen=True):
+    """What one kernel of an update takes: elements of each list, and its longest chunk's."""
+
+    elements: int = 0
+    longest: int = 0
+
+
+def launches(sizes: Sequence[int], lists: int) -> list[Launch]:
+    """Return the kernels that a list update needs for tensors of these numbers of elements.
+
+    Chunks fill a kernel's blocks, tensor by tensor; a tensor may go on in the next one. Raises
+    ``OneByOneError`` where sizes differ between points.
+    """
+    if points_of(*sizes):
+        raise OneByOneError("chunks of tensors")
+    found, now, tensors, blocks = [], Launch(), 0, 0
+    for size in sizes:
+        left, tensors = int(size), tensors + 1
+        while left:
+            took = min(left, (MOST_BLOCKS - blocks) * CHUNK)
+            now = Launch(now.elements + took, max(now.longest, min(took, CHUNK)))
+            left, blocks = left - took, blocks - (-took // CHUNK)
+            if blocks == MOST_BLOCKS:
+                found.append(now)
+                now, tensors, blocks = Launch(), int(left > 0), 0
+        if tensors == MOST_TENSORS[lists]:
+            found.append(now)
+            now, tensors, blocks = Launch(), 0, 0
+    return [*found, now] if now.elements or not found else found
 
 
 def _lists(op: Op) -> list[list[Tensor]]:
@@ -64,18 +91,17 @@ def _lists(op: Op) -> list[list[Tensor]]:
 
 
 def walk_time(
-    machine: Machine, sizes: Sequence[int], depth: int, moved: float, slower: float = 1.0
+    machine: Machine, longest: int, depth: int, moved: float, slower: float = 1.0
 ) -> float:
-    """Return microseconds of the longest chunk's walk, over lists that move ``moved`` bytes.
+    """Return microseconds of the longest chunk's walk, in an update that moves ``moved`` bytes.
 
     Steps wait for one another; a first one is in any kernel's start. What earlier kernels left in
     the cache serves half of the lists that fit there. ``slower``: times that a step takes longer.
     """
-    longest = most(*sizes)
-    steps = -(-least(longest, CHUNK) // STEP)
-    far = most(least(moved / machine.sheet.l2_bytes, 1.0), 0.5)
+    steps = -(-longest // STEP)
+    far = min(max(moved / machine.sheet.l2_bytes, 0.5), 1.0)
     cycles = STEP_CYCLES + LIST_CYCLES * depth + FAR_CYCLES * far
-    return machine.cycles((steps * slower - 1.0) * cycles * where(longest % 4 == 0, 1.0, UNALIGNED))
+    return machine.cycles(max(steps * slower - 1.0, 0.0) * cycles)
 
 
 def _kernels(
@@ -90,11 +116,16 @@ def _kernels(
     if any(t.device == "cpu" for t in first):
         return ()
     sizes = [t.numel for t in first]
-    count = launches(sizes, depth)
+    found, every = launches(sizes, depth), max(sum(sizes), 1)
+    slower *= UNALIGNED if max(sizes) % ALIGNED else 1.0
     name = f"{op.base} {len(first)} tensors"
-    walk = walk_time(machine, sizes, depth, moved, slower)
-    time = each(math.hypot, machine.stream(moved) / count, walk) + machine.start
-    return (work("optimizer", name, time, NEAR, WALKED),) * count
+    kernels = []
+    for launch in found:
+        walk = walk_time(machine, launch.longest, depth, moved, slower)
+        bytes_time = machine.stream(moved * launch.elements / every)
+        time = math.hypot(bytes_time, walk) + machine.start
+        kernels.append(work("optimizer", name, time, NEAR, WALKED))
+    return tuple(kernels)
 
 
 def _foreach(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -6,7 +6,7 @@ from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import BORROWED, CLOSE, FEW
 from costmodels.formulas.lookup import CACHE_SHARE, SECTOR, Table
 from costmodels.formulas.machine import Machine, work
-from costmodels.formulas.rows import PICKED, blocks_time, measured, picked_time
+from costmodels.formulas.rows import PICKED, atomic_time, blocks_time, measured, picked_time
 from costmodels.formulas.scatter import sort_kernel, tiny_kernels, update_time
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM, greatest_chance
@@ -122,6 +122,8 @@ def max_gradient(one: Table, machine: Machine) -> tuple[Kernel, ...]:
     elements = one.bags * one.width
     places = least(2 * SECTOR * elements, 2 * one.rows * one.row)
     time = update_time(machine, elements * (one.size + one.index_size), places / 2)
+    if measured(machine):  # each element is added to a row of its own
+        time = most(time, atomic_time(elements, one.size, 0.0, machine) + machine.start)
     name = f"max gradient {one.bags}x{one.width}"
     return zeros(one, machine), work("embedding", name, time, FEW, ATOMIC)
 

@@ -219,7 +219,7 @@ def test_a_long_sort_takes_a_pass_for_each_byte_of_the_key() -> None:
 def test_a_list_update_needs_as_many_launches_as_torch_makes(
     sizes: list[int], lists: int, expected: int
 ) -> None:
-    assert launches(sizes, lists) == expected
+    assert len(launches(sizes, lists)) == expected
 
 
 def test_a_foreach_update_moves_what_its_tensors_hold() -> None:

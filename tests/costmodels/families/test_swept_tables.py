@@ -8,6 +8,7 @@ import pytest
 from costmodels.benchmarks.captured import captured
 from costmodels.devices.library import load_device
 from costmodels.families import sweeps
+from costmodels.families.optimizer import launches
 from costmodels.formulas.rows import blocks_time, picked_time
 from costmodels.learned.predictors import SOFTWARE
 from costmodels.lookups.indices import Indices
@@ -29,6 +30,7 @@ EMBEDDING = [
     ("embedding_bag_mean", (724_422, 103, 398, 25, 12), "uniform", 120.8),
     ("embedding_bag_sum", (100_000, 64, 512, 10, 26), "uniform", 140.4),
     ("embedding_bag_backward_sparse", (281, 176, 2212, 4, 4), "zipf:0.8", 27.1),
+    ("embedding_bag_backward_max", (25, 106, 2398, 4, 10), "uniform", 84.0),
     ("embedding", (100_000, 64, 512, 10, 26), "uniform", 123.8),
 ]
 SCATTER = [
@@ -41,6 +43,10 @@ SCATTER = [
     ("scatter_add", (75, 2, 168_016), "zipf:1.3", 104.5),
     ("scatter_add", (3735, 76, 231_737), "zipf:1.05", 204.3),
 ]
+INDEX = [
+    ("tril_index", (2671, 19), "", 5.7), ("tril_index", (3477, 42), "", 18.5),
+    ("tril_index_backward", (181, 7), "", 38.8), ("tril_index_backward", (2027, 52), "", 610.8),
+]  # fmt: skip
 OPTIMIZER = [
     ("sgd_fused", (1, 101_705), "", 24.1), ("sgd_fused", (10, 758_969), "", 58.3),
     ("adam_fused", (3, 50_635), "", 38.6), ("adam_fused", (15, 324_740), "", 60.0),
@@ -56,6 +62,7 @@ COPY = [
 CASES = [
     *(("embedding", *case) for case in EMBEDDING),
     *(("scatter", *case) for case in SCATTER),
+    *(("index", *case) for case in INDEX),
     *(("optimizer", *case) for case in OPTIMIZER),
     *(("copy", *case) for case in COPY),
 ]
@@ -83,6 +90,16 @@ def test_a_chunk_is_walked_step_by_step_however_many_there_are() -> None:
     short = predicted("optimizer", "sgd_fused", (1, 8192))
     assert one > 4 * short
     assert ten < 1.5 * one
+
+
+def test_a_launch_holds_what_torch_gives_it() -> None:
+    sizes = [65_536 * 319, 10, 65_536 * 2, 7]
+    first, second = launches(sizes, 2)
+    assert (first.elements, first.longest) == (65_536 * 319 + 10, 65_536)
+    assert (second.elements, second.longest) == (65_536 * 2 + 7, 65_536)
+    apart = launches([5] * 64 + [9], 2)
+    assert [(one.elements, one.longest) for one in apart] == [(320, 5), (9, 9)]
+    assert len(launches([65_536 * 640], 1)) == 2
 
 
 def test_tensors_of_odd_lengths_are_walked_more_slowly() -> None:

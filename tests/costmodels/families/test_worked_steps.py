@@ -326,13 +326,13 @@ def test_softmax_s_gradient_is_a_product_and_one_pass() -> None:
 @pytest.mark.parametrize(("lists", "most"), enumerate((110, 64, 48, 36, 30), start=1))
 def test_a_launch_takes_as_many_tensors_as_its_arguments_hold(lists: int, most: int) -> None:
     """torch, MultiTensorApply.cuh: ``depth_to_max_tensors``."""
-    assert [launches([1] * count, lists) for count in (most, most + 1)] == [1, 2]
+    assert [len(launches([1] * count, lists)) for count in (most, most + 1)] == [1, 2]
 
 
 def test_a_launch_has_at_most_320_blocks_of_65536_elements() -> None:
     """torch, MultiTensorApply.cuh: ``depth_to_max_blocks``, ``kChunkSize``."""
-    assert [launches([size], 1) for size in (320 * 65536, 320 * 65536 + 1)] == [1, 2]
-    assert launches([1] * 60 + [65536 * 261], 1) == 2
+    assert [len(launches([size], 1)) for size in (320 * 65536, 320 * 65536 + 1)] == [1, 2]
+    assert len(launches([1] * 60 + [65536 * 261], 1)) == 2
 
 
 def lists(count: int, elements: int = N, tensors: int = 3) -> list[tuple[Tensor, ...]]:
@@ -387,7 +387,7 @@ def test_a_fused_update_writes_all_but_gradients(unscaled: bool) -> None:
     sgd = Op("aten._fused_sgd_", tuple(lists(2)), (), {}, frozenset({"p0"}))
     assert times(sgd) == near(walked(3 * 3 * 4 * N, 2))
     numbers = Op("aten._fused_sgd_", tuple(lists(2, 1)), (), {}, frozenset({"p0"}))
-    assert times(numbers) == near(dram(3 * 3 * 4) + FLOOR)
+    assert times(numbers) == near(walked(3 * 3 * 4, 2, 1, slower=1.3))  # no multiple of four
     pairs = Op("aten._fused_adam_", (*lists(4, 4), steps), (), {}, frozenset({"p0"}))
     assert times(pairs) == near(walked(7 * 3 * 4 * 4, 4, 1, slower=2.0))
 
