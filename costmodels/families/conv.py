@@ -9,6 +9,7 @@ import numpy as np
 from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
+from costmodels.formulas.cudnn_hopper import on_hopper
 from costmodels.formulas.depthwise import depthwise
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.grouped import (
@@ -38,7 +39,8 @@ SOURCE = (
     "implicit matrix product on the tiles of products, in f32 times what cuDNN's kernels take "
     "beside them (DeepBench, traced V100 kernels); depthwise by instructions of torch's kernels, "
     "cuDNN's by flop and bytes, turned to channels last; on matrix units cuDNN's transposes to "
-    "channels last and back; transposed as the data gradient; trained for 3 x 3 in two dimensions, "
+    "channels last and back, on Hopper with what pads channels and joins groups (H100); "
+    "transposed as the data gradient; trained for 3 x 3 in two dimensions, "
     "f32"
 )
 
@@ -85,14 +87,30 @@ def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     else:
         ends, name = (data, weight, result), "conv"
     learned = None if _transposed(op) else _learned(op, data, weight, machine)
-    kernels = (
-        learned or _implicit(*ends, name, machine, dilated=_dilated(op)),
-        *turns(*ends, name, machine),
-    )
+    kernels = _kernels(*ends, name, machine, dilated=_dilated(op), learned=learned)
     if len(tensors) < 3:
         return kernels
     bias = streaming(machine, 2 * traffic(result))
     return *kernels, work("elementwise", "add channel bias", bias, NEAR, ROOFLINE)
+
+
+def _kernels(
+    data: Tensor,
+    weight: Tensor,
+    result: Tensor,
+    name: str,
+    machine: Machine,
+    *,
+    dilated: bool,
+    learned: Kernel | None = None,
+) -> tuple[Kernel, ...]:
+    """Return the kernels of a convolution, or of one of its gradients, with transposes around."""
+    ends = (data, weight, result)
+    own = () if learned or dilated else on_hopper(*ends, name, machine)
+    if own:
+        return own
+    first = learned or _implicit(*ends, name, machine, dilated=dilated)
+    return first, *turns(*ends, name, machine)
 
 
 def _transposed(op: Op) -> bool:
@@ -137,7 +155,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if op.base in DATA_FIRST:
         data, gradient = gradient, data
     ends = (gradient, weight, data) if _transposed(op) else (data, weight, gradient)
-    kernels = []
+    kernels: list[Kernel] = []
     for made in op.outputs or (data, weight):
         if made.shape == data.shape:
             name = "conv data gradient"
@@ -146,8 +164,7 @@ def _backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         else:
             name = ""
         if name:
-            product = _implicit(*ends, name, machine, dilated=_dilated(op))
-            kernels += [product, *turns(*ends, name, machine)]
+            kernels += _kernels(*ends, name, machine, dilated=_dilated(op))
         else:
             time = streaming(machine, traffic(gradient))
             kernels.append(work("reduce", "channel bias sum", time, FEW, ROOFLINE))

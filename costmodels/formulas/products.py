@@ -52,13 +52,19 @@ def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     left = _off_border(product, machine)
     if left == 0:
         return _aligned_kernels(product, machine)
-    step = 1 if left == ITEMSIZE[product.dtype] else 2
-    own = unaligned(product, step, _name(product), machine)
+    own = odd_product(product, machine)
     if own is not None:
         return (own,)
     surcharge = (UNALIGNED_HALVED if machine.sheet.halved else UNALIGNED) - 1
     surcharge *= HALF_BORDER if left == BORDER // 2 else 1.0
     return _unaligned(_aligned_kernels(product, machine), product, machine, surcharge)
+
+
+def odd_product(product: Product, machine: Machine) -> Kernel | None:
+    """Return the kernel of a product whose rows begin off borders, where it has one of its own."""
+    left = _off_border(product, machine)
+    step = 1 if left == ITEMSIZE[product.dtype] else 2
+    return unaligned(product, step, _name(product), machine) if left else None
 
 
 def _off_border(product: Product, machine: Machine) -> int:
