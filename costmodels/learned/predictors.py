@@ -22,6 +22,7 @@ from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Hardware
 from costmodels.learned.infer import estimate
 from costmodels.learned.remembered import Remembered
+from costmodels.learned.together import Models, Together
 from costmodels.learned.weights import Weights, load_shipped, shipped
 from irgraph.ir.points.many import Many, Truths, at_all, most, points_of
 
@@ -36,8 +37,11 @@ def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     """Return the models for a device under a software profile, by family; often none."""
     if software not in MEASURED:
         return {}
-    families = (learned_families()[name] for name in shipped())
-    return {f.name: _predictor(f, sheet) for f in families if _answers(f.campaign, sheet)}
+    families, together = (learned_families()[name] for name in shipped()), Together()
+    found = {
+        f.name: _predictor(f, sheet, together) for f in families if _answers(f.campaign, sheet)
+    }
+    return Models(found, together)
 
 
 def _answers(campaign: Campaign, sheet: DeviceSheet) -> bool:
@@ -52,7 +56,7 @@ def _measured(family: LearnedFamily, device: str) -> bool:
     return device in devices or bool(campaign.targets)
 
 
-def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
+def _predictor(family: LearnedFamily, sheet: DeviceSheet, together: Together) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
     card = family.campaign.card(sheet)
     bounded = family.flops is not None and card not in family.campaign.known
@@ -66,7 +70,7 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet) -> Predictor:
             return None
         if sheet.name != sheet.card:  # at a clock that none of its kernels was measured at
             found = replace(found, doubt=found.doubt + BORROWED, outside=True)
-        answer = _answer(load_shipped(family.name), device, found, known)
+        answer = _answer(load_shipped(family.name), device, found, known, together)
         if not bounded or family.flops is None:
             return answer
         return _held(answer, family.flops(sizes), str(sizes["dtype"]), sheet)
@@ -92,16 +96,15 @@ def _held(answer: Answer, flops: float, dtype: str, sheet: DeviceSheet) -> Answe
     return replace(answer, time=time, spread=answer.spread * (time / answer.time))
 
 
-def _answer(weights: Weights, device: Hardware, query: Query, known: Remembered) -> Answer:
+def _answer(
+    weights: Weights, device: Hardware, query: Query, known: Remembered, together: Together
+) -> Answer:
     points = points_of(*query.sizes.values())
     if points:
         return _answers_for(weights, device, query, points, known)
-    columns = {name: np.asarray([value], np.float32) for name, value in query.sizes.items()}
-    columns["op"] = np.asarray([weights.family.ops.index(query.op)], np.float32)
-    found = estimate(weights, columns, device)
-    time = float(found.time[0])
-    spread = time * float(np.sinh(float(found.width[0]) + query.doubt))
-    return Answer(time, spread, bool(found.outside[0]) or query.outside, _name(weights))
+    time, width, outside = together.ask(weights, device, query)
+    spread = time * float(np.sinh(width + query.doubt))
+    return Answer(time, spread, outside or query.outside, _name(weights))
 
 
 def _answers_for(

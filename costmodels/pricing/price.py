@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -12,11 +12,13 @@ from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import rules
 from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, Rule, traffic
 from costmodels.formulas.software import software_profile
+from costmodels.learned.together import Models, WaitingError
 from costmodels.lookups.indices import Indices, indices_of
 from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
 from costmodels.pricing.kept import Kept, Outcome
 from costmodels.pricing.measured import is_measured, measured_kernels
+from costmodels.pricing.signature import signature
 from irgraph.diagnostics import fail, near
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.effects import is_view
@@ -80,8 +82,7 @@ def price(
     context = sparse_values(graph), fbgemm_lookups(graph), measured, OPERANDS in graph.settings
     kept = Kept(machine, *context) if keep and correct is None and not calls else None
     pricer = Pricer(machine, *context, calls or {}, kept=kept)
-    for op in graph.ops:
-        pricer.visit(op)
+    pricer.price(graph.ops)
     reasons = {id(op): machine.peers.lacks(op) for op in pricer.unknown if is_collective(op)}
     return Priced(
         graph, sheet.name, pricer.kernels, tuple(pricer.unknown), reasons, lookups.summary()
@@ -124,13 +125,42 @@ class Pricer:
         self.remember = remember
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
+        self._waiting: list[Op] = []
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
+
+    def price(self, ops: Sequence[Op]) -> None:
+        """Price ops in order; what trained models are asked is asked at once."""
+        learned = self.machine.learned
+        if isinstance(learned, Models):
+            learned.together.collect()
+        try:
+            for op in ops:
+                self.visit(op)
+        finally:
+            if isinstance(learned, Models):
+                learned.together.answer()
+        for op in self._waiting:
+            self.visit(op)
+        if self._waiting and self._order_may_differ():
+            self.kernels, self.unknown, self._waiting = {}, [], []
+            self.price(ops)
+
+    def _order_may_differ(self) -> bool:
+        """Return whether an op that waited was not priced itself, and so stands at the end."""
+        lacking = {id(op) for op in self.unknown}
+        return any(id(op) not in self.kernels or id(op) in lacking for op in self._waiting)
 
     def visit(self, op: Op) -> None:
         """Price an op, or what is inside it: fills ``kernels`` and ``unknown``."""
         kept = self.kept
-        found, lacking = self._outcome(op) if kept is None else kept.of(op, self._outcome)
+        try:
+            found, lacking = self._outcome(op) if kept is None else kept.of(op, self._outcome)
+        except WaitingError:
+            self._waiting.append(op)
+            self.kernels[id(op)] = ()  # its place
+            return
         if found is None:
+            self.kernels.pop(id(op), None)
             for child in op.body:
                 self.visit(child)
             return
@@ -191,7 +221,7 @@ class Pricer:
         op = self._opened(op)
         if not self.remember:
             return rule(op, self.machine)
-        key = (_signature(op), self.machine.indices.key(op))
+        key = (signature(op), self.machine.indices.key(op))
         if key not in self._seen:
             ask = partial(self._by_rule, rule, op)
             self._seen[key] = ask() if self.kept is None else self.kept.like(op, key, ask)
@@ -226,31 +256,6 @@ def _launches_nothing(op: Op) -> bool:
     if op.is_annotation or is_view(op) or _on_host(op) or _gave_back(op):
         return True
     return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
-
-
-def _signature(op: Op, names: dict[str, int] | None = None) -> tuple[object, ...]:
-    """Return what the time of a call depends on: not its names, modules or notes."""
-    names = {} if names is None else names
-    return (
-        op.name,
-        tuple(_signature(child, names) for child in op.body),
-        tuple(_sketch(v, op, names) for v in op.operands),
-        tuple(_sketch(v, op, names) for v in op.results),
-        tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
-    )
-
-
-def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
-    """Describe a value for ``_signature``; which operands are the same tensor matters."""
-    if isinstance(value, Tensor):
-        which = names.setdefault(value.buffer, len(names))
-        same = names.setdefault(value.name, len(names))
-        written = value.name in op.written
-        sizes = value.shape, value.strides, value.offset
-        return (value.dtype, *sizes, value.device, which, same, written)
-    if isinstance(value, tuple):
-        return tuple(_sketch(item, op, names) for item in value)
-    return value
 
 
 def _gave_back(op: Op) -> bool:
