@@ -49,7 +49,8 @@ def dense_gradient(one: Table, machine: Machine, weighted: bool = False) -> tupl
     sums on the host, that waits for three counts.
     """
     name = f"{one.lookups}x{one.width}"
-    partial = one.distinct + (one.lookups - one.distinct) / PARTIAL
+    distinct = one.distinct
+    partial = distinct + (one.lookups - distinct) / PARTIAL
     sums = partial * one.width * max(one.size, 4)
     read = _bags_read(one, machine) + one.lookups * (2 * one.index_size + weighted * one.size)
     parts = _partial_sums_time(one, read + sums, machine)

@@ -56,10 +56,10 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
     sizes = [number for r in reads for number in (r.rows, r.lookups)]
     points = points_of(*sizes, together)
     uniform = all(isinstance(r.indices, Uniform) for r in reads)
-    single = not points
-    if not (single or uniform):
+    if not points:
+        return list(_missed(tuple(reads), capacity, together))
+    if not uniform:
         raise OneByOneError("lookups that are not uniform")
-    points = max(points, 1)
     runs = [_Run(r, points) for r in reads]
     beside = at_all(together, points)
     parts = [
@@ -67,9 +67,14 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
         for at in range(0, points, CHUNK)
     ]
     found = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    if single:
-        return [float(missed[0]) for missed in found]
     return [Many(missed) for missed in found]  # type: ignore[misc]
+
+
+@lru_cache(maxsize=1024)
+def _missed(reads: tuple[Reads, ...], capacity: float, together: float) -> tuple[float, ...]:
+    """Return ``lru_misses`` of plain numbers: gradients of all tables read the same bags."""
+    found = _lru_misses([_Run(r, 1) for r in reads], capacity, at_all(together, 1))
+    return tuple([float(missed[0]) for missed in found])
 
 
 class _Run:
@@ -140,11 +145,25 @@ class _Held(Struct, frozen=True):
 
     def last_within(self, capacity: float) -> NDArray[np.intp]:
         """Return the last step of each point that the cache holds, -1 where it holds none."""
+        if len(self.own) == 1:
+            return np.array([self._last_within(capacity)])
         found = np.full(len(self.own), -1)
         size = STEPS
         while size:
             further = np.minimum(found + size, STEPS - 1)
             found = np.where(self.at(further) <= capacity, further, found)
+            size //= 2
+        return found
+
+    def _last_within(self, capacity: float) -> int:
+        """Return the same of one point: numpy takes longer for a number than Python."""
+        own, every, weight = self.own.item, self.every.item, self.weight.item(0)
+        found, size = -1, STEPS
+        while size:
+            further = min(found + size, STEPS - 1)
+            mine = own(further)
+            if mine + weight * (every(further) - mine) <= capacity:
+                found = further
             size //= 2
         return found
 
@@ -185,13 +204,16 @@ def _misses(run: _Run, share: Floats, held: _Held, capacity: float) -> Floats:
     whole, lookups = run.popularity, run.lookups[:, None]
     last = held.last_within(capacity)
     # The share that brings what the cache holds, between two steps by the logarithms of both.
-    at = np.clip(last, 0, STEPS - 2)
+    at = np.minimum(np.maximum(last, 0), STEPS - 2)
+    points = np.arange(len(at))
     low, high = (np.log(held.at(at + n))[:, None] for n in (0, 1))
-    first, then = (np.log(np.take_along_axis(share, at[:, None] + n, 1)) for n in (0, 1))
+    first, then = (np.log(share[points, at + n])[:, None] for n in (0, 1))
     rise = (then - first) / np.where(high > low, high - low, 1.0)
     window = lookups * np.exp(np.minimum(first + rise * (np.log(capacity) - low), 0.0))
-    later = (lookups - window) * (1.0 - whole.repeated(window))
-    found = whole.distinct(window) + later
-    found = np.where(last[:, None] < 0, lookups, found)
-    found = np.where(last[:, None] == STEPS - 1, whole.distinct(lookups), found)
+    different, repeated = whole.seen(window)
+    found = different + (lookups - window) * (1.0 - repeated)
+    if (last < 0).any():
+        found = np.where(last[:, None] < 0, lookups, found)
+    if (last == STEPS - 1).any():
+        found = np.where(last[:, None] == STEPS - 1, whole.distinct(lookups), found)
     return np.asarray(found[:, 0])

@@ -91,9 +91,14 @@ class Rows(Struct, frozen=True, eq=False):
         """Return the expected number of different rows among independent lookups, one a value."""
         return np.asarray((self._seen(lookups) * self.counts).sum(-1))
 
-    def repeated(self, window: Floats | float) -> Floats:
-        """Return the chance that a lookup's row is among the ``window`` lookups before it."""
-        return np.asarray((self._seen(window) * (self.counts * self.chances)).sum(-1))
+    def seen(self, window: Floats | float) -> tuple[Floats, Floats]:
+        """Return the different rows expected among lookups, and the chance to be one of those.
+
+        The chance is that of the row of a further lookup.
+        """
+        seen = self._seen(window)
+        rows, chance = (seen * self.counts).sum(-1), (seen * (self.counts * self.chances)).sum(-1)
+        return np.asarray(rows), np.asarray(chance)
 
     def _seen(self, lookups: Floats | float) -> Floats:
         """Return, by group in the last axis, the chance that a row is among so many lookups."""

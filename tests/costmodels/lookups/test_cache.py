@@ -9,6 +9,7 @@ import pytest
 
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM, Distribution, Histogram, Zipf
+from irgraph.ir.points.many import Many
 
 LOOKUPS = 100_000
 LAWS = [
@@ -78,3 +79,27 @@ def test_a_cache_smaller_than_a_row_holds_none() -> None:
 def test_more_popular_rows_are_found_more_often() -> None:
     found = [lru_misses([Reads(law, 10**6, 10**6, 128)], 10**6)[0] for law in (UNIFORM, *LAWS[1:4])]
     assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("capacity", [1.0, 3e5, 2e6, 1e9])
+@pytest.mark.parametrize("together", [1.0, 1.6, 3.0])
+def test_one_point_alone_is_as_among_many(capacity: float, together: float) -> None:
+    sizes = ((7, 40), (1000, 999), (40_000, 10_000), (3, 2_000_000))
+    alone = [Reads(UNIFORM, rows, n, 512) for rows, n in sizes]
+    other = [Reads(UNIFORM, 5, n // 2, 512) for _, n in sizes]
+    many = [
+        Reads(UNIFORM, _both(a.rows, b.rows), _both(a.lookups, b.lookups), 512)
+        for a, b in zip(alone, other, strict=True)
+    ]
+    found = [missed.values for missed in map(as_many, lru_misses(many, capacity, together))]
+    assert [float(values[0]) for values in found] == lru_misses(alone, capacity, together)
+    assert [float(values[1]) for values in found] == lru_misses(other, capacity, together)
+
+
+def _both(one: int, other: int) -> int:
+    return Many(np.array([one, other]))  # type: ignore[return-value]
+
+
+def as_many(value: object) -> Many:
+    assert type(value) is Many
+    return value
