@@ -54,6 +54,21 @@ class Charge(NamedTuple):
     node: Op | None = None
 
 
+class Launched(NamedTuple):
+    """What a call launches, and how that was found.
+
+    Attributes:
+        kernels: all of them in order.
+        nodes: for each the op at or below the call that launches it.
+        parts: the ``id`` of each op that was asked for its price, with its kernels, if it has any:
+            the last ones have a price, or nothing inside.
+    """
+
+    kernels: list[Kernel]
+    nodes: list[Op]
+    parts: list[tuple[int, tuple[Kernel, ...] | None]]
+
+
 class Charges:
     """The charges of a priced step, by the rules of an accounting.
 
@@ -93,7 +108,8 @@ class Charges:
         self, op: Op, known: bool, of_call: Callable[[Op], Iterable[Charge]]
     ) -> Iterator[Charge]:
         """Charge the ops inside a label; a label in the table also costs entry and exit."""
-        launching = [o for child in op.body for o in outermost(child) if self.priced.of(o)]
+        calls = (o for child in op.body for o in outermost(child)) if known else ()
+        launching = [o for o in calls if self.priced.of(o)]
         own = self.host.overheads(op, 1) if known and launching else None
         if own is not None:
             # A label's T2 was measured from its own start to the first launch inside, which
@@ -193,33 +209,30 @@ class Charges:
             found.append((None, node))
         return found
 
-    def launches(self, op: Op) -> list[tuple[Kernel, Op]] | None:
-        """Return what a call launches and by which op; ``None`` where that is not all it does."""
+    def launches(self, op: Op) -> Launched | None:
+        """Return what a call launches, ``None`` where that is not all it does."""
         if op.is_annotation or self.rules.sync == "to":
             return None
-        found: list[tuple[Kernel, Op]] = []
+        found = Launched([], [], [])
         sound = self._add_launches(op, found)
-        return found if sound and not self._beyond(op, len(found)) else None
+        return found if sound and not self._beyond(op, len(found.kernels)) else None
 
-    def asked(self, op: Op) -> Iterator[Op]:
-        """Yield the ops at or below one whose price decides what it launches, as far as asked.
-
-        The last ones have a price, or nothing inside.
-        """
-        yield op
-        if id(op) not in self.priced.kernels:
-            for child in op.body:
-                yield from self.asked(child)
-
-    def _add_launches(self, node: Op, found: list[tuple[Kernel, Op]]) -> bool:
+    def _add_launches(self, node: Op, found: Launched) -> bool:
         """Add what an op launches; return whether it does nothing else."""
         if node.name in ODD:
             return False
         known = self.priced.kernels.get(id(node))
-        if known is not None:
-            found += [(kernel, node) for kernel in known]
-            return True
-        return all(self._add_launches(child, found) for child in node.body)
+        found.parts.append((id(node), known))
+        if known is None:
+            return all(self._add_launches(child, found) for child in node.body)
+        found.kernels.extend(known)
+        found.nodes.extend([node] * len(known))
+        return True
+
+    def lacks(self, parts: Iterable[tuple[int, tuple[Kernel, ...] | None]]) -> bool:
+        """Return whether an op among the parts of a call is one that no cost model knows."""
+        unknown = self._unknown
+        return bool(unknown) and any(key in unknown for key, _ in parts)
 
     def _costs(self, op: Op) -> Overheads:
         return self.host.overheads(op, len(self.priced.of(op)))

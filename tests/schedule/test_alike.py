@@ -71,3 +71,35 @@ def test_what_an_op_keeps_is_not_taken_for_another_price_of_it() -> None:
             step.run(charge)
         assert kept.kernels == step.kernels
         assert np.array_equal(kept.tasks.length, step.build.tasks().length)
+
+
+def test_an_op_that_became_unknown_launches_what_the_host_lists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same kernels stand for an op that models know, and for one that none knows."""
+    host = load_host("v100")
+    name = next(name for name, entry in host.file.ops.items() if len(entry.launches) > 1)
+    x = Tensor("x", "f32", (64, 64), "x", device="gpu0")
+    made = [replace(x, name=f"y{i}", buffer=f"y{i}") for i in range(4)]
+    ops = tuple(Op(name, (x,), (one,)) for one in made)
+    graph, work = Graph(name="g", ops=ops), (Kernel("k", "gemm", 1000.0),)
+    rules = replace(BLOCKING, listed="unknown")
+    asked: list[Op] = []
+    launches = Charges.launches
+
+    def counted(self: Charges, op: Op) -> object:
+        asked.append(op)
+        return launches(self, op)
+
+    monkeypatch.setattr(Charges, "launches", counted)
+    kernels = {id(op): work for op in ops}
+    for unknown, anew in (((), ops), (ops[2:3], ops[2:3]), (ops[1:3], ops[1:3]), ((), ())):
+        priced = Priced(graph, "v100", kernels, unknown)
+        asked.clear()
+        kept = simulate(priced, host, accounting=rules).columns
+        assert asked == list(anew)
+        step, charges = Step(priced, rules), Charges(priced, host, rules)
+        for charge in charges:
+            step.run(charge)
+        assert kept.kernels == step.kernels
+        assert np.array_equal(kept.tasks.length, step.build.tasks().length)

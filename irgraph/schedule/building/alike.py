@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import islice
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from irgraph.ir.op import Op
 from irgraph.schedule.accounting import Accounting
 from irgraph.schedule.building.repeats import Form
 from irgraph.schedule.building.step import Step, needed
-from irgraph.schedule.charges import Charge, Charges
+from irgraph.schedule.charges import Charge, Charges, Launched
 
 KEPT = "irgraph.schedule.alike"
 """Where an op keeps what its call launches, for the host and the rules last asked about."""
@@ -24,6 +24,7 @@ class Launches(Struct, frozen=True):
     Attributes:
         host, rules, device: what this was found for.
         parts: the ``id`` of each op whose price decided that, with its kernels, if it has any.
+        lacks: whether no cost model knows one of those ops.
         kernels, times: all of them, and the lengths of their tasks.
         costs: the call's overheads.
         stream: device and name of the stream; nothing where nothing is launched.
@@ -35,6 +36,7 @@ class Launches(Struct, frozen=True):
     rules: Accounting
     device: str
     parts: tuple[tuple[int, tuple[Kernel, ...] | None], ...]
+    lacks: bool
     kernels: tuple[Kernel, ...]
     times: tuple[float, ...]
     costs: Overheads
@@ -62,6 +64,8 @@ class Alike:
 
     def __init__(self, step: Step, charges: Charges) -> None:
         self.step, self.charges = step, charges
+        self.kernels, self.host, self.rules = charges.priced.kernels, charges.host, step.rules
+        self.device = charges.priced.graph.device
         self._kinds: dict[object, Kind] = {}
 
     def __call__(self, op: Op) -> Iterable[Charge]:
@@ -91,36 +95,43 @@ class Alike:
 
         ``None`` where that is not all it does.
         """
-        charges, kernels = self.charges, self.charges.priced.kernels
-        host, rules, device = charges.host, self.step.rules, charges.priced.graph.device
         known: Launches | None = op.__dict__.get(KEPT)
-        if known is not None and known.host is host and known.rules is rules:
-            same = known.device == device and not charges.priced.unknown
-            if same and all(kernels.get(i) is part for i, part in known.parts):
-                return known
-        found = charges.launches(op)
+        if known is not None and self._holds(known):
+            return known
+        found = self.charges.launches(op)
         if found is None:
             return None
-        costs = host.overheads(op, len(found))
-        work = tuple(kernel for kernel, _ in found)
-        parts = tuple((id(node), kernels.get(id(node))) for node in charges.asked(op))
-        streams = {self.step.place(node) for _, node in found}
+        kernels, nodes, parts = found
+        costs = self.host.overheads(op, len(kernels))
+        streams = {self.step.place(node) for node in dict.fromkeys(nodes)}
         key = self._key(op, found, costs, streams)
-        times = tuple(kernel.time + rules.per_kernel for kernel in work)
-        stream = next(iter(streams), None)
-        made = Launches(host, rules, device, parts, work, times, costs, stream, key)
+        extra, lacks = self.rules.per_kernel, self.charges.lacks(parts)
+        made = Launches(
+            self.host, self.rules, self.device, tuple(parts), lacks, tuple(kernels),
+            tuple([kernel.time + extra for kernel in kernels]), costs, next(iter(streams), None),
+            key,
+        )  # fmt: skip
         op.__dict__[KEPT] = made
         return made
 
+    def _holds(self, known: Launches) -> bool:
+        """Return whether what an op keeps was found for this host, device and these prices."""
+        if known.host is not self.host or known.rules is not self.rules:
+            return False
+        if known.device != self.device or known.lacks != self.charges.lacks(known.parts):
+            return False
+        kernels = self.kernels
+        return all(kernels.get(key) is part for key, part in known.parts)
+
     def _key(
-        self, op: Op, found: Sequence[tuple[Kernel, Op]], costs: Overheads,
-        streams: set[tuple[str, str]],
-    ) -> tuple[object, ...]:  # fmt: skip
-        rules, blocks = self.step.rules, self.step.rules.sync == "blocking"
-        odd = len(streams) > 1 or len(found) >= rules.queue_depth
-        if odd or any(kernel.launch == CALL for kernel, _ in found):
+        self, op: Op, found: Launched, costs: Overheads, streams: set[tuple[str, str]]
+    ) -> tuple[object, ...]:
+        kernels, blocks = found.kernels, self.rules.sync == "blocking"
+        odd = len(streams) > 1 or len(kernels) >= self.rules.queue_depth
+        if odd or any(kernel.launch == CALL for kernel in kernels):
             return ()
-        kinds = [(k.launch, needed(k, node), k.blocking and blocks) for k, node in found]
+        pairs = zip(kernels, found.nodes, strict=True)
+        kinds = [(k.launch, needed(k, node), k.blocking and blocks) for k, node in pairs]
         return (id(costs), op.thread, *streams, *kinds)
 
     def _first(self, op: Op, found: Launches, full: int) -> Kind:

@@ -212,9 +212,10 @@ class Step:
 
     def _device(self, node: Op) -> str:
         """Return the device an op works on: named, its tensors', or else the graph's first."""
-        if id(node) not in self.devices:
-            self.devices[id(node)] = self._device_of(node)
-        return self.devices[id(node)]
+        found = self.devices.get(id(node))
+        if found is None:
+            found = self.devices[id(node)] = self._device_of(node)
+        return found
 
     def _device_of(self, node: Op) -> str:
         named = node.attributes.get("device")
@@ -222,8 +223,10 @@ class Step:
             return str(named)
         if node.name in SYNCS:
             return self.graph.device
-        found = (t.device for t in (*node.outputs, *node.inputs) if t.device != "cpu")
-        return next(found, self.graph.device)
+        for tensor in (*node.outputs, *node.inputs):
+            if tensor.device != "cpu":
+                return tensor.device
+        return self.graph.device
 
     def _pool(self, charge: Charge, kernel: Kernel) -> int:
         """Return what a kernel shares with others: the device, a copy engine, or the links."""
