@@ -82,6 +82,8 @@ class Indices(Struct, frozen=True):
     def key(self, op: Op) -> object:
         """Return what an op's time depends on beside its shapes."""
         said = self.by_buffer, self.bags_by_buffer
+        if not any(said):
+            return ()
         return tuple(law[t.buffer] for law in said for t in op.inputs if t.buffer in law)
 
 

@@ -16,7 +16,7 @@ from costmodels.families import rules
 from costmodels.formulas.machine import Machine
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.ranks import is_collective
+from irgraph.ir.ranks import EXCHANGING, is_collective
 from irgraph.ir.tensor import Tensor
 
 Outcome: TypeAlias = "tuple[tuple[Kernel, ...] | None, bool]"
@@ -35,6 +35,9 @@ _CALLS: dict[object, tuple[Kernel, ...] | None] = {}
 
 TIERS = "irgraph.tier_"
 """How the names of ops begin that read files of tiers."""
+
+OF_FILES = (TIERS, *EXCHANGING)
+"""How the names of all ops begin that may read files."""
 
 
 class Machines:
@@ -124,4 +127,5 @@ def _reads_files(op: Op) -> bool:
 
 
 def _is_of_files(op: Op) -> bool:
-    return is_collective(op) or op.name.startswith(TIERS)
+    name = op.name
+    return name.startswith(OF_FILES) and (name.startswith(TIERS) or is_collective(op))

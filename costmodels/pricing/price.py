@@ -18,7 +18,7 @@ from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
 from costmodels.pricing.kept import Kept, Outcome
 from costmodels.pricing.measured import is_measured, measured_kernels
-from costmodels.pricing.signature import signature
+from costmodels.pricing.signature import Signatures
 from irgraph.diagnostics import fail, near
 from irgraph.ir.cost import Kernel, Priced
 from irgraph.ir.effects import is_view
@@ -126,6 +126,7 @@ class Pricer:
         self.kernels: dict[int, tuple[Kernel, ...]] = {}
         self.unknown: list[Op] = []
         self._waiting: list[Op] = []
+        self._signatures = Signatures()
         self._seen: dict[object, tuple[Kernel, ...] | None] = {}
 
     def price(self, ops: Sequence[Op]) -> None:
@@ -221,7 +222,7 @@ class Pricer:
         op = self._opened(op)
         if not self.remember:
             return rule(op, self.machine)
-        key = (signature(op), self.machine.indices.key(op))
+        key = (self._signatures.of(op), self.machine.indices.key(op))
         if key not in self._seen:
             ask = partial(self._by_rule, rule, op)
             self._seen[key] = ask() if self.kept is None else self.kept.like(op, key, ask)
@@ -235,7 +236,8 @@ class Pricer:
 
     def _opened(self, op: Op) -> Op:
         """Replace sparse operands by their values: their own shapes do not give their sizes."""
-        if not any(isinstance(t, Tensor) and t.name in self.sparse for t in op.operands):
+        sparse = self.sparse
+        if not sparse or not any(isinstance(t, Tensor) and t.name in sparse for t in op.operands):
             return op
         opened = (self.sparse.get(t.name, t) if isinstance(t, Tensor) else t for t in op.operands)
         return replace(op, operands=tuple(opened))
@@ -243,8 +245,12 @@ class Pricer:
 
 def _on_host(op: Op) -> bool:
     """Return whether all tensors of an op are on the host, so that no device works."""
-    devices = {t.device for t in (*op.inputs, *op.outputs)}
-    return devices == {"cpu"}
+    met = False
+    for tensor in (*op.inputs, *op.outputs):
+        met = tensor.device == "cpu"
+        if not met:
+            break
+    return met
 
 
 def _lacks_results(op: Op) -> bool:

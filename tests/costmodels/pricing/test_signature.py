@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from costmodels.pricing.signature import signature
+from costmodels.pricing.signature import Signatures
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+
+
+def signature(op: Op) -> object:
+    return Signatures().of(op)
 
 
 def stacked(*offsets: int, buffer: str = "b") -> Op:
