@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from irgraph import garbage
 from irgraph.diagnostics import Diagnostic, IrgraphError, Place, fail
 
 if TYPE_CHECKING:
@@ -209,7 +210,8 @@ def _applied(
 
         pricer = target(device)
     folders = tuple(pass_path)
-    return run_stages(graph, pipeline, pass_path=folders, pricer=pricer, watchers=watchers)
+    with garbage.put_off():
+        return run_stages(graph, pipeline, pass_path=folders, pricer=pricer, watchers=watchers)
 
 
 def load_pass(name: str, pass_path: Sequence[str] = ()) -> Pass:

@@ -90,7 +90,7 @@ class Tensor(Struct, frozen=True, gc=False):
     def extent(self) -> tuple[int, int]:
         """First byte and one past the last byte of the buffer that the elements may touch."""
         if self.strides is None:
-            return self.offset, self.offset + self.nbytes
+            return self.offset, self.offset + math.prod(self.shape) * ITEMSIZE[self.dtype]
         if 0 in self.shape:
             return self.offset, self.offset
         pairs = zip(self.shape, self.strides, strict=True)

@@ -181,20 +181,32 @@ def _homes(graph: Graph) -> Iterator[Finding]:
 def _tensors(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
     """A tensor's type and sizes are valid, and it lies on a declared device."""
     devices = {d.name for d in graph.devices} | {"cpu"}
-    sound: set[object] = set()
+    sound: set[int] = set()
     for tensor, op in _all_tensors(graph.tensors, ops):
-        if tensor.device not in devices:
-            message = f"%{tensor.name} is on undeclared @{tensor.device}"
-            yield Finding("devices", message, op, _declare(tensor.device))
-        yield from _type(tensor, op)
-        for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
-            if type(size) is int or not isinstance(size, Dim) or (size.terms, size) in sound:
-                continue
-            problem = _wrong(size, graph)
-            if problem:
-                yield Finding("dims", f"%{tensor.name}: {problem}", op)
-            else:
-                sound.add((size.terms, size))
+        if id(tensor) in sound:
+            continue
+        wrong = list(_of_tensor(tensor, op, graph, devices, sound))
+        yield from wrong
+        if not wrong:
+            sound.add(id(tensor))
+
+
+def _of_tensor(
+    tensor: Tensor, op: Op | None, graph: Graph, devices: set[str], sound: set[int]
+) -> Iterator[Finding]:
+    """Tell what is wrong with a tensor; ``sound`` has the ``id`` of sizes that are right."""
+    if tensor.device not in devices:
+        message = f"%{tensor.name} is on undeclared @{tensor.device}"
+        yield Finding("devices", message, op, _declare(tensor.device))
+    yield from _type(tensor, op)
+    for size in (*tensor.shape, *(tensor.strides or ()), tensor.offset):
+        if type(size) is int or not isinstance(size, Dim) or id(size) in sound:
+            continue
+        problem = _wrong(size, graph)
+        if problem:
+            yield Finding("dims", f"%{tensor.name}: {problem}", op)
+        else:
+            sound.add(id(size))
 
 
 def _declare(device: str) -> str:
@@ -212,12 +224,13 @@ def _all_tensors(
 
 
 def _type(tensor: Tensor, op: Op | None) -> Iterator[Finding]:
+    strides = tensor.strides
     if tensor.dtype not in ITEMSIZE:
         yield Finding("types", f"%{tensor.name} has the unknown type {tensor.dtype}", op)
-    if tensor.strides is not None and len(tensor.strides) != tensor.rank:
+    if strides is not None and len(strides) != len(tensor.shape):
         yield Finding("types", f"%{tensor.name} does not have one stride per axis", op)
-    elif tensor.dtype in ITEMSIZE and oversized(tensor):
-        yield Finding("types", oversized(tensor), op)
+    elif tensor.dtype in ITEMSIZE and (problem := oversized(tensor)):
+        yield Finding("types", problem, op)
     if tensor.offset < 0 or min(tensor.shape, default=0) < 0:
         yield Finding("types", f"%{tensor.name} has a negative size or offset", op)
 
