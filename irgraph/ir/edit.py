@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Note, Op, Result, Value
+from irgraph.ir.op import Note, Op, Result, Value, kept
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
@@ -129,25 +129,25 @@ TAKES, GIVES = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
 
 def _takes(op: Op) -> frozenset[str]:
     """Return the names that scopes take, the op and those below, and that no leaf inside made."""
-    if not op.body:
-        return NO_NAMES
-    found: frozenset[str] | None = op.__dict__.get(TAKES)
-    if found is None:
-        taken, made = {t.name for t in op.inputs}, set[str]()
-        for child in op.body:
-            taken |= _takes(child) - made
-            made.update(_gives(child))
-        found = op.__dict__[TAKES] = frozenset(taken)
-    return found
+    return kept(op, TAKES, _ask_takes) if op.body else NO_NAMES
+
+
+def _ask_takes(op: Op) -> frozenset[str]:
+    taken, made = {t.name for t in op.inputs}, set[str]()
+    for child in op.body:
+        taken |= _takes(child) - made
+        made.update(_gives(child))
+    return frozenset(taken)
 
 
 def _gives(op: Op) -> Sequence[str]:
     """Return the names of what the leaves of an op make."""
-    found: tuple[str, ...] | None = op.__dict__.get(GIVES)
-    if found is None:
-        parts = [_gives(child) for child in op.body] or [[t.name for t in op.outputs]]
-        found = op.__dict__[GIVES] = tuple(name for part in parts for name in part)
-    return found
+    return kept(op, GIVES, _ask_gives)
+
+
+def _ask_gives(op: Op) -> tuple[str, ...]:
+    parts = [_gives(child) for child in op.body] or [[t.name for t in op.outputs]]
+    return tuple(name for part in parts for name in part)
 
 
 def _tidy_scope(op: Op, defined: set[str]) -> list[Op]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias, TypeVar, Union
 
 from msgspec import Struct, field
 
@@ -132,6 +132,21 @@ def _opened(values: Iterable[Value]) -> list[Tensor]:
     return found
 
 
+T = TypeVar("T")
+
+
+def kept(op: Op, slot: str, ask: Callable[[Op], T]) -> T:
+    """Return the fact that an op keeps under a name, or let it keep what ``ask`` says.
+
+    An op never changes, and what it keeps goes when it goes. No fact is ``None``; the name is that
+    of the module that asks.
+    """
+    found: T | None = op.__dict__.get(slot)
+    if found is None:
+        found = op.__dict__[slot] = ask(op)
+    return found
+
+
 MADE, TAKEN = "irgraph.ir.names.made", "irgraph.ir.names.taken"
 """Where an op keeps them."""
 
@@ -163,6 +178,17 @@ def taken_by(op: Op) -> Named | None:
     if op.body:
         op.__dict__[TAKEN] = found
     return found
+
+
+def keep_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
+    """Let an op with a body keep of itself what the one that it was made from knows of itself.
+
+    The two differ in types alone: each tensor is what ``change`` makes of the other's.
+    """
+    taken = taken_by(old)
+    new.__dict__[MADE] = {name: change(tensor) for name, tensor in made_by(old).items()}
+    if taken is not None:
+        new.__dict__[TAKEN] = {name: change(tensor) for name, tensor in taken.items()}
 
 
 def _read(op: Op, taken: dict[str, Tensor], made: dict[str, Tensor], whole: Named) -> bool:

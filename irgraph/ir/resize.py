@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Result, Value
+from irgraph.ir.op import Op, Value, keep_names, kept
 from irgraph.ir.tensor import Tensor, negative, oversized
+
+V = TypeVar("V")
 
 FIXED = "fixed"
 """Prefix of the setting that lists, for a dimension, the numbers that do not follow it."""
@@ -68,18 +72,22 @@ def unresized(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def with_dims(graph: Graph, dims: Mapping[str, int]) -> Graph:
+def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> Graph:
     """Return the graph with these dimensions set to new values; the others keep theirs.
 
     Shapes, strides and attributes that are expressions over the dimensions follow; plain numbers
-    stay. Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size that
-    is no whole number of at least 1, or one by which an axis gets negative or a tensor larger than
-    any device.
+    stay. ``keep`` lets ops keep what they became at the last sizes, with all that is found out
+    about that later, for this graph and for others that have them.
+
+    Raises ``KeyError`` for a dimension that the graph lacks, ``ValueError`` for a size that is no
+    whole number of at least 1, or one by which an axis gets negative or a tensor larger than any
+    device.
     """
     lacking = dims.keys() - graph.dims.keys()
     if lacking:
         raise KeyError(min(lacking))
-    change = Rebinding({**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}})
+    sizes = {**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}}
+    change = (Keeping if keep else Rebinding)(sizes)
     return replace(
         graph,
         dims=change.dims,
@@ -115,29 +123,42 @@ class Rebinding:
 
     def op(self, op: Op) -> Op:
         """Return an op under the new dimensions, without its notes."""
-        operands = tuple(map(self.value, op.operands))
-        results = tuple(map(self.result, op.results))
-        attributes = {name: self.value(v) for name, v in op.attributes.items()}
-        body = tuple(map(self.op, op.body))
-        pairs = (
-            *zip(operands, op.operands, strict=True),
-            *zip(results, op.results, strict=True),
-            *zip(attributes.values(), op.attributes.values(), strict=True),
-            *zip(body, op.body, strict=True),
-        )
-        if not op.notes and all(a is b for a, b in pairs):
+        if self._size is rebind and _is_fixed(op):
             return op
-        return replace(
+        operands, results = self.values(op.operands), self.values(op.results)
+        given = op.attributes
+        attributes = {name: self.value(v) for name, v in given.items()} if given else given
+        body = tuple([self.op(child) for child in op.body]) if op.body else op.body
+        if (
+            operands is op.operands
+            and results is op.results
+            and not op.notes
+            and all(map(is_, attributes.values(), given.values()))
+            and all(map(is_, body, op.body))
+        ):
+            return op
+        made = replace(
             op, operands=operands, results=results, attributes=attributes, body=body, notes={}
         )
+        if body and self._size is rebind:
+            keep_names(op, made, self.tensor)
+        return made
+
+    def values(self, values: tuple[V, ...]) -> tuple[V, ...]:
+        """Return operands or results; the same object where nothing changes."""
+        seen = self._seen
+        made = [
+            (seen.get(id(value)) if type(value) is Tensor else None) or self.value(value)  # type: ignore[arg-type]
+            for value in values
+        ]
+        return values if all(map(is_, made, values)) else tuple(made)  # type: ignore[arg-type]
 
     def value(self, value: Value) -> Value:
         """Return an operand or attribute; the same object where nothing changes."""
         if isinstance(value, Tensor):
             return self.tensor(value)
         if isinstance(value, tuple):
-            items = tuple(map(self.value, value))
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+            return self.values(value)
         return self.size(value) if type(value) is Dim else value
 
     def size(self, size: int) -> int:
@@ -148,13 +169,6 @@ class Rebinding:
         if found is None:
             found = self._sizes[size.terms] = rebind(size, self.dims)
         return found
-
-    def result(self, result: Result) -> Result:
-        """Return a result; the same object where nothing changes."""
-        if isinstance(result, tuple):
-            tensors = tuple(map(self.tensor, result))
-            return result if all(a is b for a, b in zip(tensors, result, strict=True)) else tensors
-        return None if result is None else self.tensor(result)
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Return a tensor under the new dimensions; each is looked at once."""
@@ -172,13 +186,65 @@ class Rebinding:
         return negative(tensor) if below else oversized(tensor)
 
     def _tensor(self, tensor: Tensor) -> Tensor:
-        strides = tensor.strides
-        sizes = (*tensor.shape, *(strides or ()), tensor.offset)
-        if Dim not in map(type, sizes):
+        shape, strides, offset = tensor.shape, tensor.strides, tensor.offset
+        if Dim not in map(type, (*shape, *(strides or ()), offset)):
             return tensor
-        return replace(
-            tensor,
-            shape=tuple(map(self.size, tensor.shape)),
-            strides=None if strides is None else tuple(map(self.size, strides)),
-            offset=self.size(tensor.offset),
-        )
+        made = None if strides is None else tuple(map(self.size, strides))
+        sizes, start = tuple(map(self.size, shape)), self.size(offset)
+        return Tensor(tensor.name, tensor.dtype, sizes, tensor.buffer, made, start, tensor.device)
+
+
+RESIZED = "irgraph.ir.resize.sizes"
+"""Where an op keeps what it became at other sizes."""
+
+MOST_SIZES = 4
+"""Sizes at which an op keeps what it became."""
+
+
+class Keeping(Rebinding):
+    """Rebinds sizes, and lets ops keep what they became at the last of them.
+
+    What an op became keeps nothing of this kind: else a step that is resized again and again would
+    keep all that it ever was.
+    """
+
+    def __init__(self, dims: Mapping[str, int]) -> None:
+        super().__init__(dims)
+        self._key = tuple(dims.items())
+
+    def op(self, op: Op) -> Op:
+        """Return an op under the new dimensions, without its notes: the one of before, if any."""
+        if _is_fixed(op):
+            return op
+        known: dict[object, Op] | None = op.__dict__.setdefault(RESIZED, {})
+        if known is None:
+            return super().op(op)
+        found = known.get(self._key)
+        if found is None:
+            found = super().op(op)
+            found.__dict__[RESIZED] = None
+            if len(known) >= MOST_SIZES:
+                del known[next(iter(known))]
+            known[self._key] = found
+        return found
+
+
+FIXED_OP = "irgraph.ir.resize"
+"""Where an op keeps whether no size changes it."""
+
+
+def _is_fixed(op: Op) -> bool:
+    """Return whether an op, with all below it, is the same at any size: it has no notes either."""
+    return kept(op, FIXED_OP, _ask_fixed)
+
+
+def _ask_fixed(op: Op) -> bool:
+    values = (*op.operands, *op.results, *op.attributes.values())
+    return not op.notes and not any(map(_follows, values)) and all(map(_is_fixed, op.body))
+
+
+def _follows(value: object) -> bool:
+    """Return whether a size in a value is an expression over the dimensions."""
+    if type(value) is Tensor:
+        return Dim in map(type, (*value.shape, *(value.strides or ()), value.offset))
+    return any(map(_follows, value)) if isinstance(value, tuple) else type(value) is Dim

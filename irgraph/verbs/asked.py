@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Result, Value, tensors_in
+from irgraph.ir.op import Op, Result, Value, kept, tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.verbs.refusal import RefusedError
@@ -23,17 +23,21 @@ def check_sizes(before: Graph, after: Graph) -> None:
     """
     sound = _sound_in(after)
     for was, now in zip(before.leaves(), after.leaves(), strict=True):
-        if was is now or not now.outputs or _by_rule(now):
+        if was is now or not now.outputs or now.__dict__.get(SOUND) is sound:
             continue
-        form = _form(was)
-        if form in sound:
-            continue
-        wrong = "" if _plain(was) and _plain(now) else _wrong(now, after)
-        if wrong and not _wrong(was, before):
-            raise RefusedError(f"{now.name} does not take this size: {wrong}", [(was, "")])
-        if not wrong:
+        form = "" if _by_rule(now) else _form(was)
+        if form and form not in sound:
+            wrong = "" if _plain(was) and _plain(now) else _wrong(now, after)
+            if wrong and not _wrong(was, before):
+                raise RefusedError(f"{now.name} does not take this size: {wrong}", [(was, "")])
+            if wrong:
+                continue
             sound.add(form)
+        now.__dict__[SOUND] = sound
 
+
+SOUND = "irgraph.verbs.asked.sound"
+"""Where an op keeps in which graphs torch takes it: those that share the forms known there."""
 
 MOST_SIZES = 64
 _SOUND: OrderedDict[object, set[object]] = OrderedDict()
@@ -58,15 +62,16 @@ def _form(op: Op) -> str:
 
     Sizes that follow from dimensions stand in it as expressions with their values.
     """
-    found: str | None = op.__dict__.get(FORM)
-    if found is None:
-        values = (*op.operands, *op.attributes.items(), *op.results)
-        places: dict[str, int] = {}
-        buffers = [places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs)]
-        written = [tensor.name in op.written for tensor in op.inputs]
-        said = [_spelling(value) for value in values]
-        found = op.__dict__[FORM] = sys.intern(f"{op.name} {said} {buffers} {written}")
-    return found
+    return kept(op, FORM, _ask_form)
+
+
+def _ask_form(op: Op) -> str:
+    values = (*op.operands, *op.attributes.items(), *op.results)
+    places: dict[str, int] = {}
+    buffers = [places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs)]
+    written = [tensor.name in op.written for tensor in op.inputs]
+    said = [_spelling(value) for value in values]
+    return sys.intern(f"{op.name} {said} {buffers} {written}")
 
 
 def _spelling(value: Value) -> object:

@@ -16,6 +16,9 @@ from irgraph.ir.resize import kept_sizes, with_dims
 from irgraph.verbs.asked import check_sizes
 from irgraph.verbs.refusal import RefusedError
 
+MOST_KEPT = 8192
+"""Ops of the largest step whose ops keep what they became: of larger ones the memory counts."""
+
 
 class Axis(Struct, frozen=True):
     """One axis of a tensor, by the tensor's name; places count from 0, or back from -1."""
@@ -96,7 +99,8 @@ def _dimension(graph: Graph, name: str, size: int) -> Resizing:
     if graph.dims[name] == size:
         return Resizing(graph, ())
     try:
-        made = with_dims(graph, {name: size})
+        few = sum(1 for _ in graph.walk()) <= MOST_KEPT
+        made = with_dims(graph, {name: size}, keep=few)
     except ValueError as error:
         raise RefusedError(str(error)) from None
     check_sizes(graph, made)
