@@ -101,3 +101,59 @@ def test_what_is_not_that_op_is_left_alone(kind: type[Eager]) -> None:
     model = nn.Sequential(kind(3, 1, False), nn.Flatten()).to("meta")
     graph = graph_of(Step(model, (torch.rand(4, 3, 3), torch.arange(4) % 5), sgd))
     assert rewrite(graph, "fuse-attention").graph == graph
+
+
+def scores_of(model: Eager, x: torch.Tensor) -> torch.Tensor:
+    """Return scores [B, 1, T, T] behind a product, as most models write them."""
+    query, key = model.query(x)[:, None], model.key(x)[:, None]
+    return query @ key.transpose(-2, -1) * 0.5
+
+
+class Filled(Eager):
+    """Fills the scores of later words."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        later = torch.ones(3, 3, dtype=torch.bool, device=x.device).triu(1)
+        weights = scores_of(self, x).masked_fill(later, float("-inf")).softmax(-1)
+        return (weights @ self.value(x)[:, None])[:, 0]
+
+
+class FilledInF32(Filled):
+    """The same, and back to the type of values."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        later = torch.ones(3, 3, dtype=torch.bool, device=x.device).triu(1)
+        value = self.value(x)[:, None]
+        weights = scores_of(self, x).masked_fill(later, float("-inf")).softmax(-1)
+        return (weights.to(value.dtype) @ value)[:, 0]
+
+
+class InF32(Eager):
+    """Sees all words."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        value = self.value(x)[:, None]
+        return (scores_of(self, x).softmax(-1).to(value.dtype) @ value)[:, 0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "mixed"), [(Filled, False), (FilledInF32, True), (InF32, True)])
+def test_masks_and_autocast_as_models_write_them(kind: type[Eager], mixed: bool) -> None:
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
+            loss = model(x).float().square().sum()
+        loss.backward()
+        optimizer.step()
+
+    model = nn.Sequential(kind(8, 1, False), kind(8, 1, False)).to("meta")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.rand(4, 3, 8, device="meta")
+    before = capture(step, device="meta").graph
+    after = rewrite(before, "fuse-attention").graph
+    assert verify(after) == []
+    assert not {"aten._softmax", "aten._softmax_backward_data", "aten.bmm"} & kernels(after).keys()
+    result = compare(before, after)
+    assert result.same, str(result)
