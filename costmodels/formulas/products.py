@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from costmodels.devices.sheet import UNITS_SHARE
+from costmodels.formulas.hopper_products import batched, unaligned
 from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
-from costmodels.formulas.unaligned import unaligned
 from irgraph.ir.cost import Kernel
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.points.many import least, most
@@ -49,6 +49,9 @@ UNALIGNED_NOTE = "rows begin off 16 bytes: slower kernels (torch issue 181718; G
 
 def product_kernels(product: Product, machine: Machine) -> tuple[Kernel, ...]:
     """Return the kernels of a product: one, and a second where a split vector is summed up."""
+    own = batched(product, _name(product), machine)
+    if own is not None:
+        return (own,)
     left = _off_border(product, machine)
     if left == 0:
         return _aligned_kernels(product, machine)

@@ -1,0 +1,55 @@
+"""Products in tiles, by the cycles of a multiprocessor: the fastest tile and split counts."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from costmodels.formulas.machine import Machine
+from costmodels.formulas.tiles import SPLIT_COST, Product
+from irgraph.ir.dtypes import ITEMSIZE
+from irgraph.ir.points.many import least, most
+
+SHARE = 0.8
+"""Share of DRAM bandwidth that products reach at most."""
+
+SPLITS, DEEP = (2, 4, 8, 16), 512
+"""Parts into which the depth of a single product is split, from this depth on."""
+
+
+class Kernels(Struct, frozen=True):
+    """The kernels that a library has for products of a kind.
+
+    Attributes:
+        tiles: columns and rows of a tile, and flop a cycle of a multiprocessor on it.
+        element: cycles in which a tile writes an element of its result.
+        begin: cycles in which a tile begins and ends.
+        slice: depth to whose multiples sums are padded.
+        start: microseconds in which a kernel starts and ends.
+    """
+
+    tiles: tuple[tuple[int, int, int], ...]
+    element: float
+    begin: float
+    slice: int
+    start: float
+
+    def time(self, product: Product, machine: Machine) -> float:
+        """Return microseconds of a product."""
+        memory = machine.stream(product.traffic, SHARE)
+        return most(self._tiled(product, machine), memory) + self.start
+
+    def _tiled(self, product: Product, machine: Machine) -> float:
+        p, sms = product, machine.sheet.sms
+        area = p.rows * p.columns * ITEMSIZE["f32"]
+        best = math.inf
+        for x, y, rate in self.tiles:
+            grid = p.batch * -(-p.columns // x) * -(-p.rows // y)
+            for parts in (1, *(SPLITS if p.batch == 1 and p.depth >= DEEP else ())):
+                depth = -(-p.depth // (self.slice * parts)) * self.slice
+                cycles = x * y * (2 * depth / rate + self.element) + self.begin
+                time = machine.cycles(-(-grid * parts // sms) * cycles)
+                sums = SPLIT_COST + machine.stream(area * (parts + 1)) if parts > 1 else 0.0
+                best = least(best, time + sums)
+        return best
