@@ -79,8 +79,8 @@ BACKWARD = {
     ),
     FLASH: Kind(
         "FlashAttention-2's flash_bwd, dot_do_o and convert_dq",
-        ((32, 128, 7227), (64, 128, 10969), (96, 64, 8257), (128, 64, 9405)),
-        0.8, 0.86, 0.42, 8.0, 14, False, FAIR,
+        ((32, 128, 6593), (64, 128, 10118), (96, 64, 7742), (128, 64, 8653)),
+        0.7, 1.0, 0.42, 8.0, 14, True, FAIR,
     ),
 }  # fmt: skip
 """The gradient's steps hold keys and walk over queries; beside its kernel two others read the
