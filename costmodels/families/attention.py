@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from costmodels.benchmarks.bench import Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.devices.sheet import HALVED, UNITS_SHARE
-from costmodels.formulas.flash import fused_on_hopper
+from costmodels.formulas.hopper.flash import fused_on_hopper
 from costmodels.formulas.intervals import BORROWED, ROUGH
 from costmodels.formulas.machine import SMALL, Machine, Rule, shape_text, traffic, work
 from costmodels.learnable.attention_blocks import blocks

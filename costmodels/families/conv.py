@@ -9,7 +9,6 @@ import numpy as np
 from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
-from costmodels.formulas.cudnn_hopper import on_hopper
 from costmodels.formulas.depthwise import depthwise
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.grouped import (
@@ -21,6 +20,7 @@ from costmodels.formulas.grouped import (
     spread_of_slow,
     unsure,
 )
+from costmodels.formulas.hopper.cudnn import on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.tiles import Product, tiled_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from costmodels.devices.sheet import UNITS_SHARE
-from costmodels.formulas.hopper_products import batched, unaligned
+from costmodels.formulas.hopper.products import batched, unaligned
 from costmodels.formulas.intervals import BORROWED, FAIR, FEW
 from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time

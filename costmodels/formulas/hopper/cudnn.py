@@ -5,7 +5,7 @@ images are turned (``nchwToNhwcKernel``), and weights are padded or their groups
 of its own (``tensorTransformGeneric``), however small they are. Where that takes longer than
 computing on the plain cores does, cuDNN leaves all where it is (``implicit_convolve_sgemm``,
 ``dgrad_engine``). Windows of one element without stride are products of each image's own, which
-take other kernels where pixels or channels are odd (``costmodels.formulas.hopper_products``).
+take other kernels where pixels or channels are odd (``costmodels.formulas.hopper.products``).
 
 Constants: H100 SXM 80 GB, torch 2.11, cuDNN 9.19; 125 convolutions, plain and transposed, whose
 channels are no multiple of 8: 16 % off on average in f16, 18 % in TF32.

@@ -10,7 +10,7 @@ four, too). They reach a seventh and a fifth of what the card does with aligned 
 
 from __future__ import annotations
 
-from costmodels.formulas.cycles import Kernels
+from costmodels.formulas.hopper.cycles import Kernels
 from costmodels.formulas.intervals import BORROWED, FEW
 from costmodels.formulas.machine import Machine, work
 from costmodels.formulas.tiles import Product
