@@ -208,6 +208,12 @@ def test_pageable_copies_do_not_gain_from_a_faster_bus() -> None:
     assert h200.host_bandwidth(pinned=False) == PAGEABLE_MOST < h200.host_bandwidth(pinned=True)
 
 
+def test_copies_of_the_h100_are_as_measured() -> None:
+    h100 = load_device("h100")
+    assert [h100.host_bandwidth(True, way) for way in (False, True)] == [55.3, 55.3]
+    assert [h100.host_bandwidth(False, way) for way in (False, True)] == [11.0, 17.0]
+
+
 @pytest.mark.parametrize(
     ("name", "gflops", "units"),
     [
