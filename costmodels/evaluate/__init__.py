@@ -14,8 +14,8 @@ from costmodels.evaluate.kernels import evaluate_kernels
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
 from costmodels.evaluate.placing.evaluation import evaluate_tiers
-from costmodels.evaluate.swept import evaluate_swept
 from costmodels.evaluate.timed.evaluation import evaluate_timed
+from costmodels.evaluate.timed.swept import evaluate_swept
 from costmodels.evaluate.traced import evaluate_traced
 from costmodels.evaluate.whole.gains import evaluate_gains
 from costmodels.evaluate.whole.steps import evaluate_steps

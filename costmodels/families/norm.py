@@ -6,26 +6,35 @@ import math
 from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
-from costmodels.formulas.channel_norms import BACKWARD, FORWARD, walk
-from costmodels.formulas.channel_norms import LAW as CHANNELS_LAW
-from costmodels.formulas.channel_norms import result_time as channels_time
-from costmodels.formulas.channel_norms import sums_time as batch_sums_time
-from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
-from costmodels.formulas.group_norms import LAW as GROUPS_LAW
-from costmodels.formulas.group_norms import (
+from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, walk
+from costmodels.formulas.blocks.channel_norms import LAW as CHANNELS_LAW
+from costmodels.formulas.blocks.channel_norms import result_time as channels_time
+from costmodels.formulas.blocks.channel_norms import sums_time as batch_sums_time
+from costmodels.formulas.blocks.group_norms import LAW as GROUPS_LAW
+from costmodels.formulas.blocks.group_norms import (
     Groups,
     factors_time,
     moments_time,
     result_time,
     sums_time,
 )
-from costmodels.formulas.image_norms import (
+from costmodels.formulas.blocks.image_norms import (
     BACKWARD_PASSES,
     FORWARD_PASSES,
     KEEP_FORMULA,
     blocks_time,
     kept_time,
 )
+from costmodels.formulas.blocks.row_norms import (
+    JOIN,
+    PARTED,
+    VECTOR,
+    columns_time,
+    norm_time,
+    parted,
+)
+from costmodels.formulas.blocks.row_norms import LAW as ROWS_LAW
+from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
 from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
 from costmodels.formulas.machine import (
     SMALL,
@@ -36,8 +45,6 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
-from costmodels.formulas.row_norms import JOIN, PARTED, VECTOR, columns_time, norm_time, parted
-from costmodels.formulas.row_norms import LAW as ROWS_LAW
 from costmodels.formulas.serial import START, doubt, laws_hold
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
+from costmodels.formulas.blocks.softmax_rows import backward_time, forward_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
-from costmodels.formulas.softmax_rows import backward_time, forward_time
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape

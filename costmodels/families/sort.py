@@ -6,11 +6,11 @@ import math
 
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
+from costmodels.formulas.blocks.sorting import selecting_time, sorting_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.scatter import SORT, SORT_TILE
-from costmodels.formulas.sorting import selecting_time, sorting_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, whole

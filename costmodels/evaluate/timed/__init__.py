@@ -1,1 +1,1 @@
-"""Steps and gains that were timed on a lent GPU, beside predictions."""
+"""Kernels, steps and gains that were timed on a lent GPU, beside predictions."""

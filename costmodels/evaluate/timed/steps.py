@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from costmodels.evaluate.swept import SHIPPED
+from costmodels.evaluate.timed.swept import SHIPPED
 from costmodels.evaluate.whole.kept import kept
 from costmodels.evaluate.whole.programs import imported
 from irgraph.files import read_text

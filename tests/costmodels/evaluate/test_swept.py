@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from costmodels.devices.library import load_device
-from costmodels.evaluate.swept import (
+from costmodels.evaluate.timed.swept import (
     SHIPPED,
     Residual,
     evaluate_swept,

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from costmodels.formulas.drawing import dropping_time
-from costmodels.formulas.reducing import launch_of, reducing_time
-from costmodels.formulas.scanning import scanning_time
-from costmodels.formulas.softmax_rows import backward_time, forward_time
-from costmodels.formulas.sorting import selecting_time, sorting_time
+from costmodels.formulas.blocks.drawing import dropping_time
+from costmodels.formulas.blocks.reducing import launch_of, reducing_time
+from costmodels.formulas.blocks.scanning import scanning_time
+from costmodels.formulas.blocks.softmax_rows import backward_time, forward_time
+from costmodels.formulas.blocks.sorting import selecting_time, sorting_time
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import Many, SplitError
 from irgraph.ir.tensor import Tensor

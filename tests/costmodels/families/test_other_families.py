@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import costmodels.families as families
-from costmodels.formulas.image_norms import KEEP_FORMULA
+from costmodels.formulas.blocks.image_norms import KEEP_FORMULA
 from costmodels.formulas.machine import Answer, Machine
 from irgraph.ir.cost import PROVENANCES
 from irgraph.ir.op import Op

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from costmodels.formulas.channel_norms import BACKWARD, FORWARD, sums_time, walk
-from costmodels.formulas.group_norms import Groups, factors_time, moments_time
-from costmodels.formulas.group_norms import sums_time as group_sums_time
+from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, sums_time, walk
+from costmodels.formulas.blocks.group_norms import Groups, factors_time, moments_time
+from costmodels.formulas.blocks.group_norms import sums_time as group_sums_time
+from costmodels.formulas.blocks.row_norms import columns_time, norm_time
 from costmodels.formulas.machine import Answer, Machine
-from costmodels.formulas.row_norms import columns_time, norm_time
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import Many, at_all
 from irgraph.ir.tensor import Tensor

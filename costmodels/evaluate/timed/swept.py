@@ -27,7 +27,7 @@ from costmodels.lookups.rules import parse_distribution
 from costmodels.measure.rows import read_rows
 from costmodels.pricing.price import price
 
-SHIPPED = Path(__file__).parents[1] / "measurements"
+SHIPPED = Path(__file__).parents[2] / "measurements"
 """Folders of measurements, each named as the device's sheet."""
 
 THIRDS = 3
