@@ -25,7 +25,7 @@ from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse, print_graph
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
 
-PLAIN = Accounting("plain", gap=0.0, sync="blocking")
+PLAIN = Accounting("plain", gap=0.0, graph_gap=0.0, sync="blocking")
 EVENT = Tensor("e", "u8", (), "be", device="cpu")
 
 
@@ -170,6 +170,9 @@ def test_one_launch_starts_all_kernels_of_a_graph() -> None:
     assert [end - start for start, end in spans(timeline, "T4")] == [4.0, 4.0]
     assert spans(timeline, "kernel", "default") == [(7.0, 17.0), (17.0, 27.0), (27.0, 28.0)]
     assert spans(timeline, "kernel", "gpu0 s") == [(7.0, 17.0)]
+    # among a graph's kernels there is a gap of its own, after it that of all
+    spaced = simulate(step, FlatHost(), accounting=replace(PLAIN, gap=3.0, graph_gap=0.5))
+    assert spans(spaced, "kernel", "default") == [(7.0, 17.0), (17.5, 27.5), (30.5, 31.5)]
 
 
 MODEL = """model "m" { format = 1  dims = {B = 4096} }

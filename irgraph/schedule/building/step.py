@@ -52,7 +52,7 @@ class Step:
         elif charge.kind == "inner":
             stream = self._stream(charge)
             self.forked.add(stream)
-            self._start(charge, stream, self.inside)
+            self._start(charge, stream, self.inside, gap=self.rules.graph_gap)
         elif charge.kind == "join":
             stream = self._stream(charge)
             self._event(stream, [self.build.last(s) for s in self.forked if s != stream])
@@ -132,7 +132,7 @@ class Step:
         share = self.rules.launch_share
         launched = self._host(charge, "T4", charge.length * share, full, number)
         if kernel is not None:
-            queue.append(self._start(charge, stream, (launched,), number))
+            queue.append(self._start(charge, stream, (launched,), number, gap=self.rules.gap))
         else:
             last = self.build.last(stream)
             # A graph's kernels start after its launch and after what its stream did before, on
@@ -150,15 +150,17 @@ class Step:
         time = kernel.time + self.rules.per_kernel
         self._host(charge, "kernel", time, kernel=len(self.kernels) - 1)
 
-    def _start(self, charge: Charge, stream: int, waits: tuple[int, ...], number: int = -1) -> int:
+    def _start(
+        self, charge: Charge, stream: int, waits: tuple[int, ...], number: int = -1, *, gap: float
+    ) -> int:
         """Add a kernel after its launch, and after the kernel before with a gap."""
         assert charge.kernel is not None
         if number < 0:
             number = len(self.kernels)
             self.kernels.append(charge.kernel)
         rules, op, add = self.rules, self.op, self.build.add
-        if rules.gap:
-            add(stream, "gap", rules.gap, op=op, kernel=number)
+        if gap:
+            add(stream, "gap", gap, op=op, kernel=number)
         if rules.latency:
             waits = (
                 add(
