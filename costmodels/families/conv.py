@@ -10,6 +10,7 @@ from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
 from costmodels.formulas.depthwise import depthwise
+from costmodels.formulas.depthwise_hopper import depthwise_on_hopper
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.grouped import (
     BLOCK,
@@ -38,10 +39,9 @@ from irgraph.ir.tensor import Tensor
 SOURCE = (
     "implicit matrix product on the tiles of products, in f32 times what cuDNN's kernels take "
     "beside them (DeepBench, traced V100 kernels); depthwise by instructions of torch's kernels, "
-    "cuDNN's by flop and bytes, turned to channels last; on matrix units cuDNN's transposes to "
-    "channels last and back, on Hopper with what pads channels and joins groups (H100); "
-    "transposed as the data gradient; trained for 3 x 3 in two dimensions, "
-    "f32"
+    "cuDNN's by flop and bytes, turned to channels last, on Hopper as swept (H100); on matrix "
+    "units cuDNN's transposes to channels last and back, on Hopper with what pads channels and "
+    "joins groups (H100); transposed as the data gradient; trained for 3 x 3 in two dimensions, f32"
 )
 
 FORMULA = "implicit matrix product (cuDNN), priced as tiles, in f32 as measured beside them"
@@ -106,9 +106,10 @@ def _kernels(
 ) -> tuple[Kernel, ...]:
     """Return the kernels of a convolution, or of one of its gradients, with transposes around."""
     ends = (data, weight, result)
-    own = () if learned or dilated else on_hopper(*ends, name, machine)
-    if own:
-        return own
+    if not learned and not dilated:
+        for priced in (on_hopper, depthwise_on_hopper):
+            if own := priced(*ends, name, machine):
+                return own
     first = learned or _implicit(*ends, name, machine, dilated=dilated)
     return first, *turns(*ends, name, machine)
 

@@ -56,7 +56,7 @@ def depthwise(
     """
     depth = int(math.prod(weight.shape[1:]))
     memory = machine.stream(traffic(data, weight, result))
-    if _by_threads(data, weight, result, dilated=dilated):
+    if by_threads(data, weight, result, dilated=dilated):
         made = data.numel if "data" in name else result.numel
         taps = WEIGHT_TAP * depth if "weight" in name else ELEMENT + TAP * depth
         return max(machine.cycles(made * taps / (LANES * machine.sheet.sms)), memory), THREADS
@@ -69,7 +69,7 @@ def depthwise(
     return time + machine.stream((PASSES - 1) * traffic(data, result)), TURNED
 
 
-def _by_threads(data: Tensor, weight: Tensor, result: Tensor, *, dilated: bool) -> bool:
+def by_threads(data: Tensor, weight: Tensor, result: Tensor, *, dilated: bool) -> bool:
     """Return whether torch's own kernels run it: all but channels last, and some shapes in f16."""
     if data.rank > 4 or channels_last(data):
         return False
