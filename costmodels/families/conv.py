@@ -21,6 +21,7 @@ from costmodels.formulas.grouped import (
     spread_of_slow,
     unsure,
 )
+from costmodels.formulas.grouped_hopper import grouped_on_hopper
 from costmodels.formulas.hopper.cudnn import on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
@@ -107,7 +108,7 @@ def _kernels(
     """Return the kernels of a convolution, or of one of its gradients, with transposes around."""
     ends = (data, weight, result)
     if not learned and not dilated:
-        for priced in (on_hopper, depthwise_on_hopper):
+        for priced in (grouped_on_hopper, on_hopper, depthwise_on_hopper):
             if own := priced(*ends, name, machine):
                 return own
     first = learned or _implicit(*ends, name, machine, dilated=dilated)
