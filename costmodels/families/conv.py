@@ -25,6 +25,7 @@ from costmodels.formulas.grouped_hopper import grouped_on_hopper
 from costmodels.formulas.hopper.cudnn import on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.narrow_hopper import narrow_on_hopper
 from costmodels.formulas.tiles import Product, tiled_time
 from costmodels.learnable.convolving import algorithms, convolution, fastest
 from costmodels.learnable.family import LearnedFamily, Query
@@ -108,7 +109,7 @@ def _kernels(
     """Return the kernels of a convolution, or of one of its gradients, with transposes around."""
     ends = (data, weight, result)
     if not learned and not dilated:
-        for priced in (grouped_on_hopper, on_hopper, depthwise_on_hopper):
+        for priced in (grouped_on_hopper, narrow_on_hopper, on_hopper, depthwise_on_hopper):
             if own := priced(*ends, name, machine):
                 return own
     first = learned or _implicit(*ends, name, machine, dilated=dilated)

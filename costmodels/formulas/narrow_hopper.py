@@ -1,0 +1,49 @@
+"""Gradients in TF32 on Hopper of images with few channels, which lie last.
+
+cuDNN's kernels (``wgrad_implicit_gemm_indexed_wo_smem_tf32f32``, ``wgrad_alg0_engine_NHWC``,
+``dgrad_implicit_gemm_f32f32_tf32f32``) pad few channels to tiles and reach a fifth of the peak of
+matrix units, with weights converted before. Windows of one element are plain products.
+
+Constants: H100 SXM 80 GB, torch 2.11, cuDNN 9.19; nine pairs of gradients, 3 x 3, which come out
+19 % off on average.
+"""
+
+from __future__ import annotations
+
+import math
+
+from costmodels.formulas.elements import channels_last
+from costmodels.formulas.intervals import BORROWED
+from costmodels.formulas.machine import Machine, shape_text, traffic, work
+from irgraph.ir.cost import Kernel
+from irgraph.ir.points.many import most, whole
+from irgraph.ir.tensor import Tensor
+
+TARGET = "sm_90"
+NOTE = "few channels padded to tiles, at a fifth of the peak (cuDNN 9.19, H100)"
+FEW = 64
+"""Channels, read or made, below which kernels are slow, and to whose multiples they are padded."""
+START, SHARE = 12.6, 0.193
+"""Microseconds of a gradient's kernels beside their work, and share of the TF32 peak."""
+
+
+def narrow_on_hopper(
+    data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine
+) -> tuple[Kernel, ...]:
+    """Return one gradient of a dense convolution over few channels; nothing for others."""
+    known = machine.sheet.target == TARGET and not machine.software.slow_grouped_last
+    tf32 = data.dtype == "f32" and machine.sheet.convolution_dtype == "tf32"
+    if not known or machine.paper or not tf32 or "gradient" not in name:
+        return ()
+    made, read = int(weight.shape[0]), int(weight.shape[1])
+    window = int(math.prod(weight.shape[2:]))
+    dense = data.rank == 4 and read == int(data.shape[1]) and window > 1
+    if not dense or min(made, read) >= FEW or not channels_last(data):
+        return ()
+    pixels = result.numel // whole(result.shape[1])
+    area = -(-read // FEW) * FEW * -(-made * window // FEW) * FEW
+    rate = machine.sheet.peak("tf32")[0] * SHARE
+    moved = machine.stream(traffic(data, weight, result))
+    time = START + most(2.0 * pixels * area / rate / 1e3, moved)
+    text = f"{name} {shape_text(data)} * {shape_text(weight)}"
+    return (work("conv", text, time, BORROWED, NOTE),)
