@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from costmodels.benchmarks.sweep import Function, Sweep, backward, forward
 from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, walk
 from costmodels.formulas.blocks.channel_norms import LAW as CHANNELS_LAW
@@ -34,7 +36,7 @@ from costmodels.formulas.blocks.row_norms import (
     parted,
 )
 from costmodels.formulas.blocks.row_norms import LAW as ROWS_LAW
-from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
+from costmodels.formulas.elements import ROOFLINE, channels_last, streaming, transposed_copy
 from costmodels.formulas.intervals import BORROWED, FEW, UNTRACED
 from costmodels.formulas.machine import (
     SMALL,
@@ -52,7 +54,7 @@ from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, whole
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, tight
 
 SOURCE = (
     "roofline (paper, III-B-1b) over the passes that statistics need; layer and group norm, "
@@ -74,7 +76,23 @@ NARROW = "bytes / DRAM bandwidth x 2.6 over at most 32 channels, fitted to steps
 CHANNELS = f"{FORMULA}; a block a channel, by elements a cycle (traced cuDNN kernels)"
 
 
+def _in_order(tensors: tuple[Tensor, ...], machine: Machine) -> tuple[Kernel, ...]:
+    """Price the copies of what does not lie row by row: torch's kernels over rows read no other.
+
+    A vision transformer of torchvision norms such tensors throughout: its embedding is a permuted
+    image, whose order its sums keep.
+    """
+    strided = [t for t in tensors if not (machine.paper or tight(t.shape, t.strides) is None)]
+    return tuple(transposed_copy(t, replace(t, strides=None), machine) for t in strided)
+
+
 def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price layer normalisation forward, and the copy of data that does not lie row by row."""
+    kernel = _norm_of_rows(op, machine)
+    return None if kernel is None else (*_in_order(op.inputs[:1], machine), kernel)
+
+
+def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     """Price layer normalisation forward: statistics stay on the chip, one read and one write.
 
     Trained models saw wide rows in whole vectors; of others they count where they say more.
@@ -88,14 +106,14 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.ask("layer_norm", name, **sizes)
     learned = learned or machine.ask_other("transformer", name, "norm", {**sizes, "op": "norm"})
     if learned and not ((learned.outside or columns % VECTOR) and laws_hold(machine)):
-        return (learned,)
+        return learned
     if not laws_hold(machine):
-        return (work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE),)
+        return work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE)
     root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
     time = norm_time(rows, columns, target.itemsize, machine, gradient=root)
     if learned and learned.time >= time:
-        return (learned,)
-    return (work("norm", name, time, BORROWED if root else doubt(machine), ROWS_LAW),)
+        return learned
+    return work("norm", name, time, BORROWED if root else doubt(machine), ROWS_LAW)
 
 
 def _rows(op: Op, target: Tensor) -> tuple[int, int]:
@@ -177,7 +195,20 @@ def _is_narrow(target: Tensor, machine: Machine) -> bool:
 
 
 def _rows_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
-    """Price a gradient over rows: that of the data, and that of weight and bias if asked for."""
+    """Price a gradient over rows: that of the data, and that of weight and bias if asked for.
+
+    Data and gradient that do not lie row by row are copied first.
+    """
+    kernels = _gradients(op, machine)
+    return None if kernels is None else (*_in_order(op.inputs[:OF_DATA], machine), *kernels)
+
+
+OF_DATA = 2
+"""Tensors of a gradient's call that have an element for each of the data: they come first."""
+
+
+def _gradients(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price the kernels of a gradient over rows that lie in order."""
     target = first_tensor(op)
     if target is None:
         return None
