@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
+from costmodels.families.copy import device_copy
 from costmodels.formulas.blocks.drawing import DRAWING, dropping_time
-from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming
 from costmodels.formulas.intervals import CLOSE, NEAR
 from costmodels.formulas.machine import (
     STARTS,
@@ -22,6 +23,7 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
+from costmodels.formulas.offsets import needs_offsets, one_by_one
 from costmodels.formulas.scatter import add_rows
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.hardware import Floats, Hardware
@@ -148,28 +150,29 @@ def _measured_as(op: Op) -> str:
 
 
 def elementwise_time(op: Op, count: int, machine: Machine) -> float:
-    """Return microseconds for this many elements: distinct bytes at the reachable bandwidth."""
+    """Return microseconds for this many elements: distinct bytes at the reachable bandwidth.
+
+    Or what each access takes where the kernel does not go over vectors.
+    """
     if machine.paper:
         name = op.base.rstrip("_")
         nbytes = 4 * (2 if name in PAPER_PAIRS else 3) * count
         return streaming(machine, nbytes, PAPER_FLOPS.get(name, 0) * count)
     read = {t.name: t for t in op.inputs}
     written = [*op.outputs, *(t for t in read.values() if t.name in op.written)]
-    moved = traffic(*read.values(), *written)
-    strided = needs_offsets((*read.values(), *op.outputs), count)
-    return streaming(machine, moved, elements=count if strided else 0)
+    moved = streaming(machine, traffic(*read.values(), *written))
+    accesses = [t for t in read.values() if t.device != "cpu"]
+    return most(moved, one_by_one(accesses, written, count, machine) + machine.start)
 
 
-def needs_offsets(operands: Iterable[Tensor], count: int) -> bool:
-    """Return whether a kernel must compute offsets: for broadcast or strided operands.
-
-    Not where all are dense in one order of axes, such as ``channels_last``: it goes over them as
-    over vectors (torch's TensorIterator).
-    """
-    many = [t for t in operands if t.numel > 1]
-    if any(t.numel != count or not t.dense for t in many):
-        return True
-    return len({None if t.contiguous else t.strides for t in many}) > 1
+def _masked_fill(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price a fill that makes a new tensor: torch copies the old one, and fills the copy."""
+    filled, source = pointwise(op, machine), next(iter(op.inputs), None)
+    if filled is None or source is None or not op.outputs or machine.paper:
+        return filled
+    result = op.outputs[0]
+    make = device_copy if source.numel == result.numel else broadcast_copy
+    return make(source, result, machine), *filled
 
 
 def _broadcasts(source: Tensor, target: Tensor) -> bool:
@@ -180,6 +183,7 @@ def _broadcasts(source: Tensor, target: Tensor) -> bool:
 RULES: dict[str, Rule] = {
     **{f"aten.{name}": pointwise for name in POINTWISE},
     **{f"aten.{name}_": pointwise for name in POINTWISE},
+    "aten.masked_fill": _masked_fill,
     **dict.fromkeys(("irgraph.bias_gelu", "irgraph.bias_gelu_backward"), _bias_gelu),
 }
 

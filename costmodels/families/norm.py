@@ -142,14 +142,15 @@ def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price batch norm: passes over the data, or the blocks of its channels where they take longer.
 
-    By given statistics (``training = false``) the data is read and written once.
+    By given statistics (``training = false``) the data is read and written once; cuDNN's kernel for
+    channels last (``bn_fw_inf_1C11_kernel_NHWC``) takes each element alone.
     """
     target = first_tensor(op)
     if target is None:
         return None
     backward = op.base.endswith(("backward", "backward_impl"))
     if not backward and op.attributes.get("training") is False:
-        return (_passes(op, "", target, 2, machine),)
+        return (_by_statistics(op, target, machine),)
     if laws_hold(machine) and _by_torch(op, target):
         return _channels(op, target, machine)
     passes = BACKWARD_PASSES if backward else FORWARD_PASSES
@@ -164,6 +165,19 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if blocks <= moved.time:
         return (moved,)
     return (work("norm", moved.name, blocks, FEW, CHANNELS),)
+
+
+def _by_statistics(op: Op, target: Tensor, machine: Machine) -> Kernel:
+    """Price batch norm by given statistics."""
+    moved = _passes(op, "", target, 2, machine)
+    alone = op.base.startswith("cudnn") and channels_last(target) and laws_hold(machine)
+    if not alone:
+        return moved
+    time = streaming(machine, 2 * traffic(target), elements=target.numel)
+    return work("norm", moved.name, time, FEW, ALONE)
+
+
+ALONE = f"{ROOFLINE}; each element alone, as where offsets are computed"
 
 
 def _by_torch(op: Op, target: Tensor) -> bool:

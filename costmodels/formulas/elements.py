@@ -6,16 +6,13 @@ import math
 
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
+from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
 from costmodels.formulas.strided import WHOLE_SHARES, strided_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.points.many import most
 from irgraph.ir.tensor import Tensor
 
 ROOFLINE = "max(flop / peak, bytes / DRAM bandwidth) (paper, III-B-1b), plus the launch floor"
-
-BROADCAST_PER_CYCLE = 1.4
-"""Elements a cycle and multiprocessor of kernels that compute an offset for each element (traced
-``unrolled_elementwise_kernel`` of the bias copies: 145 G elements/s on V100 at 1297 MHz)."""
 
 
 def launch_floor(machine: Machine) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from costmodels.formulas.elements import BROADCAST_PER_CYCLE
 from costmodels.formulas.machine import Machine
+from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
 from irgraph.ir.points.many import each, most, real, where
 
 MEASURED = ("hopper",)

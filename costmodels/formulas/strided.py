@@ -9,6 +9,7 @@ result's order comes to its neighbours. Constants were measured on an H100 SXM 8
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from costmodels.formulas.machine import Machine, traffic
 from irgraph.ir.points.many import least, most
@@ -46,14 +47,19 @@ def strided_time(source: Tensor, result: Tensor, machine: Machine) -> float:
     moved = machine.stream(traffic(source, result), WHOLE_SHARES[machine.sheet.architecture])
     offsets = result.numel / (OFFSETS * machine.sheet.sms)
     time = most(moved, machine.cycles(offsets)) + (HALVES_START if source.itemsize < 4 else 0.0)
+    return time + sectors_time(source, result, machine)
+
+
+def sectors_time(source: Tensor, result: Tensor, machine: Machine) -> float:
+    """Return microseconds of the sectors that are fetched more than once; 0 where none is."""
     crossing = _crossed(source, result)
     if crossing is None:
-        return time
+        return 0.0
     inside, across = crossing
     again = most(NEAR_BY / most(inside, 1), 1.0) * most(NARROW / (across * source.itemsize), 1.0)
     again = least(again, SECTOR / source.itemsize)
     sectors = result.numel / (again * machine.sheet.sms)
-    return time + machine.cycles(sectors * SECTOR_CYCLES)
+    return machine.cycles(sectors * SECTOR_CYCLES)
 
 
 def _crossed(source: Tensor, result: Tensor) -> tuple[int, int] | None:
@@ -69,4 +75,19 @@ def _crossed(source: Tensor, result: Tensor) -> tuple[int, int] | None:
     inside = [a for a in axes if written[a] < written[near[-1]]]
     if not inside:
         return None
-    return math.prod(source.shape[a] for a in inside), source.shape[near[-1]]
+    return math.prod(source.shape[a] for a in inside), _joined(
+        source.shape, steps, written, near[-1]
+    )
+
+
+def _joined(shape: Sequence[int], steps: Sequence[int], written: Sequence[int], axis: int) -> int:
+    """Return the elements of an axis and of those that go on where it ends, in both orders.
+
+    torch joins such axes to one, as the height and width of an image.
+    """
+    size, more = shape[axis], [axis]
+    while more:
+        ends = (steps[axis] * size, written[axis] * size)
+        more = [a for a, n in enumerate(shape) if n > 1 and (steps[a], written[a]) == ends]
+        size *= math.prod(shape[a] for a in more)
+    return size
