@@ -10,7 +10,6 @@ from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import times_tiles, turns
 from costmodels.formulas.depthwise import depthwise
-from costmodels.formulas.depthwise_hopper import depthwise_on_hopper
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.grouped import (
     BLOCK,
@@ -21,8 +20,9 @@ from costmodels.formulas.grouped import (
     spread_of_slow,
     unsure,
 )
-from costmodels.formulas.grouped_hopper import grouped_on_hopper
 from costmodels.formulas.hopper.cudnn import on_hopper
+from costmodels.formulas.hopper.depthwise import depthwise_on_hopper
+from costmodels.formulas.hopper.grouped import grouped_on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
 from costmodels.formulas.narrow_hopper import narrow_on_hopper
