@@ -23,9 +23,9 @@ from costmodels.formulas.grouped import (
 from costmodels.formulas.hopper.cudnn import on_hopper
 from costmodels.formulas.hopper.depthwise import depthwise_on_hopper
 from costmodels.formulas.hopper.grouped import grouped_on_hopper
+from costmodels.formulas.hopper.narrow import narrow_on_hopper
 from costmodels.formulas.intervals import BORROWED, FEW, NEAR, UNKNOWN
 from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
-from costmodels.formulas.narrow_hopper import narrow_on_hopper
 from costmodels.formulas.tiles import Product, tiled_time
 from costmodels.learnable.convolving import algorithms, convolution, fastest
 from costmodels.learnable.family import LearnedFamily, Query

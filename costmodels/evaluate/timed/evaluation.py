@@ -28,6 +28,9 @@ from irgraph.predict.prediction import Prediction, predict
 
 DEVICE = "h100-80gb-hbm3"
 
+DEVICE_WORK = "work of the device, traced"
+"""Group of the sums of all kernels and copies."""
+
 STATEMENTS = ("compile",)
 """Changes that are statements of the language, and no passes."""
 
@@ -119,6 +122,9 @@ class _Found:
             self.lacking[f"{step.name}: {found}"] = None
             return
         self.times[id(step)] = found.step_time
+        if step.device:
+            work = sum(kernel.time for kernel in found.kernels())
+            self.points[DEVICE_WORK].append(Point(step.name, step.device / 1e3, work / 1e3))
         group = "cuDNN's benchmark on" if step.bench else step.group
         self.points[group].append(Point(step.name, step.time / 1e3, found.step_time / 1e3))
         low, high = found.interval

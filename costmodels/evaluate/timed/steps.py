@@ -34,6 +34,7 @@ class Step(Struct, frozen=True):
         time, low, high: median and quartiles of the step.
         host: median time until the host had launched everything.
         peak: bytes of device memory that the step and its model took at most.
+        device: microseconds of all kernels and copies in a trace of the step, 0 without one.
     """
 
     program: str
@@ -47,6 +48,7 @@ class Step(Struct, frozen=True):
     high: float
     host: float
     peak: int
+    device: float = 0.0
 
     @property
     def name(self) -> str:
@@ -109,7 +111,7 @@ def _products(tf32: bool) -> Iterator[None]:
 
 
 OWN = {"program", "batch", "how", "tf32", "bench"}
-FIGURES = {"step_us", "q", "host_us", "peak", "runs", "least", "first_s"}
+FIGURES = {"step_us", "q", "host_us", "peak", "runs", "device_us"}
 
 
 def steps_of(device: str) -> list[Step]:
@@ -133,4 +135,5 @@ def _step(row: Mapping[str, Any]) -> Step:
         high=high,
         host=row["host_us"],
         peak=row["peak"],
+        device=row.get("device_us", 0.0),
     )
