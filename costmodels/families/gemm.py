@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.families.concat import cat
-from costmodels.formulas.elements import broadcast_copy
-from costmodels.formulas.machine import SMALL, Machine, Rule, members, traffic
+from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming, transposed_copy
+from costmodels.formulas.intervals import CLOSE
+from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.offsets import one_by_one
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
 from costmodels.learnable.family import LearnedFamily, Query
@@ -24,7 +26,7 @@ from costmodels.learnable.tiling import tiling
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import least, most, real, whole
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, row_major, tight
 from irgraph.ir.tf32 import PLAIN, factors
 
 SOURCE = (
@@ -98,8 +100,37 @@ def _linear(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     rows = data.numel // most(depth, 1)
     product = Product(1, rows, columns, depth, data.dtype, "t" + _letter(data))
     bias = rest[0] if rest and isinstance(rest[0], Tensor) else None
+    if data.rank > 2 and tight(data.shape, data.strides) is not None and not machine.paper:
+        return _linear_of_strided(op, product, machine)
     before = _bias(bias, op, machine) if bias is not None else ()
     return (*before, *product_kernels(product, machine))
+
+
+def _linear_of_strided(op: Op, product: Product, machine: Machine) -> tuple[Kernel, ...]:
+    """Price a linear layer over rows out of order: a plain product, and the bias added to it.
+
+    torch joins bias and product of matrices and of contiguous data alone; rows that no one step
+    leads over are copied first (Linear.cpp, ``should_fold`` of matmul).
+    """
+    data, _, *rest = op.operands
+    assert isinstance(data, Tensor)
+    ordered = replace(data, strides=None)
+    copied = () if _folds(data) else (transposed_copy(data, ordered, machine),)
+    kernels = (*copied, *product_kernels(product, machine))
+    if not (rest and isinstance(rest[0], Tensor)):
+        return kernels
+    result, bias = replace(op.outputs[0], strides=None), rest[0]
+    moved = streaming(machine, traffic(result, result, bias))
+    alone = one_by_one((result, bias), (result,), result.numel, machine) + machine.start
+    name = f"bias of {shape_text(result)}"
+    return *kernels, work("elementwise", name, most(moved, alone), CLOSE, ROOFLINE)
+
+
+def _folds(tensor: Tensor) -> bool:
+    """Return whether one step leads from each row to the next, over all axes but the last."""
+    steps = tensor.strides or row_major(tensor.shape)
+    axes = [(n, step) for n, step in zip(tensor.shape[:-1], steps, strict=False) if n != 1]
+    return all(outer == inner * n for (_, outer), (n, inner) in pairwise(axes))
 
 
 def _matmul(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -106,3 +106,22 @@ def test_batch_norm_by_given_statistics_takes_each_element_alone(
     data, result = (tensor(name, *shape, dtype="f16") for name in "xy")
     first = replace(norm, operands=(data,), results=(result,))
     assert time_of(first) < 0.75 * time_of(norm)
+
+
+def test_a_linear_layer_over_rows_out_of_order_copies_them_and_adds_its_bias_apart() -> None:
+    """Projections of a traced vision transformer: 24.4 us to copy, 65.2 for the product, 84.0."""
+    rows, weight = (tensor("x", 197, 64, 768, dtype="f16"), tensor("w", 2304, 768, dtype="f16"))
+    bias, result = tensor("b", 2304, dtype="f16"), tensor("y", 197, 64, 2304, dtype="f16")
+    turned = replace(rows, strides=(768, 197 * 768, 1))
+    part = replace(rows, strides=(64 * 1024, 1024, 1))
+
+    def layer(data: Tensor, *added: Tensor) -> Op:
+        return Op("aten.linear", (data, weight, *added), (result,))
+
+    (product,) = kernels(layer(rows), H100)
+    assert len(kernels(layer(rows, bias), H100)) == 1, "in its epilogue"
+    copied, plain, added = kernels(layer(turned, bias), H100)
+    assert plain == product and copied.time == pytest.approx(24.4, rel=0.25)
+    assert added.time == pytest.approx(84.0, rel=0.15)
+    assert kernels(layer(turned), H100) == (copied, product)
+    assert kernels(layer(part, bias), H100) == (product, added), "one step leads over all rows"
