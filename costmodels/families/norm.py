@@ -162,9 +162,30 @@ def _two_passes(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return (work("norm", moved.name, time, BORROWED, NARROW, outside=True),)
     if kept:
         return (work("norm", moved.name, kept, FEW, KEEP_FORMULA),)
+    padded = _padded_channels(op, target, machine)
+    if padded > target.shape[1]:
+        time = streaming(machine, passes * traffic(target) * padded / target.shape[1])
+        return (work("norm", moved.name, time, UNTRACED, PADDED),)
     if blocks <= moved.time:
         return (moved,)
     return (work("norm", moved.name, blocks, FEW, CHANNELS),)
+
+
+COLUMN, COLUMNED = 64, ("hopper",)
+"""Channels to a column of blocks of cuDNN's kernels for channels last, full or not, and where: by
+the grids of ``batchnorm_fwtr_nhwc_semiPersist`` on an H100 (cuDNN 9: 2 columns for 120 channels, 3
+for 184, 15 for 960). Older cards show no such step (steps of networks on an RTX 3090)."""
+
+PADDED = f"{FORMULA}; channels in whole columns of 64 (grids of cuDNN's kernels)"
+
+
+def _padded_channels(op: Op, target: Tensor, machine: Machine) -> int:
+    """Return the channels that the blocks of cuDNN's kernels for channels last have room for."""
+    channels = whole(target.shape[1]) if target.rank > 1 else 0
+    known = machine.sheet.architecture in COLUMNED and op.base.startswith("cudnn")
+    if not (known and laws_hold(machine)) or not channels_last(target):
+        return channels
+    return -(-channels // COLUMN) * COLUMN
 
 
 def _by_statistics(op: Op, target: Tensor, machine: Machine) -> Kernel:

@@ -125,3 +125,18 @@ def test_a_linear_layer_over_rows_out_of_order_copies_them_and_adds_its_bias_apa
     assert added.time == pytest.approx(84.0, rel=0.15)
     assert kernels(layer(turned), H100) == (copied, product)
     assert kernels(layer(part, bias), H100) == (product, added), "one step leads over all rows"
+
+
+def test_channels_last_are_normalised_in_whole_columns_on_hopper() -> None:
+    """Columns of 64: 72 channels take as long as 128, but on cards where no such step was seen."""
+
+    def norm(channels: int, on: Machine = H100) -> float:
+        image = last("x", 64, channels, 56, 56)
+        training = {"training": True}
+        results = (replace(image, name="y"),)
+        return time_of(Op("aten.cudnn_batch_norm", (image,), results, training), on)
+
+    assert norm(72) == norm(128) > norm(64)
+    assert norm(72) == pytest.approx(69.1, rel=0.25)
+    older = machine("rtx-3090")
+    assert norm(72, older) < norm(100, older) < norm(128, older)
