@@ -6,7 +6,16 @@ from costmodels.benchmarks.bench import Bench, Call
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
-from costmodels.formulas.machine import SMALL, Machine, Rule, members, shape_text, traffic, work
+from costmodels.formulas.machine import (
+    SMALL,
+    STARTS,
+    Machine,
+    Rule,
+    members,
+    shape_text,
+    traffic,
+    work,
+)
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
@@ -17,6 +26,11 @@ SOURCE = (
     "step, one after the other (Appleyard et al. 2016); beside four forward passes that DeepBench "
     "printed for TITAN Xp -9 to +45 %"
 )
+
+RESIDENT, STAYING, STAYING_EACH = 96, 0.25, 0.005
+"""Hidden units up to which blocks keep the matrix and walk all steps in one kernel (cuDNN's
+``RNN_blockPersist_fp``), microseconds of a step there, and of each unit beside (H100 SXM 80 GB,
+f32, forward: 0.25 to 0.7 a step over 24 to 97 steps). More units take 2 to 6, as products do."""
 
 BACKWARD = 2
 """Products of the gradient over those of the forward pass: of the data and of the weights."""
@@ -49,7 +63,10 @@ def _layer(given: Tensor, own: Tensor, batch: int, steps: int, machine: Machine)
     inputs = Product(1, batch * steps, gates, int(given.shape[1]), own.dtype, "tn")
     step = Product(1, batch, gates, int(own.shape[1]), own.dtype, "tn")
     cell = machine.stream(2 * batch * gates * size) + SMALL
-    return tiled_time(inputs, machine)[0] + steps * (tiled_time(step, machine)[0] + SMALL + cell)
+    each = tiled_time(step, machine)[0] + SMALL + cell
+    if machine.sheet.architecture in STARTS and int(own.shape[1]) <= RESIDENT:
+        each = min(each, STAYING + STAYING_EACH * int(own.shape[1]))
+    return tiled_time(inputs, machine)[0] + steps * each
 
 
 def _cell(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -130,6 +130,25 @@ def test_a_layer_costs_about_what_deepbench_measured(
     assert found["time_us"] / 1e3 == pytest.approx(measured, rel=0.5)
 
 
+# kind, batch, steps, inputs, hidden, microseconds of the kernels: H100 SXM 80 GB, torch 2.11
+SMALL_LAYERS = [
+    ("LSTM", 3, 24, 30, 30, 15.1), ("LSTM", 8, 53, 37, 21, 24.6), ("GRU", 2, 66, 125, 81, 46.1),
+    ("LSTM", 7, 97, 85, 92, 76.8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "batch", "steps", "inputs", "hidden", "measured"), SMALL_LAYERS)
+def test_a_small_layer_walks_all_steps_in_one_kernel(
+    kind: str, batch: int, steps: int, inputs: int, hidden: int, measured: float
+) -> None:
+    layer = getattr(torch.nn, kind)(inputs, hidden, device="meta").eval()
+    data = torch.empty(steps, batch, inputs, device="meta")
+    with torch.no_grad():
+        graph = irgraph.capture(lambda: layer(data)).graph
+    found = irgraph.predict(graph, device="h100").summary()["kernels"]["recurrent"]
+    assert found["time_us"] == pytest.approx(measured, rel=0.35)
+
+
 def test_registers_after_torch_has_its_own_kernel() -> None:
     """``torch.compile`` makes torch register kernels of its own, which 2.11 does not let go."""
     script = """
