@@ -14,4 +14,6 @@ from costmodels.training.recalibrate import renewed
 @pytest.mark.slow
 def test_shipped_intervals_are_what_scaling_them_anew_gives(data_dir: Path) -> None:
     shipped, again = load_shipped("softmax"), renewed("softmax", data_dir)
-    assert (again.stretch, again.cards) == (shipped.stretch, shipped.cards)
+    # processors differ in the last digits of f32
+    assert again.stretch == pytest.approx(shipped.stretch, rel=1e-4)
+    assert again.cards == tuple(pytest.approx(card, rel=1e-4) for card in shipped.cards)
