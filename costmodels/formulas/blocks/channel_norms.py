@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import START, streamed
-from irgraph.ir.points.many import each, least, most, where
+from irgraph.ir.points.many import least, most, power_of_two, where
 
 TILE, BLOCK, LOOP = 32, 512, 16
 """Channels of a block, its threads, and the rows that each of them has at least."""
@@ -52,16 +52,10 @@ LAW = (
 )
 
 
-def _power(value: int) -> int:
-    """Return the greatest power of two within a number, at least 1."""
-    found: int = each(lambda number: 1 << (max(int(number), 1).bit_length() - 1), value)
-    return found
-
-
 def walk(rows: int, channels: int) -> tuple[int, object]:
     """Return the steps of a thread, and whether blocks share rows."""
-    wide = least(_power(channels), TILE)
-    high = least(_power(-(-rows // LOOP)), BLOCK // wide)
+    wide = least(power_of_two(channels), TILE)
+    high = least(power_of_two(-(-rows // LOOP)), BLOCK // wide)
     blocks = least(-(-rows // (high * LOOP)), HIGHEST)
     shared = blocks >= SHARED_FROM
     return -(-rows // (high * where(shared, blocks, 1) * AT_ONCE)), shared

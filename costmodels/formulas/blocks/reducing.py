@@ -11,7 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.many import each, least, most
+from irgraph.ir.points.many import doublings, least, most, power_of_two
 
 START, STARTS = 3.0, {"hopper": 0.6, "blackwell": 0.6}
 """Microseconds that a reduction takes beside its blocks' lives (traced on V100: 5 to 6.7 us for
@@ -113,7 +113,7 @@ def reducing_time(
     waves = -(-launch.blocks // held)
     steps, step, life = -(-launch.values // together), STEP, LIFE
     if indexed:
-        step, life = INDEXED_STEP, LIFE + INDEXED_LIFE * each(_log2, launch.width)
+        step, life = INDEXED_STEP, LIFE + INDEXED_LIFE * doublings(launch.width)
     reads = most(machine.stream(nbytes), machine.cycles(waves * steps * step))
     rate = (INDEXED if indexed else ADDED) * machine.sheet.sms
     reads = most(reads, machine.cycles(values / rate))
@@ -127,10 +127,6 @@ def reducing_time(
     )
 
 
-def _log2(number: int) -> int:
-    return int(number).bit_length() - 1
-
-
 def _vector(outputs: int) -> int:
     """Return the neighbouring results that one thread works out."""
     return 4 if outputs % 4 == 0 else 2 if outputs % 2 == 0 else 1
@@ -138,12 +134,7 @@ def _vector(outputs: int) -> int:
 
 def _block(across: int, down: int, threads: int) -> tuple[int, int]:
     """Return a block's width and height: powers of two, warps along the contiguous axis."""
-    wide, high = (least(each(_power_of_two, n), threads) for n in (across, down))
+    wide, high = (least(power_of_two(n), threads) for n in (across, down))
     width = least(wide, WARP)
     height = least(high, threads // width)
     return least(wide, threads // height), height
-
-
-def _power_of_two(number: int) -> int:
-    """Return the greatest power of two up to a number, 1 for zero."""
-    return 1 << (max(int(number), 1).bit_length() - 1)

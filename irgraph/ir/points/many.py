@@ -335,6 +335,23 @@ def each(function: Callable[..., Any], *values: Number) -> Number:
     return Many(np.array(found, kind))
 
 
+def doublings(number: Any) -> Any:  # noqa: ANN401  (whole numbers, at one point or many)
+    """Return how often 1 is doubled without passing a number: 0 for 0 and 1, 3 for 8 to 15."""
+    if not isinstance(number, Many):
+        return max(int(number), 1).bit_length() - 1
+    values = np.maximum(number.values, 1)
+    if values.size and values.max() > EXACT:
+        raise OneByOneError("powers of two beyond 53 bits")
+    return Many(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1)
+
+
+def power_of_two(number: Any) -> Any:  # noqa: ANN401  (as above)
+    """Return the greatest power of two up to a whole number, 1 for 0."""
+    if not isinstance(number, Many):
+        return 1 << doublings(number)
+    return Many(np.left_shift(np.int64(1), doublings(number).values))
+
+
 def points_of(*values: object) -> int:
     """Return at how many points numbers have values, 0 for plain numbers."""
     return next((len(value.values) for value in values if type(value) is Many), 0)
