@@ -6,7 +6,7 @@ that makes the same calls, to be timed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -63,6 +63,18 @@ def calls_of(graph: Graph) -> Graph:
     return replace(graph, ops=tuple(op for op in graph.leaves() if not is_label(op)))
 
 
+COPIES = ("aten.clone", "aten._to_copy")
+"""Calls that keep the order of axes unless they are told another."""
+
+
+def _laid_out(op: Op, named: Container[str]) -> dict[str, Any]:
+    """Return the memory format of a copy in rows, which models do not name but lay out."""
+    made = op.outputs[0] if op.name in COPIES and op.outputs else None
+    if made is None or "memory_format" in named or not made.contiguous:
+        return {}
+    return {"memory_format": torch.contiguous_format}
+
+
 class _Writer:
     """Writes a step as a function, and collects the values that it refers to."""
 
@@ -98,6 +110,7 @@ class _Writer:
 
     def _line(self, op: Op, how: Computation) -> str:
         leading, named = how.arguments(op, self.name)
+        named = {**named, **_laid_out(op, named)}
         given = [*map(self._value, leading)]
         given += [f"{name}={self._value(value)}" for name, value in named.items()]
         call = f"{self._constant(how.call)}({', '.join(given)})"

@@ -49,3 +49,17 @@ def test_its_calls_are_the_leaves() -> None:
     calls = calls_of(graph())
     assert [op.name for op in calls.ops][:3] == ["aten.t", "aten.mm", "aten.split"]
     assert not any(op.body for op in calls.ops)
+
+
+ROWS = """input %x : f32[4, 6] in $x
+
+%t = aten.t(%x) : f32[6, 4; 1, 6] in $x
+%c = aten.clone(%t) : f32[6, 4] in $c
+%v = aten.view(%c, size = [24]) : f32[24] in $c
+return %v
+"""
+
+
+def test_a_copy_lies_in_rows_where_the_model_says_so() -> None:
+    run = Program(model(ROWS), seed=3)
+    run()  # kept in the order of %x, it could not be viewed as one axis
