@@ -27,10 +27,11 @@ SOURCE = (
     "printed for TITAN Xp -9 to +45 %"
 )
 
-RESIDENT, STAYING, STAYING_EACH = 96, 0.25, 0.005
-"""Hidden units up to which blocks keep the matrix and walk all steps in one kernel (cuDNN's
-``RNN_blockPersist_fp``), microseconds of a step there, and of each unit beside (H100 SXM 80 GB,
-f32, forward: 0.25 to 0.7 a step over 24 to 97 steps). More units take 2 to 6, as products do."""
+RESIDENT, STAYING, STAYING_EACH = 384, 0.25, 0.005
+"""Rows of a recurrent matrix, units times gates, up to which blocks keep it and walk all steps in
+one kernel (cuDNN's ``RNN_blockPersist_fp``); microseconds of a step there, and of each unit beside
+(H100 SXM 80 GB, f32, forward: 0.25 to 0.75 a step over 24 to 243 steps). Larger ones take 2 to 6,
+as products do."""
 
 BACKWARD = 2
 """Products of the gradient over those of the forward pass: of the data and of the weights."""
@@ -64,7 +65,7 @@ def _layer(given: Tensor, own: Tensor, batch: int, steps: int, machine: Machine)
     step = Product(1, batch, gates, int(own.shape[1]), own.dtype, "tn")
     cell = machine.stream(2 * batch * gates * size) + SMALL
     each = tiled_time(step, machine)[0] + SMALL + cell
-    if machine.sheet.architecture in STARTS and int(own.shape[1]) <= RESIDENT:
+    if machine.sheet.architecture in STARTS and gates <= RESIDENT:
         each = min(each, STAYING + STAYING_EACH * int(own.shape[1]))
     return tiled_time(inputs, machine)[0] + steps * each
 

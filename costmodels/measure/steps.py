@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from costmodels.evaluate.timed.steps import PROGRAMS, Step, steps_of
+from costmodels.evaluate.timed.steps import Step, steps_of
 from costmodels.measure.run import torch_for
 from irgraph.capture.live.target import load_target
 from irgraph.diagnostics import IrgraphError
@@ -48,8 +48,7 @@ def _timed(torch: Torch, step: Step, device: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    target = load_target(f"{PROGRAMS}:{step.program}")
-    run = target.make(step.batch, device, **step.options)
+    run: Any = load_target(step.target).step(step.batch, device)
     kept = None
     if step.how == "graph":
         run, kept = _replay(torch, run)

@@ -53,6 +53,36 @@ def _images(batch: int, device: str, size: int, last: bool) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if last else images
 
 
+def _trained(
+    net: nn.Module, device: str, kind: str, update: str, rate: float, loss: Callable[[], Tensor]
+) -> Callable[[], object]:
+    """Return a training step: gradients given up, forward and loss under autocast, an update."""
+    optimizer = UPDATES[update](net.parameters(), lr=rate)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        with _autocast(device, kind):
+            found = loss()
+        found.backward()
+        optimizer.step()
+        return found
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
+
+
+def _inferred(net: nn.Module, given: Tensor, device: str, kind: str) -> Callable[[], object]:
+    """Return an inference step under autocast."""
+
+    def step() -> Tensor:
+        with torch.inference_mode(), _autocast(device, kind):
+            found: Tensor = net(given)
+            return found
+
+    step.model = net  # type: ignore[attr-defined]
+    return step
+
+
 def classify(
     batch: int,
     device: str,
@@ -67,18 +97,7 @@ def classify(
     images = _images(batch, device, size, last)
     with torch.device(device):
         labels = torch.arange(batch) % CLASSES
-    optimizer = UPDATES[update](net.parameters(), lr=0.01)
-
-    def step() -> Tensor:
-        optimizer.zero_grad()
-        with _autocast(device, kind):
-            loss = cross_entropy(net(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    step.model = net  # type: ignore[attr-defined]
-    return step
+    return _trained(net, device, kind, update, 0.01, lambda: cross_entropy(net(images), labels))
 
 
 def see(
@@ -91,15 +110,7 @@ def see(
 ) -> Callable[[], object]:
     """Return an inference step of a classifier, images on the device."""
     net = _classifier(model, device, last).eval()
-    images = _images(batch, device, size, last)
-
-    def step() -> Tensor:
-        with torch.inference_mode(), _autocast(device, kind):
-            found: Tensor = net(images)
-            return found
-
-    step.model = net  # type: ignore[attr-defined]
-    return step
+    return _inferred(net, _images(batch, device, size, last), device, kind)
 
 
 class Block(nn.Module):  # type: ignore[misc]
@@ -190,18 +201,9 @@ def gpt(
         net = GPT(layers, width, length, dropout, eager, keep, words)
         text = torch.arange(batch * (length + 1)).view(batch, -1) * 7919 % WORDS
     given, following = text[:, :-1].contiguous(), text[:, 1:].reshape(-1)
-    optimizer = UPDATES[update](net.parameters(), lr=1e-4)
-
-    def step() -> Tensor:
-        optimizer.zero_grad()
-        with _autocast(device, kind):
-            loss = cross_entropy(net(given).flatten(0, 1), following)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    step.model = net  # type: ignore[attr-defined]
-    return step
+    return _trained(
+        net, device, kind, update, 1e-4, lambda: cross_entropy(net(given).flatten(0, 1), following)
+    )
 
 
 def read(
@@ -217,14 +219,7 @@ def read(
     with torch.device(device):
         net = GPT(layers, width, length, eager=eager).eval()
         text = torch.arange(batch * length).view(batch, -1) * 7919 % WORDS
-
-    def step() -> Tensor:
-        with torch.inference_mode(), _autocast(device, kind):
-            found: Tensor = net(text)
-            return found
-
-    step.model = net  # type: ignore[attr-defined]
-    return step
+    return _inferred(net, text, device, kind)
 
 
 def _dlrm() -> Any:  # noqa: ANN401  (the module)

@@ -60,8 +60,7 @@ class Timed(Struct):
     def program(self, step: Step) -> Graph:
         """Return what a step ran: captured, and as one CUDA graph or compiled where it was."""
         graph = step.graph(self.keep)
-        pipeline = {"": "", "graph": "cuda-graph", "compile": "compile"}[step.how]
-        return rewritten(graph, pipeline)
+        return rewritten(graph, {"": "", "graph": "cuda-graph", "compile": "compile"}[step.how])
 
 
 def rewritten(graph: Graph, change: str) -> Graph:
@@ -143,20 +142,21 @@ class _Found:
                 continue
             name, change = pair.before.name, pair.change
             kind = f"gain of {change.name}"
-            made = f"{kind} (pass {change.pipeline})" if pair.after.how else f"{kind}, captured"
-            found[made].append(Point(name, pair.gain, before / after))
-            if change.pipeline and not pair.after.how:
-                self._by_pass(found[f"{kind}, by the pass {change.pipeline}"], pair, before)
+            made = f"{kind}, by {change.made_by}"
+            written = made if pair.after.how else f"{kind}, captured"
+            found[written].append(Point(name, pair.gain, before / after))
+            if change.made_by and not pair.after.how:
+                self._by_pass(found[made], pair, before)
         return {name: points for name, points in found.items() if points}
 
     def _by_pass(self, points: list[Point], pair: Pair, before: float) -> None:
-        step, pipeline = pair.before, pair.change.pipeline
+        step, made_by = pair.before, pair.change.made_by
 
         def changed() -> Prediction:
-            return self.timed.predicted(rewritten(self.timed.program(step), pipeline), step)
+            return self.timed.predicted(rewritten(self.timed.program(step), made_by), step)
 
         after = tried(changed)
         if isinstance(after, str):
-            self.lacking[f"{pipeline} on {step.name}: {after}"] = None
+            self.lacking[f"{made_by} on {step.name}: {after}"] = None
         else:
             points.append(Point(step.name, pair.gain, before / after.step_time))

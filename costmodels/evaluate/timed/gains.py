@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -15,12 +16,15 @@ NO = object()
 
 
 class Change(Struct, frozen=True):
-    """A change of a step: its options before and after, and a pipeline of passes that makes it."""
+    """A change of a step: its options before and after, and the pass that makes it, if any.
+
+    ``made_by`` may be a statement of the language, too.
+    """
 
     name: str
     before: Mapping[str, Any]
     after: Mapping[str, Any]
-    pipeline: str = ""
+    made_by: str = ""
 
 
 CHANGES = (
@@ -66,13 +70,16 @@ def pairs(steps: Sequence[Step]) -> Iterator[Pair]:
     """Yield the pairs among timed steps, by change."""
     known = {_key(_fields(step)): step for step in steps}
     for change in CHANGES:
-        for step in steps:
-            fields = _fields(step)
-            if all(fields.get(key, NO) == value for key, value in change.before.items()):
-                wanted = {k: v for k, v in {**fields, **change.after}.items() if v is not NO}
-                after = known.get(_key(wanted))
-                if after is not None:
-                    yield Pair(change, step, after)
+        for step in filter(partial(_is_before, change), steps):
+            wanted = {k: v for k, v in {**_fields(step), **change.after}.items() if v is not NO}
+            after = known.get(_key(wanted))
+            if after is not None:
+                yield Pair(change, step, after)
+
+
+def _is_before(change: Change, step: Step) -> bool:
+    fields = _fields(step)
+    return all(fields.get(key, NO) == value for key, value in change.before.items())
 
 
 def _fields(step: Step) -> dict[str, Any]:

@@ -77,6 +77,12 @@ class Step(Struct, frozen=True):
             return str(self.options.get("model", "resnet50"))
         return "gpt" if self.program in ("gpt", "read") else f"dlrm-{self.options['name']}"
 
+    @property
+    def target(self) -> str:
+        """What makes it, as ``irgraph capture`` takes it: ``FILE.py:NAME(OPTION=VALUE)``."""
+        options = ",".join(f"{key}={value!r}" for key, value in self.options.items())
+        return f"{PROGRAMS}:{self.program}({options})"
+
     def program_key(self) -> tuple[Any, ...]:
         """Return what the captured program depends on."""
         return self.program, self.batch, self.tf32, json.dumps(self.options, sort_keys=True)
@@ -91,10 +97,8 @@ class Step(Struct, frozen=True):
 
         if self.program in VISION:
             imported("torchvision")
-        options = ",".join(f"{key}={value!r}" for key, value in self.options.items())
-        target = f"{PROGRAMS}:{self.program}({options})"
         with _products(self.tf32):
-            return capture_file(target, batch=self.batch, symbolic=False).graph
+            return capture_file(self.target, batch=self.batch, symbolic=False).graph
 
 
 @contextmanager

@@ -35,6 +35,13 @@ LONG = 20.0
 """Microseconds from which a kernel is long: below, starting and ending it are most of its time."""
 
 
+NOTES = (
+    f"Held out: one case in {THIRDS}, by a hash of it.",
+    "Mean errors are to the nearest time between repeated and on a cold cache: a price between the "
+    "two has none. Beside them: to either alone.",
+)
+
+
 class Residual(Struct, frozen=True):
     """One measured call: microseconds of its kernels, and what they are priced at.
 
@@ -64,8 +71,9 @@ class Group(Struct, frozen=True):
     """Errors of one op in one type, in percent; of the ``long`` ones apart.
 
     Errors are to the nearest time between warm and cold: in a step, operands lie in the cache or
-    not. ``bias`` is the median of signed ones, ``mape`` the mean of absolute ones, ``inside`` the
-    share whose time lies in the 90 % interval.
+    not, and a price between the two has none. ``bias`` is the median of signed ones, ``mape`` the
+    mean of absolute ones, ``inside`` the share whose time lies in the 90 % interval. ``warm`` and
+    ``cold`` are the means of absolute errors to either time alone.
     """
 
     family: str
@@ -75,6 +83,8 @@ class Group(Struct, frozen=True):
     bias: float
     mape: float
     inside: float
+    warm: float
+    cold: float
     long: int
     long_bias: float | None
     long_mape: float | None
@@ -125,11 +135,15 @@ def _group(rows: Sequence[Residual]) -> Group:
         inside = [abs(row.predicted - row.nearest) <= row.spread for row in chosen]
         return float(np.median(errors)), float(np.abs(errors).mean()), 100 * float(np.mean(inside))
 
+    def alone(time: str) -> float:
+        return 100 * float(np.mean([abs(row.predicted / getattr(row, time) - 1) for row in rows]))
+
     first, long = rows[0], [row for row in rows if row.nearest >= LONG]
     of_long = figures(long) if long else (None, None, None)
     return Group(
-        first.family, first.op, first.dtype, len(rows), *figures(rows), len(long), *of_long
-    )
+        first.family, first.op, first.dtype, len(rows), *figures(rows),
+        alone("warm"), alone("cold"), len(long), *of_long,
+    )  # fmt: skip
 
 
 class SweptEvaluation(Struct, frozen=True):
@@ -141,7 +155,7 @@ class SweptEvaluation(Struct, frozen=True):
     def render(self) -> list[RenderableType]:
         """Return the table and lines to print."""
         table = Table(
-            "op", "type", "rows", "bias %", "mean error %", "inside %",
+            "op", "type", "rows", "bias %", "mean error %", "inside %", "to warm %", "to cold %",
             f"{LONG:g} us or more", "bias %", "mean error %", "inside %", title=self.device,
         )  # fmt: skip
         for group in self.groups:
@@ -149,9 +163,10 @@ class SweptEvaluation(Struct, frozen=True):
             table.add_row(
                 group.op, group.dtype, str(group.rows),
                 f"{group.bias:+.0f}", f"{group.mape:.0f}", f"{group.inside:.0f}",
+                f"{group.warm:.0f}", f"{group.cold:.0f}",
                 str(group.long), *("" if x is None else f"{x:.0f}" for x in long),
             )  # fmt: skip
-        return [table, f"Held out: one case in {THIRDS}, by a hash of it."]
+        return [table, *NOTES]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values, errors in percent."""

@@ -51,4 +51,4 @@ def test_evaluates_by_op_and_type() -> None:
     assert (group.op, group.dtype) == ("tril_index_backward", "f32")
     assert group.mape < 15
     assert found.as_json()["groups"][0]["rows"] == group.rows
-    assert len(found.render()) == 2
+    assert len(found.render()) == 3

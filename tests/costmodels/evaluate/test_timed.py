@@ -61,7 +61,7 @@ def test_predicts_steps_and_the_gain_of_a_cuda_graph() -> None:
     assert names == [
         "CUDA graphs, replayed",
         "DLRM, inference",
-        "gain of CUDA graph (pass cuda-graph)",
+        "gain of CUDA graph, by cuda-graph",
     ]
     (gain,) = found.series[-1].points
     assert gain.measured == pytest.approx(936.23 / 152.69, rel=1e-3)
