@@ -50,8 +50,8 @@ class Point(Struct, frozen=True):
 class Series(Struct, frozen=True):
     """Points of one quantity, such as the step time.
 
-    ``unsigned`` says that the errors of others were published without sign; ``unit`` is ``ms``, or
-    ``x`` for gains: the time before over the time after.
+    ``unsigned`` says that the errors of others were published without sign; ``unit`` is ``ms``,
+    ``x`` for gains (the time before over the time after), or ``GB`` for memory.
     """
 
     quantity: str

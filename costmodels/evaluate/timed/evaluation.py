@@ -39,6 +39,8 @@ NOTES = (
     "each step followed by a wait for the device; the host is a virtual machine of 16 cores.",
     "Host overheads: means over the traces of the other models on that machine.",
     "Programs: costmodels/measurements/programs.py, captured by the release of torch installed.",
+    "Peak memory: what torch's allocator had given out at most, the model included; libraries' "
+    "workspaces are in it, and not in the prediction.",
 )
 
 
@@ -86,7 +88,7 @@ def _others(device: str, model: str, folder: Path) -> str:
 def evaluate_timed(
     device: str = DEVICE, keep: Path | None = None, only: Callable[[Step], bool] | None = None
 ) -> Comparison:
-    """Return measured and predicted steps by group, gains by change, and intervals that held.
+    """Return measured and predicted steps, gains, peak memory, and intervals that held.
 
     Args:
         device: whose measurements.
@@ -97,8 +99,12 @@ def evaluate_timed(
     with TemporaryDirectory() as folder:
         timed = Timed(device, keep, Path(folder))
         found = _Found(timed, steps)
-        series = [Series(name, points) for name, points in sorted(found.points.items())]
-        series += [Series(name, points, unit="x") for name, points in sorted(found.gains().items())]
+        kinds = ((found.points, "ms"), (found.gains(), "x"), (found.memory, "GB"))
+        series = [
+            Series(name, points, unit=unit)
+            for known, unit in kinds
+            for name, points in sorted(known.items())
+        ]
         notes = (*NOTES, *(f"left out: {text}" for text in found.lacking))
         return Comparison("timed", series, {}, notes, coverage(found.held))
 
@@ -109,6 +115,7 @@ class _Found:
     def __init__(self, timed: Timed, steps: Sequence[Step]) -> None:
         self.timed, self.steps = timed, steps
         self.points: defaultdict[str, list[Point]] = defaultdict(list)
+        self.memory: defaultdict[str, list[Point]] = defaultdict(list)
         self.held: defaultdict[str, list[Held]] = defaultdict(list)
         self.lacking: dict[str, None] = {}
         self.times: dict[int, float] = {}
@@ -124,6 +131,9 @@ class _Found:
         if step.device:
             work = sum(kernel.time for kernel in found.kernels())
             self.points[DEVICE_WORK].append(Point(step.name, step.device / 1e3, work / 1e3))
+        if not (step.how or step.bench):
+            memory = self.memory[f"peak memory: {'training' if step.trains else 'inference'}"]
+            memory.append(Point(step.name, step.peak / 1e9, found.memory.peak / 1e9))
         group = "cuDNN's benchmark on" if step.bench else step.group
         self.points[group].append(Point(step.name, step.time / 1e3, found.step_time / 1e3))
         low, high = found.interval

@@ -58,15 +58,18 @@ class Step(Struct, frozen=True):
         return ", ".join([f"{self.program} x {self.batch}", *shown, *marks])
 
     @property
+    def trains(self) -> bool:
+        """Whether it is a training step."""
+        return self.program in ("classify", "gpt", "dlrm")
+
+    @property
     def group(self) -> str:
         """What kind of step it is."""
         if self.how:
             return {"graph": "CUDA graphs, replayed", "compile": "torch.compile"}[self.how]
+        phase = "training" if self.trains else "inference"
         if self.program not in VISION:
-            return {"gpt": "GPT-2, training", "read": "GPT-2, inference"}.get(
-                self.program, "DLRM, training" if self.program == "dlrm" else "DLRM, inference"
-            )
-        phase = "training" if self.program == "classify" else "inference"
+            return f"{'GPT-2' if self.program in ('gpt', 'read') else 'DLRM'}, {phase}"
         layout = ", channels last" if self.options.get("last") else ""
         return f"classifiers, {phase}, {self.options.get('kind', 'f32')}{layout}"
 

@@ -62,8 +62,10 @@ def test_predicts_steps_and_the_gain_of_a_cuda_graph() -> None:
         "CUDA graphs, replayed",
         "DLRM, inference",
         "gain of CUDA graph, by cuda-graph",
+        "peak memory: inference",
     ]
-    (gain,) = found.series[-1].points
+    (gain,), (memory,) = (series.points for series in found.series[-2:])
+    assert memory.predicted == pytest.approx(memory.measured, rel=0.05)
     assert gain.measured == pytest.approx(936.23 / 152.69, rel=1e-3)
     assert 0.4 < gain.predicted / gain.measured < 2.5
     assert [group.cases for group in found.intervals] == [1, 1, 2]
