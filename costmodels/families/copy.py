@@ -27,9 +27,10 @@ KB on)."""
 DEVICE_SHARE = 0.8
 """Share of DRAM bandwidth of ``cudaMemcpyAsync`` on the device (traced: 11.9 MB in 18-20 us)."""
 
-ENGINES = {"hopper": (0.99, 2**20, 3.0)}
+ENGINES = {"hopper": (0.99, 2**20, 3.0), "blackwell": (0.99, 2**20, 3.0)}
 """Where it was measured otherwise: that share, and microseconds more from so many bytes on (H100
-SXM 80 GB, torch 2.11: 1.7 us for 1.03 MB, 4.7 for 1.97, 19.9 for 25.5, 157 for 233)."""
+SXM 80 GB, torch 2.11: 1.7 us for 1.03 MB, 4.7 for 1.97, 19.9 for 25.5, 157 for 233; Blackwell is
+taken as Hopper)."""
 
 NARROWED = {("f32", "f16"), ("f32", "bf16")}
 """Casts with kernels of their own, which run as other element-wise ones (torch 2, Copy.cu)."""
@@ -40,7 +41,7 @@ HOST_LINK = "bytes / PCIe bandwidth of the kind of host memory (paper, III-B-1b)
 STAGED = 65536
 """Most bytes from pageable memory that are staged at once and run at the pinned rate."""
 
-BUFFERED = {"hopper": 2**20}
+BUFFERED = {"hopper": 2**20, "blackwell": 2**20}
 """Bytes of a larger copy that still run at the pinned rate, as the driver's buffers take them,
 where that was measured (H100 SXM 80 GB, CUDA 13: 20.8 us for 1.00 MB to the device, 79 for 2.12,
 603 for 10.4; 22.8 us for 0.94 MB to the host, 114 for 2.26)."""

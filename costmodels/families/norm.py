@@ -47,7 +47,7 @@ from costmodels.formulas.machine import (
     traffic,
     work,
 )
-from costmodels.formulas.serial import START, doubt, laws_hold
+from costmodels.formulas.serial import MEASURED_ON, START, doubt, laws_hold
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -95,7 +95,8 @@ def _norm(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     """Price layer normalisation forward: statistics stay on the chip, one read and one write.
 
-    Trained models saw wide rows in whole vectors; of others they count where they say more.
+    Trained models saw wide rows in whole vectors; of others they count where they say more. On
+    Hopper torch's own kernels were measured: the models saw those of other libraries.
     """
     target = first_tensor(op)
     if target is None:
@@ -105,13 +106,15 @@ def _norm_of_rows(op: Op, machine: Machine) -> Kernel | None:
     sizes: dict[str, float | str] = {"rows": rows, "cols": columns, "dtype": target.dtype}
     learned = machine.ask("layer_norm", name, **sizes)
     learned = learned or machine.ask_other("transformer", name, "norm", {**sizes, "op": "norm"})
-    if learned and not ((learned.outside or columns % VECTOR) and laws_hold(machine)):
+    root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
+    own = laws_hold(machine) and machine.sheet.architecture == MEASURED_ON and not root
+    seen = learned and not (learned.outside or columns % VECTOR)
+    if learned and not own and (seen or not laws_hold(machine)):
         return learned
     if not laws_hold(machine):
         return work("norm", name, streaming(machine, 2 * traffic(target)), UNTRACED, ROOFLINE)
-    root = op.base == "_fused_rms_norm"  # sums squares alone, as a gradient sums two products
     time = norm_time(rows, columns, target.itemsize, machine, gradient=root)
-    if learned and learned.time >= time:
+    if learned and not own and learned.time >= time:
         return learned
     return work("norm", name, time, BORROWED if root else doubt(machine), ROWS_LAW)
 

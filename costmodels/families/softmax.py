@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costmodels.benchmarks.sweep import MATRIX, Function, Sweep, backward, forward
-from costmodels.formulas.blocks.softmax_rows import backward_time, forward_time
+from costmodels.formulas.blocks.softmax_rows import (
+    BLOCK,
+    MOST_HELD,
+    backward_time,
+    forward_time,
+)
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW, UNTRACED
 from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text, traffic, work
+from costmodels.formulas.serial import doubt, laws_hold
 from costmodels.learnable.family import LearnedFamily, Query
 from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
@@ -38,14 +44,16 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:
         return (learned,)
-    if machine.paper or op.base not in (*FORWARD, *BACKWARD) or not _over_rows(op, target):
+    if not laws_hold(machine) or op.base not in (*FORWARD, *BACKWARD) or not _over_rows(op, target):
         return (work("softmax", name, streaming(machine, moved), UNTRACED, ROOFLINE),)
+    error, unheld = most(doubt(machine), FEW), columns > BLOCK * MOST_HELD
     if op.base in FORWARD:
         time = forward_time(rows, columns, target.itemsize, "log" in op.base, machine)
         extra = most(moved - 2 * traffic(target), 0)
-        return (work("softmax", name, time + machine.stream(extra) + machine.start, FEW, ROWS),)
+        time += machine.stream(extra) + machine.start
+        return (work("softmax", name, time, error, ROWS, outside=unheld),)
     time = backward_time(rows, columns, target.itemsize, machine) + machine.start
-    kernel = work("softmax", name, time, FEW, ROWS)
+    kernel = work("softmax", name, time, error, ROWS, outside=unheld)
     if "log" in op.base:
         return (kernel,)
     product = streaming(machine, 3 * traffic(target))

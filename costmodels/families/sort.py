@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 
+from msgspec.structs import replace
+
 from costmodels.benchmarks.sweep import MATRIX, Sweep, forward
 from costmodels.families.copy import host_copy
 from costmodels.formulas.blocks.sorting import selecting_time, sorting_time
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
-from costmodels.formulas.scatter import SORT, SORT_TILE
+from costmodels.formulas.rows import measured
+from costmodels.formulas.scatter import SORT, SORT_TILE, sort_kernel
+from costmodels.formulas.serial import doubt, laws_hold
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import most, whole
@@ -52,10 +56,13 @@ def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ..
     pair, rows = source.itemsize + 8, source.numel // most(together, 1)
     name = f"sort {shape_text(source)}"
     places = work("sort", f"number {name}", streaming(machine, 8.0 * source.numel), FEW, ROOFLINE)
-    if rows > 1 or together <= SORT_TILE:
+    if laws_hold(machine) and (rows > 1 or together <= SORT_TILE):
         bytes_alone = machine.stream(2.0 * pair * source.numel)
         time = most(sorting_time(rows, together, machine) - machine.start, bytes_alone)
-        return places, work("sort", name, time, FEW, SORTED)
+        return places, work("sort", name, time, most(doubt(machine), FEW), SORTED)
+    if measured(machine):
+        pairs = sort_kernel(together, 8 * source.itemsize, machine)
+        return places, replace(pairs, name=name, family="sort", outside=True)
     passes = source.itemsize
     time = passes * (machine.stream(3.0 * pair * source.numel) + 2 * machine.start)
     return places, work("sort", f"{name}, {passes} passes", time, ROUGH, SORT, outside=True)
@@ -83,12 +90,12 @@ def _select(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if source is None:
         return None
     name, kept = f"{op.base} {shape_text(source)}", op.outputs[0] if op.outputs else None
-    if op.base == "topk" and kept is not None and not machine.paper:
+    if op.base == "topk" and kept is not None and laws_hold(machine):
         together = _slice(op, source)
         rows = source.numel // most(together, 1)
         time = most(selecting_time(rows, together, machine), machine.stream(traffic(source)))
         unlike = rows < 2 or _slice(op, kept) > MOST_SELECTED
-        error = ROUGH if unlike else FEW
+        error = ROUGH if unlike else most(doubt(machine), FEW)
         found = work("sort", name, time, error, SELECTED, outside=unlike)
         many = unlike and op.attributes.get("sorted") is not False
         return (found, *sorting(kept, _slice(op, kept), machine)[1:]) if many else (found,)

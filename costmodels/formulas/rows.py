@@ -11,8 +11,8 @@ from costmodels.formulas.machine import Machine
 from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
 from irgraph.ir.points.many import each, most, real, where
 
-MEASURED = ("hopper",)
-"""Architectures that the laws below hold for."""
+MEASURED = ("hopper", "blackwell")
+"""Architectures that the laws below hold for; Blackwell is taken as Hopper."""
 
 PICKED = "blocks or elements started a cycle, never below memory (measured: H100, torch 2.11)"
 ADDED_TO = (

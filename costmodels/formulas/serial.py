@@ -20,8 +20,8 @@ CACHED, UNCACHED = 0.25, 0.8
 from which they find nothing, in the same kernels: 390 cycles at 13 MB, 590 at 21 MB, 800 at 44 MB
 of 50; half of an H100's cache lies beside the other half of its multiprocessors."""
 
-THREADS = 2048
-"""Threads that a multiprocessor holds."""
+SLOTS = {"sm_75": 1024, "sm_86": 1536, "sm_89": 1536, "sm_120": 1536}
+"""Threads that a multiprocessor holds; 2048 where nothing is said."""
 
 MEASURED_ON = "hopper"
 """The architecture that steps, rows and the rates beside them were measured on."""
@@ -51,6 +51,11 @@ def streamed(machine: Machine, nbytes: float, rate: float) -> float:
     return most(machine.stream(nbytes), machine.cycles(nbytes / machine.sheet.sms / rate))
 
 
+def slots(machine: Machine) -> int:
+    """Return the threads that a multiprocessor holds at a time."""
+    return SLOTS.get(machine.sheet.target, 2048)
+
+
 def rounds(machine: Machine, blocks: int, threads: int) -> int:
     """Return how often all multiprocessors fill up with blocks of so many threads."""
-    return -(-blocks // (machine.sheet.sms * (THREADS // threads)))
+    return -(-blocks // (machine.sheet.sms * (slots(machine) // threads)))

@@ -63,16 +63,19 @@ def calls_of(graph: Graph) -> Graph:
     return replace(graph, ops=tuple(op for op in graph.leaves() if not is_label(op)))
 
 
-COPIES = ("aten.clone", "aten._to_copy")
-"""Calls that keep the order of axes unless they are told another."""
+FORMAT = "memory_format"
 
 
-def _laid_out(op: Op, named: Container[str]) -> dict[str, Any]:
-    """Return the memory format of a copy in rows, which models do not name but lay out."""
-    made = op.outputs[0] if op.name in COPIES and op.outputs else None
-    if made is None or "memory_format" in named or not made.contiguous:
+def _laid_out(op: Op, how: Computation, named: Container[str]) -> dict[str, Any]:
+    """Return the memory format of what is made in rows, which models do not name but lay out.
+
+    Calls that take one keep the order of axes unless they are told another.
+    """
+    taken = how.schema is not None and any(a.name == FORMAT for a in how.schema.arguments)
+    in_rows = [made for made in op.outputs if made.contiguous]
+    if FORMAT in named or not (taken and in_rows):
         return {}
-    return {"memory_format": torch.contiguous_format}
+    return {FORMAT: torch.contiguous_format}
 
 
 class _Writer:
@@ -110,7 +113,7 @@ class _Writer:
 
     def _line(self, op: Op, how: Computation) -> str:
         leading, named = how.arguments(op, self.name)
-        named = {**named, **_laid_out(op, named)}
+        named = {**named, **_laid_out(op, how, named)}
         given = [*map(self._value, leading)]
         given += [f"{name}={self._value(value)}" for name, value in named.items()]
         call = f"{self._constant(how.call)}({', '.join(given)})"

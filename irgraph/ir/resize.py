@@ -224,7 +224,7 @@ class Keeping(Rebinding):
             found = super().op(op)
             found.__dict__[RESIZED] = None
             if len(known) >= MOST_SIZES:
-                del known[next(iter(known))]
+                known.pop(next(iter([*known]), None), None)  # other threads may be here, too
             known[self._key] = found
         return found
 

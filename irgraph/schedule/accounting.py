@@ -20,7 +20,7 @@ class Accounting(Struct, frozen=True):
         launch_share: share of T4 after which the device may start what is launched.
         latency: from then to the start of the kernel on an idle device.
         gap: between the end of a kernel and the start of the next one of a busy stream.
-        graph_gap: the same among the kernels of one CUDA graph.
+        graph_gap: the same among the kernels of one CUDA graph; ``gap`` where it is not given.
         per_kernel: added to the time of every kernel.
         listed: when the host also pays for launches that its table lists beyond those the cost
             models know: ``never``, ``unknown`` (for operations that no cost model knows in full:
@@ -41,7 +41,7 @@ class Accounting(Struct, frozen=True):
     launch_share: float = 1.0
     latency: float = 0.0
     gap: float = 1.0
-    graph_gap: float = 1.0
+    graph_gap: float | None = None
     per_kernel: float = 0.0
     listed: str = "never"
     sync: str = "never"

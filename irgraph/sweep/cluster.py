@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -82,7 +83,7 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
             dask.config.set({"distributed.worker.multiprocessing-method": _begins()}),
             LocalCluster(
                 n_workers=workers, threads_per_worker=1, dashboard_address=dashboard or None,
-                silence_logs=50,
+                silence_logs=50, env=dict(os.environ),
             ) as cluster,
             Client(cluster) as client,
         ):  # fmt: skip
@@ -104,7 +105,10 @@ def connected(scheduler: str, workers: int, dashboard: str) -> Iterator[Client]:
 
 
 def _begins() -> str:
-    """Return how processes begin: where that can be, as copies of one that has imported Dask."""
+    """Return how processes begin: where that can be, as copies of one that has imported Dask.
+
+    That one keeps the environment of its day, so workers are given today's.
+    """
     return "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
 
 

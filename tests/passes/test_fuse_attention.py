@@ -96,7 +96,17 @@ class Softly(Eager):
         return scores.masked_fill(x > 0.5, -1.0).softmax(-1) @ self.value(x)
 
 
-@pytest.mark.parametrize("kind", [Watched, Across, Softly])
+class Finite(Eager):
+    """Fills scores with the least of finite numbers: a row filled as a whole sees all words."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [B, T, width] for the same."""
+        scores = (self.query(x) @ self.key(x).transpose(-2, -1)) * 0.5
+        least = torch.finfo(x.dtype).min
+        return scores.masked_fill(x > 0.5, least).softmax(-1) @ self.value(x)
+
+
+@pytest.mark.parametrize("kind", [Watched, Across, Softly, Finite])
 def test_what_is_not_that_op_is_left_alone(kind: type[Eager]) -> None:
     model = nn.Sequential(kind(3, 1, False), nn.Flatten()).to("meta")
     graph = graph_of(Step(model, (torch.rand(4, 3, 3), torch.arange(4) % 5), sgd))
@@ -140,10 +150,17 @@ class InF32(Eager):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "mixed"), [(Filled, False), (FilledInF32, True), (InF32, True)])
-def test_masks_and_autocast_as_models_write_them(kind: type[Eager], mixed: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "mixed"),
+    [
+        (Filled, None), (FilledInF32, torch.bfloat16), (InF32, torch.bfloat16),
+    ],
+)  # fmt: skip
+def test_masks_and_autocast_as_models_write_them(
+    kind: type[Eager], mixed: torch.dtype | None
+) -> None:
     def step() -> None:
-        with torch.autocast("cuda", torch.bfloat16, enabled=mixed):
+        with torch.autocast("cuda", mixed, enabled=mixed is not None):
             loss = model(x).float().square().sum()
         loss.backward()
         optimizer.step()

@@ -25,7 +25,7 @@ from irgraph.schedule.timeline import Timeline
 from irgraph.text import parse, print_graph
 from tests.schedule.graphs import FlatHost, kernel, priced, steps
 
-PLAIN = Accounting("plain", gap=0.0, graph_gap=0.0, sync="blocking")
+PLAIN = Accounting("plain", gap=0.0, sync="blocking")
 EVENT = Tensor("e", "u8", (), "be", device="cpu")
 
 

@@ -105,3 +105,13 @@ def test_workers_of_this_machine_begin_as_copies_where_they_can() -> None:
         assert len(client.nthreads()) == 2
     assert begun == ("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     assert get_mp_context().get_start_method() == before
+
+
+def test_workers_have_today_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They begin as copies of a process that began with the first cluster."""
+    found = []
+    for value in ("first", "second"):
+        monkeypatch.setenv("IRGRAPH_OF_TODAY", value)
+        with cluster.connected("", 1, "") as client:
+            found.append(client.submit(os.environ.get, "IRGRAPH_OF_TODAY", pure=False).result())
+    assert found == ["first", "second"]

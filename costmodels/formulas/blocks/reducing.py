@@ -11,6 +11,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
+from costmodels.formulas.serial import slots
 from irgraph.ir.points.many import doublings, least, most, power_of_two
 
 START, STARTS = 3.0, {"hopper": 0.6, "blackwell": 0.6}
@@ -44,9 +45,6 @@ LEAST_VALUES, MOST_VALUES = 16, 256
 
 READ_AT_ONCE, HALVES_AT_ONCE = 4, 8
 """Values of a thread that are on their way together; of two bytes, where they lie side by side."""
-
-SLOTS = {"sm_75": 1024, "sm_86": 1536, "sm_89": 1536, "sm_120": 1536}
-"""Threads that a multiprocessor holds; 2048 where nothing is said."""
 
 
 class Launch(Struct, frozen=True):
@@ -94,11 +92,6 @@ def launch_of(outputs: int, inputs: int, along: bool, machine: Machine) -> Launc
         values = -(-values // sharing)
     tail = -(-sharing // (width * height if along else height))
     return Launch(width * height, width, values, grid * sharing, sharing, tail)
-
-
-def slots(machine: Machine) -> int:
-    """Return the threads that a multiprocessor holds at a time."""
-    return SLOTS.get(machine.sheet.target, 2048)
 
 
 def reducing_time(

@@ -7,8 +7,8 @@ in chunks of two elements a thread, and sweeps up and down each of them.
 
 from __future__ import annotations
 
-from costmodels.formulas.blocks.reducing import slots
 from costmodels.formulas.machine import Machine
+from costmodels.formulas.serial import slots
 from irgraph.ir.points.many import each, least, most
 
 THREADS, LEAST_LOG, MOST_LOG = 512, 4, 9

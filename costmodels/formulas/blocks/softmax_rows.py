@@ -9,6 +9,7 @@ All constants were measured on an H100 SXM 80 GB under torch 2.11.
 from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
+from costmodels.formulas.serial import step
 from irgraph.ir.points.many import each, most, real
 
 WARP = 32
@@ -34,8 +35,16 @@ ROW, ROW_ALONE, MOST_SHARED = 870.0, 1190.0, 6
 """Cycles of a multiprocessor for each of a thread's values of a row, where registers let in two
 blocks (up to six values) and where one (4,920 rows of 3,337 columns 62 us, 10,190 of 7,308 344)."""
 
+ROW_LOG = (680.0, 840.0)
+"""The same of log-softmax, of values of two bytes and of four, in rows of any length that registers
+hold (16,693 rows of 5,559 columns f16 256 us, 7,360 of 3,648 f32 96)."""
+
 MOST_HELD = 9
 """Values of a thread that registers hold."""
+
+VECTOR, SWEEPS, SWEEPS_BACK = 16, 3, 2
+"""Bytes that a thread reads at once of longer rows, and how often a block walks through one, step
+by step; rows so long were not measured alone."""
 
 TWICE = 1.4
 """Times the bytes that gradients of rows off 16 bytes take to move: their second reading is found
@@ -55,8 +64,9 @@ def forward_time(rows: int, columns: int, itemsize: int, log: bool, machine: Mac
         return moved + machine.cycles((LANE_LOG if log else LANE)[itemsize >= 4] * _lane(columns))
     held = -(-columns // BLOCK)
     if held > MOST_HELD:
-        return moved * _again(columns, itemsize)
+        return most(moved * _again(columns, itemsize), _walk(columns, itemsize, SWEEPS, machine))
     row = ROW if held <= MOST_SHARED else ROW_ALONE
+    row = ROW_LOG[itemsize >= 4] if log else row
     worked = machine.cycles(rows / machine.sheet.sms * held * row)
     return most(moved, worked, machine.cycles(held * WAIT))
 
@@ -68,7 +78,14 @@ def backward_time(rows: int, columns: int, itemsize: int, machine: Machine) -> f
         if itemsize < 4:
             moved = most(moved, _units(rows * columns, HALVES_BACK, machine))
         return moved + machine.cycles(LANE_BACK[itemsize >= 4] * _lane(columns))
-    return moved * _again(columns, itemsize) + BLOCK_START
+    walked = _walk(columns, itemsize, SWEEPS_BACK, machine)
+    return most(moved * _again(columns, itemsize), walked) + BLOCK_START
+
+
+def _walk(columns: int, itemsize: int, sweeps: int, machine: Machine) -> float:
+    """Return microseconds in which a block walks through its row, which stays in the cache."""
+    nbytes = columns * itemsize
+    return sweeps * -(-nbytes // (BLOCK * VECTOR)) * step(machine, nbytes)
 
 
 def _again(columns: int, itemsize: int) -> float:

@@ -2,7 +2,7 @@
 
 cuDNN's kernels (``wgrad_implicit_gemm_indexed_wo_smem_tf32f32``, ``wgrad_alg0_engine_NHWC``,
 ``dgrad_implicit_gemm_f32f32_tf32f32``) pad few channels to tiles and reach a fifth of the peak of
-matrix units, with weights converted before. Windows of one element are plain products.
+matrix units, with weights converted before.
 
 Constants: H100 SXM 80 GB, torch 2.11, cuDNN 9.19; nine pairs of gradients, 3 x 3, which come out
 19 % off on average.
@@ -19,7 +19,8 @@ from irgraph.ir.cost import Kernel
 from irgraph.ir.points.many import most, whole
 from irgraph.ir.tensor import Tensor
 
-TARGET = "sm_90"
+TARGET, WINDOW = "sm_90", 9
+"""What was measured: the card, and elements of a window."""
 NOTE = "few channels padded to tiles, at a fifth of the peak (cuDNN 9.19, H100)"
 FEW = 64
 """Channels, read or made, below which kernels are slow, and to whose multiples they are padded."""
@@ -37,7 +38,7 @@ def narrow_on_hopper(
         return ()
     made, read = int(weight.shape[0]), int(weight.shape[1])
     window = int(math.prod(weight.shape[2:]))
-    dense = data.rank == 4 and read == int(data.shape[1]) and window > 1
+    dense = data.rank == 4 and read == int(data.shape[1]) and window == WINDOW
     if not dense or min(made, read) >= FEW or not channels_last(data):
         return ()
     pixels = result.numel // whole(result.shape[1])

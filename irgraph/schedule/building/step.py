@@ -52,7 +52,9 @@ class Step:
         elif charge.kind == "inner":
             stream = self._stream(charge)
             self.forked.add(stream)
-            self._start(charge, stream, self.inside, gap=self.rules.graph_gap)
+            own = self.rules.graph_gap
+            gap = self.rules.gap if own is None else own
+            self._start(charge, stream, self.inside, gap=gap)
         elif charge.kind == "join":
             stream = self._stream(charge)
             self._event(stream, [self.build.last(s) for s in self.forked if s != stream])

@@ -9,7 +9,7 @@ import numpy as np
 from irgraph.schedule.steps.collapsed import FIXED, Collapsed
 from irgraph.schedule.steps.drawn import Drawn, Term
 from irgraph.schedule.steps.products import Lengths, Products, Sums, Work
-from irgraph.schedule.steps.regions import Region, Truths, candidates_alive, in_batches
+from irgraph.schedule.steps.regions import Flags, Region, candidates_alive, in_batches
 from irgraph.schedule.tasks import Floats, Ints
 
 TOGETHER = 64
@@ -32,7 +32,7 @@ def ends_under_draws(of: Collapsed, folded: Floats, work: Work) -> Floats:
     return found
 
 
-def _batches(drawn: Drawn, products: Products) -> Iterator[tuple[Ints, Truths]]:
+def _batches(drawn: Drawn, products: Products) -> Iterator[tuple[Ints, Flags]]:
     """Yield steps that are alike, with the candidates of regions that may be the latest in them."""
     work = products.work
     often = np.bincount(work.rows, minlength=len(work.lengths))
@@ -86,7 +86,7 @@ class _Run:
     """
 
     def __init__(
-        self, drawn: Drawn, kernels: Sequence[int], lengths: Lengths, alive: Truths
+        self, drawn: Drawn, kernels: Sequence[int], lengths: Lengths, alive: Flags
     ) -> None:
         self.drawn, self.of, self.kernels, self.lengths = drawn, drawn.of, kernels, lengths
         self.alive, self.often = alive, alive.sum(1).tolist()
@@ -157,7 +157,7 @@ class _Run:
         self.times[region.base] = None
         return begun
 
-    def _delays(self, region: Region, best: int, alive: Truths) -> None:
+    def _delays(self, region: Region, best: int, alive: Flags) -> None:
         """Fill in how much later than by one candidate a region ends by any other."""
         launched = self.drawn.launched[region.first : region.first + region.candidates]
         often = self.often[region.first : region.first + region.candidates]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from irgraph.schedule.tasks import Floats, Ints
 
-Truths = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 
 class Region(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Region(Struct, frozen=True):
 
 def candidates_alive(
     regions: Iterable[Region], launched: Floats, upper: Floats, lower: Floats
-) -> Truths:
+) -> Flags:
     """Return which candidates may be the latest of their region, in some of several batches.
 
     Args:
@@ -74,7 +74,7 @@ BESIDE = 32_768
 
 
 def _side_by_side(
-    regions: Sequence[Region], launched: Floats, upper: Floats, lower: Floats, found: Truths
+    regions: Sequence[Region], launched: Floats, upper: Floats, lower: Floats, found: Flags
 ) -> None:
     """Fill in which candidates may be the latest, in regions from the longest on."""
     first = np.array([region.first for region in regions])

@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from costmodels.devices.library import load_device
 from costmodels.formulas.blocks.channel_norms import BACKWARD, FORWARD, sums_time, walk
 from costmodels.formulas.blocks.group_norms import Groups, factors_time, moments_time
 from costmodels.formulas.blocks.group_norms import sums_time as group_sums_time
 from costmodels.formulas.blocks.row_norms import columns_time, norm_time
 from costmodels.formulas.machine import Answer, Machine
+from costmodels.learned.predictors import SOFTWARE, predictors
 from irgraph.ir.op import Op
 from irgraph.ir.points.many import Many, at_all
 from irgraph.ir.tensor import Tensor
-from tests.costmodels.families.helpers import call, kernels, machine, tensor
+from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
 H100 = machine("h100")
 
@@ -84,13 +86,28 @@ def test_trained_models_are_not_asked_about_rows_they_never_saw() -> None:
 
     def asked(time: float, outside: bool, columns: int = 64) -> str:
         learned = {"layer_norm": lambda sizes: Answer(time, 0.5, outside)}
-        on = Machine(H100.sheet, H100.software, learned=learned)
+        on = Machine(load_device(card), H100.software, learned=learned)
         return kernels(rows_op("native_layer_norm", 20_000, columns, "f32"), on)[0].by
 
+    card = "a100"
     assert asked(7.0, False) == "learned"
     assert asked(7.0, True) == "heuristic"
     assert asked(900.0, True) == "learned"
     assert asked(7.0, False, 63) == "heuristic"
+    card = "h100"  # where torch's own kernels were measured
+    assert asked(900.0, False) == "heuristic"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "measured"), [(24_849, 1024, 56.2), (186_644, 1024, 402.0)]
+)
+def test_predictions_on_hopper_take_torch_s_own_kernels(
+    rows: int, columns: int, measured: float
+) -> None:
+    learned = predictors(H100.sheet, SOFTWARE)
+    on = Machine(H100.sheet, H100.software, learned=learned)
+    found = kernels(rows_op("native_layer_norm", rows, columns, "bf16"), on)
+    assert total(found) == pytest.approx(measured, rel=0.15)
 
 
 BATCH = [

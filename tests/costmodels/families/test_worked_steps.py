@@ -315,7 +315,7 @@ def test_softmax_s_gradient_is_a_product_and_one_pass() -> None:
     op = call("aten._softmax_backward_data", *pair, out=(2048, 1024))
     once = dram(3 * 4 * N) + FLOOR
     assert times(op) == near(once, once + 40 * 32 / 1297)  # a lane holds 32 values of a row
-    assert width(kernels(op, machine())[1]) == 0.3
+    assert width(kernels(op, machine())[1]) == 0.4  # measured on another card
     assert times(op, mode="paper") == near(dram(3 * 4 * N))
     assert unknown(Op(op.name, (), ()))
 
@@ -570,7 +570,7 @@ def test_a_block_sorts_4096_values_and_longer_rows_take_passes() -> None:
         assert number == pytest.approx(dram(8 * 512 * columns) + FLOOR)
         assert sort == pytest.approx(work / 1297 + 2 * FLOOR)
         first, second = kernels(op, machine())
-        assert (width(first), width(second)) == (0.3, 0.3)
+        assert (width(first), width(second)) == (0.3, 0.4)
 
 
 def test_one_long_slice_takes_passes_over_the_key() -> None:
@@ -609,7 +609,7 @@ def test_the_largest_are_sorted_after_their_selection() -> None:
     share = 512 / 80 - 0.5
     walk = 13500 + 11.5 * 1024 + share * (380 + 13.6 * 1024)
     assert times(op) == near(walk / 1297 + 2 * FLOOR)
-    assert width(kernels(op, machine())[0]) == 0.3
+    assert width(kernels(op, machine())[0]) == 0.4
     several = replace(op, operands=(tensor("x", 512, 3000),))
     assert times(several) == near((49500 + 512 / 80 * (5500 + 2.9 * 3000)) / 1297 + 2 * FLOOR)
     wide = call("aten.topk", tensor("x", 512, 1024), out=(512, 1024), k=1024, dim=1)
