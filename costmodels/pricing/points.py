@@ -16,7 +16,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.points.many import Many, OneByOneError, SplitError, at_all
 from irgraph.ir.points.pieces import Floats, Ints, Piece, Sizes, dims_of, several
 from irgraph.ir.ranks import is_collective
-from irgraph.ir.resize import Rebinding
+from irgraph.ir.resize import DimSubstitution
 from irgraph.ir.tensor import Tensor
 
 MOST_PARTS = 256
@@ -101,7 +101,7 @@ class _Batch:
     ) -> tuple[Op, Mapping[str, Tensor]]:
         """Return a call with its sizes at some points, and the values of sparse tensors."""
         some: dict[str, Any] = {name: _size(rows[points, at]) for at, name in enumerate(names)}
-        change = Rebinding({**self.graph.dims, **some}, several)
+        change = DimSubstitution({**self.graph.dims, **some}, several)
         try:
             sized = change.op(op)
             return sized, {name: change.tensor(tensor) for name, tensor in self.sparse.items()}

@@ -12,7 +12,7 @@ from irgraph.execute.own_ops import OWN
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label
+from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor

@@ -22,7 +22,7 @@ from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.narrow.layers import short_in_layers
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op, Value
@@ -51,7 +51,7 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """What leaves the first graph and is compared: names and kinds."""
-        return leaving(self.before)
+        return live_out(self.before)
 
     @cached_property
     def exact(self) -> bool:
@@ -91,7 +91,7 @@ def compare(trial: Trial) -> Comparison:
     """Run the second graph; ``irgraph.execute.compare`` says what is compared and raised."""
     before, after, first = trial.before, trial.after, trial.first
     second = trial.second
-    kinds, others, exact = trial.kinds, leaving(after), trial.exact
+    kinds, others, exact = trial.kinds, live_out(after), trial.exact
     precision = _precision(before, after)
     gradients = (plain(first[name]) for name, kind in kinds.items() if kind == "gradient")
     measure = Measure(
@@ -155,7 +155,7 @@ def _compared_reads(trial: Trial, reads: Sequence[Read], measure: Measure) -> It
 
 def undefined(graph: Graph, result: Result) -> bool:
     """Tell whether a step leaves any nan."""
-    left = (plain(result[name]) for name in leaving(graph) if name in result.values)
+    left = (plain(result[name]) for name in live_out(graph) if name in result.values)
     return any(bool(floating(value).sum().isnan()) for value in left)
 
 

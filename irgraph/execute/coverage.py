@@ -12,7 +12,7 @@ from irgraph.execute.records import DECLARED, Coverage, Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import READS, is_label, leaving
+from irgraph.ir.live_out import HOST_READS, is_label, live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
@@ -88,7 +88,7 @@ class Observer:
     def saw(self, graph: Graph, result: Result) -> None:
         """Count the elements that a run changed of what leaves the step."""
         changed = total = 0
-        for name, kind in leaving(graph).items():
+        for name, kind in live_out(graph).items():
             if name not in result.values:
                 continue
             value = plain(result[name])
@@ -117,7 +117,7 @@ def _nonzero(value: Torch) -> bool:
 
 def reaching(graph: Graph) -> set[int]:
     """Return the places of the leaves on which something depends that leaves the step."""
-    names = set(leaving(graph))
+    names = set(live_out(graph))
     buffers = {graph.by_name[name].buffer for name in names if name in graph.by_name}
     found: set[int] = set()
     for place, op in reversed(list(enumerate(graph.leaves()))):
@@ -128,7 +128,7 @@ def reaching(graph: Graph) -> set[int]:
         if (
             writes
             or touched.barrier
-            or op.name in READS
+            or op.name in HOST_READS
             or any(t.name in names for t in op.outputs)
         ):
             found.add(place)

@@ -26,11 +26,11 @@ from irgraph.execute.torch_values import (
 )
 from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.leaving import LOOKUPS, READS, UNFILLED, is_label
+from irgraph.ir.live_out import HOST_READS, LOOKUPS, UNFILLED, is_label
 from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.op import Op
-from irgraph.ir.resize import held_at
+from irgraph.ir.resize import fixed_dims
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
@@ -223,7 +223,7 @@ class Machine:
 
     def finish(self, op: Op, made: Torch) -> None:
         """Give what a leaf has made its names."""
-        if op.name in READS:
+        if op.name in HOST_READS:
             for tensor in op.inputs:
                 self.read.append((tensor.name, self.values[tensor.name].clone()))
         outputs = self._outputs(op, made)
@@ -332,7 +332,7 @@ class Machine:
         self.initial[tensor.name] = value.clone()
 
     def _failed(self, op: Op, message: str) -> IrgraphError:
-        dims, held = self.graph.dims, held_at(self.graph).items()
+        dims, held = self.graph.dims, fixed_dims(self.graph).items()
         sizes = " ".join(f"--dim {name}={size}" for name, size in held if dims[name] != size)
         hint = f"some sizes of this model hold at the captured size alone: {sizes}" if sizes else ""
         return fail(message, place_of(op, self.graph), hint=hint)

@@ -17,7 +17,7 @@ from irgraph.execute.draw import Drawer
 from irgraph.execute.machine import Machine, alone
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Result
 from irgraph.ir.tensor import Tensor
 
@@ -91,7 +91,7 @@ class _Writer:
     def text(self) -> str:
         """Return the source of the function ``step``."""
         ops = [op for op in self.graph.leaves() if not is_label(op)]
-        kept = {*self.known, *map(self._called, leaving(self.graph))}
+        kept = {*self.known, *map(self._called, live_out(self.graph))}
         last: dict[str, int] = {}
         for number, op in enumerate(ops):
             last |= dict.fromkeys((self.name(t) for t in (*op.inputs, *op.outputs)), number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import LOOKUPS, READS, is_label
+from irgraph.ir.live_out import HOST_READS, LOOKUPS, is_label
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
@@ -13,7 +13,7 @@ from irgraph.ir.verify import CHECKED, OPERANDS, Finding
 from irgraph.shapes import ShapeError, plain_sizes
 
 ELSEWHERE = (
-    *READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence",
+    *HOST_READS, "aten.pin_memory", "aten._pin_memory", "aten._pack_padded_sequence",
     "aten.is_coalesced", "aten._grouped_mm",
 )  # fmt: skip
 """Ops that need the bytes or the layout of a tensor, which meta has not."""

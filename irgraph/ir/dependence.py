@@ -48,7 +48,7 @@ class _Buffer:
     reads: list[tuple[int, Tensor]] = field(default_factory=list)
 
 
-class _Touch(Struct, frozen=True):
+class _Effects(Struct, frozen=True):
     """What an op is to others, whatever graph it is in.
 
     Attributes:
@@ -71,14 +71,14 @@ KEPT = "irgraph.ir.dependence"
 """Where an op keeps what it is to others, for the schemas last asked about."""
 
 
-def _touch(op: Op, declared: frozenset[str]) -> _Touch:
+def _touch(op: Op, declared: frozenset[str]) -> _Effects:
     """Return what an op is to others; it never changes."""
-    kept: tuple[frozenset[str], _Touch] | None = op.__dict__.get(KEPT)
+    kept: tuple[frozenset[str], _Effects] | None = op.__dict__.get(KEPT)
     if kept is not None and kept[0] == declared:
         return kept[1]
     inner = tuple(op.walk()) if op.body else ()
     leaves = [op] if not op.body else [leaf for leaf in inner if not leaf.body]
-    found = _Touch(
+    found = _Effects(
         effects(op, declared),
         tuple(_used_names(op)),
         tuple(tensor.name for each in inner for tensor in each.outputs),
@@ -102,7 +102,7 @@ class _Scan:
         self.syncs: dict[str, int] = {}
         self.since: dict[str, list[int]] = {}
 
-    def add(self, op: Op, touch: _Touch) -> None:
+    def add(self, op: Op, touch: _Effects) -> None:
         """Depend the next op on earlier ones, then record what it touches."""
         here, effect = self.count, touch.effect
         self.count += 1
@@ -134,7 +134,7 @@ class _Scan:
                 self.found.append(Dependence(self.random, here, "random"))
             self.random = here
 
-    def _events(self, here: int, touch: _Touch) -> None:
+    def _events(self, here: int, touch: _Effects) -> None:
         """Keep the ops of a stream on their side of its events."""
         for stream in touch.streams:
             earlier = self.since.setdefault(stream, [])

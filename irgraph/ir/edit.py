@@ -8,7 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Note, Op, Result, Value, kept
+from irgraph.ir.op import Note, Op, Result, Value, memoized
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
@@ -129,7 +129,7 @@ TAKES, GIVES = "irgraph.ir.edit.takes", "irgraph.ir.edit.gives"
 
 def _takes(op: Op) -> frozenset[str]:
     """Return the names that scopes take, the op and those below, and that no leaf inside made."""
-    return kept(op, TAKES, _ask_takes) if op.body else NO_NAMES
+    return memoized(op, TAKES, _ask_takes) if op.body else NO_NAMES
 
 
 def _ask_takes(op: Op) -> frozenset[str]:
@@ -142,7 +142,7 @@ def _ask_takes(op: Op) -> frozenset[str]:
 
 def _gives(op: Op) -> Sequence[str]:
     """Return the names of what the leaves of an op make."""
-    return kept(op, GIVES, _ask_gives)
+    return memoized(op, GIVES, _ask_gives)
 
 
 def _ask_gives(op: Op) -> tuple[str, ...]:

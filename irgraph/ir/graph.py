@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from irgraph.diagnostics import fail, shown
 from irgraph.ir.compare import same_op
-from irgraph.ir.op import EMPTY, Op, Value, made_by
+from irgraph.ir.op import EMPTY, Op, Value, results_by_name
 from irgraph.ir.tensor import Tensor
 
 FORMAT = 2
@@ -31,7 +31,7 @@ DOUBLE = "double_backward"
 V = TypeVar("V")
 
 
-def remembered(of: Callable[[Graph], V]) -> Callable[[Graph], V]:
+def cached_per_graph(of: Callable[[Graph], V]) -> Callable[[Graph], V]:
     """Cache a function's result for each graph: graphs never change."""
     key = f"{of.__module__}.{of.__qualname__}"
 
@@ -162,7 +162,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
         found = {d.tensor.name: d.tensor for d in self.tensors}
         for outer in self.ops:
             for op in outermost(outer):
-                found.update(made_by(op))
+                found.update(results_by_name(op))
         return found
 
     @cached_property

@@ -135,7 +135,7 @@ def _opened(values: Iterable[Value]) -> list[Tensor]:
 T = TypeVar("T")
 
 
-def kept(op: Op, slot: str, ask: Callable[[Op], T]) -> T:
+def memoized(op: Op, slot: str, ask: Callable[[Op], T]) -> T:
     """Return the fact that an op keeps under a name, or let it keep what ``ask`` says.
 
     An op never changes, and what it keeps goes when it goes. No fact is ``None``; the name is that
@@ -153,7 +153,7 @@ MADE, TAKEN = "irgraph.ir.names.made", "irgraph.ir.names.taken"
 Named = Mapping[str, Tensor]
 
 
-def made_by(op: Op) -> Named:
+def results_by_name(op: Op) -> Named:
     """Return every tensor that an op and those below it make, by its name, outer ones first."""
     found: dict[str, Tensor] | None = op.__dict__.get(MADE)
     if found is None:
@@ -163,7 +163,7 @@ def made_by(op: Op) -> Named:
     return found
 
 
-def taken_by(op: Op) -> Named | None:
+def external_operands(op: Op) -> Named | None:
     """Return what an op and those below it use and do not make themselves, by its name.
 
     ``None`` where the verifier has to look closer: a name means two things inside, is made twice,
@@ -173,8 +173,8 @@ def taken_by(op: Op) -> Named | None:
         kept: dict[str, Tensor] | None = op.__dict__[TAKEN]
         return kept
     taken: dict[str, Tensor] = {}
-    sound = _read(op, taken, {}, made_by(op))
-    found = taken if sound and taken.keys().isdisjoint(made_by(op)) else None
+    sound = _read(op, taken, {}, results_by_name(op))
+    found = taken if sound and taken.keys().isdisjoint(results_by_name(op)) else None
     if op.body:
         op.__dict__[TAKEN] = found
     return found
@@ -185,8 +185,8 @@ def keep_names(old: Op, new: Op, change: Callable[[Tensor], Tensor]) -> None:
 
     The two differ in types alone: each tensor is what ``change`` makes of the other's.
     """
-    taken = taken_by(old)
-    new.__dict__[MADE] = {name: change(tensor) for name, tensor in made_by(old).items()}
+    taken = external_operands(old)
+    new.__dict__[MADE] = {name: change(tensor) for name, tensor in results_by_name(old).items()}
     if taken is not None:
         new.__dict__[TAKEN] = {name: change(tensor) for name, tensor in taken.items()}
 

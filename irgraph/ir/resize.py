@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Value, keep_names, kept
+from irgraph.ir.op import Op, Value, keep_names, memoized
 from irgraph.ir.tensor import Tensor, negative, oversized
 
 V = TypeVar("V")
@@ -43,7 +43,7 @@ def kept_sizes(graph: Graph, dim: str) -> tuple[str, ...]:
     return tuple(notes.split(BETWEEN)) if isinstance(notes, str) else ()
 
 
-def held_at(graph: Graph) -> dict[str, int]:
+def fixed_dims(graph: Graph) -> dict[str, int]:
     """Return the dimensions that some numbers do not follow, with the size at which those hold."""
     found = {}
     for name in graph.dims:
@@ -59,7 +59,7 @@ def unresized(graph: Graph, *sizes: Mapping[str, int]) -> list[str]:
     ``sizes`` are those that dimensions are to have; without any, they are the graph's own.
     """
     lines = []
-    for name, at in held_at(graph).items():
+    for name, at in fixed_dims(graph).items():
         now = graph.dims[name]
         others = sorted({point.get(name, now) for point in sizes or ({},)} - {at})
         if others:
@@ -87,7 +87,7 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
     if lacking:
         raise KeyError(min(lacking))
     sizes = {**graph.dims, **{name: _whole(name, size) for name, size in dims.items()}}
-    change = (Keeping if keep else Rebinding)(sizes)
+    change = (CachedSubstitution if keep else DimSubstitution)(sizes)
     return replace(
         graph,
         dims=change.dims,
@@ -109,7 +109,7 @@ def _whole(name: str, size: object) -> int:
     return number
 
 
-class Rebinding:
+class DimSubstitution:
     """Rebinds sizes; what does not change stays the same object, and so shares memory."""
 
     def __init__(
@@ -201,7 +201,7 @@ MOST_SIZES = 4
 """Sizes at which an op keeps what it became."""
 
 
-class Keeping(Rebinding):
+class CachedSubstitution(DimSubstitution):
     """Rebinds sizes, and lets ops keep what they became at the last of them.
 
     What an op became keeps nothing of this kind: else a step that is resized again and again would
@@ -235,7 +235,7 @@ FIXED_OP = "irgraph.ir.resize"
 
 def _is_fixed(op: Op) -> bool:
     """Return whether an op, with all below it, is the same at any size: it has no notes either."""
-    return kept(op, FIXED_OP, _ask_fixed)
+    return memoized(op, FIXED_OP, _ask_fixed)
 
 
 def _ask_fixed(op: Op) -> bool:

@@ -12,7 +12,7 @@ from irgraph.ir.calls import misfit, overwritten, reachable, usage, wrong_shape
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Declared, Graph, outermost
-from irgraph.ir.op import Op, Value, made_by, taken_by
+from irgraph.ir.op import Op, Value, external_operands, results_by_name
 from irgraph.ir.schema import Schema, SchemaError, known_ops, parse_schema, schemas_of
 from irgraph.ir.tensor import DeviceRef, Tensor, oversized
 from irgraph.ir.tf32 import PLAIN
@@ -120,7 +120,7 @@ def _is_defined(op: Op, known: dict[str, Tensor]) -> bool:
     """Return whether all names of an op are as they should be; if so, define what it makes."""
     if not op.body and not op.outputs:  # nothing to define
         return all(known.get(t.name) is t for t in op.inputs)
-    taken, made = taken_by(op), made_by(op)
+    taken, made = external_operands(op), results_by_name(op)
     if taken is None or not known.keys().isdisjoint(made):
         return False
     for name, tensor in taken.items():

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.capture.kineto.events.host import Call, HostView, Item
 from irgraph.capture.kineto.reading.trace import Kind, KinetoTrace
 from irgraph.ir.effects import always_alias
-from irgraph.ir.leaving import UNFILLED
+from irgraph.ir.live_out import UNFILLED
 from irgraph.ir.schema import schemas_of
 
 

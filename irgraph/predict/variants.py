@@ -19,7 +19,7 @@ from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, check_sizes, fail, listed
 from irgraph.garbage import put_off
 from irgraph.ir.dim import Dim, Term, evaluate
-from irgraph.ir.graph import Declared, Graph, remembered
+from irgraph.ir.graph import Declared, Graph, cached_per_graph
 from irgraph.ir.points.pieces import Ints
 from irgraph.ir.resize import unresized
 from irgraph.overheads import HostTable, load_host
@@ -123,12 +123,12 @@ def predict_variants(
     return Variants(names, tuple(sizes), step, active, host_names, bounds, told)
 
 
-@remembered
+@cached_per_graph
 def _calls(graph: Graph) -> Calls:
     return Calls(graph, lookups_differ=False)
 
 
-@remembered
+@cached_per_graph
 def _calls_apart(graph: Graph) -> Calls:
     return Calls(graph, lookups_differ=True)
 
@@ -209,7 +209,7 @@ MOST_KEPT = 8
 """Schedules that a graph keeps for other sizes of the same structures: those used last."""
 
 
-@remembered
+@cached_per_graph
 def _schedules(graph: Graph) -> dict[object, _Schedule]:
     """Return the schedules that a graph keeps; each holds the host table whose ``id`` it has."""
     return {}

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from irgraph.ir.calls import broadcast, is_pointwise
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Result, Value, kept, tensors_in
+from irgraph.ir.op import Op, Result, Value, memoized, tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.verbs.refusal import RefusedError
@@ -62,7 +62,7 @@ def _form(op: Op) -> str:
 
     Sizes that follow from dimensions stand in it as expressions with their values.
     """
-    return kept(op, FORM, _ask_form)
+    return memoized(op, FORM, _ask_form)
 
 
 def _ask_form(op: Op) -> str:

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import effects
-from irgraph.ir.graph import Graph, remembered
-from irgraph.ir.leaving import READS
+from irgraph.ir.graph import Graph, cached_per_graph
+from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import declared
@@ -93,7 +93,7 @@ def bucket(graph: Graph, found: Sequence[Bucket], *, by: str = "bucket") -> tupl
     return edit.commit(), made
 
 
-@remembered
+@cached_per_graph
 def _leaves(graph: Graph) -> Sequence[Op]:
     return list(graph.leaves())
 
@@ -173,7 +173,7 @@ def _heads(graph: Graph, one: Bucket, waits: Sequence[Op]) -> Iterable[Op]:
             yield from (wait, record)
 
 
-@remembered
+@cached_per_graph
 def _waits(graph: Graph) -> Mapping[str, Sequence[Op]]:
     """Return what uses events, by their names."""
     found: dict[str, list[Op]] = {}
@@ -183,7 +183,7 @@ def _waits(graph: Graph) -> Mapping[str, Sequence[Op]]:
     return found
 
 
-@remembered
+@cached_per_graph
 def _records(graph: Graph) -> Mapping[str, Op]:
     """Return what records events, by their names."""
     return {leaf.outputs[0].name: leaf for leaf in _leaves(graph) if leaf.name == RECORD}
@@ -217,7 +217,7 @@ def _kind(op: Op) -> tuple[object, ...]:
     return op.name, how, tensor.dtype, tensor.device, op.stream, op.thread
 
 
-BLOCKING = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *READS)
+BLOCKING = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
 """Ops by which the host waits: what they wait for does not change."""
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import free_name, map_tensors, map_value, names_of
 from irgraph.ir.effects import effects, written_by
-from irgraph.ir.graph import Declared, Graph, remembered
-from irgraph.ir.leaving import READS
+from irgraph.ir.graph import Declared, Graph, cached_per_graph
+from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.launch_order import declared
@@ -31,7 +31,7 @@ SIZED = (
 MASKED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 """Ops that look up where a mask is true, if they are given one."""
 
-HOST = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *READS)
+HOST = ("sync.event", "sync.stream", "sync.device", "c10d.barrier", *HOST_READS)
 COUNTED = ("irgraph.fused_adam",)
 """Ops with numbers that differ from step to step."""
 
@@ -131,7 +131,7 @@ class _Capturing:
         if leaf.name in (RECORD, WAIT) or (leaf.is_scope and not tensors):
             return ""
         if leaf.name in HOST:
-            return "the host reads it" if leaf.name in READS else "the host waits for it"
+            return "the host reads it" if leaf.name in HOST_READS else "the host waits for it"
         if leaf.name in COUNTED:
             return "its numbers differ from step to step, and a graph would repeat them"
         if effects(leaf, self.declared).barrier:
@@ -160,7 +160,7 @@ class _Capturing:
                 at = [(leaf, ""), (read[leaf.phase], "the host reads here")]
                 why = RefusedError("its numbers may follow from what the host read before it", at)
                 self.left[id(leaf)] = (leaf, why)
-            elif leaf.name in READS:
+            elif leaf.name in HOST_READS:
                 read[leaf.phase] = leaf
 
     def _foreign(self) -> dict[int, tuple[Op, RefusedError]]:
@@ -248,18 +248,18 @@ class _Capturing:
         return self._wanted(_around(self.graph).get(id(leaf), leaf))
 
 
-@remembered
+@cached_per_graph
 def _literals(graph: Graph) -> Collection[str]:
     """Return the buffers of numbers that the program wrote down."""
     return {d.tensor.buffer for d in graph.tensors if d.value is not None}
 
 
-@remembered
+@cached_per_graph
 def _around(graph: Graph) -> dict[int, Op]:
     return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}
 
 
-@remembered
+@cached_per_graph
 def _event_users(graph: Graph) -> dict[str, set[int]]:
     """Return by event the ids of what records it, and of what waits for it."""
     found: dict[str, set[int]] = {}
@@ -294,7 +294,7 @@ def _given(leaf: Op, own: Collection[str], graph: Graph) -> list[Tensor]:
     ]
 
 
-@remembered
+@cached_per_graph
 def _bases(graph: Graph) -> Mapping[str, Tensor]:
     """Return by buffer the tensor that was there first."""
     found: dict[str, Tensor] = {}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, free_name, map_tensors
 from irgraph.ir.effects import effects, is_view, written_by
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import DType, Tensor, overlap
@@ -117,7 +117,7 @@ def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
     return known[key]
 
 
-@remembered
+@cached_per_graph
 def _asked(graph: Graph) -> dict[str, list[str]]:
     """Return what is known of a graph's ops in other types: filled as it is asked."""
     return {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import barriers, declared
@@ -80,7 +80,7 @@ class Gains:
                 yield place, leaf
 
     def _check_kept(self, tensor: Tensor) -> None:
-        graph, kinds = self.graph, leaving(self.graph)
+        graph, kinds = self.graph, live_out(self.graph)
         near = graph.touching.get(tensor.buffer, ())
         touched = (t for _, leaf in near for t in (*leaf.inputs, *leaf.outputs))
         names = {t.name for t in touched if overlap(t, tensor)}

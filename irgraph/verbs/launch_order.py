@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 from irgraph.ir.dependence import Dependence, dependences, shortest_chain
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import effects
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import parse_schema
 from irgraph.verbs.refusal import CrossedError, RefusedError, describe
@@ -115,13 +115,13 @@ def crossing(order: Sequence[int], found: Sequence[Dependence]) -> list[Dependen
     return [d for d in found if place[d.before] > place[d.after]]
 
 
-@remembered
+@cached_per_graph
 def declared(graph: Graph) -> frozenset[str]:
     """Return the names of the ops whose schemas the model brings."""
     return frozenset(parse_schema(text).name for text in graph.schemas)
 
 
-@remembered
+@cached_per_graph
 def barriers(graph: Graph) -> Sequence[tuple[int, Op]]:
     """Return the leaves that could do anything, with their places in launch order."""
     brings = declared(graph)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, free_name, map_tensors, names_of
 from irgraph.ir.effects import effects, written_by
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import barriers, declared
@@ -98,7 +98,7 @@ class Recomputing:
         return self.graph
 
 
-@remembered
+@cached_per_graph
 def _outermost(graph: Graph) -> Mapping[int, Op]:
     """Return by ``id`` of a leaf the outermost op around it."""
     return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}

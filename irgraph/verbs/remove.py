@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.effects import written_by
-from irgraph.ir.graph import END, Graph, remembered
-from irgraph.ir.leaving import WAITS
+from irgraph.ir.graph import END, Graph, cached_per_graph
+from irgraph.ir.live_out import WAITS
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.verbs.launch_order import barriers
@@ -139,12 +139,12 @@ def _check_known(graph: Graph, removal: Removal) -> None:
             raise RefusedError(reason, [(leaf, _opaque(leaf))], of_order=True)
 
 
-@remembered
+@cached_per_graph
 def _opaque_leaves(graph: Graph) -> frozenset[int]:
     return frozenset(id(leaf) for _, leaf in barriers(graph))
 
 
-@remembered
+@cached_per_graph
 def _makers(graph: Graph) -> Mapping[str, list[tuple[int, Op]]]:
     """Return by name the leaves that make a tensor, with their places in launch order."""
     found: dict[str, list[tuple[int, Op]]] = {}
@@ -154,7 +154,7 @@ def _makers(graph: Graph) -> Mapping[str, list[tuple[int, Op]]]:
     return found
 
 
-@remembered
+@cached_per_graph
 def _changing(graph: Graph) -> frozenset[str]:
     """Return the buffers that leaves write in place or may write, or that the step returns."""
     found = {tensor.buffer for tensor in graph.returned or ()}

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from irgraph.ir.dependence import Dependence, dependences
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import READS
+from irgraph.ir.live_out import HOST_READS
 from irgraph.ir.op import Op
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
@@ -170,7 +170,7 @@ def _join(known: dict[str, int], other: dict[str, int]) -> None:
 
 def _awaited(leaf: Op) -> bool:
     """Return whether the host waits for a leaf: it reads a value, or is given a copy at once."""
-    if leaf.name in READS:
+    if leaf.name in HOST_READS:
         return True
     given = any(t.device == "cpu" for t in leaf.outputs)
     return (

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label
+from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.schema import Argument, Schema, bind, known_ops, resolve, schemas_of
 from irgraph.ir.tensor import Tensor, row_major

@@ -10,7 +10,7 @@ import pytest
 
 from irgraph.api import run_script
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import MADE, TAKEN, made_by, taken_by
+from irgraph.ir.op import MADE, TAKEN, external_operands, results_by_name
 from irgraph.ir.resize import MOST_SIZES, RESIZED, with_dims
 from irgraph.text import parse
 from irgraph.verbs.resize import resize
@@ -88,6 +88,6 @@ def check_names(graph: Graph) -> Graph:
     fresh = pickle.loads(pickle.dumps(made))
     for op, other in zip(made.walk(), fresh.walk(), strict=True):
         assert MADE not in other.__dict__
-        assert list(made_by(op).items()) == list(made_by(other).items())
-        assert taken_by(op) == taken_by(other)
+        assert list(results_by_name(op).items()) == list(results_by_name(other).items())
+        assert external_operands(op) == external_operands(other)
     return made

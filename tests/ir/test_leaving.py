@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from tests.language.models import model
 
 HEAD = """input %x : f32[4] in $x
@@ -31,13 +31,13 @@ OWN = {"x": "input", "w": "param", "old": "state"}
 def test_a_node_keeps_what_it_makes_or_writes_or_takes(inside: str, kept: dict[str, str]) -> None:
     node = f"autograd.AccumulateGrad(%d) {{\n  {inside}\n}}\n"
     graph = model(HEAD + node + "%end = aten.add(%u, %d) : f32[4] in $end\nreturn\n")
-    assert leaving(graph) == OWN | kept
+    assert live_out(graph) == OWN | kept
 
 
 def test_the_last_of_several_results_is_the_gradient() -> None:
     inside = "  %a = aten.clone(%d) : f32[4] in $a\n  %b = aten.neg(%a) : f32[4] in $b\n"
     graph = model(HEAD + f"autograd.AccumulateGrad(%d) {{\n{inside}}}\nreturn\n")
-    assert leaving(graph) == OWN | {"b": "gradient"}
+    assert live_out(graph) == OWN | {"b": "gradient"}
 
 
 def test_values_that_the_host_reads_leave_and_memory_without_values_does_not() -> None:
@@ -47,15 +47,15 @@ def test_values_that_the_host_reads_leave_and_memory_without_values_does_not() -
 %r = aten.neg(%d) : f32[4] in $r
 """
     unknown = {"u": "host", "h": "host", "r": "output"}
-    assert leaving(model(HEAD + ops)) == OWN | unknown
-    told = leaving(model(HEAD + ops + "return %r\n"))
+    assert live_out(model(HEAD + ops)) == OWN | unknown
+    told = live_out(model(HEAD + ops + "return %r\n"))
     assert told == OWN | {"r": "returned", "u": "host", "h": "host"}
 
 
 def test_what_is_written_last_may_be_a_result_and_what_is_touched_later_not() -> None:
     ops = "aten.add_(%u!, %d)\n"
-    assert leaving(model(HEAD + ops))["u"] == "output"
-    assert "u" not in leaving(model(HEAD + ops + "%z = aten.neg(%u) : f32[4] in $z\n"))
+    assert live_out(model(HEAD + ops))["u"] == "output"
+    assert "u" not in live_out(model(HEAD + ops + "%z = aten.neg(%u) : f32[4] in $z\n"))
 
 
 def test_what_a_lookup_keeps_for_its_own_gradient_is_no_result() -> None:
@@ -64,4 +64,4 @@ def test_what_a_lookup_keeps_for_its_own_gradient_is_no_result() -> None:
         "%y, %p, %q, %m = aten._embedding_bag(%t, %i, %o) : "
         "f32[2, 4] in $y, i64[8] in $p, i64[2] in $q, i64[2] in $m\n"
     )
-    assert [name for name, kind in leaving(graph).items() if kind == "output"] == ["y"]
+    assert [name for name, kind in live_out(graph).items() if kind == "output"] == ["y"]

@@ -26,7 +26,7 @@ from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.execute.trials import MANNERS, merged
 from irgraph.execute.widen import widened
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from irgraph.ir.ranks import PEERS, is_collective, peer_of
 from irgraph.ir.tensor import Tensor
 
@@ -55,7 +55,7 @@ class Pipelined(Trial, frozen=True, dict=True):
     def kinds(self) -> Mapping[str, str]:
         """What has a name in both, and what is returned."""
         named = {d.tensor.name for d in self.before.tensors if d.label}
-        found = leaving(self.before).items()
+        found = live_out(self.before).items()
         return {name: kind for name, kind in found if kind == "returned" or name in named}
 
     @cached_property

@@ -18,7 +18,7 @@ from irgraph.execute.ranks.meetings import MEETINGS
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label
+from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import PEERS, group_of, groups_of, peer_of
 

@@ -27,7 +27,7 @@ from irgraph.execute.torch_values import Torch, view_of
 from irgraph.execute.trials import MANNERS, SIZES, merged
 from irgraph.execute.widen import short_types, widened
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.ranks import RANK, groups_of, layout_of, peer_of
 from irgraph.plans.layout import BATCH, SAMPLES, Layout, layouts_of
@@ -45,7 +45,7 @@ class Together(Trial, frozen=True, dict=True):
     def second(self) -> Result:
         """What the ranks left, put together."""
         results = run_together(self.models, self.given, self.seed, self.manner)
-        names = [name for name in leaving(self.before) if name in self.first.values]
+        names = [name for name in live_out(self.before) if name in self.first.values]
         put = {name: _gathered(name, self.models, results, self.first[name]) for name in names}
         return Result({name: value for name, value in put.items() if value is not None},
                       self.first.initial, results[0].read)  # fmt: skip

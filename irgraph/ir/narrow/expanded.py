@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.narrow.listed import Listed, place_of
 from irgraph.ir.tensor import LARGEST, Tensor
 
@@ -53,7 +53,7 @@ class Expanded(Struct, frozen=True):
         return f"{self.name} = {self.table.name} by {self.mapping.name} : {made}"
 
 
-@remembered
+@cached_per_graph
 def expanded_of(graph: Graph) -> tuple[Expanded, ...]:
     """Return what a model says is expanded.
 

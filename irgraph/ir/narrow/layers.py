@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from irgraph.ir.dtypes import DIGITS
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.narrow.ops import LAYER_FORMATS
 from irgraph.ir.narrow.prepared import WEIGHT, prepared_of
 from irgraph.ir.op import Op
@@ -11,7 +11,7 @@ from irgraph.ir.op import Op
 PRODUCTS = {known.product for known in LAYER_FORMATS.values()}
 
 
-@remembered
+@cached_per_graph
 def short_in_layers(graph: Graph) -> frozenset[str]:
     """Return the names of floats shorter than f32 that only products with prepared weights use.
 

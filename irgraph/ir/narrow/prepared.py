@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.narrow.listed import Listed, place_of
 from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, filled
@@ -81,7 +81,7 @@ class Prepared(Struct, frozen=True):
         return f"{self.name} = {self.format} {self.part} of {made}{some}"
 
 
-@remembered
+@cached_per_graph
 def prepared_of(graph: Graph) -> tuple[Prepared, ...]:
     """Return what a model says is prepared.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.language.patterns.arguments import Passed, arguments
@@ -140,7 +140,7 @@ class Index:
     @cached_property
     def leaving(self) -> Mapping[str, str]:
         """The kind of every tensor that leaves the step, by its name."""
-        return leaving(self.graph)
+        return live_out(self.graph)
 
     @cached_property
     def lasting(self) -> frozenset[str]:

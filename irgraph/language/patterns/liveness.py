@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from irgraph.ir.effects import REMEMBERED, effects, is_view, written_by
-from irgraph.ir.leaving import READS, UNFILLED, WAITS, is_label
+from irgraph.ir.live_out import HOST_READS, UNFILLED, WAITS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.language.patterns.index import Index
@@ -93,7 +93,7 @@ def _made(leaf: Op) -> list[Tensor]:
 @lru_cache(maxsize=REMEMBERED)
 def _is_harmless(leaf: Op) -> bool:
     """Return whether an op does no more than its results and writes say."""
-    if is_label(leaf) or leaf.name in (*READS, *WAITS) or leaf.base.startswith("_assert"):
+    if is_label(leaf) or leaf.name in (*HOST_READS, *WAITS) or leaf.base.startswith("_assert"):
         return False
     effect = effects(leaf)
     fetched = any(t.device != "cpu" for t in leaf.inputs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.ir.graph import END, Graph, outermost
-from irgraph.ir.op import Op, taken_by
+from irgraph.ir.op import Op, external_operands
 from irgraph.language.defects import blame
 from irgraph.language.running.report import op_place
 from irgraph.language.running.state import ILLEGAL, Dropping, Frame, Running, State, call_of
@@ -66,7 +66,7 @@ def _is_defined(call: Op, defined: Set[str]) -> bool:
     """Return whether all that a call uses is known to be defined."""
     if not call.body:
         return all(tensor.name in defined for tensor in call.inputs)
-    taken = taken_by(call)
+    taken = external_operands(call)
     return taken is not None and taken.keys() <= defined
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.verbs.autograd.finding import outermost
 from irgraph.verbs.autograd.place import LayoutError
 
 
-@remembered
+@cached_per_graph
 def _calls(graph: Graph) -> tuple[Sequence[Op], Mapping[int, int]]:
     """Return the outermost calls of the forward pass, and the position of each by its ``id``."""
     calls = [op for op in graph.top_level() if op.phase != "backward"]

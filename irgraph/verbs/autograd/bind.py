@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from irgraph.ir.graph import DOUBLE, Graph, remembered
+from irgraph.ir.graph import DOUBLE, Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.finding import Backward, Finding, LackingError
@@ -33,7 +33,7 @@ def has_backward(graph: Graph) -> bool:
     return any(op.is_autograd or op.phase == "backward" for op in graph.walk())
 
 
-@remembered
+@cached_per_graph
 def _is_double(graph: Graph) -> bool:
     """Return whether a step differentiates gradients."""
     named = any("BackwardBackward" in op.name for op in graph.walk())

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.derive import Derived, derive
@@ -49,7 +49,7 @@ def bytes_of(tensor: Tensor) -> tuple[object, ...]:
     return (tensor.buffer, tensor.offset, tensor.dtype, tensor.shape, tensor.strides)
 
 
-@remembered
+@cached_per_graph
 def outermost(graph: Graph) -> Mapping[int, Op]:
     """Return by ``id`` of a leaf the outermost op around it that is no annotation."""
     return {id(leaf): op for op in graph.top_level() for leaf in op.leaves()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.region import Region, is_float
 
@@ -29,7 +29,7 @@ def likely_cotangents(graph: Graph, region: Region) -> Iterator[tuple[Tensor, ..
     yield from product(*layouts)
 
 
-@remembered
+@cached_per_graph
 def _layouts(graph: Graph) -> Mapping[tuple[str, tuple[int, ...]], Sequence[Tensor]]:
     """Return by type and shape one tensor of the backward pass for each layout."""
     found: dict[tuple[str, tuple[int, ...]], dict[object, Tensor]] = {}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.ir.dtypes import DIGITS
 from irgraph.ir.edit import map_tensors, map_value
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
@@ -97,7 +97,7 @@ def region_of(graph: Graph, members: Sequence[Op]) -> Region:
     """
     made = made_by(members)
     inside = {id(leaf) for op in members for leaf in op.leaves()}
-    used = {name for name in made if leaving(graph).get(name, "output") != "output"}
+    used = {name for name in made if live_out(graph).get(name, "output") != "output"}
     for buffer in {tensor.buffer for tensor in made.values()}:
         for _, leaf in graph.touching.get(buffer, ()):
             if id(leaf) not in inside and leaf.phase != "backward":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from irgraph.ir.dependence import EVENTS
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import READS, is_label
+from irgraph.ir.live_out import HOST_READS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
 from irgraph.verbs.capture import sized
@@ -135,7 +135,7 @@ class Search:
 
 
 WHY_NOT: tuple[tuple[Callable[[Op], bool], str], ...] = (
-    (lambda leaf: leaf.name in READS, "the host reads it"),
+    (lambda leaf: leaf.name in HOST_READS, "the host reads it"),
     (lambda leaf: leaf.name.startswith(("sync.", "memcpy.", "cuda.")), "it is not an op of torch"),
     (is_collective, "it communicates"),
     (sized, "the host reads the sizes of its results from the device"),

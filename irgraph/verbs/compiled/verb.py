@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from irgraph.ir.dependence import dependences
 from irgraph.ir.effects import is_view, written_by
-from irgraph.ir.graph import Graph, remembered
-from irgraph.ir.leaving import leaving
+from irgraph.ir.graph import Graph, cached_per_graph
+from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.compiled.inductor import Kernel, partition
@@ -165,12 +165,12 @@ def _around(name: str, members: Sequence[Op], results: Sequence[Tensor]) -> Op:
 def _made(members: Sequence[Op], graph: Graph) -> list[Tensor]:
     """Return what ops make that others use, or that outlasts the step."""
     inside = Counter(t.name for op in members for t in op.inputs)
-    used, lasting = _uses(graph), leaving(graph)
+    used, lasting = _uses(graph), live_out(graph)
     made = {t.name: t for op in members for t in op.outputs}
     return [t for name, t in made.items() if used[name] > inside[name] or name in lasting]
 
 
-@remembered
+@cached_per_graph
 def _uses(graph: Graph) -> Counter[str]:
     """Return how many operands each tensor is, by name."""
     return Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from irgraph.ir.calls import is_pointwise
 from irgraph.ir.effects import written_by
-from irgraph.ir.leaving import is_label
+from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.sharding.tables import KEEPING, OVER_ROWS, rows_of

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit, map_tensors, without_times
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
 from irgraph.plans.layout import Layout
@@ -186,7 +186,7 @@ class _Cutting:
                 shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
                 self.names[tensor.name] = write.view(cut, *shape)
                 buffers = {tensor.buffer}
-                self.layouts += [Layout(name, "mean") for name in leaving(self.before)
+                self.layouts += [Layout(name, "mean") for name in live_out(self.before)
                                  if self.before.by_name[name].buffer in buffers]  # fmt: skip
         for op in write.ops:
             like = replace(op, thread=reduction.thread, stream=reduction.stream,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import READS, is_label
+from irgraph.ir.live_out import HOST_READS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import refused
@@ -90,7 +90,7 @@ class Passage:
 
     def _follow(self, op: Op, leaf: Op) -> None:
         """Find what an op makes; what it needs whole is summed first."""
-        if not op.outputs and not written_by(op) and op.name not in READS:
+        if not op.outputs and not written_by(op) and op.name not in HOST_READS:
             return
         call = Call(op, self.known, self.dim)
         try:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit, map_tensors, map_value, without_times
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Value
 from irgraph.ir.ranks import GROUPS, RANK, groups_text, is_collective, with_ranks
 from irgraph.ir.resize import kept_sizes, with_dims
@@ -356,7 +356,7 @@ class _Rank:
     def _layouts(self) -> list[Layout]:
         """Return what every tensor that leaves the step, or starts it, is of the whole's."""
         found = []
-        for name in leaving(self.graph):
+        for name in live_out(self.graph):
             tensor = self.graph.by_name[name]
             spread, axis = self.passage.known.get(name), None
             if name in self.parts:

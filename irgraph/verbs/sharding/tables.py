@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from irgraph.ir.calls import is_pointwise
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label
+from irgraph.ir.live_out import is_label
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor

@@ -9,7 +9,7 @@ from irgraph.capture.common.fit import DifferentStructureError, with_batch
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
-from irgraph.ir.resize import held_at, kept_sizes
+from irgraph.ir.resize import fixed_dims, kept_sizes
 from irgraph.ir.tensor import Tensor
 from irgraph.language import load_script, run
 from irgraph.text import parse, print_graph
@@ -97,6 +97,6 @@ def test_a_model_keeps_what_does_not_follow_and_a_resize_repeats_it() -> None:
     assert "every size that is an expression over it follows" in report
     by_axis = run(load_script("resize %x.shape[0] of aten.elu(%x, ...) = 16"), again).report
     assert "1 captured number did not follow" in str(by_axis)
-    assert held_at(again) == held_at(anonymous(again)) == {"B": 8}
+    assert fixed_dims(again) == fixed_dims(anonymous(again)) == {"B": 8}
     (hidden,) = kept_sizes(anonymous(again), "B")
     assert hidden == "an op: 64 is not linear in the batch size"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from irgraph.ir.edit import map_value, without_times
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import is_label, leaving
+from irgraph.ir.live_out import is_label, live_out
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.tensor import Tensor, tight
 from irgraph.shapes import ShapeError, infer
@@ -62,7 +62,7 @@ class RankOps:
             RefusedError: an op cannot run on parts, nor on what is put together of them.
         """
         ops = [new for op in self.graph.ops for new in self._ops(op)]
-        for name in leaving(self.graph):
+        for name in live_out(self.graph):
             if self.held.places[name] == PART:
                 self.held.given(self.graph.by_name[name], SAME)
         ops += self._new(ops[-1]) if ops else []

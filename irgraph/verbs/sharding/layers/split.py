@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import fail, near
 from irgraph.ir.graph import Graph
-from irgraph.ir.leaving import leaving
+from irgraph.ir.live_out import live_out
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import RANK, group_of, is_collective, with_ranks
 from irgraph.ir.tensor import Tensor
@@ -147,6 +147,6 @@ def _states(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) ->
 
 def _layouts(graph: Graph, held: Held) -> list[Layout]:
     """Return what every tensor that leaves the step, or starts it, is of the whole's."""
-    places = ((name, held.places[name]) for name in leaving(graph))
+    places = ((name, held.places[name]) for name in live_out(graph))
     return [Layout(name, "split", (place.axis, place.axis + 1))
             for name, place in places if place.kind == "split"]  # fmt: skip

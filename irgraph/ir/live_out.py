@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from irgraph.ir.effects import written_by
-from irgraph.ir.graph import Graph, remembered
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 
-READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
+HOST_READS = ("aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
 """Ops by which the host reads a value."""
 
 WAITS = ("sync.event", "sync.stream", "sync.device", "_c10d_functional.wait_tensor",
@@ -23,8 +23,8 @@ UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_stri
 """Ops that allocate memory without values; the program itself filled it."""
 
 
-@remembered
-def leaving(graph: Graph) -> Mapping[str, str]:
+@cached_per_graph
+def live_out(graph: Graph) -> Mapping[str, str]:
     """Return by name, in launch order, the kind of every tensor that leaves a step.
 
     Declared tensors leave it (``param``, ``state``, ``input``); so do ``returned``, what the step
@@ -39,12 +39,12 @@ def leaving(graph: Graph) -> Mapping[str, str]:
     declared = frozenset(kinds)
     for op in graph.walk():
         if op.name == "autograd.AccumulateGrad":
-            gradients = _kept(op, declared)
+            gradients = _accumulated_gradients(op, declared)
             kinds.update((name, "gradient") for name in gradients if name not in kinds)
-    used = _used(graph)
+    used = _used_names(graph)
     for op in graph.leaves():
         if not is_label(op):
-            for name, kind in _ends(op, used):
+            for name, kind in _unused_results(op, used):
                 kinds.setdefault(name, kind)
     if graph.returned is not None:
         return {name: kind for name, kind in kinds.items() if kind != "output"}
@@ -74,7 +74,7 @@ def _written_last(graph: Graph) -> list[str]:
     ]
 
 
-def _kept(op: Op, declared: Container[str]) -> list[str]:
+def _accumulated_gradients(op: Op, declared: Container[str]) -> list[str]:
     """Return what a parameter's gradient is after this node: what it makes, else what it takes.
 
     A node that adds to a gradient from before the step keeps nothing of its own.
@@ -89,18 +89,18 @@ def _kept(op: Op, declared: Container[str]) -> list[str]:
     return sorted(written) or [t.name for t in op.inputs]
 
 
-def _used(graph: Graph) -> set[str]:
+def _used_names(graph: Graph) -> set[str]:
     """Return the names that ops with an effect use, and those that the host reads."""
     return {
         tensor.name
         for op in graph.leaves()
-        if not is_label(op) and (op.outputs or written_by(op) or op.name in READS)
+        if not is_label(op) and (op.outputs or written_by(op) or op.name in HOST_READS)
         for tensor in op.inputs
     }
 
 
-def _ends(op: Op, used: set[str]) -> list[tuple[str, str]]:
-    if op.name in READS:
+def _unused_results(op: Op, used: set[str]) -> list[tuple[str, str]]:
+    if op.name in HOST_READS:
         return [(t.name, "host") for t in op.inputs]
     if op.base in UNFILLED:
         return []
