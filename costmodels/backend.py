@@ -27,7 +27,7 @@ from irgraph.backend import Backend
 from irgraph.ir.cost import Popularity, Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured import measured_on
-from irgraph.ir.points.pieces import Piece
+from irgraph.ir.points.pieces import KernelRegime
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.verify import OPERANDS
 from irgraph.tiers.bags import Bags
@@ -74,7 +74,7 @@ def bags(
 
 def price_points(
     graph: Graph, device: str, options: PriceOptions, dims: Mapping[str, NDArray[np.int64]]
-) -> Sequence[Sequence[Piece] | None]:
+) -> Sequence[Sequence[KernelRegime] | None]:
     """Return, for each top-level call, its work at many sizes of ``dims``, without measured times.
 
     ``None`` stands for a call that ``price`` has to price at each point alone.

@@ -22,7 +22,7 @@ from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, rea
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, real, whole
+from irgraph.ir.points.point_values import most, real, to_int
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 
@@ -97,7 +97,7 @@ def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if halved:
         flops, formula = _in_blocks(query, key, seen, machine), IN_BLOCKS
     else:
-        flops, formula = 4.0 * query.numel * whole(key.shape[-2]) * seen, FORMULA
+        flops, formula = 4.0 * query.numel * to_int(key.shape[-2]) * seen, FORMULA
     flops *= BACKWARD if backward else 1.0
     time = most(flops / peak / 1e3, machine.stream(moved)) + SMALL
     spread = ROUGH if op.base.startswith("flex") else BORROWED
@@ -117,8 +117,8 @@ def _in_blocks(query: Tensor, key: Tensor, seen: float, machine: Machine) -> flo
 
     ``seen`` is the share of keys that a row sees on average; the last block sees all of them.
     """
-    batch, heads, seq, dim = (whole(size) for size in query.shape)
-    rows, keys = -(-seq // BLOCK), -(-whole(key.shape[-2]) // BLOCK)
+    batch, heads, seq, dim = (to_int(size) for size in query.shape)
+    rows, keys = -(-seq // BLOCK), -(-to_int(key.shape[-2]) // BLOCK)
     sms = machine.sheet.sms
     rounds = most(-(-batch * heads * rows // sms) * seen, 1.0)
     return 4.0 * rounds * sms * BLOCK * keys * BLOCK * dim
@@ -139,11 +139,11 @@ def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) ->
     alike = values is not None and values.shape[-1] == query.shape[-1]
     if not op.base.startswith(MEASURED) or query.shape[-2] != key.shape[-2] or not alike:
         return None
-    batch, heads, seq, dim = (whole(size) for size in query.shape)
+    batch, heads, seq, dim = (to_int(size) for size in query.shape)
     sizes = {
         "batch": batch,
         "heads": heads,
-        "kv_heads": whole(key.shape[1]),
+        "kv_heads": to_int(key.shape[1]),
         "dim": dim,
         "seq": seq,
     }

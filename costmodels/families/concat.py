@@ -10,7 +10,7 @@ from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.strided import WHOLE_SHARES, strided_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op, tensors_in
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 from irgraph.ir.tensor import Tensor
 
 SHARE = 0.79

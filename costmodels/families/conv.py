@@ -35,7 +35,7 @@ from costmodels.learnable.launch import growing
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, real, whole
+from irgraph.ir.points.point_values import most, real, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -53,9 +53,9 @@ def _implicit(
     data: Tensor, weight: Tensor, result: Tensor, name: str, machine: Machine, *, dilated: bool
 ) -> Kernel:
     """Return pixels x output channels x (input channels x window), of each group."""
-    channels = whole(weight.shape[0])
-    depth = whole(math.prod(weight.shape[1:]))
-    groups = max(whole(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
+    channels = to_int(weight.shape[0])
+    depth = to_int(math.prod(weight.shape[1:]))
+    groups = max(to_int(data.shape[1]) // max(int(weight.shape[1]), 1), 1)
     pixels = result.numel // max(channels, 1)
     stored = traffic(data) + traffic(weight) + traffic(result)
     memory = machine.stream(stored)
@@ -132,7 +132,7 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
     name = f"conv {shape_text(data)} * {shape_text(weight)}"
     sizes = {"batch": data.shape[0], "in_channels": data.shape[1], "input_size": data.shape[2]}
     sizes |= {"out_channels": weight.shape[0], "kernel_size": 3, "stride": 1, "padding": 1}
-    return machine.ask("conv2d", name, dtype=data.dtype, **{k: whole(v) for k, v in sizes.items()})
+    return machine.ask("conv2d", name, dtype=data.dtype, **{k: to_int(v) for k, v in sizes.items()})
 
 
 def _dilated(op: Op) -> bool:

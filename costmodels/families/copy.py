@@ -11,7 +11,7 @@ from costmodels.formulas.intervals import CLOSE, FEW
 from costmodels.formulas.machine import Machine, Rule, members, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import least, real, where
+from irgraph.ir.points.point_values import least, real, where
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (

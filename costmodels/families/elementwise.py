@@ -33,7 +33,7 @@ from costmodels.learnable.launch import linear_in
 from costmodels.learnable.settings import Architecture, Settings
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, real, whole
+from irgraph.ir.points.point_values import most, real, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -135,7 +135,7 @@ def _in_layers(op: Op, name: str, target: Tensor, machine: Machine) -> Kernel | 
     strided = needs_offsets((*op.inputs, *op.outputs), count)
     if len(op.inputs) != {"add": 2, "gelu": 1}.get(base) or strided:
         return None
-    cols = whole(target.shape[-1]) if target.rank else 1
+    cols = to_int(target.shape[-1]) if target.rank else 1
     rows = count // most(cols, 1)
     sizes: dict[str, float | str] = {"rows": rows, "cols": cols, "op": base, "dtype": target.dtype}
     found = machine.ask_other("transformer", name, "elementwise", sizes)

@@ -29,7 +29,7 @@ from costmodels.formulas.table_gradient import (
 from costmodels.lookups.pooling import EQUAL
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, real, whole
+from irgraph.ir.points.point_values import most, real, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -50,14 +50,14 @@ MEAN, MAX = 1, 2
 
 def table(weight: Tensor, indices: Tensor, offsets: Tensor, last: bool, machine: Machine) -> Table:
     """Return one table's part of a lookup; ``last``: offsets end with the total."""
-    bags = whole(offsets.numel) - (1 if last else 0)
-    rows, width = (whole(size) for size in weight.shape)
+    bags = to_int(offsets.numel) - (1 if last else 0)
+    rows, width = (to_int(size) for size in weight.shape)
     return _table(rows, width, bags, indices, weight.itemsize, machine)
 
 
 def _table(rows: int, width: int, bags: int, indices: Tensor, size: int, machine: Machine) -> Table:
     law, bags_law = machine.indices.of(indices, rows), machine.indices.bags(indices, rows)
-    lookups, each = whole(indices.numel), indices.itemsize
+    lookups, each = to_int(indices.numel), indices.itemsize
     return Table(rows, width, bags, lookups, size, each, law, pooling=bags_law)
 
 
@@ -118,7 +118,7 @@ def _bag_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 3 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
-    width, bags = whole(gradient.shape[-1]), whole(gradient.shape[0])
+    width, bags = to_int(gradient.shape[-1]), to_int(gradient.shape[0])
     one = _table(count, width, bags, indices, gradient.itemsize, machine)
     weighted = isinstance(op.attributes.get("per_sample_weights"), Tensor)
     if op.attributes.get("sparse") is True or op.base == "_embedding_bag_sparse_backward":
@@ -132,8 +132,8 @@ def _weights_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 3 or tensors[1].rank != 2:
         return None
     gradient, weight, indices = tensors[:3]
-    rows, width = (whole(size) for size in weight.shape)
-    one = _table(rows, width, whole(gradient.shape[0]), indices, weight.itemsize, machine)
+    rows, width = (to_int(size) for size in weight.shape)
+    one = _table(rows, width, to_int(gradient.shape[0]), indices, weight.itemsize, machine)
     return (weights_gradient(one, machine),)
 
 
@@ -153,7 +153,7 @@ def _batched_tables(
 ) -> list[Table]:
     """Return the tables of a batched gradient, one for each of the lists' members."""
     return [
-        _table(count, whole(g.shape[-1]), whole(g.shape[0]), i, g.itemsize, machine)
+        _table(count, to_int(g.shape[-1]), to_int(g.shape[0]), i, g.itemsize, machine)
         for g, i, count in zip(gradients, indices, rows, strict=True)
     ]
 
@@ -162,7 +162,7 @@ def _batched_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price the gradients of a batch: rows if sparse, else zeros of all tables and their update."""
     gradients, indices = (members(v) for v in (*op.operands, (), ())[:2])
     given = op.attributes.get("num_weights")
-    rows = [whole(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
+    rows = [to_int(n) for n in given if isinstance(n, int)] if isinstance(given, tuple) else []
     if not gradients or not len(gradients) == len(indices) == len(rows):
         return None
     parts = _batched_tables(gradients, indices, rows, machine)
@@ -188,7 +188,7 @@ def _batched_sgd(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     weights, gradients, indices = (members(v) for v in (*op.operands, (), (), ())[:3])
     if not weights or not len(weights) == len(gradients) == len(indices):
         return None
-    rows = [whole(weight.shape[0]) for weight in weights]
+    rows = [to_int(weight.shape[0]) for weight in weights]
     return (update_kernel(_batched_tables(gradients, indices, rows, machine), machine),)
 
 
@@ -199,7 +199,7 @@ def _embedding_backward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 2 or not isinstance(count, int):
         return None
     gradient, indices = tensors[:2]
-    lookups, width = whole(indices.numel), whole(gradient.shape[-1])
+    lookups, width = to_int(indices.numel), to_int(gradient.shape[-1])
     one = _table(count, width, lookups, indices, gradient.itemsize, machine)
     by_frequency = op.attributes.get("scale_grad_by_freq") is True
     few = lookups <= FEATURE_MOST and not by_frequency
@@ -212,8 +212,8 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if len(tensors) < 2 or tensors[0].rank != 2:
         return None
     weight, indices = tensors[:2]
-    rows, width = (whole(size) for size in weight.shape)
-    one = _table(rows, width, whole(indices.numel), indices, weight.itemsize, machine)
+    rows, width = (to_int(size) for size in weight.shape)
+    one = _table(rows, width, to_int(indices.numel), indices, weight.itemsize, machine)
     name = f"embedding {shape_text(indices)} of {shape_text(weight)}"
     sizes: dict[str, float | str] = {
         "rows": indices.numel,

@@ -25,7 +25,7 @@ from costmodels.learnable.settings import Settings
 from costmodels.learnable.tiling import tiling
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import least, most, real, whole
+from irgraph.ir.points.point_values import least, most, real, to_int
 from irgraph.ir.tensor import Tensor, row_major, tight
 from irgraph.ir.tf32 import PLAIN, factors
 
@@ -51,9 +51,9 @@ def _letter(tensor: Tensor) -> str:
 
 def _product(first: Tensor, second: Tensor) -> Product:
     """Return the product of two tensors of rank 2 or 3."""
-    batch = whole(first.shape[0]) if first.rank == 3 else 1
-    rows, depth = (whole(size) for size in first.shape[-2:])
-    return Product(batch, rows, whole(second.shape[-1]), depth, first.dtype, layout(first, second))
+    batch = to_int(first.shape[0]) if first.rank == 3 else 1
+    rows, depth = (to_int(size) for size in first.shape[-2:])
+    return Product(batch, rows, to_int(second.shape[-1]), depth, first.dtype, layout(first, second))
 
 
 def _two(op: Op, at: int, rank: int) -> tuple[Tensor, Tensor] | None:
@@ -96,7 +96,7 @@ def _linear(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     data, weight, *rest = op.operands
     if not isinstance(data, Tensor) or not isinstance(weight, Tensor) or weight.rank != 2:
         return None
-    columns, depth = (whole(size) for size in weight.shape)
+    columns, depth = (to_int(size) for size in weight.shape)
     rows = data.numel // most(depth, 1)
     product = Product(1, rows, columns, depth, data.dtype, "t" + _letter(data))
     bias = rest[0] if rest and isinstance(rest[0], Tensor) else None
@@ -144,7 +144,7 @@ def _mv(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     matrix = next((t for t in tensors if t.rank == 2), None)
     if matrix is None:
         return None
-    rows, depth = (whole(size) for size in matrix.shape)
+    rows, depth = (to_int(size) for size in matrix.shape)
     return product_kernels(Product(1, rows, 1, depth, matrix.dtype, "tn"), machine)
 
 
@@ -201,7 +201,7 @@ def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     first, second = pair
     stacked = next((t.shape[0] for t in (*pair, *op.outputs) if t.rank == 3), 1)
-    groups = most(whole(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
+    groups = most(to_int(ends.shape[0] if isinstance(ends, Tensor) else stacked), 1)
     entire = _product(first, second)
     rows = entire.rows if first.rank == 3 else -(-entire.rows // groups)
     columns, depth = entire.columns, entire.depth
@@ -218,7 +218,7 @@ def _grouped(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
 
 def are_stacked(tensors: Sequence[Tensor]) -> bool:
     """Return whether tensors of one type are at equal distances in one buffer, or the same."""
-    starts = [whole(t.offset) for t in tensors]
+    starts = [to_int(t.offset) for t in tensors]
     steps = {b - a for a, b in pairwise(starts)}
     return len({t.buffer for t in tensors}) == 1 and len(steps) <= 1
 

@@ -19,7 +19,7 @@ from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
 from costmodels.learnable.modern import GROUPS, UNITS, VARIANTS, Row, Table, reader
 from costmodels.learnable.settings import Architecture, Settings
 from costmodels.learnable.unit_tiles import tiling
-from irgraph.ir.points.many import least, real, whole
+from irgraph.ir.points.point_values import least, real, to_int
 
 SOURCE = "trained on published products in bf16, f16 and fp8 (e4m3) on cards with matrix units"
 
@@ -104,7 +104,7 @@ def _query(asked: Mapping[str, float | str]) -> Query | None:
     sizes = {name: real(asked[name]) for name in SIZES}
     if least(sizes["n"], sizes["k"]) < STEP:
         return None
-    sides = {name: whole(cast("float", asked[name])) for name in ("n", "k")}
+    sides = {name: to_int(cast("float", asked[name])) for name in ("n", "k")}
     sizes |= {name: real(-(-side // STEP) * STEP) for name, side in sides.items()}
     layout = str(asked.get("layout", "tn"))
     doubt = BATCHED if sizes["batch"] > 1 else 0.0

@@ -30,7 +30,7 @@ from costmodels.formulas.scatter import (
 from costmodels.lookups.popularity import greatest_chance
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import each, least, most, real, whole
+from irgraph.ir.points.point_values import each, least, most, real, to_int
 from irgraph.ir.tensor import Tensor
 
 GATHER_PER_CYCLE, GATHER_START = 0.67, 4.5
@@ -180,7 +180,7 @@ def _rows(op: Op) -> tuple[int, int, Tensor | None]:
         return 1, 1, index
     after = math.prod(table.shape[dim % table.rank + 1 :])
     alone = index.rank > 1 and index.distinct == index.numel
-    return whole(table.shape[dim]), 1 if alone else whole(after), index
+    return to_int(table.shape[dim]), 1 if alone else to_int(after), index
 
 
 def _masked_rows(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:

@@ -53,7 +53,7 @@ from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, whole
+from irgraph.ir.points.point_values import most, to_int
 from irgraph.ir.tensor import Tensor, tight
 
 SOURCE = (
@@ -124,7 +124,7 @@ def _rows(op: Op, target: Tensor) -> tuple[int, int]:
     last = target.shape[-1:]
     given = op.attributes.get("normalized_shape")
     sides = given if isinstance(given, tuple) and given else last
-    columns = math.prod(whole(side) for side in sides if isinstance(side, int))
+    columns = math.prod(to_int(side) for side in sides if isinstance(side, int))
     return target.numel // most(columns, 1), columns
 
 
@@ -184,7 +184,7 @@ PADDED = f"{FORMULA}; channels in whole columns of 64 (grids of cuDNN's kernels)
 
 def _padded_channels(op: Op, target: Tensor, machine: Machine) -> int:
     """Return the channels that the blocks of cuDNN's kernels for channels last have room for."""
-    channels = whole(target.shape[1]) if target.rank > 1 else 0
+    channels = to_int(target.shape[1]) if target.rank > 1 else 0
     known = machine.sheet.architecture in COLUMNED and op.base.startswith("cudnn")
     if not (known and laws_hold(machine)) or not channels_last(target):
         return channels
@@ -213,7 +213,7 @@ def _channels(op: Op, target: Tensor, machine: Machine) -> tuple[Kernel, ...]:
     """Price torch's kernels over rows of channels: the sums, what follows of them, the result."""
     backward = op.base.endswith(("backward", "backward_impl"))
     law = BACKWARD if backward else FORWARD
-    channels = whole(target.shape[1])
+    channels = to_int(target.shape[1])
     rows, size = target.numel // most(channels, 1), target.itemsize
     _, shared = walk(rows, channels)
     tiny = [" fill"] if shared else []
@@ -316,7 +316,7 @@ def _groups(op: Op, target: Tensor) -> Groups:
     batch, channels = target.shape[0], target.shape[1] if target.rank > 1 else 1
     known = (batch, channels, GROUPS)
     n, c, groups = (
-        whole(s if isinstance(s, int) else k) for s, k in zip(sizes, known, strict=True)
+        to_int(s if isinstance(s, int) else k) for s, k in zip(sizes, known, strict=True)
     )
     each = most(-(-c // most(groups, 1)), 1)
     blocks = most(n * groups, 1)

@@ -14,7 +14,7 @@ from costmodels.formulas.intervals import FEW, NEAR
 from costmodels.formulas.machine import Machine, Rule, members, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import OneByOneError, points_of
+from irgraph.ir.points.point_values import ScalarOnlyError, points_of
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -65,7 +65,7 @@ def launches(sizes: Sequence[int], lists: int) -> list[Launch]:
     ``OneByOneError`` where sizes differ between points.
     """
     if points_of(*sizes):
-        raise OneByOneError("chunks of tensors")
+        raise ScalarOnlyError("chunks of tensors")
     found, now, tensors, blocks = [], Launch(), 0, 0
     for size in sizes:
         left, tensors = int(size), tensors + 1

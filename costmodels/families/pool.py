@@ -12,7 +12,7 @@ from costmodels.formulas.machine import Machine, Rule, first_tensor, shape_text,
 from costmodels.formulas.serial import START, laws_hold, rounds, step
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 
 SOURCE = (
     "roofline (paper, III-B-1b): what is read and what is written moves once; the gradient of a "

@@ -18,7 +18,7 @@ from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from costmodels.formulas.serial import laws_hold
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 from irgraph.ir.tensor import Tensor, row_major
 
 SOURCE = (

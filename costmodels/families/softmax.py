@@ -20,7 +20,7 @@ from costmodels.learnable.launch import borrowed
 from costmodels.learnable.rowwise import SETTINGS, SIZES, rowwise, shape
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, whole
+from irgraph.ir.points.point_values import most, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -39,7 +39,7 @@ def _softmax(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
         return None
     moved = traffic(*op.inputs, *op.outputs)
     name = f"{op.base} {shape_text(target)}"
-    columns = whole(target.shape[-1]) if target.rank else 1
+    columns = to_int(target.shape[-1]) if target.rank else 1
     rows = target.numel // most(columns, 1)
     learned = machine.ask("softmax", name, op=op.base, rows=rows, cols=columns, dtype=target.dtype)
     if learned:

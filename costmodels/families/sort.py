@@ -17,7 +17,7 @@ from costmodels.formulas.scatter import SORT, SORT_TILE, sort_kernel
 from costmodels.formulas.serial import doubt, laws_hold
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, whole
+from irgraph.ir.points.point_values import most, to_int
 from irgraph.ir.tensor import Tensor
 
 SOURCE = (
@@ -45,7 +45,7 @@ def _slice(op: Op, source: Tensor) -> int:
     dim = op.attributes.get("dim", -1)
     if not source.rank:
         return 1
-    return whole(source.shape[dim]) if isinstance(dim, int) else source.numel
+    return to_int(source.shape[dim]) if isinstance(dim, int) else source.numel
 
 
 def sorting(source: Tensor, together: int, machine: Machine) -> tuple[Kernel, ...]:

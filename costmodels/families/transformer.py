@@ -16,7 +16,7 @@ from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, settling
 from costmodels.learnable.modern import VARIANTS, Row, Table, reader
 from costmodels.learnable.settings import Architecture, Settings
-from irgraph.ir.points.many import real
+from irgraph.ir.points.point_values import real
 
 SOURCE = "trained on published kernels of layers in f16 on A40, A100 and H100"
 

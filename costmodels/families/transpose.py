@@ -11,7 +11,7 @@ from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import Machine, Rule, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 from irgraph.ir.tensor import row_major
 
 SOURCE = (

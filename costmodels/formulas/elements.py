@@ -9,7 +9,7 @@ from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
 from costmodels.formulas.strided import WHOLE_SHARES, strided_time
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 from irgraph.ir.tensor import Tensor
 
 ROOFLINE = "max(flop / peak, bytes / DRAM bandwidth) (paper, III-B-1b), plus the launch floor"

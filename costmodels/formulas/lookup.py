@@ -13,7 +13,7 @@ from costmodels.formulas.scatter import UPDATE_SHARE
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.pooling import EQUAL, Pooling, longest
 from costmodels.lookups.popularity import UNIFORM, Distribution, distinct_rows
-from irgraph.ir.points.many import fsum, least, most, real
+from irgraph.ir.points.point_values import fsum, least, most, real
 
 SECTOR = 32
 """Bytes that memory moves at once (paper, III-B-1a)."""

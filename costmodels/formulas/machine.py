@@ -14,7 +14,7 @@ from costmodels.formulas.software import Software
 from costmodels.lookups.indices import Indices
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op, Value
-from irgraph.ir.points.many import whole
+from irgraph.ir.points.point_values import to_int
 from irgraph.ir.tensor import Tensor
 
 MODES = ("corrected", "paper", "paper-hit-rate")
@@ -132,7 +132,7 @@ def members(value: Value) -> list[Tensor]:
 
 def shape_text(tensor: Tensor) -> str:
     """Return sizes as in ``2048x1024``, ``1`` for a scalar."""
-    return "x".join(f"{whole(size):d}" for size in tensor.shape) or "1"
+    return "x".join(f"{to_int(size):d}" for size in tensor.shape) or "1"
 
 
 def first_tensor(op: Op) -> Tensor | None:

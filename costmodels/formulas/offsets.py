@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from costmodels.formulas.machine import Machine, stored, traffic
 from costmodels.formulas.strided import WHOLE_SHARES, sectors_time
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 from irgraph.ir.tensor import Tensor
 
 BROADCAST_PER_CYCLE = 1.4

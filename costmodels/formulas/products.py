@@ -11,7 +11,7 @@ from costmodels.formulas.machine import SMALL, Machine, work
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 
 TILED = "tiles x rounds over a multiprocessor's peak share (NVIDIA, Matrix Multiplication Guide)"
 VECTOR = "roofline of memory [Williams 2009; paper, III-B-1b], share from traced gemv kernels"

@@ -9,7 +9,7 @@ import math
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.offsets import BROADCAST_PER_CYCLE
-from irgraph.ir.points.many import each, most, real, where
+from irgraph.ir.points.point_values import each, most, real, where
 
 MEASURED = ("hopper", "blackwell")
 """Architectures that the laws below hold for; Blackwell is taken as Hopper."""

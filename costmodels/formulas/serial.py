@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from costmodels.formulas.intervals import NEAR, UNTRACED
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 
 STEP_CACHED, STEP = 390, 810
 """Cycles of a step that loads from the second-level cache, and from memory: 383 to 398 and 807 to

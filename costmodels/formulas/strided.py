@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from costmodels.formulas.machine import Machine, traffic
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 from irgraph.ir.tensor import Tensor, row_major
 
 OFFSETS = 1.45

@@ -11,7 +11,7 @@ from costmodels.formulas.scatter import sort_kernel, tiny_kernels, update_time
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM, greatest_chance
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 
 PARTIAL = 10
 """Rows that one warp sums before the sums are summed (torch, EmbeddingBackwardKernel.cu)."""

@@ -16,8 +16,8 @@ from msgspec import Struct
 from costmodels.devices.sheet import HALVED
 from costmodels.formulas.machine import Machine
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.beside import all_beside, beside, least_beside
-from irgraph.ir.points.many import least, most, points_of, where
+from irgraph.ir.points.choices import all_beside, min_over_choices, stack_choices
+from irgraph.ir.points.point_values import least, most, points_of, where
 
 Menu = tuple[tuple[int, int, float], ...]
 """Tiles (along the result's columns, along its rows, share of the peak that they reach)."""
@@ -141,13 +141,13 @@ def tiled_time(product: Product, machine: Machine) -> tuple[float, str]:
         tried = tuple(s for s in splits(product, grid, machine) if s[1] is not False)
         for some in (tried,) if points_of(*sizes) else ((one,) for one in tried):
             ways, allowed = zip(*some, strict=True)
-            split = beside(ways)
+            split = stack_choices(ways)
             compute = 2 * x * y * parts.depth(ways) / (peak * share)
             busy = _rounds(product, machine, (x, y), grid * split, compute) + write
             time = where(all_beside(allowed), parts.joined(most(busy, memory), ways), math.inf)
             if not points_of(time) and time < best:
                 chosen = f"{x}x{y}" + (f" split {split}" if split > 1 else "")
-            best = least(best, least_beside(time))
+            best = least(best, min_over_choices(time))
     return best, chosen
 
 
@@ -192,16 +192,16 @@ class _Parts:
         self.columns = cache(lambda side: -(-product.columns // side))
         self.rows = cache(lambda side: -(-product.rows // side))
         # of a part, in whole slices of eight
-        self.depth = cache(lambda ways: -(-product.depth // (8 * beside(ways))) * 8)
+        self.depth = cache(lambda ways: -(-product.depth // (8 * stack_choices(ways))) * 8)
         nbytes = product.rows * product.columns * ITEMSIZE[product.dtype]
         rate = machine.sheet.l2_bandwidth
-        self.sum = cache(lambda ways: nbytes * beside(ways) * 2 / rate / 1e3)
+        self.sum = cache(lambda ways: nbytes * stack_choices(ways) * 2 / rate / 1e3)
 
     def joined(self, time: float, ways: tuple[int, ...]) -> float:
         """Return the time of all parts of splits with that of their sum."""
         if ways == (1,):
             return time
-        return where(beside(ways) == 1, time, time + SPLIT_COST + self.sum(ways))
+        return where(stack_choices(ways) == 1, time, time + SPLIT_COST + self.sum(ways))
 
 
 def _rounds(

@@ -9,7 +9,7 @@ import numpy as np
 from costmodels.learnable.hardware import Hardware
 from costmodels.learnable.inputs import Inputs, Sizes, log2, multiples, roofline, settling
 from costmodels.learnable.settings import Architecture, Settings
-from irgraph.ir.points.many import real
+from irgraph.ir.points.point_values import real
 
 SIZES = ("rows", "cols")
 

@@ -24,7 +24,7 @@ from costmodels.learned.infer import estimate
 from costmodels.learned.remembered import Remembered
 from costmodels.learned.together import Models, Together
 from costmodels.learned.weights import Weights, load_shipped, shipped
-from irgraph.ir.points.many import Many, Truths, at_all, most, points_of
+from irgraph.ir.points.point_values import PointMask, PointValues, at_all, most, points_of
 
 SOFTWARE = "torch-2"
 """Profile of the releases that were measured: PyTorch 2.1 with CUDA 12.1, but for layer norm."""
@@ -116,8 +116,8 @@ def _answers_for(
     found = known.estimates(columns, lambda some: estimate(weights, some, device))
     time = found.time.astype(np.float64)
     spread = time * np.sinh(found.width.astype(np.float64) + query.doubt)
-    outside: Any = Truths(found.outside | query.outside)
-    return Answer(Many(time), Many(spread), outside, _name(weights))  # type: ignore[arg-type]
+    outside: Any = PointMask(found.outside | query.outside)
+    return Answer(PointValues(time), PointValues(spread), outside, _name(weights))  # type: ignore[arg-type]
 
 
 def _name(weights: Weights) -> str:

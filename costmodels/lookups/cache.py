@@ -24,7 +24,7 @@ from costmodels.lookups.popularity import (
     even_rows,
     rows_of,
 )
-from irgraph.ir.points.many import Many, OneByOneError, at_all, points_of
+from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, at_all, points_of
 
 Key: TypeAlias = tuple[Distribution, bytes, bytes, int]
 
@@ -59,7 +59,7 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
     if not points:
         return list(_missed(tuple(reads), capacity, together))
     if not uniform:
-        raise OneByOneError("lookups that are not uniform")
+        raise ScalarOnlyError("lookups that are not uniform")
     runs = [_Run(r, points) for r in reads]
     beside = at_all(together, points)
     parts = [
@@ -67,7 +67,7 @@ def lru_misses(reads: Sequence[Reads], capacity: float, together: float = 1.0) -
         for at in range(0, points, CHUNK)
     ]
     found = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    return [Many(missed) for missed in found]  # type: ignore[misc]
+    return [PointValues(missed) for missed in found]  # type: ignore[misc]
 
 
 @lru_cache(maxsize=1024)

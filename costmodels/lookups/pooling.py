@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from irgraph.ir.points.many import Number, OneByOneError, least, most, points_of
+from irgraph.ir.points.point_values import Number, ScalarOnlyError, least, most, points_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -90,7 +90,7 @@ def longest(law: Pooling, bags: Number, lookups: Number) -> float:
     if isinstance(law, Equal):
         return mean
     if points_of(bags, lookups):
-        raise OneByOneError("bags that are not equally long")
+        raise ScalarOnlyError("bags that are not equally long")
     found = most(_longest(law, int(bags), float(mean)), mean)
     return least(found, float(lookups))
 

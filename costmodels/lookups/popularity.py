@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from irgraph.ir.points.many import Many, Number, OneByOneError, at_all, points_of
+from irgraph.ir.points.point_values import Number, PointValues, ScalarOnlyError, at_all, points_of
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -123,9 +123,9 @@ def distinct_rows(distribution: Distribution, rows: Number, lookups: Number) -> 
     if not points:
         return float(rows_of(distribution, rows).distinct(lookups))
     if not isinstance(distribution, Uniform):
-        raise OneByOneError("lookups that are not uniform")
+        raise ScalarOnlyError("lookups that are not uniform")
     asked = at_all(lookups, points)[:, None]
-    return Many(even_rows(at_all(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
+    return PointValues(even_rows(at_all(rows, points)).distinct(asked)[:, 0])  # type: ignore[return-value]
 
 
 def greatest_chance(distribution: Distribution, rows: Number) -> float:
@@ -133,7 +133,7 @@ def greatest_chance(distribution: Distribution, rows: Number) -> float:
     if isinstance(distribution, Uniform):
         return 1.0 / rows  # type: ignore[no-any-return]
     if points_of(rows):
-        raise OneByOneError("lookups that are not uniform")
+        raise ScalarOnlyError("lookups that are not uniform")
     return float(rows_of(distribution, rows).chances.max())
 
 

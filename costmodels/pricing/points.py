@@ -13,8 +13,8 @@ from costmodels.pricing.price import Pricer
 from irgraph.ir.cost import Kernel
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many, OneByOneError, SplitError, at_all
-from irgraph.ir.points.pieces import Floats, Ints, Piece, Sizes, dims_of, several
+from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes, dims_of, several
+from irgraph.ir.points.point_values import PointValues, ScalarOnlyError, SplitError, at_all
 from irgraph.ir.ranks import is_collective
 from irgraph.ir.resize import DimSubstitution
 from irgraph.ir.tensor import Tensor
@@ -26,7 +26,7 @@ MOST_PARTS = 256
 def price_calls(
     graph: Graph, machine: Machine, sparse: Mapping[str, Tensor], loose: bool,
     dims: Mapping[str, Ints],
-) -> list[tuple[Piece, ...] | None]:  # fmt: skip
+) -> list[tuple[KernelRegime, ...] | None]:  # fmt: skip
     """Return, for each top-level call, its work at every point.
 
     ``dims`` holds the sizes of dimensions, ``int64[points]`` each, in ``graph`` those of the
@@ -49,7 +49,7 @@ class _Batch:
         self.points = len(next(iter(dims.values()))) if dims else 1
         self.distinct: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
 
-    def pieces(self, op: Op) -> tuple[Piece, ...] | None:
+    def pieces(self, op: Op) -> tuple[KernelRegime, ...] | None:
         """Return one call's work, ``None`` where points must be priced one by one."""
         if any(is_collective(inner) for inner in op.walk()):
             return None
@@ -63,11 +63,11 @@ class _Batch:
         rows, inverse = self.distinct[names]
         try:
             found = tuple(self._parts(op, names, rows))
-        except (OneByOneError, AttributeError, TypeError):
+        except (ScalarOnlyError, AttributeError, TypeError):
             return None  # a rule may do anything with a number: those of one point are Python's own
         return tuple(_spread(piece, inverse) for piece in found)
 
-    def _parts(self, op: Op, names: Sequence[str], rows: Ints) -> Iterator[Piece]:
+    def _parts(self, op: Op, names: Sequence[str], rows: Ints) -> Iterator[KernelRegime]:
         """Yield the work of a call by parts; ``rows`` holds sizes, ``int64[points, names]``."""
         left = [np.arange(len(rows))]
         parts = 0
@@ -75,13 +75,13 @@ class _Batch:
             points = left.pop()
             parts += 1
             if parts > MOST_PARTS:
-                raise OneByOneError("too many parts")
+                raise ScalarOnlyError("too many parts")
             try:
                 yield self._piece(op, names, rows, points)
             except SplitError as split:
                 left += [points[~split.holds], points[split.holds]]
 
-    def _piece(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> Piece:
+    def _piece(self, op: Op, names: Sequence[str], rows: Ints, points: Ints) -> KernelRegime:
         key = id(op), points.tobytes()
         if key not in self.known:
             self.known[key] = self._sized(op, names, rows, points)
@@ -94,7 +94,7 @@ class _Batch:
         times, spreads = (_column(every, name, len(points)) for name in ("time", "spread"))
         first = {at: tuple(map(_first, found)) for at, found in kernels.items()}
         unknown = tuple(places[id(leaf)] for leaf in pricer.unknown)
-        return Piece(points, first, unknown, times, spreads)
+        return KernelRegime(points, first, unknown, times, spreads)
 
     def _sized(
         self, op: Op, names: Sequence[str], rows: Ints, points: Ints
@@ -106,7 +106,7 @@ class _Batch:
             sized = change.op(op)
             return sized, {name: change.tensor(tensor) for name, tensor in self.sparse.items()}
         except ValueError:
-            raise OneByOneError("an impossible size") from None
+            raise ScalarOnlyError("an impossible size") from None
 
 
 def _distinct(columns: Sequence[Ints], points: int) -> tuple[Ints, Ints]:
@@ -117,8 +117,8 @@ def _distinct(columns: Sequence[Ints], points: int) -> tuple[Ints, Ints]:
     return rows, inverse.reshape(-1)
 
 
-def _size(values: Ints) -> Many | int:
-    return int(values[0]) if (values == values[0]).all() else Many(values)
+def _size(values: Ints) -> PointValues | int:
+    return int(values[0]) if (values == values[0]).all() else PointValues(values)
 
 
 def _column(kernels: Sequence[Kernel], name: str, points: int) -> Floats:
@@ -135,7 +135,7 @@ def _first(kernel: Kernel) -> Kernel:
     return replace(kernel, time=time, spread=spread, outside=False, link_bytes=links)
 
 
-def _spread(piece: Piece, inverse: Ints) -> Piece:
+def _spread(piece: KernelRegime, inverse: Ints) -> KernelRegime:
     """Return a piece of distinct sizes as one of all points."""
     place = np.full(int(inverse.max(initial=0)) + 1, -1)
     place[piece.points] = np.arange(len(piece.points))

@@ -13,7 +13,7 @@ from irgraph.backend import backend
 from irgraph.ir.cost import Kernel, Priced, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.ir.points.pieces import Floats, Ints, Piece, Sizes
+from irgraph.ir.points.pieces import Floats, Ints, KernelRegime, Sizes
 from irgraph.ir.resize import with_dims
 from irgraph.predict.calls import Calls, is_sparse
 
@@ -29,7 +29,7 @@ class Part(Struct, frozen=True):
     """
 
     points: Ints
-    calls: tuple[Piece, ...]
+    calls: tuple[KernelRegime, ...]
     times: Floats
     spreads: Floats
 
@@ -73,7 +73,7 @@ def columns_of(calls: Calls, sizes: Sequence[Mapping[str, int]]) -> Sizes:
 
 def _at_once(
     graph: Graph, device: str, options: PriceOptions, dims: Sizes, points: int
-) -> list[Sequence[Piece] | None]:
+) -> list[Sequence[KernelRegime] | None]:
     """Return what the cost models price at all sizes together."""
     ask = getattr(backend(), "price_points", None)
     if ask is None or not points:
@@ -100,12 +100,12 @@ def _needed(calls: Calls, alone: Sequence[int]) -> _Some:
 
 def _one_by_one(
     graph: Graph, device: str, options: PriceOptions, sizes: Sequence[Mapping[str, int]]
-) -> list[Sequence[Piece]]:
+) -> list[Sequence[KernelRegime]]:
     """Return the work of calls, priced at each distinct size alone."""
     known: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for at, given in enumerate(sizes):
         known[tuple(sorted(given.items()))].append(at)
-    found: list[dict[object, list[tuple[list[int], Piece]]]] = [
+    found: list[dict[object, list[tuple[list[int], KernelRegime]]]] = [
         defaultdict(list) for _ in graph.top_level()
     ]
     for dims, places in known.items():
@@ -116,7 +116,7 @@ def _one_by_one(
     return [[_joined(group) for group in groups.values()] for groups in found]
 
 
-def _piece(priced: Priced, op: Op) -> Piece:
+def _piece(priced: Priced, op: Op) -> KernelRegime:
     unknown = {id(leaf) for leaf in priced.unknown}
     inside = list(enumerate(op.walk()))
     kernels = {at: priced.kernels[id(o)] for at, o in inside if id(o) in priced.kernels}
@@ -124,10 +124,10 @@ def _piece(priced: Priced, op: Op) -> Piece:
     times = np.array([[kernel.time] for kernel in every]).reshape(-1, 1)
     spreads = np.array([[kernel.spread] for kernel in every]).reshape(-1, 1)
     lacking = tuple(at for at, o in inside if id(o) in unknown)
-    return Piece(np.zeros(1, np.int64), kernels, lacking, times, spreads)
+    return KernelRegime(np.zeros(1, np.int64), kernels, lacking, times, spreads)
 
 
-def _joined(group: Sequence[tuple[list[int], Piece]]) -> Piece:
+def _joined(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelRegime:
     """Return pieces of equal structure as one, in the order of their points."""
     points = np.array([at for places, _ in group for at in places], np.int64)
     order = np.argsort(points, kind="stable")
@@ -139,7 +139,7 @@ def _joined(group: Sequence[tuple[list[int], Piece]]) -> Piece:
     )
 
 
-def _parts(found: Sequence[Sequence[Piece]], points: int) -> Iterator[Part]:
+def _parts(found: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[Part]:
     """Yield parts of the points at which no call has another structure."""
     which = np.zeros((len(found), points), np.int64)
     for row, pieces in zip(which, found, strict=True):

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from irgraph.ir.points.many import (
-    Many,
-    OneByOneError,
+from irgraph.ir.points.point_values import (
+    PointValues,
+    ScalarOnlyError,
     SplitError,
     each,
     fsum,
     least,
     most,
     real,
+    to_int,
     where,
-    whole,
 )
 
 WHOLE = st.integers(-(2**25), 2**25)
@@ -51,25 +51,25 @@ def test_operations_are_pythons_to_the_last_digit(
         (lambda x: operation(other, x), lambda n: operation(other, n)),
     ):
         try:
-            found = ours(Many(np.array(numbers)))
-        except OneByOneError:  # a division by zero, or one of fractions: left to Python
+            found = ours(PointValues(np.array(numbers)))
+        except ScalarOnlyError:  # a division by zero, or one of fractions: left to Python
             continue
         assert plain(found) == [theirs(n) for n in numbers]
 
 
 def test_rounding_and_conversion() -> None:
-    halves = Many(np.array([-1.5, 0.5, 2.5, 3.2]))
+    halves = PointValues(np.array([-1.5, 0.5, 2.5, 3.2]))
     assert plain(math.ceil(halves)) == [-1, 1, 3, 4]
     assert plain(round(halves)) == [-2, 0, 2, 3]
-    assert plain(whole(halves)) == [-1, 0, 2, 3]
-    assert plain(real(Many(np.array([1, 2])))) == [1.0, 2.0]
+    assert plain(to_int(halves)) == [-1, 0, 2, 3]
+    assert plain(real(PointValues(np.array([1, 2])))) == [1.0, 2.0]
     assert isinstance(halves, float) and not isinstance(halves, int)
-    assert isinstance(whole(halves), int)
-    assert (whole(2.9), real(2), least(2, 1), most(2, 1), where(False, 1, 2)) == (2, 2.0, 1, 2, 2)
+    assert isinstance(to_int(halves), int)
+    assert (to_int(2.9), real(2), least(2, 1), most(2, 1), where(False, 1, 2)) == (2, 2.0, 1, 2, 2)
 
 
 def test_points_that_disagree_are_parted() -> None:
-    sizes = Many(np.array([1, 5, 9]))
+    sizes = PointValues(np.array([1, 5, 9]))
     assert bool(sizes > 0) and not sizes > 9
     with pytest.raises(SplitError) as found:
         bool(sizes > 4)
@@ -80,5 +80,5 @@ def test_points_that_disagree_are_parted() -> None:
     "use", [int, float, hash, math.sqrt, range, lambda x: 1 / (x - 1), lambda x: x * 2**61]
 )
 def test_what_would_be_wrong_at_some_points_is_refused(use: Callable[[Any], object]) -> None:
-    with pytest.raises(OneByOneError):
-        use(Many(np.array([1, 2, 3])))
+    with pytest.raises(ScalarOnlyError):
+        use(PointValues(np.array([1, 2, 3])))

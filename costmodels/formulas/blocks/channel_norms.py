@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import START, streamed
-from irgraph.ir.points.many import least, most, power_of_two, where
+from irgraph.ir.points.point_values import least, most, power_of_two, where
 
 TILE, BLOCK, LOOP = 32, 512, 16
 """Channels of a block, its threads, and the rows that each of them has at least."""

@@ -6,7 +6,7 @@ Constants were measured on an H100 SXM 80 GB, torch 2.11.
 from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 
 BLOCK, BLOCKS, STARTED = 256, 8, 670.0
 """Threads of a block, blocks to a multiprocessor, and cycles in which each starts its generators

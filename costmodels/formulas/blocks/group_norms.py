@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import START, rounds, step, streamed
-from irgraph.ir.points.many import most, where
+from irgraph.ir.points.point_values import most, where
 
 WIDE, WARP = 512, 32
 """Threads of a block; shorter rows have one warp."""

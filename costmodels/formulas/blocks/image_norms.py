@@ -12,7 +12,7 @@ import math
 from costmodels.formulas.elements import channels_last
 from costmodels.formulas.machine import SMALL, Machine
 from costmodels.formulas.serial import START, laws_hold
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 from irgraph.ir.tensor import Tensor
 
 FORWARD_PASSES, BACKWARD_PASSES = 3, 5

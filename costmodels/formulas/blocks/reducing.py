@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import slots
-from irgraph.ir.points.many import doublings, least, most, power_of_two
+from irgraph.ir.points.point_values import doublings, least, most, power_of_two
 
 START, STARTS = 3.0, {"hopper": 0.6, "blackwell": 0.6}
 """Microseconds that a reduction takes beside its blocks' lives (traced on V100: 5 to 6.7 us for

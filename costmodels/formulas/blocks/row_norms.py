@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import streamed
-from irgraph.ir.points.many import most, where
+from irgraph.ir.points.point_values import most, where
 
 VECTOR = 4
 """Elements of a load; rows that are no multiple take kernels without vectors (torch,

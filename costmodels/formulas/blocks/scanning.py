@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import slots
-from irgraph.ir.points.many import each, least, most
+from irgraph.ir.points.point_values import each, least, most
 
 THREADS, LEAST_LOG, MOST_LOG = 512, 4, 9
 

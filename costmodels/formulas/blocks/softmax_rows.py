@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.serial import step
-from irgraph.ir.points.many import each, most, real
+from irgraph.ir.points.point_values import each, most, real
 
 WARP = 32
 

@@ -6,7 +6,7 @@ All constants were measured on an H100 SXM 80 GB under torch 2.11, for f32 and t
 from __future__ import annotations
 
 from costmodels.formulas.machine import Machine
-from irgraph.ir.points.many import most
+from irgraph.ir.points.point_values import most
 
 BESIDE = 3
 """Kernels beside the sort itself: rows are copied, and their places numbered."""

@@ -25,7 +25,7 @@ from costmodels.formulas.products import odd_product
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.cost import Kernel
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.many import least, most, whole
+from irgraph.ir.points.point_values import least, most, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -106,8 +106,8 @@ def _product(
 
     A weight's gradient sums up those of all images in f32. Images are turned where that is faster.
     """
-    batch, inner, *_ = (whole(size) for size in data.shape)
-    outer, pixels = whole(weight.shape[0]), whole(math.prod(data.shape[2:]))
+    batch, inner, *_ = (to_int(size) for size in data.shape)
+    outer, pixels = to_int(weight.shape[0]), to_int(math.prod(data.shape[2:]))
     if pixels == 1:
         return None
     forms = {
@@ -142,19 +142,19 @@ def _padded(
     dtype = machine.sheet.convolution_dtype if data.dtype == "f32" else data.dtype
     kind_of = "f16" if dtype == "bf16" else dtype
     kind = TURNINGS.get(kind_of)
-    inner = whole(weight.shape[1])
-    groups = most(whole(data.shape[1]) // most(inner, 1), 1)
+    inner = to_int(weight.shape[1])
+    groups = most(to_int(data.shape[1]) // most(inner, 1), 1)
     if kind is None or (inner == 1 and groups > 1):
         return None
-    outer = whole(weight.shape[0]) // groups
+    outer = to_int(weight.shape[0]) // groups
     step = BORDER // ITEMSIZE[data.dtype]
     fits = inner % step == 0 and outer % step == 0
     if groups == 1 and fits and not fitting:
         return None
     if groups > 1 and not fits:
         kind = ODD_GROUPS[kind_of]
-    pixels = result.numel // most(whole(result.shape[1]), 1)
-    window = whole(math.prod(weight.shape[2:]))
+    pixels = result.numel // most(to_int(result.shape[1]), 1)
+    window = to_int(math.prod(weight.shape[2:]))
     wide, deep = -(-outer // step) * step, -(-inner // step) * step
     product = Product(groups, pixels, wide, deep * window, dtype, "nn", traffic(data, result))
     images = traffic(data) * (1 + deep / inner) + traffic(result) * (1 + wide / outer)

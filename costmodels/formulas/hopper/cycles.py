@@ -9,7 +9,7 @@ from msgspec import Struct
 from costmodels.formulas.machine import Machine
 from costmodels.formulas.tiles import SPLIT_COST, Product
 from irgraph.ir.dtypes import ITEMSIZE
-from irgraph.ir.points.many import least, most
+from irgraph.ir.points.point_values import least, most
 
 SHARE = 0.8
 """Share of DRAM bandwidth that products reach at most."""

@@ -25,7 +25,7 @@ from costmodels.formulas.elements import channels_last
 from costmodels.formulas.intervals import BORROWED, NEAR, UNKNOWN
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.many import Number, least, most, whole
+from irgraph.ir.points.point_values import Number, least, most, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -118,7 +118,7 @@ def _inside(weight: Tensor, result: Tensor) -> Number:
     found: Number = 1.0
     for side, pixels in zip(weight.shape[2:], result.shape[2:], strict=True):
         half = int(side) // 2
-        found *= most(int(side) - half * (half + 1) / whole(pixels), 1.0)
+        found *= most(int(side) - half * (half + 1) / to_int(pixels), 1.0)
     return found
 
 
@@ -143,7 +143,7 @@ def _thread_weights(
 ) -> Number:
     """Return microseconds of torch's gradient of a weight: a block for each of its elements."""
     del name
-    batch, pixels = whole(result.shape[0]), whole(math.prod(result.shape[2:]))
+    batch, pixels = to_int(result.shape[0]), to_int(math.prod(result.shape[2:]))
     warps = least(batch, WARPS)
     steps = -(-batch // warps) * (-(-pixels // 32) + 1)
     each = -(-weight.numel // machine.sheet.sms)
@@ -174,18 +174,18 @@ def _last(
     if not weights:
         return time
     if narrow and result.numel < TILED_FROM:
-        return time + SUMS + IMAGE_SUM * whole(data.shape[0])
+        return time + SUMS + IMAGE_SUM * to_int(data.shape[0])
     return time + TILED_SUMS
 
 
 def _joined_or_grouped(data: Tensor, weight: Tensor, result: Tensor, machine: Machine) -> Number:
     """Return microseconds of gradients of f32 weights for which cuDNN has no depthwise kernel."""
-    pixels = whole(math.prod(result.shape[2:]))
+    pixels = to_int(math.prod(result.shape[2:]))
     if int(weight.shape[-1]) >= WIDE and pixels >= JOINED_FROM**2:
         window = int(math.prod(weight.shape[2:]))
         return START + _shared(machine, result.numel * window * JOINED_TAP)
-    each = most(whole(data.shape[1]) / (2 * machine.sheet.sms), 1.0)
-    return START + machine.cycles(GROUPED_PIXEL * whole(data.shape[0]) * pixels * each)
+    each = most(to_int(data.shape[1]) / (2 * machine.sheet.sms), 1.0)
+    return START + machine.cycles(GROUPED_PIXEL * to_int(data.shape[0]) * pixels * each)
 
 
 def _first_weights(data: Tensor, weight: Tensor, result: Tensor, machine: Machine) -> Number:
@@ -193,6 +193,6 @@ def _first_weights(data: Tensor, weight: Tensor, result: Tensor, machine: Machin
     side = int(result.shape[-1])
     if int(weight.shape[-1]) > 1 and side < TILED_BELOW:
         return TILED_START + _shared(machine, result.numel * TILED_CYCLES)
-    rounds = -(-whole(data.shape[1]) // machine.sheet.sms)
-    pixels = whole(data.shape[0]) * whole(math.prod(result.shape[2:]))
+    rounds = -(-to_int(data.shape[1]) // machine.sheet.sms)
+    pixels = to_int(data.shape[0]) * to_int(math.prod(result.shape[2:]))
     return START + machine.cycles(rounds * pixels * CHANNEL_PIXEL)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from costmodels.formulas.intervals import BORROWED, CLOSE, FAIR
 from costmodels.formulas.machine import Machine
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import most, whole
+from irgraph.ir.points.point_values import most, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -140,12 +140,12 @@ def _blocks(
     kind: Kind, query: Tensor, held: Tensor, walked: Tensor, causal: bool, machine: Machine
 ) -> float:
     """Return microseconds of the busiest multiprocessor's steps."""
-    dim, sms = whole(query.shape[-1]), machine.sheet.sms
+    dim, sms = to_int(query.shape[-1]), machine.sheet.sms
     _, rows, cycles = next((s for s in kind.steps if dim <= s[0]), kind.steps[-1])
     pace = machine.cycles(cycles * most(dim / MEASURED, 1.0))
-    heads = whole(query.shape[0]) * whole(query.shape[1])
-    blocks = heads * -(-whole(held.shape[-2]) // TILE)
-    longest = -(-whole(walked.shape[-2]) // rows) + kind.begin
+    heads = to_int(query.shape[0]) * to_int(query.shape[1])
+    blocks = heads * -(-to_int(held.shape[-2]) // TILE)
+    longest = -(-to_int(walked.shape[-2]) // rows) + kind.begin
     if not causal:
         rounds = -(-blocks // sms) if kind.whole else most(blocks / sms, kind.idle)
         return rounds * longest * pace

@@ -21,7 +21,7 @@ from costmodels.formulas.grouped import fast
 from costmodels.formulas.intervals import UNKNOWN
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.many import whole
+from irgraph.ir.points.point_values import to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET = "sm_90"
@@ -82,7 +82,7 @@ def grouped_on_hopper(
         slow = None if few or fast(data, weight, machine) else LAST.get((dtype, gradient))
     if slow is None:
         return ()
-    pixels = result.numel // whole(result.shape[1])
+    pixels = result.numel // to_int(result.shape[1])
     deep = -(-width * int(math.prod(weight.shape[2:])) // slow.deep) * slow.deep
     flop = 2.0 * groups * pixels * -(-outer // WIDE) * WIDE * deep
     rate = slow.rate * machine.sheet.sms / MEASURED_SMS * machine.sheet.clock / MEASURED_CLOCK

@@ -16,7 +16,7 @@ from costmodels.formulas.elements import channels_last
 from costmodels.formulas.intervals import BORROWED
 from costmodels.formulas.machine import Machine, shape_text, traffic, work
 from irgraph.ir.cost import Kernel
-from irgraph.ir.points.many import most, whole
+from irgraph.ir.points.point_values import most, to_int
 from irgraph.ir.tensor import Tensor
 
 TARGET, WINDOW = "sm_90", 9
@@ -41,7 +41,7 @@ def narrow_on_hopper(
     dense = data.rank == 4 and read == int(data.shape[1]) and window == WINDOW
     if not dense or min(made, read) >= FEW or not channels_last(data):
         return ()
-    pixels = result.numel // whole(result.shape[1])
+    pixels = result.numel // to_int(result.shape[1])
     area = -(-read // FEW) * FEW * -(-made * window // FEW) * FEW
     rate = machine.sheet.peak("tf32")[0] * SHARE
     moved = machine.stream(traffic(data, weight, result))

@@ -18,7 +18,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
 
-class Piece(Struct, frozen=True):
+class KernelRegime(Struct, frozen=True):
     """The work of one call at those points at which it has the same kernels.
 
     Attributes:

@@ -16,7 +16,7 @@ from costmodels.formulas.machine import Answer, Machine
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product, tiled_time
 from irgraph.ir.op import Op, Value
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import NEW, OLD, call, kernels, machine, tensor, total
 from tests.costmodels.families.worked import FLOOR, PEAK, dram, width
@@ -499,7 +499,7 @@ def test_slow_kernels_are_priced_at_many_sizes_at_once() -> None:
     on = machine("rtx-3090", "torch-1.12-cuda-11.3")
     data, weight = channels_last(grouped(32, 8, backward=False)).inputs[:2]
     sizes = (8, 64)
-    result = replace(data, shape=(Many(np.array(sizes)), *data.shape[1:]))
+    result = replace(data, shape=(PointValues(np.array(sizes)), *data.shape[1:]))
     many = slow_time(data, weight, result, "conv data gradient", on)
     for at, size in enumerate(sizes):
         one = replace(data, shape=(size, *data.shape[1:]))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from costmodels.families import rules
 from costmodels.formulas.machine import Machine
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import kernels, machine, tensor, total
 
@@ -90,9 +90,9 @@ def test_odd_pixels_of_a_window_of_one_take_the_kernels_of_odd_products() -> Non
 @pytest.mark.parametrize("groups", [1, 3])
 def test_many_points_take_what_each_takes(window: int, groups: int) -> None:
     batches = [2, 8, 64]
-    many = Many(np.asarray(batches))
+    many = PointValues(np.asarray(batches))
     times = total(kernels(_conv("f16", many, 33, 66, 15, window, groups), machine("h100")))  # type: ignore[arg-type]
-    assert isinstance(times, Many)
+    assert isinstance(times, PointValues)
     each = [total(kernels(_conv("f16", n, 33, 66, 15, window, groups), machine("h100")))
             for n in batches]  # fmt: skip
     assert times.values.tolist() == each

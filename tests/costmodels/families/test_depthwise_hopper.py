@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import kernels, machine, tensor, total
 
@@ -105,7 +105,9 @@ def test_many_points_take_what_each_takes(dtype: str, window: int, last: bool) -
     batches = [2, 8, 64, 640]
     on = machine("h100")
     for made in (_forward, _backward):
-        many = total(kernels(made((dtype, Many(np.asarray(batches)), 24, 14, window, last)), on))  # type: ignore[arg-type]
-        assert isinstance(many, Many)
+        many = total(
+            kernels(made((dtype, PointValues(np.asarray(batches)), 24, 14, window, last)), on)
+        )  # type: ignore[arg-type]
+        assert isinstance(many, PointValues)
         each = [total(kernels(made((dtype, n, 24, 14, window, last)), on)) for n in batches]
         assert many.values.tolist() == each

@@ -9,7 +9,7 @@ import pytest
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from tests.costmodels.families.helpers import call, kernels, machine, tensor
 
 Shape = tuple[int, int, int, int]
@@ -95,10 +95,10 @@ def test_wider_heads_are_outside_and_take_longer_in_proportion() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_many_points_take_what_each_takes(name: str, causal: bool) -> None:
     lengths = [64, 1000, 4096]
-    many = Many(np.asarray(lengths))
+    many = PointValues(np.asarray(lengths))
     shape: Shape = (4, 12, many, 64)  # type: ignore[assignment]
     times = _one(_op(name, shape, is_causal=causal), software="torch-2.7").time
     each = [_one(_op(name, (4, 12, n, 64), is_causal=causal), software="torch-2.7").time
             for n in lengths]  # fmt: skip
-    assert isinstance(times, Many)
+    assert isinstance(times, PointValues)
     assert times.values.tolist() == each

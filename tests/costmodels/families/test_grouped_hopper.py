@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import kernels, machine, tensor, total
 
@@ -89,6 +89,6 @@ def test_many_points_take_what_each_takes(gradient: bool, last: bool) -> None:
         op = _op(("f32", batch, 24, 48, 14, 3), gradient=gradient, last=last)
         return total(kernels(op, machine("h100")))
 
-    many = time(Many(np.asarray(batches)))  # type: ignore[arg-type]
-    assert isinstance(many, Many)
+    many = time(PointValues(np.asarray(batches)))  # type: ignore[arg-type]
+    assert isinstance(many, PointValues)
     assert many.values.tolist() == [time(batch) for batch in batches]

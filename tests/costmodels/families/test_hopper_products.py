@@ -7,7 +7,7 @@ import pytest
 
 from costmodels.formulas.products import product_kernels
 from costmodels.formulas.tiles import Product
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from tests.costmodels.families.helpers import machine, total
 
 ROWS = {
@@ -87,7 +87,7 @@ def test_other_cards_of_the_kind_are_outside_what_was_measured() -> None:
 @pytest.mark.parametrize(("batch", "dtype"), [(1, "bf16"), (16, "f32")])
 def test_many_points_take_what_each_takes(batch: int, dtype: str) -> None:
     rows = [128, 999, 4096, 70000]
-    many = _time((batch, Many(np.asarray(rows)), 1001, 768), "tn", dtype=dtype)
-    assert isinstance(many, Many)
+    many = _time((batch, PointValues(np.asarray(rows)), 1001, 768), "tn", dtype=dtype)
+    assert isinstance(many, PointValues)
     each = [_time((batch, size, 1001, 768), "tn", dtype=dtype) for size in rows]
     assert many.values.tolist() == each

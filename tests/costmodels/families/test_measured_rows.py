@@ -18,7 +18,7 @@ from costmodels.formulas.blocks.scanning import scanning_time
 from costmodels.formulas.blocks.softmax_rows import backward_time, forward_time
 from costmodels.formulas.blocks.sorting import selecting_time, sorting_time
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many, SplitError, power_of_two
+from irgraph.ir.points.point_values import PointValues, SplitError, power_of_two
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
@@ -234,8 +234,8 @@ def test_a_law_gives_for_many_sizes_what_it_gives_for_each(name: str) -> None:
     while left:
         some = left.pop()
         try:
-            time = law(Many(rows[some]), Many(columns[some]))  # type: ignore[arg-type]
-            found[some] = time.values if type(time) is Many else time
+            time = law(PointValues(rows[some]), PointValues(columns[some]))  # type: ignore[arg-type]
+            found[some] = time.values if type(time) is PointValues else time
         except SplitError as split:
             left += [some[~split.holds], some[split.holds]]
     assert found.tolist() == [law(int(r), int(c)) for r, c in zip(rows, columns, strict=True)]
@@ -243,6 +243,6 @@ def test_a_law_gives_for_many_sizes_what_it_gives_for_each(name: str) -> None:
 
 def test_powers_of_two_at_many_points_are_those_of_each() -> None:
     numbers = [0, 1, 2, 3, 7, 8, 15, 16, 1023, 1024, 2**31 - 1, 2**52, 2**53 - 1]
-    found = power_of_two(Many(np.array(numbers))).values.tolist()
+    found = power_of_two(PointValues(np.array(numbers))).values.tolist()
     assert found == [power_of_two(number) for number in numbers]
     assert found == [1, 1, 2, 2, 4, 8, 8, 16, 512, 1024, 2**30, 2**52, 2**52]

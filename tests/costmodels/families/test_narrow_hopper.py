@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from irgraph.ir.op import Op
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 from irgraph.ir.tensor import Tensor
 from tests.costmodels.families.helpers import kernels, machine, tensor, total
 
@@ -50,7 +50,7 @@ def test_only_few_channels_in_f32_on_hopper_are_slow() -> None:
 
 def test_many_points_take_what_each_takes() -> None:
     batches = [2, 8, 64]
-    many = total(kernels(_op((Many(np.asarray(batches)), 48, 16, 14)), machine("h100")))  # type: ignore[arg-type]
-    assert isinstance(many, Many)
+    many = total(kernels(_op((PointValues(np.asarray(batches)), 48, 16, 14)), machine("h100")))  # type: ignore[arg-type]
+    assert isinstance(many, PointValues)
     each = [total(kernels(_op((n, 48, 16, 14)), machine("h100"))) for n in batches]
     assert many.values.tolist() == each

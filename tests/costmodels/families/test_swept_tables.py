@@ -15,7 +15,7 @@ from costmodels.lookups.indices import Indices
 from costmodels.lookups.popularity import UNIFORM, greatest_chance
 from costmodels.lookups.rules import parse_distribution
 from costmodels.pricing.price import price
-from irgraph.ir.points.many import Many, OneByOneError
+from irgraph.ir.points.point_values import PointValues, ScalarOnlyError
 from tests.costmodels.families.helpers import machine
 
 H100 = "h100-80gb-hbm3"
@@ -138,13 +138,13 @@ def test_the_greatest_chance_is_the_first_ranks() -> None:
     assert greatest_chance(UNIFORM, 8) == 0.125
     law = parse_distribution("zipf:1")
     assert greatest_chance(law, 3) == pytest.approx(6 / 11)
-    with pytest.raises(OneByOneError):
-        greatest_chance(law, Many(np.array([3, 4])))
+    with pytest.raises(ScalarOnlyError):
+        greatest_chance(law, PointValues(np.array([3, 4])))
 
 
 @pytest.mark.parametrize("width", [4, 5])
 def test_many_rows_are_priced_as_each_alone(width: int) -> None:
     on, counts = machine(H100), [100, 70_000, 200_000]
-    points = Many(np.array(counts))
+    points = PointValues(np.array(counts))
     many = picked_time(points, width, 4, 16.0 * points, on)  # type: ignore[arg-type,operator]
     assert list(many.values) == [picked_time(n, width, 4, 16.0 * n, on) for n in counts]  # type: ignore[attr-defined]

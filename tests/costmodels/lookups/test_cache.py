@@ -9,7 +9,7 @@ import pytest
 
 from costmodels.lookups.cache import Reads, lru_misses
 from costmodels.lookups.popularity import UNIFORM, Distribution, Histogram, Zipf
-from irgraph.ir.points.many import Many
+from irgraph.ir.points.point_values import PointValues
 
 LOOKUPS = 100_000
 LAWS = [
@@ -97,9 +97,9 @@ def test_one_point_alone_is_as_among_many(capacity: float, together: float) -> N
 
 
 def _both(one: int, other: int) -> int:
-    return Many(np.array([one, other]))  # type: ignore[return-value]
+    return PointValues(np.array([one, other]))  # type: ignore[return-value]
 
 
-def as_many(value: object) -> Many:
-    assert type(value) is Many
+def as_many(value: object) -> PointValues:
+    assert type(value) is PointValues
     return value

@@ -11,16 +11,16 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from irgraph.ir.points.many import Many, Number, Truths
+from irgraph.ir.points.point_values import Number, PointMask, PointValues
 
 T = TypeVar("T")
 
 
-def beside(choices: Sequence[int]) -> int:
+def stack_choices(choices: Sequence[int]) -> int:
     """Return whole numbers, one for each choice, as one; a single one as it is."""
     if len(choices) == 1:
         return choices[0]
-    return cast("int", Many(np.array(choices, np.int64)[:, None]))
+    return cast("int", PointValues(np.array(choices, np.int64)[:, None]))
 
 
 def all_beside(conditions: Sequence[object]) -> object:
@@ -29,13 +29,13 @@ def all_beside(conditions: Sequence[object]) -> object:
         return conditions[0]
     if all(condition is True for condition in conditions):
         return True
-    rows = [c.holds if type(c) is Truths else np.array([bool(c)]) for c in conditions]
-    return Truths(np.stack(np.broadcast_arrays(*rows)))
+    rows = [c.holds if type(c) is PointMask else np.array([bool(c)]) for c in conditions]
+    return PointMask(np.stack(np.broadcast_arrays(*rows)))
 
 
-def least_beside(value: T) -> T:
+def min_over_choices(value: T) -> T:
     """Return the least over all choices, at every point."""
     many: Number = value
-    if type(many) is not Many or many.values.ndim == 1:
+    if type(many) is not PointValues or many.values.ndim == 1:
         return value
-    return cast("T", Many(many.values.min(0), many.bound))
+    return cast("T", PointValues(many.values.min(0), many.bound))

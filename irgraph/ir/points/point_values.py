@@ -30,7 +30,7 @@ Number: TypeAlias = Any
 T = TypeVar("T")
 
 
-class OneByOneError(Exception):
+class ScalarOnlyError(Exception):
     """A formula does something that cannot be done for many points at once."""
 
 
@@ -46,7 +46,7 @@ class SplitError(Exception):
         self.holds = holds
 
 
-class Truths:
+class PointMask:
     """A condition at each of many points; as one truth it must be the same at all."""
 
     __slots__ = ("holds",)
@@ -62,10 +62,10 @@ class Truths:
         return False
 
     def __hash__(self) -> int:
-        raise OneByOneError("a condition as a key")
+        raise ScalarOnlyError("a condition as a key")
 
 
-class Many:
+class PointValues:
     """A number at each of many points.
 
     Attributes:
@@ -83,7 +83,7 @@ class Many:
             return
         self.bound = int(np.abs(values).max(initial=0)) if bound is None else bound
         if self.bound >= WIDEST:
-            raise OneByOneError("numbers beyond 62 bits")
+            raise ScalarOnlyError("numbers beyond 62 bits")
 
     @property
     def __class__(self) -> type:  # formulas ask ``isinstance(size, int)``
@@ -91,82 +91,82 @@ class Many:
 
     @__class__.setter
     def __class__(self, other: type) -> None:
-        raise OneByOneError("a number's class")
+        raise ScalarOnlyError("a number's class")
 
     @property
     def is_whole(self) -> bool:
         """Whether this stands for integers."""
         return self.bound >= 0
 
-    def __add__(self, other: Number) -> Many:
+    def __add__(self, other: Number) -> PointValues:
         b, q = _operand(other)
-        return Many(self.values + b, self.bound + q)
+        return PointValues(self.values + b, self.bound + q)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Number) -> Many:
+    def __sub__(self, other: Number) -> PointValues:
         b, q = _operand(other)
-        return Many(self.values - b, self.bound + q)
+        return PointValues(self.values - b, self.bound + q)
 
-    def __rsub__(self, other: Number) -> Many:
+    def __rsub__(self, other: Number) -> PointValues:
         b, q = _operand(other)
-        return Many(b - self.values, self.bound + q)
+        return PointValues(b - self.values, self.bound + q)
 
     def __mul__(self, other: Number) -> Number:
         b, q = _operand(other)
-        return Many(self.values * b, self.bound * q)
+        return PointValues(self.values * b, self.bound * q)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Number) -> Many:
+    def __truediv__(self, other: Number) -> PointValues:
         return _divided(self, other)
 
-    def __rtruediv__(self, other: Number) -> Many:
+    def __rtruediv__(self, other: Number) -> PointValues:
         return _divided(other, self)
 
-    def __floordiv__(self, other: Number) -> Many:
+    def __floordiv__(self, other: Number) -> PointValues:
         a, b = _whole_pair(self, other)
-        return Many(a // b)
+        return PointValues(a // b)
 
-    def __rfloordiv__(self, other: Number) -> Many:
+    def __rfloordiv__(self, other: Number) -> PointValues:
         a, b = _whole_pair(other, self)
-        return Many(a // b)
+        return PointValues(a // b)
 
-    def __mod__(self, other: Number) -> Many:
+    def __mod__(self, other: Number) -> PointValues:
         a, b = _whole_pair(self, other)
-        return Many(a % b)
+        return PointValues(a % b)
 
-    def __rmod__(self, other: Number) -> Many:
+    def __rmod__(self, other: Number) -> PointValues:
         a, b = _whole_pair(other, self)
-        return Many(a % b)
+        return PointValues(a % b)
 
-    def __pow__(self, other: Number) -> Many:
-        return cast("Many", each(lambda a, b: a**b, self, other))
+    def __pow__(self, other: Number) -> PointValues:
+        return cast("PointValues", each(lambda a, b: a**b, self, other))
 
-    def __rpow__(self, other: Number) -> Many:
-        return cast("Many", each(lambda a, b: a**b, other, self))
+    def __rpow__(self, other: Number) -> PointValues:
+        return cast("PointValues", each(lambda a, b: a**b, other, self))
 
-    def __neg__(self) -> Many:
-        return Many(-self.values, self.bound)
+    def __neg__(self) -> PointValues:
+        return PointValues(-self.values, self.bound)
 
-    def __pos__(self) -> Many:
+    def __pos__(self) -> PointValues:
         return self
 
-    def __abs__(self) -> Many:
-        return Many(np.abs(self.values), self.bound)
+    def __abs__(self) -> PointValues:
+        return PointValues(np.abs(self.values), self.bound)
 
-    def __ceil__(self) -> Many:
+    def __ceil__(self) -> PointValues:
         return _rounded(np.ceil, self)
 
-    def __floor__(self) -> Many:
+    def __floor__(self) -> PointValues:
         return _rounded(np.floor, self)
 
-    def __trunc__(self) -> Many:
+    def __trunc__(self) -> PointValues:
         return _rounded(np.trunc, self)
 
-    def __round__(self, digits: int | None = None) -> Many:
+    def __round__(self, digits: int | None = None) -> PointValues:
         if digits is not None:
-            raise OneByOneError("rounding to digits")
+            raise ScalarOnlyError("rounding to digits")
         return _rounded(np.rint, self)
 
     def __lt__(self, other: Number) -> Number:
@@ -188,19 +188,19 @@ class Many:
         return _compared(np.not_equal, self, other) if _is_number(other) else True
 
     def __bool__(self) -> bool:
-        return bool(Truths(self.values != 0))
+        return bool(PointMask(self.values != 0))
 
     def __hash__(self) -> int:
-        raise OneByOneError("a number as a key")
+        raise ScalarOnlyError("a number as a key")
 
     def __int__(self) -> int:
-        raise OneByOneError("int of a number: whole() keeps all points")
+        raise ScalarOnlyError("int of a number: whole() keeps all points")
 
     def __float__(self) -> float:
-        raise OneByOneError("float of a number: real() keeps all points")
+        raise ScalarOnlyError("float of a number: real() keeps all points")
 
     def __index__(self) -> int:
-        raise OneByOneError("a number as an index")
+        raise ScalarOnlyError("a number as an index")
 
     def __format__(self, spec: str) -> str:
         return "*"
@@ -212,70 +212,70 @@ class Many:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is Many or isinstance(value, int | float)
+    return type(value) is PointValues or isinstance(value, int | float)
 
 
 def _operand(value: Number) -> tuple[Any, int]:
     """Return what numpy computes with, and the bound of a whole number."""
     kind = type(value)
-    if kind is Many:
+    if kind is PointValues:
         return value.values, value.bound
     if kind is float:
         return value, -1
     if isinstance(value, int):
         number = int(value)
         if not -WIDEST < number < WIDEST:
-            raise OneByOneError("numbers beyond 62 bits")
+            raise ScalarOnlyError("numbers beyond 62 bits")
         return number, abs(number)
     if isinstance(value, float):
         return float(value), -1
-    raise OneByOneError(f"arithmetic with {type(value).__name__}")
+    raise ScalarOnlyError(f"arithmetic with {type(value).__name__}")
 
 
-def _divided(one: Number, two: Number) -> Many:
+def _divided(one: Number, two: Number) -> PointValues:
     (a, p), (b, q) = _operand(one), _operand(two)
     if not (b.all() if isinstance(b, np.ndarray) else b):
-        raise OneByOneError("division by zero")
+        raise ScalarOnlyError("division by zero")
     # Python rounds a quotient of integers once: so does this while both are exact as floats.
     if p > EXACT or q > EXACT:
-        raise OneByOneError("quotients of numbers beyond 53 bits")
-    return Many(a / b)
+        raise ScalarOnlyError("quotients of numbers beyond 53 bits")
+    return PointValues(a / b)
 
 
 def _whole_pair(one: Number, two: Number) -> tuple[Number, Number]:
     (a, p), (b, q) = _operand(one), _operand(two)
     if p < 0 or q < 0 or not (b.all() if isinstance(b, np.ndarray) else b):
-        raise OneByOneError("floor division of fractions, or by zero")
+        raise ScalarOnlyError("floor division of fractions, or by zero")
     return a, b
 
 
-def _rounded(function: Callable[[Array], Array], number: Many) -> Many:
+def _rounded(function: Callable[[Array], Array], number: PointValues) -> PointValues:
     if number.is_whole:
         return number
     found = function(number.values)
     if not (np.abs(found) < WIDEST).all():
-        raise OneByOneError("no whole number")
-    return Many(found.astype(np.int64))
+        raise ScalarOnlyError("no whole number")
+    return PointValues(found.astype(np.int64))
 
 
-def _compared(function: Callable[[Any, Any], Array], one: Number, two: Number) -> Truths:
+def _compared(function: Callable[[Any, Any], Array], one: Number, two: Number) -> PointMask:
     (a, p), (b, q) = _operand(one), _operand(two)
     if (p < 0 or q < 0) and max(p, q) > EXACT:
-        raise OneByOneError("comparing fractions with numbers beyond 53 bits")
-    return Truths(function(a, b))
+        raise ScalarOnlyError("comparing fractions with numbers beyond 53 bits")
+    return PointMask(function(a, b))
 
 
-def whole(value: float) -> int:
+def to_int(value: float) -> int:
     """Return ``int(value)``, at every point."""
     many: Number = value
-    return _rounded(np.trunc, many) if type(many) is Many else int(value)  # type: ignore[return-value]
+    return _rounded(np.trunc, many) if type(many) is PointValues else int(value)  # type: ignore[return-value]
 
 
 def real(value: float | str) -> float:
     """Return ``float(value)``, at every point."""
     many: Number = value
-    if type(many) is Many:
-        return Many(many.values.astype(np.float64))  # type: ignore[return-value]
+    if type(many) is PointValues:
+        return PointValues(many.values.astype(np.float64))  # type: ignore[return-value]
     return float(value)
 
 
@@ -292,19 +292,19 @@ def most(first: T, *others: T) -> T:
 def _extreme(function: Number, plain: Number, values: tuple[Number, ...]) -> Number:
     found = values[0]
     for value in values[1:]:
-        if type(found) is not Many and type(value) is not Many:
+        if type(found) is not PointValues and type(value) is not PointValues:
             found = plain(found, value)
             continue
         (a, p), (b, q) = _operand(found), _operand(value)
         if (p < 0 or q < 0) and max(p, q) > EXACT:
-            raise OneByOneError("comparing fractions with numbers beyond 53 bits")
-        found = Many(function(a, b), max(p, q))
+            raise ScalarOnlyError("comparing fractions with numbers beyond 53 bits")
+        found = PointValues(function(a, b), max(p, q))
     return found
 
 
 def where(condition: object, one: T, other: T) -> T:
     """Return ``one if condition else other``, at every point."""
-    if type(condition) is not Truths:
+    if type(condition) is not PointMask:
         return one if condition else other
     (a, p), (b, q) = _operand(one), _operand(other)
     if (
@@ -312,17 +312,17 @@ def where(condition: object, one: T, other: T) -> T:
         and "f" in (np.asarray(a).dtype.kind, np.asarray(b).dtype.kind)
         and max(p, q) > EXACT
     ):
-        raise OneByOneError("whole numbers beyond 53 bits beside fractions")
-    return cast("T", Many(np.where(condition.holds, a, b)))
+        raise ScalarOnlyError("whole numbers beyond 53 bits beside fractions")
+    return cast("T", PointValues(np.where(condition.holds, a, b)))
 
 
 def each(function: Callable[..., Any], *values: Number) -> Number:
     """Return a function of Python's numbers at every point: for what numpy rounds otherwise."""
-    many = [value for value in values if type(value) is Many]
+    many = [value for value in values if type(value) is PointValues]
     if not many:
         return function(*values)
     count = len(many[0].values)
-    columns = [v.values.tolist() if type(v) is Many else [v] * count for v in values]
+    columns = [v.values.tolist() if type(v) is PointValues else [v] * count for v in values]
     known: dict[tuple[Any, ...], Any] = {}
     found = []
     for row in zip(*columns, strict=True):
@@ -331,35 +331,35 @@ def each(function: Callable[..., Any], *values: Number) -> Number:
         found.append(known[row])
     kind = np.int64 if all(type(v) is int for v in known.values()) else np.float64
     if kind is np.int64 and any(abs(v) >= WIDEST for v in known.values()):
-        raise OneByOneError("numbers beyond 62 bits")
-    return Many(np.array(found, kind))
+        raise ScalarOnlyError("numbers beyond 62 bits")
+    return PointValues(np.array(found, kind))
 
 
 def doublings(number: Any) -> Any:  # noqa: ANN401  (whole numbers, at one point or many)
     """Return how often 1 is doubled without passing a number: 0 for 0 and 1, 3 for 8 to 15."""
-    if not isinstance(number, Many):
+    if not isinstance(number, PointValues):
         return max(int(number), 1).bit_length() - 1
     values = np.maximum(number.values, 1)
     if values.size and values.max() > EXACT:
-        raise OneByOneError("powers of two beyond 53 bits")
-    return Many(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1)
+        raise ScalarOnlyError("powers of two beyond 53 bits")
+    return PointValues(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1)
 
 
 def power_of_two(number: Any) -> Any:  # noqa: ANN401  (as above)
     """Return the greatest power of two up to a whole number, 1 for 0."""
-    if not isinstance(number, Many):
+    if not isinstance(number, PointValues):
         return 1 << doublings(number)
-    return Many(np.left_shift(np.int64(1), doublings(number).values))
+    return PointValues(np.left_shift(np.int64(1), doublings(number).values))
 
 
 def points_of(*values: object) -> int:
     """Return at how many points numbers have values, 0 for plain numbers."""
-    return next((len(value.values) for value in values if type(value) is Many), 0)
+    return next((len(value.values) for value in values if type(value) is PointValues), 0)
 
 
 def at_all(value: Number, points: int) -> Array:
     """Return a number as ``float64[points]``."""
-    if type(value) is Many:
+    if type(value) is PointValues:
         return value.values.astype(np.float64)
     return np.full(points, float(value))
 
