@@ -13,7 +13,7 @@ from irgraph.anonymise.renaming import Anonymiser, number
 from irgraph.ir.dim import Dim, normal
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.measured import CARD
-from irgraph.ir.narrow.expanded import EXPANDED, Expanded, expanded_of
+from irgraph.ir.narrow.expanded import EXPANDED, ExpandedTable, expanded_of
 from irgraph.ir.narrow.prepared import PREPARED, prepared_of
 from irgraph.ir.op import Note, Op, Value
 from irgraph.ir.quantity import Quantity
@@ -123,7 +123,7 @@ class _Renaming:
             table, mapping = (
                 replace(t, name=self.tensor(t).name) for t in (one.table, one.mapping)
             )
-            made.append(str(Expanded(self.tensors[one.name], table, mapping)))
+            made.append(str(ExpandedTable(self.tensors[one.name], table, mapping)))
         return "; ".join(made)
 
     def lookups(self, text: str) -> str:

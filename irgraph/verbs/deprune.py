@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from irgraph.ir.edit import Edit, free_name, names_of
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Declared, Graph
-from irgraph.ir.narrow.expanded import Expanded, with_expanded
+from irgraph.ir.narrow.expanded import ExpandedTable, with_expanded
 from irgraph.ir.narrow.ops import FORMAT_OF
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
@@ -78,7 +78,7 @@ def deprune(graph: Graph, ops: Sequence[Op]) -> Depruned:
         raise why
     edit, taken = Edit(graph), names_of(graph)
     made: list[Op] = []
-    tables: dict[tuple[str, str], tuple[Declared, Expanded]] = {}
+    tables: dict[tuple[str, str], tuple[Declared, ExpandedTable]] = {}
     for op in ops:
         weight, mapping = check_deprune(graph, op)
         key = (weight.tensor.name, mapping.tensor.name)
@@ -87,7 +87,7 @@ def deprune(graph: Graph, ops: Sequence[Op]) -> Depruned:
             taken.add(name)
             shape = (mapping.tensor.shape[0], weight.tensor.shape[1])
             whole = replace(weight.tensor, name=name, buffer=name, shape=shape, offset=0)
-            about = Expanded(name, weight.tensor, mapping.tensor)
+            about = ExpandedTable(name, weight.tensor, mapping.tensor)
             tables[key] = (Declared("param", whole, weight.label), about)
         new = _lookup(graph, op, tables[key][0].tensor)
         edit.put(new, before=op)
@@ -99,7 +99,7 @@ def deprune(graph: Graph, ops: Sequence[Op]) -> Depruned:
 def _with_tables(
     done: Graph,
     before: Graph,
-    tables: Mapping[tuple[str, str], tuple[Declared, Expanded]],
+    tables: Mapping[tuple[str, str], tuple[Declared, ExpandedTable]],
     made: tuple[Op, ...],
 ) -> Depruned:
     """Put expanded tables where those stood that they are made of, and leave out mappings."""

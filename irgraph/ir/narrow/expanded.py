@@ -16,13 +16,13 @@ from msgspec import Struct
 from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, cached_per_graph
-from irgraph.ir.narrow.listed import Listed, place_of
+from irgraph.ir.narrow.list_settings import ListSetting, place_of
 from irgraph.ir.tensor import LARGEST, Tensor
 
 EXPANDED = "expanded"
 """The setting's name."""
 
-_LISTED = Listed(
+_LISTED = ListSetting(
     EXPANDED,
     re.compile(
         r"(\w{1,500}) = (\w{1,500}) by (\w{1,500}) : "
@@ -33,7 +33,7 @@ _LISTED = Listed(
 )
 
 
-class Expanded(Struct, frozen=True):
+class ExpandedTable(Struct, frozen=True):
     """One table that is expanded.
 
     Attributes:
@@ -54,7 +54,7 @@ class Expanded(Struct, frozen=True):
 
 
 @cached_per_graph
-def expanded_of(graph: Graph) -> tuple[Expanded, ...]:
+def expanded_of(graph: Graph) -> tuple[ExpandedTable, ...]:
     """Return what a model says is expanded.
 
     Raises:
@@ -77,16 +77,16 @@ def expanded_of(graph: Graph) -> tuple[Expanded, ...]:
     return tuple(found)
 
 
-def _item(match: re.Match[str], graph: Graph) -> Expanded:
+def _item(match: re.Match[str], graph: Graph) -> ExpandedTable:
     name, source, mapping, dtype = match.groups()[:4]
     rows, columns, count = map(int, match.groups()[4:])
     most = max(rows, count) * max(columns, 4)
     if dtype not in ITEMSIZE or most * ITEMSIZE[dtype] > LARGEST:
         raise _LISTED.unread(match[0], graph)
     table = Tensor(source, dtype, (rows, columns), source)
-    return Expanded(name, table, Tensor(mapping, "i32", (count,), mapping))
+    return ExpandedTable(name, table, Tensor(mapping, "i32", (count,), mapping))
 
 
-def with_expanded(graph: Graph, items: Iterable[Expanded]) -> Graph:
+def with_expanded(graph: Graph, items: Iterable[ExpandedTable]) -> Graph:
     """Return a graph that names these tables as expanded, too."""
     return _LISTED.write(graph, (*expanded_of(graph), *items))

@@ -18,7 +18,7 @@ from irgraph.diagnostics import fail
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.narrow.expanded import expanded_of
-from irgraph.ir.narrow.listed import Listed, place_of
+from irgraph.ir.narrow.list_settings import ListSetting, place_of
 from irgraph.ir.narrow.ops import GROUP, LAYER_FORMATS, UNSCALED, filled
 from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.tensor import LARGEST, Tensor
@@ -39,7 +39,7 @@ PARTS = {
     SCALES: tuple(kind for kind in WEIGHTS if kind not in UNSCALED),
 }
 
-_LISTED = Listed(
+_LISTED = ListSetting(
     PREPARED,
     re.compile(
         r"(\w{1,500}) = (\w{1,10}) (\w{1,10}) of (\w{1,500}) : "

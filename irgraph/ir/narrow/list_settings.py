@@ -14,7 +14,7 @@ from irgraph.ir.graph import Graph
 _BETWEEN = "; "
 
 
-class Listed(Struct, frozen=True):
+class ListSetting(Struct, frozen=True):
     """One such setting.
 
     Attributes:
