@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from irgraph.axes.relations import AxisOf, Relation, Site, Slope, aligned, aligned_at, axis
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.torch_schemas.spelled import lookups
+from irgraph.ir.torch_schemas.score_functions import lookups
 
 
 def flexible(site: Site) -> Relation:

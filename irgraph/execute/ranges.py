@@ -16,7 +16,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import arguments_of, bind, resolve
 from irgraph.ir.tensor import Tensor
-from irgraph.ir.torch_schemas.spelled import lookups
+from irgraph.ir.torch_schemas.score_functions import lookups
 
 COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
 PICKING = (

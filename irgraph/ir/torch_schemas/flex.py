@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
-from irgraph.ir.torch_schemas.spelled import computed, lookups
+from irgraph.ir.torch_schemas.score_functions import computed, lookups
 
 Torch: TypeAlias = Any
 

@@ -16,7 +16,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.flex.spelling import aside, spelled
 from irgraph.capture.emulate.known import Known
 from irgraph.ir.torch_schemas.flex import places, register_flex
-from irgraph.ir.torch_schemas.spelled import computed
+from irgraph.ir.torch_schemas.score_functions import computed
 
 MODULE = "torch.nn.attention.flex_attention"
 

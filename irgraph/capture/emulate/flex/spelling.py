@@ -1,4 +1,4 @@
-"""Spells out what a Python function does with one score: ``irgraph.ir.torch_schemas.spelled``.
+"""Spells out what a Python function does with one score: ``irgraph.ir.torch_schemas.score_functions``.
 
 The function is called with scores of small sizes on meta, one axis for each of sample, head, query
 and key; a dispatch mode writes down what it calls. What is not done to each element by itself is
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from irgraph.capture.common.torch_object import Torch
 from irgraph.ir.dtypes import FROM_TORCH
 from irgraph.ir.torch_schemas.flex import places
-from irgraph.ir.torch_schemas.spelled import MAKING, SIZED, is_elementwise
+from irgraph.ir.torch_schemas.score_functions import MAKING, SIZED, is_elementwise
 
 ASIDE = "irgraph.aside"
 """Name of a range of calls that are none of the step's."""

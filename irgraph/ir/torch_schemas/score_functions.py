@@ -41,7 +41,7 @@ SIZED = (*MAKING[1:], "new_full.default", "new_ones.default", "new_zeros.default
 NUMBERS = {"inf": float("inf"), "nan": float("nan")}
 
 
-class SpellingError(ValueError):
+class ScoreFunctionError(ValueError):
     """A text is no such function; the message says why."""
 
 
@@ -51,7 +51,7 @@ class Ref(Struct, frozen=True):
     name: str
 
 
-class Step(Struct, frozen=True):
+class ScoreCall(Struct, frozen=True):
     """One call: the name of what it makes, the operator, its arguments."""
 
     made: str
@@ -60,10 +60,10 @@ class Step(Struct, frozen=True):
     named: Mapping[str, Any]
 
 
-class Spelled(Struct, frozen=True):
+class ScoreFunction(Struct, frozen=True):
     """The calls of a function in order, and the value that it returns."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScoreCall, ...]
     returned: Any
 
 
@@ -74,7 +74,7 @@ def operator_of(name: str) -> Torch:
     base, _, overload = name.partition(".")
     found = getattr(getattr(torch.ops.aten, base, None), overload, None)
     if found is None or not is_elementwise(found):
-        raise SpellingError(f"aten.{name} is no operator on single elements")
+        raise ScoreFunctionError(f"aten.{name} is no operator on single elements")
     return found
 
 
@@ -92,38 +92,38 @@ def is_elementwise(operator: Torch) -> bool:
 
 
 @cache
-def read(text: str) -> Spelled:
+def read(text: str) -> ScoreFunction:
     """Read a text; raise ``SpellingError`` where it is no such function."""
     try:
         return _spelled(text)
-    except SpellingError:
+    except ScoreFunctionError:
         raise
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise SpellingError(f"cannot be read: {text[:80]!r}") from None
+        raise ScoreFunctionError(f"cannot be read: {text[:80]!r}") from None
 
 
-def _spelled(text: str) -> Spelled:
+def _spelled(text: str) -> ScoreFunction:
     *before, last = ast.parse(text, mode="exec").body or [ast.Pass()]
     if not isinstance(last, ast.Expr):
-        raise SpellingError("it does not end in what it returns")
+        raise ScoreFunctionError("it does not end in what it returns")
     steps = tuple(map(_step, before))
-    return Spelled(steps, _value(last.value))
+    return ScoreFunction(steps, _value(last.value))
 
 
-def _step(statement: Any) -> Step:  # noqa: ANN401  (whatever stands there)
+def _step(statement: Any) -> ScoreCall:  # noqa: ANN401  (whatever stands there)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        raise SpellingError("each statement gives one name to a call")
+        raise ScoreFunctionError("each statement gives one name to a call")
     target, call = statement.targets[0], statement.value
     if not isinstance(target, ast.Name) or not isinstance(call, ast.Call):
-        raise SpellingError("each statement gives one name to a call")
+        raise ScoreFunctionError("each statement gives one name to a call")
     words = ast.unparse(call.func)
     if not words.startswith("aten."):
-        raise SpellingError(f"{words} is no operator of aten")
+        raise ScoreFunctionError(f"{words} is no operator of aten")
     named = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    step = Step(target.id, words.removeprefix("aten."), tuple(map(_value, call.args)), named)
+    step = ScoreCall(target.id, words.removeprefix("aten."), tuple(map(_value, call.args)), named)
     sizes = [v for v in step.given if isinstance(v, list)] + [named.get("size") or []]
     if step.operator in SIZED and any(sizes):
-        raise SpellingError(f"{words} makes more than one number")
+        raise ScoreFunctionError(f"{words} makes more than one number")
     return step
 
 
@@ -138,7 +138,7 @@ def _value(node: Any) -> Any:  # noqa: ANN401  (literals, names, lists of them)
             return -number
     if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, type(None))):
         return node.value
-    raise SpellingError(f"{ast.unparse(node)!r} is neither a number nor a name")
+    raise ScoreFunctionError(f"{ast.unparse(node)!r} is neither a number nor a name")
 
 
 def lookups(text: str) -> Iterator[tuple[str, int, str]]:
@@ -177,7 +177,7 @@ def computed(text: str, names: Mapping[str, Torch], working: Torch) -> Torch:
         known[step.made] = operator(*given, **named)
     made = _given(spelled.returned, known, working)
     if not hasattr(made, "expand"):
-        raise SpellingError("it returns no tensor")
+        raise ScoreFunctionError("it returns no tensor")
     return made
 
 
@@ -194,4 +194,4 @@ def _given(value: Any, known: Mapping[str, Torch], working: Torch) -> Torch:  # 
         return working
     if value.name in TORCH:
         return getattr(torch, TORCH[value.name])
-    raise SpellingError(f"it names {value.name!r}, which nothing makes")
+    raise ScoreFunctionError(f"it names {value.name!r}, which nothing makes")
