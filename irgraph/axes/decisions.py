@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TypeAlias
 
-from irgraph.axes.relations import Product, Relation, Site, Spot, Sum
+from irgraph.axes.relations import ConstrainedOp, Product, Relation, Spot, Sum
 from irgraph.axes.sizes import FixedSizeError, Sizes
 from irgraph.ir.dim import same
 
@@ -21,10 +21,10 @@ class Decisions:
     """
 
     def __init__(
-        self, sizes: Sizes, unit: int, relation: Callable[[Site], Relation],
+        self, sizes: Sizes, unit: int, relation: Callable[[ConstrainedOp], Relation],
         relations: Callable[[], Iterable[Relation]],
     ) -> None:  # fmt: skip
-        self.open: dict[Constraint, Site] = {}
+        self.open: dict[Constraint, ConstrainedOp] = {}
         self._sizes = sizes
         self._unit = unit
         self._relation = relation
@@ -40,7 +40,7 @@ class Decisions:
                     return True
         return False
 
-    def _by_equal_size(self, constraint: Constraint, site: Site) -> bool:
+    def _by_equal_size(self, constraint: Constraint, site: ConstrainedOp) -> bool:
         """Grow the axes that have the changed size, if that satisfies the constraint."""
         sizes = self._sizes
         if isinstance(constraint, Product):
@@ -57,7 +57,7 @@ class Decisions:
             return False
         return sizes.grow_all(alike, self._unit, site)
 
-    def _only_candidate(self, constraint: Constraint, site: Site) -> bool:
+    def _only_candidate(self, constraint: Constraint, site: ConstrainedOp) -> bool:
         """Grow the only axis that can grow, or all parts of a whole equally."""
         sizes = self._sizes
         if isinstance(constraint, Product):
@@ -72,7 +72,7 @@ class Decisions:
             constraint.parts, sizes.algebra.plus(sizes.base(constraint.parts[0]), share), site
         )
 
-    def _last_axis(self, constraint: Constraint, site: Site) -> bool:
+    def _last_axis(self, constraint: Constraint, site: ConstrainedOp) -> bool:
         """Grow the last of the axes that an axis is split into; refuse what is ambiguous."""
         sizes = self._sizes
         name = site.op.name
@@ -107,7 +107,7 @@ class Decisions:
                 places.update(i for i, spot in enumerate(alike) if spot in sizes.sizes)
         return side[places.pop()] if len(places) == 1 else None
 
-    def _grow_alike(self, product: Product, site: Site) -> bool:
+    def _grow_alike(self, product: Product, site: ConstrainedOp) -> bool:
         """Grow all parts equally where equal parts were joined and are split again."""
         sizes = self._sizes
         if len(product.before) != 1 or len(product.before[0]) != 2:

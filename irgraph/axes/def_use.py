@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from irgraph.axes.relations import Site
+from irgraph.axes.relations import ConstrainedOp
 from irgraph.axes.rules import has_rule
 from irgraph.axes.views import PIECES, RESHAPES, is_known_view
 from irgraph.ir.graph import Graph
@@ -22,9 +22,9 @@ class DefUse:
         self.graph = graph
         self.tensors = graph.by_name
         counts = [op for op in graph.walk() if _counts(op)]
-        self.sites = [Site(op, number) for number, op in enumerate(counts)]
-        self._users: dict[str, list[Site]] = {}
-        self._producers: dict[str, Site] = {}
+        self.sites = [ConstrainedOp(op, number) for number, op in enumerate(counts)]
+        self._users: dict[str, list[ConstrainedOp]] = {}
+        self._producers: dict[str, ConstrainedOp] = {}
         for site in self.sites:
             for tensor in site.inputs:
                 self._users.setdefault(tensor.name, []).append(site)
@@ -33,15 +33,15 @@ class DefUse:
                 if not site.op.body:
                     self._producers[tensor.name] = site
 
-    def touching(self, name: str) -> list[Site]:
+    def touching(self, name: str) -> list[ConstrainedOp]:
         """Return the sites that take or return a tensor."""
         return self._users.get(name, [])
 
-    def add(self, name: str, site: Site) -> None:
+    def add(self, name: str, site: ConstrainedOp) -> None:
         """Record that a site depends on the sizes of a tensor that is not its operand."""
         self._users[name].append(site)
 
-    def producer(self, tensor: Tensor) -> Site | None:
+    def producer(self, tensor: Tensor) -> ConstrainedOp | None:
         """Return the device op that produces a tensor, ``None`` for inputs of the step."""
         return self._producers.get(tensor.name)
 
@@ -54,4 +54,4 @@ def _counts(op: Op) -> bool:
     if not op.results:
         return False
     known = op.name in RESHAPES or op.name in PIECES or has_rule(op.name)
-    return known or (bool(op.attributes) and is_known_view(Site(op, -1)))
+    return known or (bool(op.attributes) and is_known_view(ConstrainedOp(op, -1)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from irgraph.axes.relations import AxisOf, Relation, Site, Slope, aligned, aligned_at, axis
+from irgraph.axes.relations import AxisOf, ConstrainedOp, Relation, Slope, aligned, aligned_at, axis
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.score_functions import lookups
 
 
-def flexible(site: Site) -> Relation:
+def flexible(site: ConstrainedOp) -> Relation:
     """Attention of [B, H, S, D] over [B, H, T, D] by functions of single scores.
 
     Lengths are fixed where a tensor is looked into by a computed index, since the text's numbers
@@ -40,7 +40,10 @@ def flexible(site: Site) -> Relation:
 
 
 def _tables(
-    site: Site, looked: list[tuple[str, int, str]], places: dict[str, AxisOf], found: Relation
+    site: ConstrainedOp,
+    looked: list[tuple[str, int, str]],
+    places: dict[str, AxisOf],
+    found: Relation,
 ) -> None:
     """Add the sizes of what is looked into, and of its gradients, which the last result lists."""
     held = site.attribute("buffers", ())

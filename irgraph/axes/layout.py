@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
 from irgraph.axes.algebra import Algebra
-from irgraph.axes.pieces import Piece
 from irgraph.axes.propagation import Propagation
-from irgraph.axes.relations import Argument, Site
+from irgraph.axes.relations import Argument, ConstrainedOp
 from irgraph.axes.sizes import FixedSizeError
+from irgraph.axes.slices import AxisSlice
 from irgraph.axes.sparse import is_sparse
 from irgraph.axes.views import PIECES, Layout, dense_strides, is_known_view, view_layouts
 from irgraph.ir.tensor import Tensor, tight
@@ -24,7 +24,7 @@ def arguments(change: Propagation) -> dict[Argument, int]:
     return found
 
 
-def _places(change: Propagation, pieces: Iterable[Piece]) -> Iterator[tuple[Argument, int]]:
+def _places(change: Propagation, pieces: Iterable[AxisSlice]) -> Iterator[tuple[Argument, int]]:
     """Yield the new bounds of the pieces of a row, by the arguments that give them."""
     algebra = change.algebra
     ahead = 0
@@ -73,7 +73,7 @@ class _Layouts:
             if not site.op.body:
                 yield from (y for y in site.outputs if y.buffer not in held)
 
-    def _visit(self, site: Site) -> None:
+    def _visit(self, site: ConstrainedOp) -> None:
         views = is_known_view(site) and site.outputs[0].buffer == site.inputs[0].buffer
         moved = views and (site.inputs[0].name in self.found or site.number in self._sites)
         changed = any(t.name in self._shapes for t in site.outputs)
@@ -95,12 +95,12 @@ class _Layouts:
         """Return the expressions of a tensor's sizes."""
         return tuple(self.change.size((tensor.name, i)) for i in range(tensor.rank))
 
-    def _first(self, site: Site) -> int:
+    def _first(self, site: ConstrainedOp) -> int:
         spot = site.argument("start")
         given = self._given.get(spot)
         return site.number_of("start", 0) if given is None else given
 
-    def _views(self, site: Site) -> None:
+    def _views(self, site: ConstrainedOp) -> None:
         x = site.inputs[0]
         layout = self.found.get(x.name) or layout_of(x, self.algebra)
         shapes = [self.shape(y) for y in site.outputs]
@@ -111,7 +111,7 @@ class _Layouts:
         ):
             self.found[y.name] = made
 
-    def _is_right(self, site: Site) -> bool:
+    def _is_right(self, site: ConstrainedOp) -> bool:
         """Return whether the rule of a view gives the layout in the graph."""
         x = layout_of(site.inputs[0], self.algebra)
         first = site.number_of("start", 0)
@@ -121,7 +121,7 @@ class _Layouts:
             for y, wanted in zip(site.outputs, made, strict=True)
         )
 
-    def _anew(self, tensor: Tensor, site: Site | None) -> Layout:
+    def _anew(self, tensor: Tensor, site: ConstrainedOp | None) -> Layout:
         following = [t for t in self._allocated.get(tensor.buffer, ()) if t.offset > tensor.offset]
         if following:
             message = f"%{following[0].name} follows %{tensor.name} in ${tensor.buffer}"

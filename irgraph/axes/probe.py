@@ -9,7 +9,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from irgraph.axes.algebra import STEP, Algebra
-from irgraph.axes.relations import Site
+from irgraph.axes.relations import ConstrainedOp
 from irgraph.axes.views import dense_strides
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
@@ -24,7 +24,7 @@ Change = tuple[frozenset[Place], tuple[tuple[Place, Fraction], ...]]
 PLAIN = Algebra({})
 
 
-def together(site: Site, place: Place, schemas: Sequence[str]) -> Change | None:
+def linked_axes(site: ConstrainedOp, place: Place, schemas: Sequence[str]) -> Change | None:
     """Return what must change with one place of an op; ``None`` where nothing allows it.
 
     For a result: the places of operands and arguments that change it by the same amount.
@@ -32,12 +32,12 @@ def together(site: Site, place: Place, schemas: Sequence[str]) -> Change | None:
     shown = tuple((t.dtype, tuple(map(int, t.shape)), t.strides) for t in site.inputs)
     made = tuple(tuple(map(int, t.shape)) for t in site.outputs)
     plain = tuple((k, _plain(v)) for k, v in site.op.attributes.items())
-    return _together(_Asked(site.op, tuple(schemas), (site.op.name, shown, made, plain)), place)
+    return _together(_Probe(site.op, tuple(schemas), (site.op.name, shown, made, plain)), place)
 
 
-def agrees(site: Site, sizes: Mapping[Place, int], schemas: Sequence[str]) -> bool:
+def agrees(site: ConstrainedOp, sizes: Mapping[Place, int], schemas: Sequence[str]) -> bool:
     """Return whether torch's results for resized operands and arguments have the given sizes."""
-    asked = _Asked(site.op, tuple(schemas), None)
+    asked = _Probe(site.op, tuple(schemas), None)
     steps = {place: size - asked.size(place) for place, size in sizes.items()}
     base, then = asked.shapes({}), asked.shapes({p: s for p, s in steps.items() if p[0] != "out"})
     if base is None or then is None:
@@ -58,14 +58,14 @@ def _plain(value: Value) -> object:
     return tuple(map(_plain, value)) if isinstance(value, tuple) else (type(value).__name__, value)
 
 
-class _Asked:
+class _Probe:
     """An op to be asked about; equal where names, types and arguments are."""
 
     def __init__(self, op: Op, schemas: tuple[str, ...], key: object) -> None:
         self.op, self.schemas, self._key = op, schemas, key
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._key == other._key
+        return isinstance(other, _Probe) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -105,7 +105,7 @@ class _Asked:
 
 
 @lru_cache(maxsize=1 << 14)
-def _together(asked: _Asked, place: Place) -> Change | None:
+def _together(asked: _Probe, place: Place) -> Change | None:
     base = asked.shapes({})
     if base is None:
         return None
@@ -122,7 +122,7 @@ def _together(asked: _Asked, place: Place) -> Change | None:
 
 
 def _fits(
-    asked: _Asked, chosen: set[Place], wanted: Place | None, base: list[tuple[int, ...]]
+    asked: _Probe, chosen: set[Place], wanted: Place | None, base: list[tuple[int, ...]]
 ) -> bool:
     shapes = asked.shapes(dict.fromkeys(chosen, STEP))
     if shapes is None or [*map(len, shapes)] != [*map(len, base)]:
@@ -131,7 +131,7 @@ def _fits(
 
 
 def _smallest(
-    asked: _Asked, chosen: set[Place], place: Place, base: list[tuple[int, ...]]
+    asked: _Probe, chosen: set[Place], place: Place, base: list[tuple[int, ...]]
 ) -> Change | None:
     """Drop what need not change, arguments first."""
     wanted = place if place[0] == "out" else None

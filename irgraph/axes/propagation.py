@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from irgraph.axes.decisions import Decisions
-from irgraph.axes.pieces import Pieces
-from irgraph.axes.probe import Place, agrees, together
-from irgraph.axes.relations import AxisOf, Product, Relation, Site, Slope, Spot, Sum
+from irgraph.axes.probe import Place, agrees, linked_axes
+from irgraph.axes.relations import AxisOf, ConstrainedOp, Product, Relation, Slope, Spot, Sum
 from irgraph.axes.rules import relation_of
 from irgraph.axes.sizes import FixedSizeError, Sizes
+from irgraph.axes.slices import AxisSlices
 from irgraph.axes.sparse import is_sparse, sparse_relation
 from irgraph.axes.views import PIECES
 from irgraph.ir.graph import Graph
@@ -29,7 +29,7 @@ class Propagation(Sizes):
 
     def __init__(self, graph: Graph, seeds: Mapping[AxisOf, int]) -> None:
         super().__init__(graph)
-        self.pieces = Pieces(self.uses)
+        self.pieces = AxisSlices(self.uses)
         self._schemas = graph.schemas
         self._relations: dict[int, Relation] = {}
         self._named: dict[int, set[Spot]] = {}
@@ -64,13 +64,13 @@ class Propagation(Sizes):
             if not agrees(site, grown, self._schemas):
                 raise FixedSizeError(site.op, f"torch finds other sizes for {site.op.name}")
 
-    def _arguments(self, site: Site) -> Iterator[Spot]:
+    def _arguments(self, site: ConstrainedOp) -> Iterator[Spot]:
         """Yield the sizes among an op's arguments that grow."""
         for spot in self._named[site.number]:
             if len(spot) == 3 and spot in self.sizes:
                 yield spot
 
-    def _visit(self, site: Site) -> None:
+    def _visit(self, site: ConstrainedOp) -> None:
         relation = self._relation(site)
         for place in self._grown(site):
             if place not in self._named[site.number]:
@@ -93,7 +93,7 @@ class Propagation(Sizes):
             if any(spot in self.sizes for spot in (*product.before, *product.after)):
                 self._product(product, site)
 
-    def _relation(self, site: Site) -> Relation:
+    def _relation(self, site: ConstrainedOp) -> Relation:
         found = self._relations.get(site.number)
         if found is None:
             if site.op.name in PIECES and site.outputs:
@@ -104,17 +104,17 @@ class Propagation(Sizes):
             self._named[site.number] = found.named()
         return found
 
-    def _grown(self, site: Site) -> Iterator[AxisOf]:
+    def _grown(self, site: ConstrainedOp) -> Iterator[AxisOf]:
         for tensor in site.tensors:
             for place in range(tensor.rank):
                 if (tensor.name, place) in self.sizes:
                     yield tensor.name, place
 
-    def _ask(self, site: Site, relation: Relation, spot: AxisOf) -> None:
+    def _ask(self, site: ConstrainedOp, relation: Relation, spot: AxisOf) -> None:
         """Ask torch what must change together with a size."""
         found = None
         if relation.asked and not site.op.body:
-            found = together(site, _place(site, spot), self._schemas)
+            found = linked_axes(site, _place(site, spot), self._schemas)
         if found is None:
             why = "; torch has no such op, or accepts no other size" if relation.asked else ""
             raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(spot)}{why}")
@@ -134,21 +134,21 @@ class Propagation(Sizes):
         if spot not in self._named[site.number]:
             raise FixedSizeError(site.op, f"{site.op.name} fixes {self.describe(spot)}")
 
-    def steps(self) -> Iterator[tuple[Site, Spot, int]]:
+    def steps(self) -> Iterator[tuple[ConstrainedOp, Spot, int]]:
         """Yield sizes that must grow by multiples of a number, with the op that requires it."""
         for number, relation in self._relations.items():
             for spot, step in relation.steps:
                 if spot in self.sizes:
                     yield self.uses.sites[number], spot, step
 
-    def _slope(self, slope: Slope, site: Site) -> None:
+    def _slope(self, slope: Slope, site: ConstrainedOp) -> None:
         by = self.algebra.scaled(self.growth(slope.cause), slope.share)
         if by is None:
             where = f"{slope.share} of {self.describe(slope.cause)}"
             raise FixedSizeError(site.op, f"{site.op.name}: {where} is not a whole number")
         self.grow(slope.effect, self.algebra.plus(self.base(slope.effect), by), site)
 
-    def _sum(self, total: Sum, site: Site) -> None:
+    def _sum(self, total: Sum, site: ConstrainedOp) -> None:
         if not any(spot in self.sizes for spot in (total.whole, *total.parts)):
             return
         if len(total.parts) == 1 and not total.loose:
@@ -158,7 +158,7 @@ class Propagation(Sizes):
         if not total.loose and self.is_violated(total):
             self._decisions.open[total] = site
 
-    def _product(self, product: Product, site: Site) -> None:
+    def _product(self, product: Product, site: ConstrainedOp) -> None:
         if not self.is_violated(product):
             return
         found = self.whole(product)
@@ -168,7 +168,7 @@ class Propagation(Sizes):
             self._decisions.open[product] = site
 
 
-def _place(site: Site, spot: AxisOf) -> Place:
+def _place(site: ConstrainedOp, spot: AxisOf) -> Place:
     """Return an axis as an argument of an op, or else as one of its results."""
     name, axis = spot
     for kind, tensors in (("in", site.inputs), ("out", site.outputs)):
@@ -178,7 +178,7 @@ def _place(site: Site, spot: AxisOf) -> Place:
     raise KeyError(name)
 
 
-def _spot(site: Site, place: Place) -> Spot:
+def _spot(site: ConstrainedOp, place: Place) -> Spot:
     kind, which, axis = place
     if kind == "in":
         return site.inputs[which].name, axis

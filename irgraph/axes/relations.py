@@ -48,7 +48,7 @@ class Slope(Struct, frozen=True):
     share: Fraction
 
 
-class Follow(Struct, frozen=True):
+class Multiple(Struct, frozen=True):
     """One size is a multiple of another and follows it, but not the reverse."""
 
     cause: Spot
@@ -72,7 +72,7 @@ class Relation:
     sums: list[Sum] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
     slopes: list[Slope] = field(default_factory=list)
-    follows: list[Follow] = field(default_factory=list)
+    follows: list[Multiple] = field(default_factory=list)
     free: set[Spot] = field(default_factory=set)
     steps: list[tuple[Spot, int]] = field(default_factory=list)
     asked: bool = False
@@ -93,7 +93,7 @@ class Relation:
         return found
 
 
-class Site:
+class ConstrainedOp:
     """An op with size constraints, its tensors listed once."""
 
     __slots__ = ("inputs", "number", "op", "outputs")

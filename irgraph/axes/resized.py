@@ -71,7 +71,7 @@ class Growth:
                 raise FixedSizeError(
                     op, f"{message}: {_nearest(size, more, grain, int(self.multiple))}"
                 )
-        found = _Found(self.algebra, more)
+        found = _SizeCache(self.algebra, more)
         tensors = {name: self._tensor(name, layout, found) for name, layout in self.tensors.items()}
         self._keep_constants(tensors)
         given = {spot: found(size, self._op(spot)) for spot, size in self.arguments.items()}
@@ -94,7 +94,7 @@ class Growth:
     def _op(self, spot: Argument) -> Op:
         return self.uses.sites[spot[0]].op
 
-    def _tensor(self, name: str, layout: Layout, found: _Found) -> Tensor:
+    def _tensor(self, name: str, layout: Layout, found: _SizeCache) -> Tensor:
         old = self.graph.by_name[name]
         producer = self.uses.producer(old)
         op = producer.op if producer else None
@@ -107,7 +107,7 @@ class Growth:
         return made
 
 
-class _Found:
+class _SizeCache:
     """Sizes at one growth of the axis, cached: most occur in many places."""
 
     def __init__(self, algebra: Algebra, more: int) -> None:

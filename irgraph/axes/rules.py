@@ -8,9 +8,9 @@ from functools import cache
 
 from irgraph.axes.flexible import flexible
 from irgraph.axes.relations import (
-    Follow,
+    ConstrainedOp,
+    Multiple,
     Relation,
-    Site,
     Slope,
     Spot,
     Sum,
@@ -41,7 +41,7 @@ ALIGNED = frozenset((
 """Pointwise ops, up to broadcasting, that torch does not tag as such."""
 
 
-def relation_of(site: Site) -> Relation:
+def relation_of(site: ConstrainedOp) -> Relation:
     """Return the size constraints of an op; ``asked`` is set where there is no rule."""
     name = site.op.name
     rule = RULES.get(name)
@@ -64,7 +64,7 @@ def _is_pointwise(name: str) -> bool:
     return any(schema.pointwise for schema in schemas_of(name))
 
 
-def _columns(site: Site) -> Relation:
+def _columns(site: ConstrainedOp) -> Relation:
     """Lists of tensors, element by element."""
     op = site.op
     held = (*op.operands, *op.attributes.values(), *op.results)
@@ -75,7 +75,7 @@ def _columns(site: Site) -> Relation:
     return found
 
 
-def _product(site: Site) -> Relation:
+def _product(site: ConstrainedOp) -> Relation:
     """``mm``, ``bmm``, ``addmm``, ``baddbmm``: the last two operands are multiplied."""
     *added, a, b = site.inputs
     y = site.outputs[0] if site.outputs else added[0]
@@ -88,7 +88,7 @@ def _product(site: Site) -> Relation:
     return found
 
 
-def _linear(site: Site) -> Relation:
+def _linear(site: ConstrainedOp) -> Relation:
     x, w, *bias = site.inputs
     y = site.outputs[0]
     equal: list[tuple[Spot, ...]] = [(axis(x, i), axis(y, i)) for i in range(x.rank - 1)]
@@ -97,7 +97,7 @@ def _linear(site: Site) -> Relation:
     return Relation(equal=equal)
 
 
-def _reduced(site: Site) -> Relation:
+def _reduced(site: ConstrainedOp) -> Relation:
     """Reductions over the axes ``dim``."""
     x = site.inputs[0]
     dim = site.attribute("dim")
@@ -111,7 +111,7 @@ def _reduced(site: Site) -> Relation:
     return found
 
 
-def _filled(site: Site) -> Relation:
+def _filled(site: ConstrainedOp) -> Relation:
     """Factories: ``size`` says the shape; operands give only their type."""
     y = site.outputs[0]
     found = Relation(free={spot for x in site.inputs for spot in axes(x)})
@@ -120,7 +120,7 @@ def _filled(site: Site) -> Relation:
     return found
 
 
-def _joined(site: Site) -> Relation:
+def _joined(site: ConstrainedOp) -> Relation:
     """``cat``: the axis ``dim`` of the result is the sum of the operands'."""
     y = site.outputs[0]
     dim = site.number_of("dim", 0) % y.rank
@@ -130,21 +130,21 @@ def _joined(site: Site) -> Relation:
     return Relation(equal=paired(*sides), sums=[whole])
 
 
-def _stacked(site: Site) -> Relation:
+def _stacked(site: ConstrainedOp) -> Relation:
     y = site.outputs[0]
     dim = site.number_of("dim", 0) % y.rank
     kept = [axis(y, i) for i in range(y.rank) if i != dim]
     return Relation(equal=paired(kept, *(axes(x) for x in site.inputs)))
 
 
-def _embedding(site: Site) -> Relation:
+def _embedding(site: ConstrainedOp) -> Relation:
     w, i = site.inputs[:2]
     y = site.outputs[0]
     equal = [*paired(axes(i), axes(y)), (axis(w, 1), axis(y, -1))]
     return Relation(equal=equal, free={axis(w, 0)})
 
 
-def _embedding_backward(site: Site) -> Relation:
+def _embedding_backward(site: ConstrainedOp) -> Relation:
     g, i = site.inputs[:2]
     found = Relation(equal=[*paired(axes(i), axes(g))])
     for y in site.outputs:
@@ -153,7 +153,7 @@ def _embedding_backward(site: Site) -> Relation:
     return found
 
 
-def _bags(site: Site) -> Relation:
+def _bags(site: ConstrainedOp) -> Relation:
     """``embedding_bag``: bags keep their number of lookups as their count grows."""
     w, indices, offsets = site.inputs[:3]
     y, *others = site.outputs
@@ -189,10 +189,10 @@ def _auxiliaries(
 def _lookups(indices: Tensor, bags: Tensor, found: Relation) -> None:
     if indices.rank == 1 and bags.shape[0] and indices.shape[0] % bags.shape[0] == 0:
         multiple = indices.shape[0] // bags.shape[0]
-        found.follows.append(Follow(axis(bags, 0), axis(indices, 0), multiple))
+        found.follows.append(Multiple(axis(bags, 0), axis(indices, 0), multiple))
 
 
-def _bags_backward(site: Site) -> Relation:
+def _bags_backward(site: ConstrainedOp) -> Relation:
     g, indices, *others = site.inputs
     found = Relation()
     if site.op.name == "aten._embedding_bag_backward" and others:
@@ -213,7 +213,7 @@ def _bags_backward(site: Site) -> Relation:
     return found
 
 
-def _layer_norm(site: Site) -> Relation:
+def _layer_norm(site: ConstrainedOp) -> Relation:
     found = Relation(equal=aligned(site.tensors))
     sizes = site.sizes("normalized_shape")
     x = site.inputs[0]
@@ -223,7 +223,7 @@ def _layer_norm(site: Site) -> Relation:
     return found
 
 
-def _channels(site: Site) -> Relation:
+def _channels(site: ConstrainedOp) -> Relation:
     """Batch normalisation: tensors of one axis have an element for each channel."""
     whole = [t for t in site.tensors if t.rank > 1]
     found = Relation(equal=aligned(whole))
@@ -233,7 +233,7 @@ def _channels(site: Site) -> Relation:
     return found
 
 
-def _each(site: Site, name: str, count: int, default: int) -> list[int]:
+def _each(site: ConstrainedOp, name: str, count: int, default: int) -> list[int]:
     """Return an argument with one number per axis; a single number applies to all."""
     value = site.attribute(name)
     given = value if isinstance(value, tuple) else (value,) if isinstance(value, int) else ()
@@ -252,7 +252,7 @@ def _strided(x: Tensor, ys: Iterable[Tensor], strides: Sequence[int]) -> list[Sl
     return found
 
 
-def _convolution(site: Site) -> Relation:
+def _convolution(site: ConstrainedOp) -> Relation:
     x, w, *bias = site.inputs
     if site.attribute("transposed") is True or site.number_of("groups", 1) != 1:
         return Relation(asked=True)
@@ -263,7 +263,7 @@ def _convolution(site: Site) -> Relation:
     return found
 
 
-def _convolution_backward(site: Site) -> Relation:
+def _convolution_backward(site: ConstrainedOp) -> Relation:
     g, x, w = site.inputs[:3]
     if site.attribute("transposed") is True or site.number_of("groups", 1) != 1:
         return Relation(asked=True)
@@ -281,7 +281,7 @@ def _convolution_backward(site: Site) -> Relation:
     return found
 
 
-def _pool(site: Site) -> Relation:
+def _pool(site: ConstrainedOp) -> Relation:
     """Pooling over windows, forward and backward: images and windows of one batch and channels."""
     backward = site.op.name.endswith("_backward")
     x = site.inputs[1] if backward else site.inputs[0]
@@ -296,7 +296,7 @@ def _pool(site: Site) -> Relation:
     return found
 
 
-def _adaptive(site: Site) -> Relation:
+def _adaptive(site: ConstrainedOp) -> Relation:
     """Pooling to a given size: images may grow, the result stays."""
     backward = site.op.name.endswith("_backward")
     y, x = site.inputs[:2] if backward else (site.outputs[0], site.inputs[0])
@@ -307,7 +307,7 @@ def _adaptive(site: Site) -> Relation:
     return found
 
 
-def _classes(site: Site) -> Relation:
+def _classes(site: ConstrainedOp) -> Relation:
     """Negative log-likelihood of [N, C] (or [N, C, ...]) under N classes."""
     rows = [t for t in site.tensors if t.rank > 1 and t.dtype != "i64"]
     x = rows[0]
@@ -318,7 +318,7 @@ def _classes(site: Site) -> Relation:
     return found
 
 
-def _attention(site: Site) -> Relation:
+def _attention(site: ConstrainedOp) -> Relation:
     """Attention of [B, H, T, D] tensors, forward (q, k, v, ...) and backward (g, q, k, v, ...)."""
     backward = site.op.name.endswith("_backward")
     g, q, k, v = site.inputs[:4] if backward else (site.outputs[0], *site.inputs[:3])
@@ -350,7 +350,7 @@ ROUNDED = 32
 """What the memory-efficient attention rounds the number of queries up to, for its sums."""
 
 
-Rule = Callable[[Site], Relation]
+Rule = Callable[[ConstrainedOp], Relation]
 
 
 def _rules(rule: Rule, names: str) -> dict[str, Rule]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from irgraph.axes.algebra import GROWTH, STEP, Algebra, terms_of
 from irgraph.axes.def_use import DefUse
-from irgraph.axes.relations import Product, Site, Spot, Sum
+from irgraph.axes.relations import ConstrainedOp, Product, Spot, Sum
 from irgraph.ir.dim import Term
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -62,7 +62,7 @@ class Sizes:
         """Return what a size grows by."""
         return self.algebra.minus(self.size(spot), self.base(spot))
 
-    def grow(self, spot: Spot, size: int, by: Site | None = None) -> bool:
+    def grow(self, spot: Spot, size: int, by: ConstrainedOp | None = None) -> bool:
         """Raise a size to at least an expression; return whether it grew."""
         if self.algebra.later(size) <= self.later(spot):
             return False
@@ -77,11 +77,11 @@ class Sizes:
                 self._queue.append(site.number)
         return True
 
-    def grow_all(self, spots: Iterable[Spot], size: int, by: Site) -> bool:
+    def grow_all(self, spots: Iterable[Spot], size: int, by: ConstrainedOp) -> bool:
         """Raise some sizes to one expression; return whether any grew."""
         return any([self.grow(spot, size, by) for spot in spots])  # noqa: C419  (all must grow)
 
-    def waiting(self) -> Iterator[Site]:
+    def waiting(self) -> Iterator[ConstrainedOp]:
         """Yield the sites at which something has grown, until none are left."""
         while self._queue:
             number = self._queue.popleft()
@@ -94,7 +94,7 @@ class Sizes:
             return f"%{spot[0]}.shape[{spot[1]}] = {int(self.base(spot))}"
         return f"{spot[1]} = {int(self.base(spot))}"
 
-    def _site(self, spot: Spot) -> Site:
+    def _site(self, spot: Spot) -> ConstrainedOp:
         return self.uses.sites[int(spot[0])]
 
     def together(self, total: Sum) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from irgraph.axes.def_use import DefUse
-from irgraph.axes.relations import AxisOf, Relation, Site, axes, axis, paired
+from irgraph.axes.relations import AxisOf, ConstrainedOp, Relation, axes, axis, paired
 from irgraph.ir.tensor import Tensor
 
 PARTS = ("aten._indices", "aten._values", "aten.indices", "aten.values")
@@ -13,12 +13,12 @@ MAKERS = ("aten._sparse_coo_tensor_unsafe", "aten.sparse_coo_tensor")
 """Ops that make a sparse tensor from indices and values."""
 
 
-def is_sparse(site: Site) -> bool:
+def is_sparse(site: ConstrainedOp) -> bool:
     """Return whether an op takes a sparse tensor apart or makes one."""
     return site.op.name in PARTS or site.op.name in MAKERS
 
 
-def sparse_relation(site: Site, uses: DefUse) -> Relation | None:
+def sparse_relation(site: ConstrainedOp, uses: DefUse) -> Relation | None:
     """Return the size constraints of an op on sparse tensors; ``None`` for any other."""
     if not (site.inputs and site.outputs):
         return None
@@ -55,7 +55,7 @@ def _elements(whole: Tensor, uses: DefUse) -> AxisOf | None:
     return None
 
 
-def _made(site: Site, uses: DefUse) -> Relation:
+def _made(site: ConstrainedOp, uses: DefUse) -> Relation:
     places, values = site.inputs[:2]
     whole = site.outputs[0]
     found = Relation(equal=[(axis(places, 1), axis(values, 0))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from irgraph.axes.algebra import Algebra
-from irgraph.axes.relations import Follow, Product, Relation, Site, Spot, Sum, axis
+from irgraph.axes.relations import ConstrainedOp, Multiple, Product, Relation, Spot, Sum, axis
 from irgraph.ir.dim import same
 from irgraph.ir.tensor import Tensor
 
@@ -23,7 +23,7 @@ PIECES = {"aten.slice": ("start", "end"), "aten.narrow": ("start", "length")}
 """Ops that slice an axis, and the arguments that give the bounds."""
 
 
-def _transposed(site: Site) -> Places:
+def _transposed(site: ConstrainedOp) -> Places:
     places = list(range(site.inputs[0].rank))
     if site.op.name == "aten.t":
         return list(reversed(places))
@@ -32,24 +32,24 @@ def _transposed(site: Site) -> Places:
     return list(places)
 
 
-def _permuted(site: Site) -> Places:
+def _permuted(site: ConstrainedOp) -> Places:
     rank = site.inputs[0].rank
     return [place % rank for place in site.sizes("dims")]
 
 
-def _without(site: Site) -> Places:
+def _without(site: ConstrainedOp) -> Places:
     rank = site.inputs[0].rank
     gone = site.number_of("dim", 0) % rank
     return [place for place in range(rank) if place != gone]
 
 
-def _unsqueezed(site: Site) -> Places:
+def _unsqueezed(site: ConstrainedOp) -> Places:
     places: Places = list(range(site.inputs[0].rank))
     places.insert(site.number_of("dim", 0) % (len(places) + 1), None)
     return places
 
 
-def _squeezed(site: Site) -> Places:
+def _squeezed(site: ConstrainedOp) -> Places:
     x = site.inputs[0]
     dim = site.attribute("dim", tuple(range(x.rank)))
     chosen = dim if isinstance(dim, tuple) else (dim,)
@@ -57,18 +57,18 @@ def _squeezed(site: Site) -> Places:
     return [i for i in range(x.rank) if i not in gone or x.shape[i] != 1]
 
 
-def _expanded(site: Site) -> Places:
+def _expanded(site: ConstrainedOp) -> Places:
     x, y = site.inputs[0], site.outputs[0]
     first = y.rank - x.rank
     same = [i >= first and x.shape[i - first] == y.shape[i] for i in range(y.rank)]
     return [i - first if kept else None for i, kept in enumerate(same)]
 
 
-def _same(site: Site) -> Places:
+def _same(site: ConstrainedOp) -> Places:
     return list(range(site.inputs[0].rank))
 
 
-PLACES: Mapping[str, Callable[[Site], Places]] = {
+PLACES: Mapping[str, Callable[[ConstrainedOp], Places]] = {
     **dict.fromkeys(("aten.t", "aten.transpose", "aten.swapaxes"), _transposed),
     **dict.fromkeys(("aten.select", "aten.unbind"), _without),
     **dict.fromkeys((*IDENTITY, *PIECES, "aten.split", "aten.split_with_sizes"), _same),
@@ -80,7 +80,7 @@ PLACES: Mapping[str, Callable[[Site], Places]] = {
 """Where the axes of a result come from."""
 
 
-def view_relation(site: Site) -> Relation | None:
+def view_relation(site: ConstrainedOp) -> Relation | None:
     """Return the size constraints of a view; ``None`` for an op that is not a known view."""
     if not site.inputs or not site.outputs:
         return None
@@ -98,7 +98,7 @@ def view_relation(site: Site) -> Relation | None:
             if place is None or i == parted:
                 continue
             if name == "aten.expand" and y.shape[i] == 1:
-                found.follows.append(Follow(axis(x, place), axis(y, i), 1))
+                found.follows.append(Multiple(axis(x, place), axis(y, i), 1))
             else:
                 found.equal.append((axis(y, i), axis(x, place)))
     if name == "aten.select":
@@ -110,7 +110,7 @@ def view_relation(site: Site) -> Relation | None:
     return found
 
 
-def _sizes_of(site: Site, found: Relation) -> None:
+def _sizes_of(site: ConstrainedOp, found: Relation) -> None:
     """Record that an op's argument ``size`` is the shape of its result."""
     y = site.outputs[0]
     for i, size in enumerate(site.sizes("size")):
@@ -118,7 +118,7 @@ def _sizes_of(site: Site, found: Relation) -> None:
             found.equal.append((axis(y, i), site.argument("size", i)))
 
 
-def _split(site: Site, found: Relation, dim: int) -> None:
+def _split(site: ConstrainedOp, found: Relation, dim: int) -> None:
     """Record that parts sum to an axis; with one ``size`` for all, they share it."""
     name = "split_sizes" if "split_sizes" in site.op.attributes else "split_size"
     ends = [axis(y, dim) for y in site.outputs]
@@ -131,7 +131,7 @@ def _split(site: Site, found: Relation, dim: int) -> None:
     found.equal.append((*group, site.argument(name)))
 
 
-def _reshaped(site: Site) -> Relation:
+def _reshaped(site: ConstrainedOp) -> Relation:
     x, y = site.inputs[0], site.outputs[0]
     name = RESHAPES[site.op.name]
     found = Relation()
@@ -186,7 +186,7 @@ def _product(shape: Sequence[int], places: Sequence[int]) -> int:
     return product
 
 
-def is_known_view(site: Site) -> bool:
+def is_known_view(site: ConstrainedOp) -> bool:
     """Return whether the layouts of an op's results in its first operand are known here."""
     name = site.op.name
     return bool(site.inputs and site.outputs) and (name in PLACES or name in RESHAPES)
@@ -202,7 +202,7 @@ class Layout:
 
 
 def view_layouts(
-    site: Site, x: Layout, shapes: Sequence[Sequence[int]], first: int, algebra: Algebra
+    site: ConstrainedOp, x: Layout, shapes: Sequence[Sequence[int]], first: int, algebra: Algebra
 ) -> list[Layout]:
     """Return the layouts of the results of a view.
 

@@ -5,34 +5,34 @@ from __future__ import annotations
 from msgspec import Struct
 
 from irgraph.axes.def_use import DefUse
-from irgraph.axes.relations import AxisOf, Relation, Site, Sum, axis
+from irgraph.axes.relations import AxisOf, ConstrainedOp, Relation, Sum, axis
 from irgraph.axes.views import PIECES
 
 
-class Piece(Struct, frozen=True):
+class AxisSlice(Struct, frozen=True):
     """A slice of an axis: its start, its length, and the ops that take it."""
 
     start: int
     part: AxisOf
     length: int
-    sites: tuple[Site, ...]
+    sites: tuple[ConstrainedOp, ...]
 
 
-class Row(Struct, frozen=True):
+class SliceRun(Struct, frozen=True):
     """Pieces of one axis in order, and their sum."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[AxisSlice, ...]
     total: Sum
 
 
-class Pieces:
+class AxisSlices:
     """The slices that ops take of axes."""
 
     def __init__(self, uses: DefUse) -> None:
         self._uses = uses
-        self.rows: dict[AxisOf, Row | None] = {}
+        self.rows: dict[AxisOf, SliceRun | None] = {}
 
-    def relation(self, site: Site) -> Relation:
+    def relation(self, site: ConstrainedOp) -> Relation:
         """Return the size constraints of an op that slices an axis."""
         x, y = site.inputs[0], site.outputs[0]
         dim = _dim(site)
@@ -53,22 +53,22 @@ class Pieces:
                 found.sums.append(row.total)
         return found
 
-    def _row(self, whole: AxisOf, site: Site) -> Row | None:
+    def _row(self, whole: AxisOf, site: ConstrainedOp) -> SliceRun | None:
         """Return the pieces of the same axis; ``None`` where some overlap."""
         if whole not in self.rows:
             self.rows[whole] = self._found(whole, site)
         return self.rows[whole]
 
-    def _found(self, whole: AxisOf, site: Site) -> Row | None:
+    def _found(self, whole: AxisOf, site: ConstrainedOp) -> SliceRun | None:
         dim = _dim(site)
-        by_part: dict[AxisOf, list[Site]] = {}
+        by_part: dict[AxisOf, list[ConstrainedOp]] = {}
         for other in self._uses.touching(whole[0]):
             if other.op.name not in PIECES or other.inputs[0].name != whole[0]:
                 continue
             if _dim(other) == dim and _explicit(other) is not None:
                 by_part.setdefault(axis(other.outputs[0], dim), []).append(other)
         pieces = [
-            Piece(_explicit(sites[0]) or 0, part, sites[0].outputs[0].shape[dim], tuple(sites))
+            AxisSlice(_explicit(sites[0]) or 0, part, sites[0].outputs[0].shape[dim], tuple(sites))
             for part, sites in by_part.items()
         ]
         pieces.sort(key=lambda piece: piece.start)
@@ -79,14 +79,14 @@ class Pieces:
             end = piece.start + piece.length
         covered = sum(piece.length for piece in pieces)
         loose = covered != site.inputs[0].shape[dim]
-        return Row(tuple(pieces), Sum(whole, tuple(p.part for p in pieces), loose))
+        return SliceRun(tuple(pieces), Sum(whole, tuple(p.part for p in pieces), loose))
 
 
-def _dim(site: Site) -> int:
+def _dim(site: ConstrainedOp) -> int:
     return site.number_of("dim", 0) % site.inputs[0].rank
 
 
-def _explicit(site: Site) -> int | None:
+def _explicit(site: ConstrainedOp) -> int | None:
     """Return the start of a piece with an explicit start and end; ``None`` for others."""
     start_name, end_name = PIECES[site.op.name]
     start, end = site.number_of(start_name, 0), site.attribute(end_name)
