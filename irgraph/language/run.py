@@ -18,7 +18,7 @@ from irgraph.language.running.settle import settle
 from irgraph.language.running.state import ILLEGAL, Frame, State
 from irgraph.language.script import Pass, Script
 from irgraph.language.statements.apply import Apply
-from irgraph.verbs.stream_order import Ordered, explain
+from irgraph.verbs.stream_order import StreamOrder, explain
 
 
 def run(
@@ -73,8 +73,8 @@ def _check_streams(before: Graph, state: State) -> None:
     """Refuse a result in which streams lost an order that ops of the graph had before."""
     if any(entry.assumptions for entry in state.entries):
         return
-    now = Ordered(state.graph)
-    lost = now.lost(Ordered(before))
+    now = StreamOrder(state.graph)
+    lost = now.lost(StreamOrder(before))
     if not lost:
         return
     reason, at = explain(lost[0], now.leaves)

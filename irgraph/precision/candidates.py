@@ -11,11 +11,11 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import EMPTY, Op, tensors_in
 from irgraph.verbs.cast import check_cast
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.placing import READ
 from irgraph.verbs.quantize import parameter_of, quantize
 from irgraph.verbs.quantizing.bags import is_lookup
 from irgraph.verbs.quantizing.layers import factors, is_layer
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.tiered_lookups import READ
 
 TABLE, LAYER = "table", "layer"
 

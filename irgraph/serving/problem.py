@@ -20,7 +20,7 @@ from irgraph.tiers.hits import Cache, Lookups, Policy, cache_of
 from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Piece, Tier
 from irgraph.verbs.place import why_not
-from irgraph.verbs.placing import bag_sizes, longest_of, placeable
+from irgraph.verbs.tiered_lookups import bag_sizes, longest_of, placeable
 
 ENTRY = 16
 """Bytes that a cache keeps about a row beside it: which one it is, and when it was used."""

@@ -18,7 +18,7 @@ from irgraph.serving.search import search
 from irgraph.tiers.hits import Policy
 from irgraph.tiers.tier import Figure, Platform
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import READ, Where, placeable, way_of
+from irgraph.verbs.tiered_lookups import READ, TablePlacement, placeable, pooling_of
 
 MOST_LOAD = 0.7
 """Share of a tier's best rate that a host may ask of it: queues grow fast above."""
@@ -227,7 +227,7 @@ def _rewritten(graph: Graph, problem: Problem, best: Placed, wanted: Wanted, loa
     if not best.moved:
         return graph
     slow = best.slow
-    where = Where(
+    where = TablePlacement(
         slow.tier.name, slow.pieces, best.rows_held(), problem.policy, problem.sub_block, load,
         {table.name: best.pooled for table in best.moved if best.pooled}, wanted.lists or "",
     )  # fmt: skip
@@ -235,7 +235,7 @@ def _rewritten(graph: Graph, problem: Problem, best: Placed, wanted: Wanted, loa
     ways: dict[object, list[str]] = {}
     for name, _, op in placeable(graph):
         if name in moved:
-            ways.setdefault(way_of(graph, op), []).append(name)
+            ways.setdefault(pooling_of(graph, op), []).append(name)
     for names in ways.values():
         graph = place(graph, names, where).graph
     return graph

@@ -29,10 +29,10 @@ from irgraph.serving.fleet import Host, fleet
 from irgraph.serving.problem import store
 from irgraph.serving.service import Service, Wanted, limits_of, mean_latency
 from irgraph.tiers.tier import Platform
-from irgraph.verbs.placing import placeable
 from irgraph.verbs.quantize import quantize
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
+from irgraph.verbs.tiered_lookups import placeable
 
 SECONDS = 2.0
 """How long the search for a plan goes on."""

@@ -104,7 +104,7 @@ def _of_call(op: Op, last: Op, new: Op) -> Op:
     return replace(op, origin=new.origin) if mine else op
 
 
-class _Spare(Struct, frozen=True):
+class _UnneededEvents(Struct, frozen=True):
     """Events that a bucket does not need: one before it, and one after it, serve all its sums.
 
     Attributes:
@@ -120,7 +120,7 @@ class _Spare(Struct, frozen=True):
     names: Mapping[Tensor, Tensor] = {}
 
 
-def _spare_events(graph: Graph, one: Bucket) -> _Spare:
+def _spare_events(graph: Graph, one: Bucket) -> _UnneededEvents:
     places, leaves = graph.places, _leaves(graph)
     stream = one.members[0].stream
 
@@ -141,7 +141,7 @@ def _spare_events(graph: Graph, one: Bucket) -> _Spare:
     tails = [beside(op, 1, RECORD) for op in one.members]
     end, others = tails[-1], [tail for tail in tails[:-1] if tail is not None]
     if end is None:
-        return _Spare(tuple(spare), kept)
+        return _UnneededEvents(tuple(spare), kept)
     (event,) = end.outputs
     names = {tail.outputs[0]: event for tail in others}
     waits = [op for t in (event, *names) for op in _waits(graph).get(t.name, ())]
@@ -150,7 +150,7 @@ def _spare_events(graph: Graph, one: Bucket) -> _Spare:
     waits.sort(key=lambda op: (op not in one.later, places[id(op)]))
     waiting = [op.stream for op in waits]
     spare += [op for i, op in enumerate(waits) if op.stream in waiting[:i]]
-    return _Spare((*spare, *others), kept, end, names)
+    return _UnneededEvents((*spare, *others), kept, end, names)
 
 
 def _heads(graph: Graph, one: Bucket, waits: Sequence[Op]) -> Iterable[Op]:

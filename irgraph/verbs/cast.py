@@ -16,11 +16,11 @@ from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import DType, Tensor, overlap
 from irgraph.shapes import ShapeError, infer
-from irgraph.verbs.asked import kind_of
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.tf32 import check_tf32, from_tf32, is_in_tf32, to_tf32
+from irgraph.verbs.torch_check import type_signature
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 """Types of tensors that ops may be cast between."""
@@ -59,7 +59,7 @@ def cast(graph: Graph, ops: Sequence[Op], to: str) -> Casting:
     if not ops:
         return Casting(graph, plain, 0, 0)
     units = {id(unit): unit for unit in (outermost_call(graph, op) for op in ops)}
-    work = _Work(graph, to, units)
+    work = _CastRewrite(graph, to, units)
     for unit in graph.walk():
         if id(unit) in units:
             work.unit(unit)
@@ -105,7 +105,7 @@ def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
     """Return the types of an op's results if its operands were of a type; nothing if refused."""
     # torch is asked once for each kind of call: a model of 50,000 ops has some tens of them.
     sizes = [str(size) for t in leaf.inputs for size in t.shape]
-    known, key = _asked(graph), f"{to} {kind_of(leaf)} {sizes}"
+    known, key = _type_cache(graph), f"{to} {type_signature(leaf)} {sizes}"
     if key not in known:
         narrow = map_tensors(leaf, lambda t: replace(t, dtype=to) if t.dtype in FLOATS else t)
         try:
@@ -118,7 +118,7 @@ def _types(graph: Graph, leaf: Op, to: str) -> list[str] | None:
 
 
 @cached_per_graph
-def _asked(graph: Graph) -> dict[str, list[str]]:
+def _type_cache(graph: Graph) -> dict[str, list[str]]:
     """Return what is known of a graph's ops in other types: filled as it is asked."""
     return {}
 
@@ -158,7 +158,7 @@ def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], to: str) -> 
     Casts that meet cancel, and one cast of an operand serves until its bytes are written. Check
     each with ``check_operand`` first.
     """
-    work, wanted = _Work(graph, to, {}), {id(op): operand for op, operand in chosen}
+    work, wanted = _CastRewrite(graph, to, {}), {id(op): operand for op, operand in chosen}
     for op in graph.walk():
         if id(op) in wanted:
             work.operand(op, wanted[id(op)])
@@ -168,7 +168,7 @@ def cast_operand(graph: Graph, chosen: Sequence[tuple[Op, Tensor]], to: str) -> 
 
 
 @dataclass
-class _Ready:
+class _Converted:
     """Tensors that exist in the new type too, by their names."""
 
     pairs: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -192,7 +192,7 @@ class _Ready:
 
 
 @dataclass
-class _Work:
+class _CastRewrite:
     """One cast of several units, in launch order.
 
     ``ready`` are tensors that exist in the new type too, by their names; ``made`` what each unit
@@ -202,7 +202,7 @@ class _Work:
     graph: Graph
     to: str
     units: Mapping[int, Op]
-    ready: _Ready = field(default_factory=_Ready)
+    ready: _Converted = field(default_factory=_Converted)
     made: list[tuple[Op, Op]] = field(default_factory=list)
     new: set[int] = field(default_factory=set)
     loose: list[Op] = field(default_factory=list)

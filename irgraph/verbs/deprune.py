@@ -26,7 +26,7 @@ PRUNED, MAPPING = "pruned_weights", "compressed_indices_mapping"
 """Arguments of lookups in pruned tables."""
 
 
-class Depruned(Struct, frozen=True):
+class DepruneResult(Struct, frozen=True):
     """What was done: the graph, the new lookups, and the bytes that parameters take more.
 
     ``spared`` are the bytes of mappings that nobody needs any more.
@@ -68,7 +68,7 @@ def shared(graph: Graph, ops: Sequence[Op]) -> list[tuple[Op, RefusedError]]:
     return found
 
 
-def deprune(graph: Graph, ops: Sequence[Op]) -> Depruned:
+def deprune(graph: Graph, ops: Sequence[Op]) -> DepruneResult:
     """Let lookups read expanded tables. Check each op with ``check_deprune`` first.
 
     Raises:
@@ -101,7 +101,7 @@ def _with_tables(
     before: Graph,
     tables: Mapping[tuple[str, str], tuple[Declared, ExpandedTable]],
     made: tuple[Op, ...],
-) -> Depruned:
+) -> DepruneResult:
     """Put expanded tables where those stood that they are made of, and leave out mappings."""
     of = {table: [d for (name, _), (d, _) in tables.items() if name == table]
           for table, _ in tables}  # fmt: skip
@@ -114,7 +114,7 @@ def _with_tables(
     graph = with_expanded(graph, [about for _, about in tables.values()])
     spared = sum(before.by_name[name].nbytes for name in mappings)
     sizes = [sum(d.tensor.nbytes for d in each.tensors) for each in (before, graph)]
-    return Depruned(graph, made, sizes[1] - sizes[0], spared)
+    return DepruneResult(graph, made, sizes[1] - sizes[0], spared)
 
 
 def _lookup(graph: Graph, op: Op, whole: Tensor) -> Op:

@@ -14,7 +14,7 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.refusal import RefusedError, describe
-from irgraph.verbs.sequence import Slot, Stretch, entangled, slot, stretch
+from irgraph.verbs.sequence import InsertionPoint, Segment, entangled, segment, slot
 from irgraph.verbs.streams import stream_of, works
 
 SHOWN_ORIGINS = 3
@@ -50,7 +50,7 @@ def fuse(
     *,
     by: str = "fuse",
     assuming: str = "",
-    known: Stretch | None = None,
+    known: Segment | None = None,
 ) -> Fusion:
     """Put ``new`` in the place of all ops in ``groups``.
 
@@ -72,7 +72,7 @@ def put_in_place(
     *,
     by: str,
     assuming: str = "",
-    known: Stretch | None = None,
+    known: Segment | None = None,
 ) -> Fusion:
     """Put several ops, one after the other, in the place of all ops in ``groups``.
 
@@ -90,7 +90,7 @@ def collect(
     *,
     by: str,
     assuming: str = "",
-    known: Stretch | None = None,
+    known: Segment | None = None,
 ) -> Fusion:
     """Let an edit do what ``put_in_place`` does; the graph of what is returned is the one before.
 
@@ -98,7 +98,7 @@ def collect(
     lie between the members.
     """
     graph = edit.graph
-    s = known or stretch(graph, groups)
+    s = known or segment(graph, groups)
     assumed, place = _place(graph, groups, s, assuming)
     members = [op for group in groups for op in group]
     _check_streams(members)
@@ -121,15 +121,15 @@ def collect(
 
 
 def _place(
-    graph: Graph, groups: Sequence[Sequence[Op]], s: Stretch, assuming: str
-) -> tuple[Op | None, Slot]:
+    graph: Graph, groups: Sequence[Sequence[Op]], s: Segment, assuming: str
+) -> tuple[Op | None, InsertionPoint]:
     """Return the outsider that an assumption passes over, if any, and where the new op goes."""
     chain = entangled(s)
     outside = [s.atoms[i] for tie in chain for i in (tie.before, tie.after) if s.owner[i] < 0]
     if not chain or not assuming or not outside:
         return None, _slot(s, chain)
     passed = outside[0]
-    free = stretch(graph, groups, without=passed)
+    free = segment(graph, groups, without=passed)
     found = _slot(free, entangled(free))
     moved = {id(leaf) for unit in found.moved for leaf in unit.walk()}
     for tie in s.found:
@@ -140,13 +140,13 @@ def _place(
     return passed, found
 
 
-def _slot(s: Stretch, chain: Sequence[Dependence]) -> Slot:
+def _slot(s: Segment, chain: Sequence[Dependence]) -> InsertionPoint:
     if chain:
         start = s.atoms[chain[0].before].name
         reason = f"a dependence path leaves {start} and returns to the fused ops"
         raise RefusedError(reason, describe(chain, s.atoms))
     found = slot(s)
-    if isinstance(found, Slot):
+    if isinstance(found, InsertionPoint):
         return found
     reason = "the ops that the new op needs cannot be separated from those that need it"
     raise RefusedError(reason, describe(found, s.atoms))
@@ -199,7 +199,7 @@ def _without(op: Op, removed: Collection[int]) -> list[Op]:
     return [replace(op, body=body)] if body else []
 
 
-def _why(s: Stretch, groups: int, place: Slot) -> str:
+def _why(s: Segment, groups: int, place: InsertionPoint) -> str:
     outsiders = sum(owner < 0 for owner in s.owner)
     count = len(place.moved)
     moved = f"; {count} consumer{'s move' if count > 1 else ' moves'} after it" if count else ""

@@ -13,7 +13,7 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.gains import Gains
+from irgraph.verbs.extra_accesses import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import check_type
 

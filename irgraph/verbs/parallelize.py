@@ -9,7 +9,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.launch_order import Line, line
 from irgraph.verbs.refusal import RefusedError, describe
-from irgraph.verbs.streams import Free, on_streams
+from irgraph.verbs.streams import NewStreams, on_streams
 
 BASE = "branch"
 
@@ -24,7 +24,7 @@ def parallelize(graph: Graph, groups: Sequence[Sequence[Op]], streams: int) -> G
     owner, twice = _owners(s, groups)
     for refused in (*twice.values(), *_dependent(s, owner, twice).values()):
         raise refused
-    free = Free(graph)
+    free = NewStreams(graph)
     names = ["", *(free.name(BASE) for _ in range(min(streams, len(groups)) - 1))]
     chosen = [
         (s.ops[i], names[group % len(names)])

@@ -9,10 +9,10 @@ from msgspec import Struct
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.refusal import describe
-from irgraph.verbs.sequence import Stretch, entangled, stretch
+from irgraph.verbs.sequence import Segment, entangled, segment
 
 
-class Parting(Struct, frozen=True):
+class Partition(Struct, frozen=True):
     """How groups fall into sets of independent ones.
 
     Attributes:
@@ -25,17 +25,17 @@ class Parting(Struct, frozen=True):
 
     graph: Graph
     groups: Sequence[Collection[Op]]
-    stretch: Stretch
+    stretch: Segment
     sets: tuple[tuple[int, ...], ...]
     knotted: tuple[int, ...] = ()
 
     def tie(self, groups: Iterable[int]) -> list[tuple[Op, str]]:
         """Return a chain that ties some groups, as messages show it; nothing where none does."""
-        part = stretch(self.graph, [self.groups[i] for i in sorted(groups)])
+        part = segment(self.graph, [self.groups[i] for i in sorted(groups)])
         return describe(entangled(part), part.atoms)
 
 
-def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
+def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Partition:
     """Split groups into as few independent sets as launch order gives, earlier ones first."""
     known = graph.__dict__.setdefault(KEPT, {})
     key = tuple([tuple([id(op) for op in group]) for group in groups])
@@ -43,11 +43,11 @@ def partition(graph: Graph, groups: Sequence[Collection[Op]]) -> Parting:
     if found is None:
         if len(known) >= MOST:
             known.clear()
-        found = known[key] = _parted(stretch(graph, groups), len(groups))
-    return Parting(graph, groups, *found)
+        found = known[key] = _partition(segment(graph, groups), len(groups))
+    return Partition(graph, groups, *found)
 
 
-Parted = tuple[Stretch, tuple[tuple[int, ...], ...], tuple[int, ...]]
+Parted = tuple[Segment, tuple[tuple[int, ...], ...], tuple[int, ...]]
 
 KEPT = "irgraph.verbs.partition"
 """Where a graph keeps how groups of its ops fell: many variants of a step part the same ones."""
@@ -55,7 +55,7 @@ KEPT = "irgraph.verbs.partition"
 MOST = 16
 
 
-def _parted(s: Stretch, count: int) -> Parted:
+def _partition(s: Segment, count: int) -> Parted:
     """Return the stretch, its sets of independent groups, and the knotted ones."""
     tied, knotted = _ties(s, count)
     sets: list[list[int]] = []
@@ -78,7 +78,7 @@ def _parted(s: Stretch, count: int) -> Parted:
     return s, tuple(map(tuple, sets)), tuple(sorted(knotted))
 
 
-def _ties(s: Stretch, count: int) -> tuple[list[int], set[int]]:
+def _ties(s: Segment, count: int) -> tuple[list[int], set[int]]:
     """Return, as bit masks, the groups that each group depends on, and the knotted groups."""
     reached = [0] * len(s.atoms)
     tied = [0] * count

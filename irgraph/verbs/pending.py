@@ -8,10 +8,10 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.verbs.fuse import Fusion, collect
-from irgraph.verbs.sequence import Stretch, extent
+from irgraph.verbs.sequence import Segment, extent
 
 
-class Pending:
+class PendingFusions:
     """A graph, and fusions of it that are not made yet.
 
     A fusion is legal by what lies between its members. Those that come one after the other can
@@ -40,7 +40,7 @@ class Pending:
         *,
         by: str,
         assuming: str = "",
-        known: Stretch | None = None,
+        known: Segment | None = None,
     ) -> Fusion:
         """Collect what ``irgraph.verbs.fuse.put_in_place`` does; the graph is the one before.
 

@@ -21,7 +21,10 @@ from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.fuse import put_in_place
 from irgraph.verbs.insert import outermost_call
-from irgraph.verbs.placing import (
+from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.reorder import reorder
+from irgraph.verbs.streams import NewStreams, on_streams
+from irgraph.verbs.tiered_lookups import (
     BAG_FILL,
     BAG_PROBE,
     FILL,
@@ -29,13 +32,10 @@ from irgraph.verbs.placing import (
     PROBE,
     READ,
     Lookup,
-    Where,
+    TablePlacement,
     Writer,
     placeable,
 )
-from irgraph.verbs.refusal import RefusedError, refused
-from irgraph.verbs.reorder import reorder
-from irgraph.verbs.streams import Free, on_streams
 
 STREAM = "io"
 """What streams of reads are called, with a number."""
@@ -61,7 +61,7 @@ def why_not(graph: Graph, name: str) -> str:
     return ""
 
 
-def place(graph: Graph, names: Collection[str], where: Where) -> Placement:
+def place(graph: Graph, names: Collection[str], where: TablePlacement) -> Placement:
     """Put tables, by their labels, on a tier; they are read together, and their bags pooled so.
 
     Raises:
@@ -74,7 +74,7 @@ def place(graph: Graph, names: Collection[str], where: Where) -> Placement:
     held = replace(graph, tensors=(*graph.tensors, *declared))
     done = put_in_place(held, [[one.outer] for one in chosen], ops, by="place")
     apart = _apart(_elsewhere(done.graph, {one.weight.buffer for one in chosen}), done.ops)
-    stream = Free(apart).name(STREAM)
+    stream = NewStreams(apart).name(STREAM)
     reads = [(op, stream) for op in _same(apart, done.ops, (READ, FILL, BAG_FILL))]
     changed, _ = on_streams(apart, reads)
     why = done.legal.partition("; placed")[0]

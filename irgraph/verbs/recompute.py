@@ -25,7 +25,7 @@ class Recomputed:
     nbytes: int
 
 
-class NothingError(RefusedError):
+class NothingToRecomputeError(RefusedError):
     """There is nothing in a segment to run again."""
 
 
@@ -70,7 +70,7 @@ class Recomputing:
         wanted = [buffer for buffer in plan.owned if plan.readers(buffer) and plan.again(buffer)]
         if not wanted:
             reason = "the backward pass reads nothing that could be computed once more for it alone"
-            raise NothingError(reason, [(op, "") for op in segment[:1]])
+            raise NothingToRecomputeError(reason, [(op, "") for op in segment[:1]])
         ops = plan.ops(wanted)
         readers = [leaf for buffer in wanted for leaf in plan.readers(buffer)]
         # As late as may be: what is held from the copies to the backward's last read is all that

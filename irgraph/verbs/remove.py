@@ -70,7 +70,7 @@ def _rename(edit: Edit, old: Tensor, new: Tensor) -> None:
 
 
 @dataclass
-class Left:
+class RemainingOps:
     """What is left of a graph's leaves where some go.
 
     Attributes:
@@ -97,7 +97,7 @@ class Left:
             yield from (leaf for _, leaf in behind if id(leaf) not in self.gone)
 
 
-def check_removal(graph: Graph, removal: Removal, left: Left | None = None) -> None:
+def check_removal(graph: Graph, removal: Removal, left: RemainingOps | None = None) -> None:
     """Refuse removals that would change what others see; ``left`` tells which others there are.
 
     What the ops write in place must not be read later, nor outlive the step. A substitute must
@@ -106,7 +106,7 @@ def check_removal(graph: Graph, removal: Removal, left: Left | None = None) -> N
     substitute.
     """
     _check_known(graph, removal)
-    _check_lost_writes(left or Left(graph), removal)
+    _check_lost_writes(left or RemainingOps(graph), removal)
     made = {t.name for op in removal.ops for inner in op.walk() for t in inner.outputs}
     for old, new in removal.swaps:
         at = [(removal.ops[0], "to be removed")]
@@ -263,7 +263,7 @@ def _check_streams(later: Sequence[Op], users: Sequence[Op], old: Tensor, new: T
             raise RefusedError(reason, at, of_order=True)
 
 
-def _check_lost_writes(left: Left, removal: Removal) -> None:
+def _check_lost_writes(left: RemainingOps, removal: Removal) -> None:
     """Refuse to lose what is written where it lies, as far as anybody could tell."""
     graph = left.graph
     gone = {id(inner) for op in removal.ops for inner in op.walk()}

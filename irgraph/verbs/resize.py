@@ -13,8 +13,8 @@ from irgraph.diagnostics import near
 from irgraph.ir.dim import Dim
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import kept_sizes, with_dims
-from irgraph.verbs.asked import check_sizes
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.torch_check import check_sizes
 
 MOST_KEPT = 8192
 """Ops of the largest step whose ops keep what they became: of larger ones the memory counts."""

@@ -13,7 +13,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.schema import parse_schema
 
 
-class Stretch(Struct, frozen=True):
+class Segment(Struct, frozen=True):
     """All leaves from the first to the last unit that holds a member, members kept whole.
 
     Attributes:
@@ -78,7 +78,7 @@ def extent(graph: Graph, members: Iterable[Op]) -> Extent:
     return Extent(low[:depth], scope, units, low[depth], high[depth])
 
 
-def stretch(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None = None) -> Stretch:
+def segment(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None = None) -> Segment:
     """Return the part of a graph that lies between the members of some groups of ops.
 
     ``without`` is an op to leave out, as if it depended on nothing and nothing on it.
@@ -95,7 +95,7 @@ def stretch(graph: Graph, groups: Sequence[Collection[Op]], without: Op | None =
     declared = frozenset(parse_schema(text).name for text in graph.schemas)
     owners = [owner.get(id(op), -1) for op in atoms]
     found = dependences(atoms, declared)
-    return Stretch(around.scope, around.units, atoms, places, owners, found)
+    return Segment(around.scope, around.units, atoms, places, owners, found)
 
 
 def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
@@ -106,7 +106,7 @@ def _atoms(op: Op, members: Collection[int]) -> Iterator[Op]:
         yield from _atoms(child, members)
 
 
-def entangled(s: Stretch) -> list[Dependence]:
+def entangled(s: Segment) -> list[Dependence]:
     """Return a chain that ties the groups, or nothing where they may become one op.
 
     The chain leads from a member through outsiders to a member, or from one group straight into
@@ -123,13 +123,13 @@ def entangled(s: Stretch) -> list[Dependence]:
     return []
 
 
-def _chain(s: Stretch, last: Dependence, mask: int) -> list[Dependence]:
+def _chain(s: Segment, last: Dependence, mask: int) -> list[Dependence]:
     outside = [tie for tie in s.found if s.owner[tie.after] < 0]
     starts = [i for i, owner in enumerate(s.owner) if owner >= 0 and mask >> owner & 1]
     return [*shortest_chain(outside, starts, last.before), last]
 
 
-class Slot(Struct, frozen=True):
+class InsertionPoint(Struct, frozen=True):
     """Where a new op stands: beside a unit, with units that must move after it.
 
     ``why`` names what the new op waits for.
@@ -141,7 +141,7 @@ class Slot(Struct, frozen=True):
     why: str = ""
 
 
-def slot(s: Stretch) -> Slot | list[Dependence]:
+def slot(s: Segment) -> InsertionPoint | list[Dependence]:
     """Return where the members' new op can stand: as early as what it needs is there.
 
     Never earlier than the first member. Where an outsider that must come before it and one that
@@ -150,7 +150,7 @@ def slot(s: Stretch) -> Slot | list[Dependence]:
     needed = [t for t in s.found if s.owner[t.after] >= 0 and s.owner[t.before] < 0]
     first = next(i for i, owner in enumerate(s.owner) if owner >= 0)
     if not needed:
-        return Slot(s.units[s.unit[first]], after=False, why="at its first member")
+        return InsertionPoint(s.units[s.unit[first]], after=False, why="at its first member")
     last = max(needed, key=lambda tie: tie.before)
     end = s.unit[last.before]
     moved, clash = _moved(s, end)
@@ -159,10 +159,12 @@ def slot(s: Stretch) -> Slot | list[Dependence]:
         return _blocked(s, moved & kept or {end}, needed)
     units = tuple(s.units[i] for i in sorted(moved))
     name = s.atoms[last.before].name
-    return Slot(s.units[end], after=True, moved=units, why=f"after {name}, which it needs")
+    return InsertionPoint(
+        s.units[end], after=True, moved=units, why=f"after {name}, which it needs"
+    )
 
 
-def _moved(s: Stretch, end: int) -> tuple[set[int], bool]:
+def _moved(s: Segment, end: int) -> tuple[set[int], bool]:
     """Return the units up to ``end`` that depend on the members; whether that one does itself."""
     later = {i for i, owner in enumerate(s.owner) if owner >= 0}
     units: set[int] = set()
@@ -176,7 +178,7 @@ def _moved(s: Stretch, end: int) -> tuple[set[int], bool]:
     return units, end in units
 
 
-def _blocked(s: Stretch, units: Collection[int], needed: Sequence[Dependence]) -> list[Dependence]:
+def _blocked(s: Segment, units: Collection[int], needed: Sequence[Dependence]) -> list[Dependence]:
     """Return the two ties that hold a unit both before and after the new op."""
     into = [t for t in needed if s.unit[t.before] in units]
     out = [t for t in s.found if s.unit[t.after] in units and s.owner[t.after] < 0]

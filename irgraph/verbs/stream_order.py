@@ -19,7 +19,7 @@ from irgraph.verbs.streams import works
 CONFLICTS = ("raw", "war", "waw")
 
 
-class Ordered(Struct, frozen=True, dict=True):
+class StreamOrder(Struct, frozen=True, dict=True):
     """A graph's leaves, and what depends on what across streams."""
 
     graph: Graph
@@ -62,7 +62,7 @@ class Ordered(Struct, frozen=True, dict=True):
         before: dict[int, list[int]] = {}
         for first, then in pairs:
             before.setdefault(then, []).append(first)
-        seen, found = _Seen(), set()
+        seen, found = _Completed(), set()
         for here, leaf in enumerate(self.leaves if before else ()):
             if id(leaf) not in gone:
                 seen.add(here, leaf)
@@ -73,7 +73,7 @@ class Ordered(Struct, frozen=True, dict=True):
                 }
         return found
 
-    def lost(self, old: Ordered) -> list[Dependence]:
+    def lost(self, old: StreamOrder) -> list[Dependence]:
         """Return the dependences without order whose ops had one in an older graph, or are new.
 
         Ops of both graphs are those that make, or else use, the same names.
@@ -123,7 +123,7 @@ class Ordered(Struct, frozen=True, dict=True):
 
 
 @dataclass
-class _Seen:
+class _Completed:
     """What has ended, for certain, where the next op of a stream starts.
 
     For each stream, and for the host under the name ``None``, the position up to which the work of

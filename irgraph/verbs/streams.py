@@ -128,7 +128,7 @@ def _like(new: Op, op: Op) -> Op:
 
 
 @dataclass
-class Free:
+class NewStreams:
     """Names for new streams that the graph does not use yet."""
 
     graph: Graph

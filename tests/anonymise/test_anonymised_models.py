@@ -15,8 +15,8 @@ from irgraph.predict.prediction import predict
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.tiers.library import list_tiers
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where
 from irgraph.verbs.quantize import quantize
+from irgraph.verbs.tiered_lookups import TablePlacement
 
 TEXT = """model "secret_model" { format = 1  dims = {B = 8}  source = "/home/alice/et.json" }
 
@@ -78,7 +78,7 @@ def test_quantised_and_placed_models_keep_what_they_need(to: str) -> None:
     before = parse(SERVED)
     narrow = quantize(before, before.ops[:1], to).graph
     narrow = quantize(narrow, [op for op in narrow.ops if op.base == "linear"], "i8").graph
-    where = Where("NAND-P3700-800GB", cached={"secret.weight": 20})
+    where = TablePlacement("NAND-P3700-800GB", cached={"secret.weight": 20})
     for model in (narrow, place(narrow, ["secret.weight"], where).graph):
         after = anonymous(model)
         text = print_graph(after)

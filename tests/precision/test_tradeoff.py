@@ -33,8 +33,8 @@ from irgraph.tiers.tier import read_platform
 from irgraph.tradeoff import Point, chosen, tradeoff
 from irgraph.tradeoff.spread import in_formats
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where, placeable
 from irgraph.verbs.sharding.shard import shard
+from irgraph.verbs.tiered_lookups import TablePlacement, placeable
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
 PLATFORM, LAW = "dgx-1-nand", "zipf:1.05"
@@ -104,7 +104,7 @@ def test_the_divergence_is_that_of_the_placed_model_executed(
     for one in (p for p in points if p.front and p.plan):
         narrow = bench.rewritten(one.plan)
         names = [name for name, _, _ in placeable(narrow)]
-        moved = place(narrow, names, Where("nand", cached=dict.fromkeys(names, 100))).graph
+        moved = place(narrow, names, TablePlacement("nand", cached=dict.fromkeys(names, 100))).graph
         assert bench.compared(moved).kl == one.kl > 0
 
 

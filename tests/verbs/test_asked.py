@@ -8,9 +8,9 @@ import pytest
 
 from irgraph.ir.resize import with_dims
 from irgraph.text import parse
-from irgraph.verbs import asked
-from irgraph.verbs.asked import check_sizes
+from irgraph.verbs import torch_check
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.torch_check import check_sizes
 from tests.passes.test_golden import FOLDER
 
 STEP = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
@@ -31,9 +31,14 @@ def test_ops_that_go_element_by_element_need_no_asking() -> None:
     step = parse(STEP.read_text(encoding="utf-8"))
     graphs = [with_dims(step, {"B": size}) for size in (1, 777)]
     graphs += [parse(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.ir")]
-    plain = [(op, g) for g in graphs for op in g.leaves() if op.outputs and asked._plain(op)]
+    plain = [
+        (op, g)
+        for g in graphs
+        for op in g.leaves()
+        if op.outputs and torch_check._is_plain_pointwise(op)
+    ]
     assert len(plain) > 30
-    assert [op for op, graph in plain if asked._asked(op, graph)] == []
+    assert [op for op, graph in plain if torch_check._torch_mismatch(op, graph)] == []
 
 
 def test_what_torch_took_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +46,7 @@ def test_what_torch_took_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
     other = with_dims(step, {"B": 771})
     check_sizes(step, other)
     check_sizes(other, step)
-    monkeypatch.setattr(asked, "_asked", lambda op, graph: f"asked about {op.name}")
+    monkeypatch.setattr(torch_check, "_torch_mismatch", lambda op, graph: f"asked about {op.name}")
     check_sizes(step, other)
     # torch takes the ops as they were, and is asked about them at a size that is new
     with pytest.raises(RefusedError, match="asked about"):

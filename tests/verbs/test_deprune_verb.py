@@ -14,10 +14,10 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.expanded import expanded_of
 from irgraph.ir.verify import verify
 from irgraph.text import parse, print_graph
-from irgraph.verbs.deprune import Depruned, check_deprune, deprune
+from irgraph.verbs.deprune import DepruneResult, check_deprune, deprune
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.tiered_lookups import TablePlacement
 
 TEXT = """model "m" { format = 2  dims = {B = 32} }
 
@@ -40,7 +40,7 @@ def graph(bits: str = "byte") -> Graph:
     return parse(TEXT.replace("BITS", bits).replace("WIDTH", str(WIDTHS[bits])))
 
 
-def depruned(known: Graph) -> Depruned:
+def depruned(known: Graph) -> DepruneResult:
     lookups = [op for op in known.leaves() if op.name.startswith("quantized.")]
     return deprune(known, lookups)
 
@@ -107,10 +107,10 @@ def test_a_depruned_table_can_be_placed() -> None:
     text = print_graph(graph()).replace("return %y, %z", "return %y")
     known = parse("\n".join(x for x in text.splitlines() if not x.startswith("%z")) + "\n")
     with pytest.raises(RefusedError, match="pruned"):
-        place(known, ["items.weight"], Where("nand"))
+        place(known, ["items.weight"], TablePlacement("nand"))
     whole = depruned(known).graph
     for cached in ({}, {"items.weight": 10}):
-        after = place(whole, ["items.weight"], Where("nand", cached=cached)).graph
+        after = place(whole, ["items.weight"], TablePlacement("nand", cached=cached)).graph
         for first in (whole, known):
             found = compare(first, after)
             assert found.same and max(one.absolute for one in found.compared) == 0.0

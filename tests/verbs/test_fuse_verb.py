@@ -19,7 +19,7 @@ from irgraph.language import load_script, run
 from irgraph.text import parse
 from irgraph.verbs import RefusedError, fuse
 from irgraph.verbs.partition import partition
-from irgraph.verbs.sequence import Stretch
+from irgraph.verbs.sequence import Segment
 from tests.language.models import model
 from tests.strategies import random_graph
 
@@ -335,7 +335,7 @@ def test_ties_are_sought_between_neighbours(monkeypatch: pytest.MonkeyPatch) -> 
     looked = 0
     entangled = module.entangled
 
-    def counted(part: Stretch) -> list[Dependence]:
+    def counted(part: Segment) -> list[Dependence]:
         nonlocal looked
         looked += len(part.atoms)
         return entangled(part)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.text import parse
-from irgraph.verbs.gains import check_gains
+from irgraph.verbs.extra_accesses import check_gains
 from irgraph.verbs.refusal import RefusedError
 
 TEXT = """model "m" {{ format = 2 }}

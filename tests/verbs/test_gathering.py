@@ -14,7 +14,7 @@ from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.text import print_graph
 from irgraph.verbs.autograd.gather import Gathering
-from irgraph.verbs.places import Places
+from irgraph.verbs.disjoint_regions import DisjointRegions
 from irgraph.verbs.sequence import Extent
 from tests.verbs.test_both_passes import graph_of, step_of
 
@@ -128,10 +128,10 @@ def test_places_meet_where_one_lies_in_another() -> None:
     def part(*path: int, first: int, last: int) -> Extent:
         return Extent(path, None, (), first, last)
 
-    places = Places(part(first=2, last=9), part(first=3, last=3), part(5, first=0, last=1))
+    places = DisjointRegions(part(first=2, last=9), part(first=3, last=3), part(5, first=0, last=1))
     assert places.meet(part(first=5, last=5))
     assert places.meet(part(9, 4, first=0, last=0))
     assert not places.meet(part(first=10, last=12))
     assert not places.meet(part(1, first=0, last=99))
-    assert places.shared(Places(part(first=0, last=1), part(first=9, last=10)))
-    assert not places.shared(Places(part(first=0, last=1), part(11, first=0, last=1)))
+    assert places.shared(DisjointRegions(part(first=0, last=1), part(first=9, last=10)))
+    assert not places.shared(DisjointRegions(part(first=0, last=1), part(11, first=0, last=1)))

@@ -9,7 +9,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.text import print_graph
 from irgraph.verbs import RefusedError, fuse
-from irgraph.verbs.pending import Pending
+from irgraph.verbs.pending import PendingFusions
 from tests.verbs.test_fuse_verb import chosen, graph_of, whole
 
 
@@ -23,7 +23,7 @@ def one_by_one(graph: Graph, all_groups: list[list[list[Op]]]) -> Graph:
 
 
 def together(graph: Graph, all_groups: list[list[list[Op]]]) -> Graph:
-    pending = Pending(graph)
+    pending = PendingFusions(graph)
     for groups in all_groups:
         try:
             pending.fuse(groups, [whole(groups)], by="fuse")
@@ -50,7 +50,7 @@ def test_fusions_made_together_are_those_made_one_by_one(seed: int) -> None:
 def test_what_lies_apart_is_made_in_one_rebuild() -> None:
     graph = graph_of(1)
     leaves = list(graph.ops[:1]), list(graph.ops[2:3])
-    pending = Pending(graph)
+    pending = PendingFusions(graph)
     for ops in leaves:
         assert pending.fuse([ops], [whole([ops])], by="fuse").graph is graph
     assert pending.commit() is not graph

@@ -17,15 +17,17 @@ from irgraph.text import parse, print_graph
 from irgraph.tiers.bags import drawn_bags
 from irgraph.tiers.hits import Lookups, cache_of
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where
 from irgraph.verbs.quantize import quantize
+from irgraph.verbs.tiered_lookups import TablePlacement
 from tests.costmodels.families.test_tiers import GRAPH as PRICED
 from tests.verbs.test_place_verb import TABLES, graph
 
 
 def placed(known: Graph, cached: int, bags: int, policy: str = "lru") -> Graph:
     rows, pooled = (dict.fromkeys(TABLES, n) if n else {} for n in (cached, bags))
-    return place(known, TABLES, Where("nand", cached=rows, policy=policy, pooled=pooled)).graph
+    return place(
+        known, TABLES, TablePlacement("nand", cached=rows, policy=policy, pooled=pooled)
+    ).graph
 
 
 def found_of(after: Graph, values: dict[str, torch.Tensor]) -> int:
@@ -119,7 +121,7 @@ def test_executed_batches_read_as_much_as_is_predicted() -> None:
     assert sum(read[60:]) / len(read[60:]) == pytest.approx(predicted, rel=0.2)
 
 
-def priced(where: Where, indices: str = "uniform") -> dict[str, list[Kernel]]:
+def priced(where: TablePlacement, indices: str = "uniform") -> dict[str, list[Kernel]]:
     made = place(PRICED, ["items.weight"], where).graph
     found = backend().price(made, "v100", PriceOptions(indices=[indices]))
     return {op.base: list(found.of(op)) for op in made.leaves()}
@@ -127,20 +129,20 @@ def priced(where: Where, indices: str = "uniform") -> dict[str, list[Kernel]]:
 
 def test_reads_that_bags_spare_by_hand() -> None:
     """A hundred lists, equally popular, of which 25 are held: a quarter of 640 rows is spared."""
-    where = Where("optane", pooled={"items.weight": 25}, lists="100 uniform")
+    where = TablePlacement("optane", pooled={"items.weight": 25}, lists="100 uniform")
     kernels = priced(where)
     read = kernels["tier_read"][0]
     assert read.time == pytest.approx(0.75 * 640 / 584_800 * 1e6, rel=1e-6)
     assert "160 are of bags that were pooled before" in read.formula
     assert all(k.time > 0 for name in ("bag_probe", "bag_fill") for k in kernels[name])
-    alone = priced(Where("optane", pooled={"items.weight": 25}))
+    alone = priced(TablePlacement("optane", pooled={"items.weight": 25}))
     assert alone["tier_read"][0].time == pytest.approx(640 / 584_800 * 1e6), "ten rows never recur"
 
 
 def test_more_bags_never_take_longer() -> None:
     times = []
     for count in (1, 10, 100, 1_000, 10_000):
-        where = Where("nand", cached={"items.weight": 10_000}, pooled={"items.weight": count},
+        where = TablePlacement("nand", cached={"items.weight": 10_000}, pooled={"items.weight": count},
                       lists="10000 zipf:0.9")  # fmt: skip
         times.append(priced(where, "zipf:1.05")["tier_read"][0].time)
     assert times == sorted(times, reverse=True) and times[-1] < 1e-6

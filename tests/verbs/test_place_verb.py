@@ -18,9 +18,9 @@ from irgraph.schedule.memory import peak_memory
 from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import Lookups, cache_of
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import READ, Where
 from irgraph.verbs.quantize import quantize
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.tiered_lookups import READ, TablePlacement
 
 TEXT = """model "m" { format = 2  dims = {B = 32} }
 
@@ -52,7 +52,7 @@ def graph(mode: int = 0) -> Graph:
 def placed(
     known: Graph, cached: int, policy: str = "lru", tables: tuple[str, ...] = TABLES
 ) -> Graph:
-    where = Where("nand", cached=dict.fromkeys(tables, cached), policy=policy)
+    where = TablePlacement("nand", cached=dict.fromkeys(tables, cached), policy=policy)
     return place(known, tables, where).graph
 
 

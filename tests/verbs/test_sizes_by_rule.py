@@ -14,10 +14,10 @@ from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import DType, Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.text import parse
-from irgraph.verbs import asked
-from irgraph.verbs.asked import check_sizes
+from irgraph.verbs import torch_check
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sizes_by_rule import RULES, shapes_by_rule
+from irgraph.verbs.shape_rules import RULES, shapes_by_rule
+from irgraph.verbs.torch_check import check_sizes
 
 STEP = resources.files("costmodels.evaluate") / "data" / "dlrm_default.ir"
 
@@ -174,7 +174,7 @@ def test_torch_gives_what_a_rule_is_sure_of(name: str) -> None:
         if found is None:
             continue
         sure += 1
-        made = asked._shapes(plain_sizes(op, (), {}))
+        made = torch_check._shapes(plain_sizes(op, (), {}))
         assert made == found, op
     assert sure > 20
 
@@ -225,6 +225,6 @@ input %x : f32[2, 8] in $x
 
 def test_the_ops_of_a_step_need_no_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     step, names = parse(STEP.read_text(encoding="utf-8")), set()
-    monkeypatch.setattr(asked, "_wrong", lambda op, graph: names.add(op.name) or "")
+    monkeypatch.setattr(torch_check, "_mismatch", lambda op, graph: names.add(op.name) or "")
     check_sizes(step, with_dims(step, {"B": 779}))
     assert names <= {"aten.index", "aten.mse_loss", "aten.mse_loss_backward"}

@@ -11,7 +11,7 @@ from irgraph.ir.op import Op
 from irgraph.language import load_script, run
 from irgraph.text import IrgraphError
 from irgraph.verbs import RefusedError
-from irgraph.verbs.stream_order import Ordered
+from irgraph.verbs.stream_order import StreamOrder
 from tests.language.models import model
 
 TWO = """stream s @gpu0
@@ -42,21 +42,21 @@ def waits(graph: Graph) -> list[Op]:
 
 @pytest.mark.parametrize("what", sorted(ORDERS))
 def test_what_orders_streams(what: str) -> None:
-    assert not Ordered(two(ORDERS[what])).open
+    assert not StreamOrder(two(ORDERS[what])).open
 
 
 @pytest.mark.parametrize("held", ["", "sync.wait(%e) on main/s"])
 def test_what_orders_nothing(held: str) -> None:
-    (tie,) = Ordered(two(held)).open
+    (tie,) = StreamOrder(two(held)).open
     assert (tie.kind, tie.tensor.name if tie.tensor else "") == ("raw", "a")
 
 
 def test_of_two_waits_one_may_go() -> None:
     graph = two("sync.wait(%e)\nsync.wait(%e)")
     first, second = waits(graph)
-    Ordered(graph).check({id(first)})
+    StreamOrder(graph).check({id(first)})
     with pytest.raises(RefusedError, match="no event orders"):
-        Ordered(graph).check({id(first), id(second)})
+        StreamOrder(graph).check({id(first), id(second)})
 
 
 def test_all_that_are_not_needed_go_and_the_last_stays() -> None:
@@ -94,7 +94,7 @@ def test_one_order_that_was_never_there_hides_no_other_that_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     graph = model(FREE)
-    assert len(Ordered(graph).open) == 1
+    assert len(StreamOrder(graph).open) == 1
     monkeypatch.setattr(sys.modules["irgraph.verbs.streams"], "_joins", lambda *_: iter(()))
     with pytest.raises(IrgraphError, match=r"no event orders aten\.neg on stream default"):
         run(load_script("find all = many aten.abs\nreorder all latest on stream side"), graph)

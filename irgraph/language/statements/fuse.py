@@ -25,12 +25,12 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import Losses, rest_of
+from irgraph.verbs.extra_accesses import check_gains
 from irgraph.verbs.fuse import Fusion
-from irgraph.verbs.gains import check_gains
-from irgraph.verbs.partition import Parting, partition
-from irgraph.verbs.pending import Pending
+from irgraph.verbs.partition import Partition, partition
+from irgraph.verbs.pending import PendingFusions
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sequence import Stretch
+from irgraph.verbs.sequence import Segment
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class _Fusing:
         statement, self.state = self.statement, self.frame.state
         self.new = statement.template.ops[0]
         self.scope = self.frame.scope
-        self.pending = Pending(self.state.graph)
+        self.pending = PendingFusions(self.state.graph)
         self.refusals = Refusals(self.frame, statement.place, statement.selection.many)
         self.losses = Losses(self.selected.index, (self.new,), self.state.kept)
         self.facts = index_facts(self.selected.index, self.scope.pricer)
@@ -225,7 +225,7 @@ class _Fusing:
             if whole or self._is_wanted(matches, partial(_tie_of, parting, number)):
                 self._fuse_set(matches, parting.stretch if whole else None)
 
-    def _fuse_set(self, matches: Sequence[Match], known: Stretch | None) -> None:
+    def _fuse_set(self, matches: Sequence[Match], known: Segment | None) -> None:
         filler = Filler([self.scope_of(m) for m in matches], [rest_of(m) for m in matches])
         groups = [self.selected.members(match) for match in matches]
         by, assuming = self.frame.caller or "script", self.statement.assuming
@@ -241,7 +241,7 @@ class _Fusing:
             self.done.append(fusion)
 
 
-def _tie_of(parting: Parting, number: int) -> RefusedError | None:
+def _tie_of(parting: Partition, number: int) -> RefusedError | None:
     """Return why a set of groups could not join the one before it, or the second the first."""
     if len(parting.sets) == 1:
         return None

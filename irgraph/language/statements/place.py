@@ -20,8 +20,8 @@ from irgraph.tiers.hits import POLICIES
 from irgraph.tiers.library import load_tier
 from irgraph.tiers.tier import Tier
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where, bag_sizes, placeable
 from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.tiered_lookups import TablePlacement, bag_sizes, placeable
 
 UNITS = ("blocks", "rows")
 """What reads ask a tier for."""
@@ -87,7 +87,7 @@ class Place(Statement):
             raise fail(f"{message}{near(wanted, known)}", self.tables.place, hint=hint)
         return found
 
-    def _where(self, frame: Frame, names: list[str]) -> Where:
+    def _where(self, frame: Frame, names: list[str]) -> TablePlacement:
         text = self._text(frame, self.tier)
         split = _PIECES.fullmatch(text)
         pieces, name = (int(split[1]), split[2]) if split else (1, text)
@@ -105,7 +105,7 @@ class Place(Statement):
         shipped = tier.name if not name.endswith(".json") else name
         policy = self._among(frame, self.policy, POLICIES, "lru")
         rows = self._among(frame, self.reading, UNITS, "blocks") == "rows"
-        return Where(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame),
+        return TablePlacement(shipped, pieces, self._cached(frame, names), policy, rows, self._load(frame),
                      self._pooled(frame, names), self._lists(frame))  # fmt: skip
 
     def _check_room(self, frame: Frame, names: list[str], tier: Tier, pieces: int) -> None:

@@ -16,7 +16,7 @@ from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.text.printer import quote
-from irgraph.verbs.recompute import NothingError, Recomputing
+from irgraph.verbs.recompute import NothingToRecomputeError, Recomputing
 
 MIB = 2**20
 
@@ -46,13 +46,13 @@ class Recompute(Statement):
         work = Recomputing(frame.state.graph)
         made: list[Op] = []
         held = 0
-        nothing: list[tuple[NothingError, str]] = []
+        nothing: list[tuple[NothingToRecomputeError, str]] = []
         entry = frame.entry_of(self, selected, self.selection)
         for name, ops, own in self._segments(frame, selected):
             with refusals.attempt(f"{name} is not recomputed"):
                 try:
                     copies, nbytes = work.add(ops, own)
-                except NothingError as error:
+                except NothingToRecomputeError as error:
                     nothing.append((error, name))
                     continue
                 made += copies

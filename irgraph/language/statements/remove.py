@@ -20,8 +20,8 @@ from irgraph.language.statement import Statement
 from irgraph.verbs.autograd.bind import has_backward
 from irgraph.verbs.autograd.splice import with_backward
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.remove import Left, Removal, check_removal, is_apart, remove
-from irgraph.verbs.stream_order import Ordered
+from irgraph.verbs.remove import RemainingOps, Removal, check_removal, is_apart, remove
+from irgraph.verbs.stream_order import StreamOrder
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class _Batch:
     def __post_init__(self) -> None:
         graph = self.frame.state.graph
         self.index = self.frame.state.index
-        self.order, self.left = Ordered(graph), Left(graph)
+        self.order, self.left = StreamOrder(graph), RemainingOps(graph)
         self.refusals = Refusals(self.frame, self.statement.place, self.statement.selection.many)
 
     def collect(self) -> Selected:

@@ -23,9 +23,9 @@ from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.autograd.bind import has_backward
 from irgraph.verbs.autograd.gather import Gathering
+from irgraph.verbs.extra_accesses import check_gains
 from irgraph.verbs.fuse import Fusion
-from irgraph.verbs.gains import check_gains
-from irgraph.verbs.pending import Pending
+from irgraph.verbs.pending import PendingFusions
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Work:
         if self.both:
             self.gathering = Gathering(frame.state.graph)
         else:
-            self.pending = Pending(frame.state.graph)
+            self.pending = PendingFusions(frame.state.graph)
         self.refusals = Refusals(frame, statement.place, statement.selection.many)
         self._find()
 

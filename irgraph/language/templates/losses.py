@@ -17,7 +17,7 @@ from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Blank, NewOp, Rest
 from irgraph.language.templates.meanings import check_meaning
 from irgraph.language.templates.order import Order
-from irgraph.verbs.cover import check_cover
+from irgraph.verbs.missing_accesses import check_cover
 from irgraph.verbs.refusal import RefusedError
 
 

@@ -17,9 +17,9 @@ from irgraph.verbs.autograd.beside import beside, between
 from irgraph.verbs.autograd.nodes import Swap, around, exchanged, with_others
 from irgraph.verbs.autograd.place import LayoutError
 from irgraph.verbs.autograd.splice import Splice, splice
+from irgraph.verbs.disjoint_regions import DisjointRegions
 from irgraph.verbs.fuse import Fusion, collect
 from irgraph.verbs.launch_order import barriers, declared
-from irgraph.verbs.places import Places
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sequence import Extent, extent
 
@@ -59,7 +59,7 @@ class Gathering:
         self._asked: set[str] = set()
         self.graph = _noting(graph, self._asked)
         self._edit = Edit(self.graph)
-        self._places, self._looked = Places(), Places()
+        self._places, self._looked = DisjointRegions(), DisjointRegions()
         self._touched: set[str] = set()
         self._swaps: list[Swap] = []
         self._given = frozenset(one.tensor.name for one in graph.tensors)
@@ -97,7 +97,7 @@ class Gathering:
         another one needed, or where what a backward reads is written before it runs.
         """
         self._asked.clear()
-        self._looked = Places()
+        self._looked = DisjointRegions()
         try:
             made = self._made(self._splice(members, new), by, assuming)
         except RefusedError:
@@ -147,7 +147,7 @@ class Gathering:
         front, back = extent(graph, made.members), around(graph, made.leaves)
         # One edit cannot change the same place twice: where the forward and its backward lie
         # together, the forward is made first, and alone.
-        apart = not Places(front).meet(back)
+        apart = not DisjointRegions(front).meet(back)
         alone = not apart or self._is_opaque(made)
         self._looked.add(back)
         if not self._is_clear() or (alone and not self._edit.empty):

@@ -17,7 +17,7 @@ from irgraph.verbs.autograd.legal import check_swap, check_unwritten
 from irgraph.verbs.autograd.nodes import Swap
 from irgraph.verbs.autograd.place import LayoutError, Names, Placing, shared_module
 from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by, same_type
-from irgraph.verbs.gains import Gains
+from irgraph.verbs.extra_accesses import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal
 from irgraph.verbs.replace import check_users

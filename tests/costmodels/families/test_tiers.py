@@ -10,7 +10,7 @@ from irgraph.ir.cost import Kernel, PriceOptions
 from irgraph.ir.graph import Graph
 from irgraph.text import parse
 from irgraph.verbs.place import place
-from irgraph.verbs.placing import Where
+from irgraph.verbs.tiered_lookups import TablePlacement
 
 TEXT = """model "m" { format = 2  dims = {B = 64} }
 
@@ -35,35 +35,35 @@ def kernels(graph: Graph, name: str, indices: str = "uniform") -> list[Kernel]:
     return list(priced.of(op))
 
 
-def placed(where: Where) -> Graph:
+def placed(where: TablePlacement) -> Graph:
     return place(GRAPH, ["items.weight"], where).graph
 
 
 def test_reads_without_a_cache_by_hand() -> None:
     """640 reads, 128 in flight: of NAND 460,000 a second times 128 / (128 + 34.834)."""
-    read, copy = kernels(placed(Where("nand")), "tier_read")
+    read, copy = kernels(placed(TablePlacement("nand")), "tier_read")
     assert read.time == pytest.approx(640 / (460e3 * 128 / (128 + 460e3 * 77.9e-6 - 1)) * 1e6)
     assert copy.time == pytest.approx(1.8 + 640 * 128 / 12.4e3, rel=0.01)
     assert read.by == copy.by == "heuristic"
     assert read.spread == pytest.approx(0.25 * read.time + 1.7)
-    read, copy = kernels(placed(Where("optane")), "tier_read")
+    read, copy = kernels(placed(TablePlacement("optane")), "tier_read")
     assert read.time == pytest.approx(640 / 584_800 * 1e6)
     assert (read.link_bytes, copy.link_bytes) == (640 * 512, 640 * 128)
-    (read,) = kernels(placed(Where("uvm")), "tier_read")
+    (read,) = kernels(placed(TablePlacement("uvm")), "tier_read")
     assert read.time == pytest.approx(1.5 + 640 * 128 / 12.4e3)
     assert read.link_bytes == 640 * 128
 
 
 def test_pieces_and_load_by_hand() -> None:
-    (read, _) = kernels(placed(Where("optane", pieces=4)), "tier_read")
+    (read, _) = kernels(placed(TablePlacement("optane", pieces=4)), "tier_read")
     assert read.time == pytest.approx(640 / 584_800 / 4 * 1e6)
-    (read, _) = kernels(placed(Where("optane", load=0.5)), "tier_read")
+    (read, _) = kernels(placed(TablePlacement("optane", load=0.5)), "tier_read")
     assert read.time == pytest.approx(640 / 584_800 / 0.5 * 1e6 + 1e6 / 584_800)
 
 
 def test_a_cache_of_uniform_rows_by_hand() -> None:
     """Half of the rows lie in the cache; what is looked up twice is read once."""
-    cached = Where("optane", cached={"items.weight": 500_000}, policy="static")
+    cached = TablePlacement("optane", cached={"items.weight": 500_000}, policy="static")
     read, _ = kernels(placed(cached), "tier_read")
     different = 1e6 * (1 - (1 - 1e-6) ** 640)
     assert read.time == pytest.approx(different / 2 / 584_800 * 1e6, rel=1e-6)
@@ -74,14 +74,14 @@ def test_a_larger_cache_never_takes_longer(policy: str) -> None:
     times = []
     for share in (0, 0.001, 0.01, 0.1, 0.5, 1):
         rows = {"items.weight": int(share * 1e6)}
-        where = Where("nand", cached=rows, policy=policy)
+        where = TablePlacement("nand", cached=rows, policy=policy)
         times.append(kernels(placed(where), "tier_read", "zipf:1.05")[0].time)
     assert times == sorted(times, reverse=True)
     assert times[-1] < times[0] / 10
 
 
 def test_every_new_op_has_a_price() -> None:
-    graph = placed(Where("nand", cached={"items.weight": 1000}))
+    graph = placed(TablePlacement("nand", cached={"items.weight": 1000}))
     assert not backend().price(graph, "v100", PriceOptions()).unknown
     for name in ("tier_probe", "tier_read", "tier_pool", "tier_fill"):
         assert all(kernel.time > 0 and kernel.spread > 0 for kernel in kernels(graph, name))
@@ -89,8 +89,8 @@ def test_every_new_op_has_a_price() -> None:
 
 def test_reads_hide_behind_what_does_not_need_them() -> None:
     """What the step takes longer with slow reads is what does not fit beside its other work."""
-    hidden = irgraph.predict(placed(Where("uvm")), device="v100", host="v100")
-    slow = irgraph.predict(placed(Where("nand")), device="v100", host="v100")
-    read = sum(k.time for k in kernels(placed(Where("nand")), "tier_read"))
+    hidden = irgraph.predict(placed(TablePlacement("uvm")), device="v100", host="v100")
+    slow = irgraph.predict(placed(TablePlacement("nand")), device="v100", host="v100")
+    read = sum(k.time for k in kernels(placed(TablePlacement("nand")), "tier_read"))
     assert slow.step_time > hidden.step_time + read - 300
     assert slow.step_time < hidden.step_time + read

@@ -23,7 +23,7 @@ def check_cover(
     writes in place.
     """
     inside = _own_buffers(members)
-    readable, writable = _Held(read), _Held(written)
+    readable, writable = _ByBuffer(read), _ByBuffer(written)
     for member in members:
         effect = effects(member, declared)
         for tensor in effect.writes:
@@ -54,7 +54,7 @@ def _own_buffers(members: Sequence[Op]) -> set[str]:
 
 
 @dataclass
-class _Held:
+class _ByBuffer:
     """Tensors by the buffers that they lie in."""
 
     tensors: Collection[Tensor]

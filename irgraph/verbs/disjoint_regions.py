@@ -10,7 +10,7 @@ Mark = tuple[float, ...]
 """A place in a graph, as ``Extent.start`` and ``Extent.end`` are."""
 
 
-class Places:
+class DisjointRegions:
     """Parts of a graph; those that meet count as one."""
 
     def __init__(self, *extents: Extent) -> None:
@@ -30,7 +30,7 @@ class Places:
         """Return whether a part has ops in common with these."""
         return self._met(extent.start, extent.end) >= 0
 
-    def shared(self, other: Places) -> bool:
+    def shared(self, other: DisjointRegions) -> bool:
         """Return whether parts of one have ops in common with parts of the other."""
         return any(self._met(*part) >= 0 for part in other._parts)
 

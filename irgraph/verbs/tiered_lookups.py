@@ -32,7 +32,7 @@ def placeable(graph: Graph) -> Iterator[tuple[str, Tensor, Op]]:
             yield labels.get(weight.buffer, weight.name), weight, op
 
 
-def way_of(graph: Graph, op: Op) -> tuple[Value, bool]:
+def pooling_of(graph: Graph, op: Op) -> tuple[Value, bool]:
     """Return how a lookup pools bags, and whether its offsets have an end: alike in one reading."""
     given = arguments_of(op, graph.schemas)
     return given.get("mode", 0), bool(given.get("include_last_offset"))
@@ -45,7 +45,7 @@ def kind_of(op: Op) -> str:
     return FORMAT_OF.get(op.name, "") if op.inputs else ""
 
 
-class Where(Struct, frozen=True):
+class TablePlacement(Struct, frozen=True):
     """Where tables are put.
 
     Attributes:
@@ -114,7 +114,7 @@ def _pooling(chosen: Sequence[Lookup]) -> dict[str, Value]:
     return found | ({"scales": scales} if scales else {})
 
 
-class Rows(Struct, frozen=True):
+class RowCaches(Struct, frozen=True):
     """Caches of rows: what is declared, the directory and the slots of each table."""
 
     declared: Sequence[Declared]
@@ -153,7 +153,7 @@ class Bags(Struct, frozen=True):
 class Writer:
     """Writes the ops that stand in place of lookups, and what exists before the step for them."""
 
-    def __init__(self, graph: Graph, where: Where) -> None:
+    def __init__(self, graph: Graph, where: TablePlacement) -> None:
         self.graph = graph
         self.where = where
         self.taken = names_of(graph)
@@ -193,13 +193,13 @@ class Writer:
         declared = [d for one in (rows, pools) if one for d in one.declared]
         return declared, (*before, read, pool, *kept)
 
-    def _cached(self, chosen: Sequence[Lookup]) -> Rows | None:
+    def _cached(self, chosen: Sequence[Lookup]) -> RowCaches | None:
         """Return the caches of rows, if there are any."""
         if not any(self.where.cached.get(one.name) for one in chosen):
             return None
         declared = [d for one in chosen for d in self._cache(one)]
         tensors = tuple(d.tensor for d in declared)
-        return Rows(declared, tensors[::2], tensors[1::2])
+        return RowCaches(declared, tensors[::2], tensors[1::2])
 
     def _bags(self, chosen: Sequence[Lookup]) -> Bags | None:
         """Return the caches of pooled bags, if there are any."""

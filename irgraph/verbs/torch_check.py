@@ -11,7 +11,7 @@ from irgraph.ir.op import Op, Result, Value, memoized, tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.shapes import ShapeError, plain_sizes
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sizes_by_rule import shapes_by_rule
+from irgraph.verbs.shape_rules import shapes_by_rule
 
 Shapes = list[tuple[int, ...]]
 
@@ -21,51 +21,55 @@ def check_sizes(before: Graph, after: Graph) -> None:
 
     Asked is only about ops that torch's meta device gets right as they were.
     """
-    sound = _sound_in(after)
+    sound = _validated_signatures(after)
     for was, now in zip(before.leaves(), after.leaves(), strict=True):
-        if was is now or not now.outputs or now.__dict__.get(SOUND) is sound:
+        if was is now or not now.outputs or now.__dict__.get(VALIDATED_KEY) is sound:
             continue
-        form = "" if _by_rule(now) else _form(was)
+        form = "" if _by_rule(now) else _signature(was)
         if form and form not in sound:
-            wrong = "" if _plain(was) and _plain(now) else _wrong(now, after)
-            if wrong and not _wrong(was, before):
+            wrong = (
+                ""
+                if _is_plain_pointwise(was) and _is_plain_pointwise(now)
+                else _mismatch(now, after)
+            )
+            if wrong and not _mismatch(was, before):
                 raise RefusedError(f"{now.name} does not take this size: {wrong}", [(was, "")])
             if wrong:
                 continue
             sound.add(form)
-        now.__dict__[SOUND] = sound
+        now.__dict__[VALIDATED_KEY] = sound
 
 
-SOUND = "irgraph.verbs.asked.sound"
+VALIDATED_KEY = "irgraph.verbs.torch_check.sound"
 """Where an op keeps in which graphs torch takes it: those that share the forms known there."""
 
-MOST_SIZES = 64
-_SOUND: OrderedDict[object, set[object]] = OrderedDict()
+MAX_DIM_SETS = 64
+_VALIDATED: OrderedDict[object, set[object]] = OrderedDict()
 """By sizes of dimensions: the forms of calls that torch takes there."""
 
 
-def _sound_in(graph: Graph) -> set[object]:
+def _validated_signatures(graph: Graph) -> set[object]:
     """Return the forms of calls that torch is known to take in graphs of these dimensions."""
     key = (tuple(graph.dims.items()), graph.schemas, graph.device)
-    found = _SOUND.setdefault(key, set())
-    if len(_SOUND) > MOST_SIZES:
-        _SOUND.pop(next(iter(_SOUND)), None)
+    found = _VALIDATED.setdefault(key, set())
+    if len(_VALIDATED) > MAX_DIM_SETS:
+        _VALIDATED.pop(next(iter(_VALIDATED)), None)
     return found
 
 
-FORM = "irgraph.verbs.asked"
+SIGNATURE_KEY = "irgraph.verbs.torch_check"
 """Where an op keeps its form."""
 
 
-def _form(op: Op) -> str:
+def _signature(op: Op) -> str:
     """Return a key shared by all ops that differ only in names and places.
 
     Sizes that follow from dimensions stand in it as expressions with their values.
     """
-    return memoized(op, FORM, _ask_form)
+    return memoized(op, SIGNATURE_KEY, _compute_signature)
 
 
-def _ask_form(op: Op) -> str:
+def _compute_signature(op: Op) -> str:
     values = (*op.operands, *op.attributes.items(), *op.results)
     places: dict[str, int] = {}
     buffers = [places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs)]
@@ -83,10 +87,10 @@ def _spelling(value: Value) -> object:
 
 def _by_rule(op: Op) -> bool:
     """Return whether a rule knows that torch gives an op's results the sizes that they have."""
-    return shapes_by_rule(op) == [tensor.shape for tensor in op.outputs] and not _beyond(op)
+    return shapes_by_rule(op) == [tensor.shape for tensor in op.outputs] and not _out_of_bounds(op)
 
 
-def _beyond(op: Op) -> str:
+def _out_of_bounds(op: Op) -> str:
     """Return which result would reach beyond the operand that it is a view of, if any."""
     for result in op.outputs:
         ends = [t.extent[1] for t in op.inputs if t.buffer == result.buffer]
@@ -95,7 +99,7 @@ def _beyond(op: Op) -> str:
     return ""
 
 
-def _plain(op: Op) -> bool:
+def _is_plain_pointwise(op: Op) -> bool:
     """Return whether the IR itself knows that torch takes an op: it goes element by element."""
     shape = op.results[0].shape if isinstance(op.results[0], Tensor) else None
     buffers = {tensor.buffer for tensor in op.inputs}
@@ -108,28 +112,28 @@ def _plain(op: Op) -> bool:
     )
 
 
-MOST_KNOWN = 4096
-_TAKEN: dict[tuple[object, ...], None] = {}
+MAX_VALID_CALLS = 4096
+_VALID_CALLS: dict[tuple[object, ...], None] = {}
 """Calls that torch takes, by all that this follows from: the ops of a step are of few kinds."""
 
 
-def _wrong(op: Op, graph: Graph) -> str:
+def _mismatch(op: Op, graph: Graph) -> str:
     """Return what ``_asked`` says; of calls that torch takes this is remembered."""
     places: dict[str, int] = {}
     buffers = tuple(places.setdefault(t.buffer, len(places)) for t in (*op.inputs, *op.outputs))
     written = tuple(t.name in op.written for t in op.inputs)
-    key = (kind_of(op), buffers, written, graph.schemas, graph.device)
-    if key in _TAKEN:
+    key = (type_signature(op), buffers, written, graph.schemas, graph.device)
+    if key in _VALID_CALLS:
         return ""
-    found = _asked(op, graph)
+    found = _torch_mismatch(op, graph)
     if not found:
-        if len(_TAKEN) >= MOST_KNOWN:
-            _TAKEN.clear()
-        _TAKEN[key] = None
+        if len(_VALID_CALLS) >= MAX_VALID_CALLS:
+            _VALID_CALLS.clear()
+        _VALID_CALLS[key] = None
     return found
 
 
-def _asked(op: Op, graph: Graph) -> str:
+def _torch_mismatch(op: Op, graph: Graph) -> str:
     """Return why torch does not give an op's results the sizes that they have, if so."""
     try:
         found = _shapes(plain_sizes(op, graph.schemas, graph.dims, graph.device))
@@ -137,13 +141,13 @@ def _asked(op: Op, graph: Graph) -> str:
         return ""
     except ShapeError as error:
         return str(error)
-    if beyond := _beyond(op):
+    if beyond := _out_of_bounds(op):
         return beyond
     said = _shapes(op.results)
-    return "" if found == said else f"it would give {_spelt(found)}, not {_spelt(said)}"
+    return "" if found == said else f"it would give {_shapes_text(found)}, not {_shapes_text(said)}"
 
 
-def _spelt(shapes: Shapes) -> str:
+def _shapes_text(shapes: Shapes) -> str:
     return ", ".join(f"[{', '.join(map(str, shape))}]" for shape in shapes) or "nothing"
 
 
@@ -151,7 +155,7 @@ def _shapes(results: tuple[Result, ...]) -> Shapes:
     return [tuple(map(int, tensor.shape)) for tensor in tensors_in(results)]
 
 
-def kind_of(op: Op) -> str:
+def type_signature(op: Op) -> str:
     """Return a key shared by all ops that differ only in names and places."""
     values = (*op.operands, *op.attributes.items(), *op.results)
     return f"{op.name} {[_type(value) for value in values]}"
