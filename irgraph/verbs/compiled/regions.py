@@ -23,7 +23,7 @@ ACCUMULATE = "autograd.AccumulateGrad"
 
 
 @dataclass
-class Touched:
+class Accesses:
     """Names that ops make, buffers that they read, and buffers that they write."""
 
     made: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class Touched:
 
     def hinders(self, unit: Op) -> bool:
         """Return whether an op has to stay behind these."""
-        mine = Touched()
+        mine = Accesses()
         mine.add(unit)
         return bool(
             self.made & ({t.name for leaf in unit.leaves() for t in leaf.inputs} | mine.made)
@@ -54,7 +54,7 @@ class Region:
 
     units: list[Op] = field(default_factory=list)
     later: list[Op] = field(default_factory=list)
-    _passed: Touched = field(default_factory=Touched)
+    _passed: Accesses = field(default_factory=Accesses)
 
     @property
     def leaves(self) -> list[Op]:
