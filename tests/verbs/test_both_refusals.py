@@ -19,7 +19,7 @@ from irgraph.language import load_script, run
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import RefusedError
 from irgraph.verbs.autograd.bind import MOST_TRIES, backward_of
-from irgraph.verbs.autograd.gather import Gathering
+from irgraph.verbs.autograd.replacements import Gathering
 from tests.verbs.test_both_passes import graph_of, step_of
 
 HEAD = 'model "m" { format = 2 }\n\ndevice @gpu0 "v100"\n'

@@ -13,7 +13,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.verify import verify
 from irgraph.language import load_script, run
 from irgraph.text import print_graph
-from irgraph.verbs.autograd.gather import Gathering
+from irgraph.verbs.autograd.replacements import Gathering
 from irgraph.verbs.disjoint_regions import DisjointRegions
 from irgraph.verbs.sequence import Extent
 from tests.verbs.test_both_passes import graph_of, step_of

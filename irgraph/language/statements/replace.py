@@ -22,7 +22,7 @@ from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
 from irgraph.verbs.autograd.bind import has_backward
-from irgraph.verbs.autograd.gather import Gathering
+from irgraph.verbs.autograd.replacements import Gathering
 from irgraph.verbs.extra_accesses import check_gains
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.pending import PendingFusions

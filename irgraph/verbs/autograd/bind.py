@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from irgraph.ir.graph import DOUBLE, Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.finding import Backward, Finding, LackingError
-from irgraph.verbs.autograd.guess import likely_cotangents, likely_needs
+from irgraph.verbs.autograd.candidates import likely_cotangents, likely_needs
+from irgraph.verbs.autograd.match_backward import Backward, Finding, MissingCallError
 from irgraph.verbs.autograd.region import Region, is_float, region_of
 from irgraph.verbs.refusal import RefusedError
 
@@ -57,16 +57,16 @@ def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
 
 def _fitting(ways: Iterator[Item], find: Callable[[Item], Backward], what: str) -> Backward:
     """Return what is found in the first way that does, or raise why the likeliest does not."""
-    first: LackingError | None = None
+    first: MissingCallError | None = None
     for way in islice(ways, MOST_TRIES):
         try:
             return find(way)
-        except LackingError as error:
+        except MissingCallError as error:
             first = first or error
     assert first is not None
     if next(ways, None) is None:
         raise first
-    raise LackingError(f"{first.reason} (of more {what}, {MOST_TRIES} were tried)", first.at)
+    raise MissingCallError(f"{first.reason} (of more {what}, {MOST_TRIES} were tried)", first.at)
 
 
 def _whole(graph: Graph, members: Sequence[Op], found: Backward) -> Backward:
@@ -74,7 +74,7 @@ def _whole(graph: Graph, members: Sequence[Op], found: Backward) -> Backward:
     for i, tensor in enumerate(found.region.inputs):
         if i not in found.needs and is_float(tensor):
             needs = tuple(sorted((*found.needs, i)))
-            with suppress(LackingError):
+            with suppress(MissingCallError):
                 found = Finding.of(graph, found.region, needs, members)
     return found
 

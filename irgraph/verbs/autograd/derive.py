@@ -77,7 +77,7 @@ def derive(region: Region, needs: Collection[int], *, plain: bool = False) -> De
     types = tuple(_alone(tensor) for tensor in cotangents)
     key = print_graph(alone)
     device = "cpu" if region.graph.settings.get("captured_on") == "cpu" else "meta"
-    asked = _Asked(key, alone, types, tuple(sorted(needs)), device, min(dims, default=""))
+    asked = _DeriveKey(key, alone, types, tuple(sorted(needs)), device, min(dims, default=""))
     return _derived(asked)
 
 
@@ -89,7 +89,7 @@ def _alone(tensor: Tensor) -> Tensor:
     return replace(tensor, name="", buffer="", offset=0)
 
 
-class _Asked(Struct, frozen=True):
+class _DeriveKey(Struct, frozen=True):
     """A question to torch; ``key`` and what follows the graph tell two apart."""
 
     key: str
@@ -100,7 +100,7 @@ class _Asked(Struct, frozen=True):
     dim: str
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._told() == other._told()
+        return isinstance(other, _DeriveKey) and self._told() == other._told()
 
     def __hash__(self) -> int:
         return hash(self._told())
@@ -109,7 +109,7 @@ class _Asked(Struct, frozen=True):
         sizes = tuple(map(repr, self.cotangents))
         return self.key, sizes, self.needs, self.device, self.dim
 
-    def at(self, size: int) -> _Asked:
+    def at(self, size: int) -> _DeriveKey:
         """Return the question at another size of the dimension."""
         graph = with_dims(self.graph, {self.dim: size})
         held = replace(self.graph, tensors=(), ops=(), returned=self.cotangents)
@@ -118,7 +118,7 @@ class _Asked(Struct, frozen=True):
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _derived(asked: _Asked) -> Derived:
+def _derived(asked: _DeriveKey) -> Derived:
     from irgraph.capture.live import capture
 
     steps: list[_Step] = []
@@ -146,7 +146,7 @@ def _derived(asked: _Asked) -> Derived:
 class _Step:
     """Runs forward ops on leaves of their own, and their backward."""
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, asked: _DeriveKey) -> None:
         import torch
 
         self.asked = asked

@@ -12,7 +12,7 @@ from irgraph.ir.edit import Edit, map_tensors, map_value
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.finding import outermost
+from irgraph.verbs.autograd.match_backward import outermost
 from irgraph.verbs.autograd.region import made_by
 from irgraph.verbs.fuse import collect, put_in_place
 from irgraph.verbs.launch_order import declared
@@ -43,9 +43,9 @@ def exchanged(edit: Edit, leaves: Sequence[Op], new: Sequence[Op], by: str) -> t
         return collect(edit, [held], new, by=by).ops
     window = around(edit.graph, leaves)
     units = window.units[window.first : window.last + 1]
-    apart = _parted(_alone(edit.graph, units), held, mine)
+    apart = _split_nodes(_subgraph(edit.graph, units), held, mine)
     done = put_in_place(apart, [_holding(apart, leaves)], new, by=by)
-    for op in _joined(done.graph, rest).ops:
+    for op in _merge_nodes(done.graph, rest).ops:
         edit.put(op, before=units[0])
     for op in units:
         edit.remove(op)
@@ -58,7 +58,7 @@ def around(graph: Graph, leaves: Sequence[Op]) -> Extent:
     return replace(found, first=max(found.first - 1, 0))
 
 
-def _alone(graph: Graph, units: Sequence[Op]) -> Graph:
+def _subgraph(graph: Graph, units: Sequence[Op]) -> Graph:
     """Return neighbours of a graph as a graph of their own."""
     inner = [op for unit in units for op in unit.walk()]
     made = {tensor.name for op in inner for tensor in op.outputs}
@@ -78,7 +78,7 @@ def _others(op: Op, mine: Collection[int]) -> list[Op]:
     return [leaf for leaf in op.leaves() if id(leaf) not in mine]
 
 
-def _parted(graph: Graph, held: Sequence[Op], mine: Collection[int]) -> Graph:
+def _split_nodes(graph: Graph, held: Sequence[Op], mine: Collection[int]) -> Graph:
     """Return a graph in which nodes that hold more than some leaves are two nodes each."""
     edit = Edit(graph)
     for op in held:
@@ -105,7 +105,7 @@ def _check_apart(graph: Graph, op: Op, inside: Collection[Op]) -> None:
             raise RefusedError(f"{op.name} does more than its backward", [(op, ""), *told])
 
 
-def _joined(graph: Graph, rest: Collection[int]) -> Graph:
+def _merge_nodes(graph: Graph, rest: Collection[int]) -> Graph:
     """Return a graph in which what was left of a node belongs to the node that it follows."""
     edit = Edit(graph)
     for before, op in pairwise(graph.top_level()):

@@ -12,11 +12,16 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.bind import backward_of
 from irgraph.verbs.autograd.derive import Derived, derive
-from irgraph.verbs.autograd.finding import Backward
 from irgraph.verbs.autograd.legal import check_swap, check_unwritten
+from irgraph.verbs.autograd.match_backward import Backward
 from irgraph.verbs.autograd.nodes import Swap
-from irgraph.verbs.autograd.place import LayoutError, Names, Placing, shared_module
 from irgraph.verbs.autograd.region import Region, as_region, is_float, made_by, same_type
+from irgraph.verbs.autograd.tensor_mapping import (
+    LayoutError,
+    NameAllocator,
+    TensorMapping,
+    shared_module,
+)
 from irgraph.verbs.extra_accesses import Gains
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.remove import Removal
@@ -82,7 +87,7 @@ def _calls(derived: Derived, new: Sequence[Op]) -> list[tuple[Op, Op]]:
 
 
 def _ops(
-    placing: Placing,
+    placing: TensorMapping,
     derived: Derived,
     calls: Sequence[tuple[Op, Op]],
     members: Sequence[Op],
@@ -100,9 +105,9 @@ def _ops(
 
 def _place(
     taken: tuple[Container[str], Container[str]], derived: Derived, region: Region, found: Backward
-) -> tuple[Placing, list[Swap]]:
+) -> tuple[TensorMapping, list[Swap]]:
     """Find places for what was derived; return also the gradients that become others' bytes."""
-    placing = Placing(Names(taken[0]), Names(taken[1]))
+    placing = TensorMapping(NameAllocator(taken[0]), NameAllocator(taken[1]))
     placing.given(derived.inputs, region.inputs)
     placing.given(derived.cotangents, found.cotangents)
     _outputs(placing, derived, found.region)
@@ -130,7 +135,7 @@ def _target(graph: Graph, found: Backward, new: Sequence[Op]) -> tuple[Region, t
     return replace(region, cotangents=found.cotangents), needs
 
 
-def _outputs(placing: Placing, derived: Derived, old: Region) -> None:
+def _outputs(placing: TensorMapping, derived: Derived, old: Region) -> None:
     """Let the derived outputs be those of the old ops, which must share bytes with nothing else."""
     held = {t.buffer for t in old.inputs}
     for theirs, mine in zip(derived.outputs, old.outputs, strict=True):
@@ -139,7 +144,9 @@ def _outputs(placing: Placing, derived: Derived, old: Region) -> None:
         placing.made(theirs, mine)
 
 
-def _gradients(placing: Placing, derived: Derived, region: Region, found: Backward) -> list[Swap]:
+def _gradients(
+    placing: TensorMapping, derived: Derived, region: Region, found: Backward
+) -> list[Swap]:
     """Let the derived gradients be the old ones; return pairs of old ones and what replaces them.
 
     A gradient that is another one's bytes, or part of them, cannot have the buffer that it had.

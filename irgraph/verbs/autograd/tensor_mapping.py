@@ -23,7 +23,7 @@ class LayoutError(RefusedError):
 
 
 @dataclass
-class Names:
+class NameAllocator:
     """Names that are taken, and some more that are added without touching those."""
 
     taken: Container[str]
@@ -40,7 +40,7 @@ class Names:
 
 
 @dataclass
-class Placing:
+class TensorMapping:
     """From the tensors of a derived step to those of a graph.
 
     Attributes:
@@ -51,8 +51,8 @@ class Placing:
         buffers: for each derived buffer, the graph's, and by how many bytes it begins later there.
     """
 
-    taken: Names
-    held: Names
+    taken: NameAllocator
+    held: NameAllocator
     called: dict[str, str] = field(default_factory=dict)
     names: dict[str, Tensor] = field(default_factory=dict)
     buffers: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from irgraph.verbs.refusal import RefusedError
 Item = TypeVar("Item")
 
 
-class LackingError(RefusedError):
+class MissingCallError(RefusedError):
     """A call that the backward would make is not there."""
 
 
@@ -136,7 +136,7 @@ class Finding:
                 continue
             if not found:
                 lacking = f"its backward is not there: no {_shown(leaf, self.names)}"
-                raise LackingError(lacking)
+                raise MissingCallError(lacking)
             if len(found) == 1:
                 return leaf, found[0]
             doubtful = doubtful or (leaf, found)
@@ -217,7 +217,7 @@ class Finding:
             known = self.names.setdefault(theirs.name, mine)
             if bytes_of(known) != bytes_of(mine):
                 told = f"its backward takes %{known.name} where %{mine.name} is taken here"
-                raise LackingError(told, [(self.members[0], "")])
+                raise MissingCallError(told, [(self.members[0], "")])
             self.names[theirs.name] = mine
         elif isinstance(theirs, tuple) and isinstance(mine, tuple):
             for a, b in zip(theirs, mine, strict=True):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
-from irgraph.verbs.autograd.finding import outermost
-from irgraph.verbs.autograd.place import LayoutError
+from irgraph.verbs.autograd.match_backward import outermost
+from irgraph.verbs.autograd.tensor_mapping import LayoutError
 
 
 @cached_per_graph
@@ -17,7 +17,7 @@ def _calls(graph: Graph) -> tuple[Sequence[Op], Mapping[int, int]]:
     return calls, {id(op): i for i, op in enumerate(calls)}
 
 
-def beside(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
+def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
     """Return the calls that use a result, or the one that made what a gradient is of."""
     name, inside = error.tensor.name, {id(inner) for op in old for inner in op.walk()}
     positions = _calls(graph)[1]

@@ -13,10 +13,10 @@ from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.autograd.beside import beside, between
+from irgraph.verbs.autograd.companions import between, companion_calls
 from irgraph.verbs.autograd.nodes import Swap, around, exchanged, with_others
-from irgraph.verbs.autograd.place import LayoutError
 from irgraph.verbs.autograd.splice import Splice, splice
+from irgraph.verbs.autograd.tensor_mapping import LayoutError
 from irgraph.verbs.disjoint_regions import DisjointRegions
 from irgraph.verbs.fuse import Fusion, collect
 from irgraph.verbs.launch_order import barriers, declared
@@ -31,7 +31,7 @@ LEGAL = "its backward was matched with autograd's call by call, and regenerated"
 V = TypeVar("V")
 
 
-class Both(Struct, frozen=True):
+class Replacements(Struct, frozen=True):
     """What becomes of forward ops and their backward.
 
     Attributes:
@@ -84,7 +84,7 @@ class Gathering:
 
     def replace(
         self, members: Sequence[Op], new: Sequence[Op], *, by: str, assuming: str = ""
-    ) -> Both | None:
+    ) -> Replacements | None:
         """Put ``new`` in the place of forward ops, and its backward in the place of theirs.
 
         What ``new`` makes bears the names of what it stands for. Both backwards are what torch's
@@ -130,7 +130,7 @@ class Gathering:
             except LayoutError as error:
                 if count == MOST_NEIGHBOURS - 1:
                     raise
-                (before if error.gradient else after).extend(beside(graph, old, error))
+                (before if error.gradient else after).extend(companion_calls(graph, old, error))
             behind = {t.name for op in (*members, *after) for t in op.outputs}
             for op in between(graph, [*members, *before, *after]):
                 late = any(t.name in behind for t in op.inputs)
@@ -140,7 +140,7 @@ class Gathering:
                 side.sort(key=lambda op: graph.paths[id(op)])
         raise AssertionError("the last round returns or raises")
 
-    def _made(self, made: Splice, by: str, assuming: str) -> Both | None:
+    def _made(self, made: Splice, by: str, assuming: str) -> Replacements | None:
         """Collect a replacement; return ``None`` where what was gathered must be made first."""
         graph, edit = self.graph, Edit(self.graph)
         first = collect(edit, [made.members], made.forward, by=by, assuming=assuming)
@@ -161,7 +161,7 @@ class Gathering:
             self._note(made, front, back)
         again = {id(op): first.ops[i] for i, op in made.again}
         legal = f"{first.legal}; {LEGAL}"
-        return Both(Fusion(graph, (*first.ops, *nodes), (), legal, first.assumed), again)
+        return Replacements(Fusion(graph, (*first.ops, *nodes), (), legal, first.assumed), again)
 
     def _is_opaque(self, made: Splice) -> bool:
         """Return whether an op that goes or comes could do anything."""
@@ -205,7 +205,7 @@ def _all(ops: Sequence[Op]) -> list[Op]:
     return [inner for op in ops for inner in op.walk()]
 
 
-class _Noting(Mapping[str, V]):
+class _QueriedBuffers(Mapping[str, V]):
     """What is known of buffers, which notes those that it is asked about."""
 
     def __init__(self, known: Mapping[str, V], asked: set[str]) -> None:
@@ -228,5 +228,5 @@ def _noting(graph: Graph, asked: set[str]) -> Graph:
     # ``touching`` is wrapped, since every question about a buffer goes through it.
     noting = changed(graph)
     noting.__dict__.update(graph.__dict__)
-    noting.__dict__["touching"] = _Noting(graph.touching, asked)
+    noting.__dict__["touching"] = _QueriedBuffers(graph.touching, asked)
     return noting
