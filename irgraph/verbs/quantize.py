@@ -21,14 +21,14 @@ from irgraph.verbs.launch_order import declared
 from irgraph.verbs.quantizing.bags import check_lookup, is_lookup, quantize_lookup
 from irgraph.verbs.quantizing.exchanges import check_exchange, is_exchange, quantize_exchange
 from irgraph.verbs.quantizing.layers import (
-    How,
+    LayerQuantization,
     Rounded,
     check_layer,
     is_layer,
     quantize_layer,
     span_of,
 )
-from irgraph.verbs.quantizing.work import Work
+from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, refused
 
 
@@ -78,7 +78,9 @@ def quantize(graph: Graph, ops: Sequence[Op], to: str, range: float = 0.0) -> Qu
             kept += [(unit, error) for unit in sharing]
     left = {id(unit) for unit, _ in kept}
     done = [unit for unit in units if id(unit) not in left]
-    return replace(_rewritten(graph, done, views, How(to, range)), refused=tuple(kept))
+    return replace(
+        _rewritten(graph, done, views, LayerQuantization(to, range)), refused=tuple(kept)
+    )
 
 
 def parameter_of(graph: Graph, unit: Op, to: str) -> Declared:
@@ -144,8 +146,10 @@ def _views_of(graph: Graph, weight: Tensor, units: Iterable[Op]) -> list[Op]:
     return list(views.values())
 
 
-def _rewritten(graph: Graph, units: Sequence[Op], views: Iterable[Op], how: How) -> Quantized:
-    work = Work(graph)
+def _rewritten(
+    graph: Graph, units: Sequence[Op], views: Iterable[Op], how: LayerQuantization
+) -> Quantized:
+    work = QuantizeRewrite(graph)
     chosen = {id(unit) for unit in units}
     own = [unit for unit in units if not is_exchange(unit)]
     known = {id(unit): parameter_of(graph, unit, how.to) for unit in own}
@@ -181,7 +185,7 @@ def _forget(op: Op, ready: dict[str, Rounded], named: frozenset[str]) -> None:
             del ready[key]
 
 
-def _with_parameters(work: Work, gone: dict[str, Declared]) -> Graph:
+def _with_parameters(work: QuantizeRewrite, gone: dict[str, Declared]) -> Graph:
     """Return the graph with prepared parameters where those stood that they are made of."""
     by_source: dict[str, list[Declared]] = {}
     for made, about in work.prepared.values():

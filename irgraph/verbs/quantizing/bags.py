@@ -13,7 +13,7 @@ from irgraph.ir.narrow.rows import FORMATS, columns_of
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import arguments_of
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.quantizing.work import Work
+from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, refused
 
 BAGS = ("aten.embedding_bag", "aten._embedding_bag", "aten._embedding_bag_forward_only")
@@ -65,7 +65,7 @@ def _check_results(graph: Graph, op: Op) -> None:
                 raise RefusedError(f"the step trains this table: {what}", [(leaf, "")])
 
 
-def quantize_lookup(work: Work, op: Op, table: Declared, to: str) -> None:
+def quantize_lookup(work: QuantizeRewrite, op: Op, table: Declared, to: str) -> None:
     """Put the lookup in narrow rows in the place of one in f32."""
     given = arguments(work.graph, op)
     weight, indices, out = table.tensor, given["indices"], op.outputs[0]

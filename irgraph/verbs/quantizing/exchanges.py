@@ -6,7 +6,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType
 from irgraph.verbs.cast import CAST
-from irgraph.verbs.quantizing.work import Work
+from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, refused
 
 EXCHANGES = tuple(
@@ -41,7 +41,7 @@ def check_exchange(graph: Graph, op: Op, to: str) -> Op:
     return wait
 
 
-def quantize_exchange(work: Work, op: Op, to: str) -> None:
+def quantize_exchange(work: QuantizeRewrite, op: Op, to: str) -> None:
     """Put casts around an exchange and what waits for it."""
     wait = check_exchange(work.graph, op, to)
     (sent,), (made,) = op.inputs, op.outputs

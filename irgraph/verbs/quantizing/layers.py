@@ -24,7 +24,7 @@ from irgraph.ir.narrow.prepared import SCALES, WEIGHT, layer_shapes
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import DType, Tensor, row_major
 from irgraph.verbs.quantizing.bags import arguments
-from irgraph.verbs.quantizing.work import Work
+from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, refused
 
 LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
@@ -33,7 +33,7 @@ LAYERS = ("aten.linear", "aten.addmm", "aten.mm", "aten.matmul")
 Known = Mapping[str, Value]
 
 
-class How(Struct, frozen=True):
+class LayerQuantization(Struct, frozen=True):
     """A format, and the largest element that static quantisation reckons with; 0 for dynamic."""
 
     to: str
@@ -129,14 +129,18 @@ def factors(graph: Graph, op: Op) -> tuple[Tensor | None, Tensor | None]:
 
 
 def quantize_layer(
-    work: Work, op: Op, weight: Declared, how: How, ready: dict[str, Rounded]
+    work: QuantizeRewrite,
+    op: Op,
+    weight: Declared,
+    how: LayerQuantization,
+    ready: dict[str, Rounded],
 ) -> None:
     """Put rounding, product and scaling in the place of a layer.
 
     ``ready`` are tensors whose rows were rounded before and were not written since.
     """
     data, used, bias = _parts(op, arguments(work.graph, op))
-    part = Part(weight, span_of(op, weight.tensor, used) or ())
+    part = WeightSlice(weight, span_of(op, weight.tensor, used) or ())
     known = LAYER_FORMATS[how.to]
     key = f"{data.name} {how}"
     if key not in ready:
@@ -163,7 +167,7 @@ def quantize_layer(
     work.shaped(op, rows, out)
 
 
-class Part(Struct, frozen=True):
+class WeightSlice(Struct, frozen=True):
     """The rows of a parameter that a layer multiplies with, all of them or some."""
 
     whole: Declared
@@ -184,7 +188,7 @@ class Part(Struct, frozen=True):
         return layer_shapes(kind, last - first, int(self.whole.tensor.shape[1]))
 
 
-def _weight(work: Work, part: Part, like: Tensor, kind: str) -> Tensor:
+def _weight(work: QuantizeRewrite, part: WeightSlice, like: Tensor, kind: str) -> Tensor:
     """Return a layer's prepared weight."""
     shape, _ = part.shapes(kind)
     factor = work.tensor(part.name(kind), "u8" if kind == "i4" else kind, shape, like)
@@ -193,7 +197,7 @@ def _weight(work: Work, part: Part, like: Tensor, kind: str) -> Tensor:
     return work.parameter(factor, kind, WEIGHT, part.whole, part.span)
 
 
-def _scales(work: Work, part: Part, kind: str) -> Tensor:
+def _scales(work: QuantizeRewrite, part: WeightSlice, kind: str) -> Tensor:
     """Return the scales of a layer's prepared weight."""
     _, shape = part.shapes(kind)
     named, dtype = f"{part.name(kind)}_scales", "bf16" if kind == "i4" else "f32"
@@ -201,7 +205,7 @@ def _scales(work: Work, part: Part, kind: str) -> Tensor:
     return work.parameter(made, kind, SCALES, part.whole, part.span)
 
 
-def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
+def _rounded(work: QuantizeRewrite, op: Op, data: Tensor, how: LayerQuantization) -> Rounded:
     """Put the rounding of rows before an op."""
     known = LAYER_FORMATS[how.to]
     flat = work.flat(op, _dense(work, op, data), int(data.shape[-1]))
@@ -218,7 +222,7 @@ def _rounded(work: Work, op: Op, data: Tensor, how: How) -> Rounded:
     return Rounded(data, rows, scales)
 
 
-def _dense(work: Work, op: Op, data: Tensor) -> Tensor:
+def _dense(work: QuantizeRewrite, op: Op, data: Tensor) -> Tensor:
     """Return rows without gaps between them, copied before an op where they have some."""
     if data.contiguous:
         return data
@@ -227,7 +231,7 @@ def _dense(work: Work, op: Op, data: Tensor) -> Tensor:
     return made
 
 
-def _cast(work: Work, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
+def _cast(work: QuantizeRewrite, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
     """Put the cast of rows before an op, and zeros up to so many columns where they are needed."""
     (kind, deep), (count, width) = to, flat.shape
     rows = work.tensor(f"{flat.name}_{kind}", kind, (count, width), flat)
@@ -240,7 +244,12 @@ def _cast(work: Work, op: Op, flat: Tensor, to: tuple[str, int]) -> Tensor:
 
 
 def _in_short(
-    work: Work, op: Op, rows: Tensor, part: Part, known: LayerFormat, bias: Tensor | None
+    work: QuantizeRewrite,
+    op: Op,
+    rows: Tensor,
+    part: WeightSlice,
+    known: LayerFormat,
+    bias: Tensor | None,
 ) -> None:
     """Put the product of rows in f16 or bf16 in the place of a layer, its bias added in f32."""
     out, count = op.outputs[0], rows.shape[0]

@@ -14,7 +14,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.shapes import infer
 
 
-class Work:
+class QuantizeRewrite:
     """One rewrite: ops that take the places of others, and parameters that others become."""
 
     def __init__(self, graph: Graph) -> None:
