@@ -26,7 +26,7 @@ from irgraph.plans.reading import read_plan
 from irgraph.predict.ranks import predict_ranks
 from irgraph.text import parse, print_graph
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sharding.shard import Sharded, shard
+from irgraph.verbs.sharding.shard import ShardResult, shard
 
 COLUMN, ROW = "column-parallel", "row-parallel"
 WIDTH, WORDS, HEADS, LENGTH = 32, 48, 8, 6
@@ -132,7 +132,7 @@ def plan(ranks: int, **layers: str) -> Plan:
     return read_plan(str(Plan(ranks, layers={k.strip("_"): v for k, v in layers.items()})))
 
 
-def proven(graph: Graph, given: Plan, draws: int = 1) -> Sharded:
+def proven(graph: Graph, given: Plan, draws: int = 1) -> ShardResult:
     """Return rank 0's step; all ranks are sound, and leave what the whole step leaves."""
     done = [shard(graph, given, rank) for rank in range(given.ranks)]
     for one in done:

@@ -33,7 +33,7 @@ class Family:
 
 def follow(scope: Op, parameters: Sequence[Tensor]) -> list[Family]:
     """Return what belongs to each parameter in an optimizer's step."""
-    following = _Following(scope, [Family(tensor, {tensor.name}) for tensor in parameters])
+    following = _FamilyFinder(scope, [Family(tensor, {tensor.name}) for tensor in parameters])
     # A state may be written before the call that pairs it with its parameter (Adam's step counts,
     # its ``_foreach_mul_`` of the moments), so the calls are gone through until no tensor is new.
     known = -1
@@ -44,7 +44,7 @@ def follow(scope: Op, parameters: Sequence[Tensor]) -> list[Family]:
     return following.families
 
 
-class _Following:
+class _FamilyFinder:
     """Finds what belongs to each parameter, call by call."""
 
     def __init__(self, scope: Op, families: list[Family]) -> None:

@@ -9,37 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from irgraph.verbs.sharding.spread import SAME, SPLIT, Call, PartsError, Spread
+from irgraph.verbs.sharding.batch_placement import (
+    SAME,
+    SPLIT,
+    BatchCall,
+    BatchPlacement,
+    PartialSumError,
+)
 
 NONE, MEAN = 0, 1
 """Reductions of losses, by torch's numbers."""
 
-Rule: TypeAlias = Callable[[Call], tuple[Spread, ...]]
+Rule: TypeAlias = Callable[[BatchCall], tuple[BatchPlacement, ...]]
 
 
-def _plain(call: Call, first: int = 0) -> None:
+def _plain(call: BatchCall, first: int = 0) -> None:
     """Refuse what is no function of a sample: parts of sums, scaled gradients behind ``first``."""
     spreads = call.spreads()
     if any(spread.kind == "part" for spread in spreads):
-        raise PartsError
+        raise PartialSumError
     if any(spread.factor for spread in spreads[first:]):
         raise call.refuse("is not linear in a gradient that was scaled by the number of ranks")
 
 
-def _apart(call: Call, factor: int) -> tuple[Spread, ...]:
+def _apart(call: BatchCall, factor: int) -> tuple[BatchPlacement, ...]:
     """Return results with samples as split, others as parts of sums over samples."""
     axes = (call.axis(tensor) for tensor in call.op.outputs)
-    return tuple(Spread("part" if axis is None else "split", factor) for axis in axes)
+    return tuple(BatchPlacement("part" if axis is None else "split", factor) for axis in axes)
 
 
-def _normed(call: Call) -> tuple[Spread, ...]:
+def _normed(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Normalisation over the last axes of each sample."""
     _plain(call)
     _below(call)
     return tuple(SPLIT for _ in call.op.outputs)
 
 
-def _below(call: Call) -> None:
+def _below(call: BatchCall) -> None:
     place = int(call.op.base.endswith("backward"))
     over, source = call.option("normalized_shape", place + 1), call.op.inputs[place]
     axis = call.axis(source)
@@ -47,14 +53,14 @@ def _below(call: Call) -> None:
         raise call.refuse("normalises over samples")
 
 
-def _normed_gradient(call: Call) -> tuple[Spread, ...]:
+def _normed_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Its gradients: of data sample by sample, of weights summed over samples."""
     _plain(call, 1)
     _below(call)
     return _apart(call, call.spread(call.op.inputs[0]).factor)
 
 
-def _along(call: Call) -> tuple[Spread, ...]:
+def _along(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Softmax along an axis, and its gradient, which is linear in the first operand."""
     gradient = "backward" in call.op.base
     _plain(call, int(gradient))
@@ -62,10 +68,10 @@ def _along(call: Call) -> tuple[Spread, ...]:
     dim = call.option("dim", 2 if gradient else 1)
     if not isinstance(dim, int) or call.axis(source) == dim % source.rank:
         raise call.refuse("normalises over samples")
-    return (Spread("split", call.spread(source).factor),)
+    return (BatchPlacement("split", call.spread(source).factor),)
 
 
-def _looked_up(call: Call) -> tuple[Spread, ...]:
+def _looked_up(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Rows of a table that all ranks have."""
     _plain(call)
     if call.axis(call.op.inputs[0]) is not None:
@@ -73,7 +79,7 @@ def _looked_up(call: Call) -> tuple[Spread, ...]:
     return (SPLIT,)
 
 
-def _rows_gradient(call: Call) -> tuple[Spread, ...]:
+def _rows_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """The gradient of such a table: a sum over samples."""
     _plain(call, 1)
     if call.option("scale_grad_by_freq", 4, default=False):
@@ -81,27 +87,27 @@ def _rows_gradient(call: Call) -> tuple[Spread, ...]:
     return _apart(call, call.spread(call.op.inputs[0]).factor)
 
 
-def _classes(call: Call) -> tuple[Spread, ...]:
+def _classes(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """The sum of a loss over classes, and of the weights of its samples: see ``losses``."""
     _plain(call)
     if call.option("reduction", 3, MEAN) == NONE:
         return (SPLIT, SAME)
-    return (Spread("part"), Spread("part"))
+    return (BatchPlacement("part"), BatchPlacement("part"))
 
 
-def _classes_gradient(call: Call) -> tuple[Spread, ...]:
+def _classes_gradient(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Its gradient; of a mean divided by the weights of all ranks' samples."""
     *others, count = call.spreads()
     if any(spread.kind == "part" for spread in others):
-        raise PartsError
+        raise PartialSumError
     if any(spread.factor for spread in others[1:]):
         raise call.refuse("takes activations that are gradients")
     if call.option("reduction", 4, MEAN) == MEAN and count.kind == "part":
-        raise PartsError
-    return (Spread("split", others[0].factor),)
+        raise PartialSumError
+    return (BatchPlacement("split", others[0].factor),)
 
 
-def _attention(call: Call) -> tuple[Spread, ...]:
+def _attention(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Fused attention, in which words of one sample meet, and its gradient."""
     gradient = "backward" in call.op.base
     _plain(call, int(gradient))

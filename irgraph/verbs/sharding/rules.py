@@ -16,8 +16,16 @@ from irgraph.ir.dim import Dim
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import bind, schemas_of
 from irgraph.ir.tensor import Tensor
+from irgraph.verbs.sharding.batch_placement import (
+    SAME,
+    SPLIT,
+    ZERO,
+    BatchCall,
+    BatchPlacement,
+    PartialSumError,
+    depends,
+)
 from irgraph.verbs.sharding.modules import MODULES
-from irgraph.verbs.sharding.spread import SAME, SPLIT, ZERO, Call, PartsError, Spread, depends
 
 MEAN = 1
 """The reduction of losses over which gradients are divided by the batch."""
@@ -25,7 +33,7 @@ MEAN = 1
 LOSSES = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}
 """Where losses by element take their reduction, if not third."""
 
-Rule: TypeAlias = Callable[[Call], Spread]
+Rule: TypeAlias = Callable[[BatchCall], BatchPlacement]
 
 
 def draws(op: Op) -> bool:
@@ -38,7 +46,7 @@ def draws(op: Op) -> bool:
     return not rates or named.get("dropout_p", 0.0) != 0
 
 
-def spreads_of(call: Call) -> tuple[Spread, ...]:
+def spreads_of(call: BatchCall) -> tuple[BatchPlacement, ...]:
     """Return what each of an op's results is, or one for all of them and for what it writes.
 
     Raises:
@@ -60,7 +68,7 @@ def spreads_of(call: Call) -> tuple[Spread, ...]:
     if op.name.startswith("aten.") and op.base in MODULES and not call.counts:
         return MODULES[op.base](call)
     if rule is None and "part" in kinds and not grown and "split" not in kinds:
-        raise PartsError
+        raise PartialSumError
     if rule is None and is_pointwise(op.name):
         rule = _pointwise
     if rule is None:
@@ -71,7 +79,7 @@ def spreads_of(call: Call) -> tuple[Spread, ...]:
     return (found,)
 
 
-def _counts(call: Call, rule: Rule) -> int:
+def _counts(call: BatchCall, rule: Rule) -> int:
     """Return the power of the number of ranks that division by the size of the batch brings."""
     if not call.counts:
         return 0
@@ -80,7 +88,7 @@ def _counts(call: Call, rule: Rule) -> int:
     return 1
 
 
-def _aligned(call: Call, values: Sequence[Value] | None = None) -> None:
+def _aligned(call: BatchCall, values: Sequence[Value] | None = None) -> None:
     """Refuse operands whose axes of the batch do not meet when they broadcast."""
     op = call.op
     tensors = list(op.inputs if values is None else tensors_in(values))
@@ -93,18 +101,18 @@ def _aligned(call: Call, values: Sequence[Value] | None = None) -> None:
         raise call.refuse("pairs samples with others")
 
 
-def _linear(call: Call) -> Spread:
+def _linear(call: BatchCall) -> BatchPlacement:
     """Sums and copies: what all operands are."""
     _aligned(call)
     return _together(call, call.spreads())
 
 
-def _together(call: Call, spreads: Sequence[Spread]) -> Spread:
+def _together(call: BatchCall, spreads: Sequence[BatchPlacement]) -> BatchPlacement:
     """Return what a sum of operands is."""
     found = dict.fromkeys(spread for spread in spreads if spread.kind != "zero")
     kinds = {spread.kind for spread in found}
     if "part" in kinds and len(found) > 1:
-        raise PartsError
+        raise PartialSumError
     if len({spread.factor for spread in found}) > 1:
         raise call.refuse("adds gradients of which one was scaled by the number of ranks")
     if not found:
@@ -112,79 +120,79 @@ def _together(call: Call, spreads: Sequence[Spread]) -> Spread:
     return SPLIT if kinds == {"same", "split"} else next(iter(found))
 
 
-def _pointwise(call: Call) -> Spread:
+def _pointwise(call: BatchCall) -> BatchPlacement:
     """Any function of elements: nothing may be scaled."""
     _aligned(call)
     if any(spread.kind == "part" for spread in call.spreads()):
-        raise PartsError
+        raise PartialSumError
     if any(spread.factor for spread in call.spreads()):
         raise call.refuse("is not linear in a gradient that was scaled by the number of ranks")
     return SPLIT
 
 
-def _product(call: Call) -> Spread:
+def _product(call: BatchCall) -> BatchPlacement:
     """Elements times elements: factors add up."""
     _aligned(call)
     spreads = call.spreads()
     parts = [spread for spread in spreads if spread.kind == "part"]
     if parts and not (len(parts) == 1 and all(s.kind in ("same", "part") for s in spreads)):
-        raise PartsError
+        raise PartialSumError
     kind = "part" if parts else "split" if SPLIT.kind in {s.kind for s in spreads} else "same"
-    return Spread(kind, sum(spread.factor for spread in spreads))
+    return BatchPlacement(kind, sum(spread.factor for spread in spreads))
 
 
-def _quotient(call: Call) -> Spread:
+def _quotient(call: BatchCall) -> BatchPlacement:
     """Linear in what is divided."""
     over = call.spreads(call.op.operands[1:])
     if any(spread.kind == "part" for spread in over):
-        raise PartsError
+        raise PartialSumError
     if any(spread.factor for spread in over):
         raise call.refuse("divides by a gradient that was scaled by the number of ranks")
     return _product(call)
 
 
-def _gradient(call: Call) -> Spread:
+def _gradient(call: BatchCall) -> BatchPlacement:
     """The gradient of a function of elements: linear in its first operand."""
     _aligned(call)
     first, *others = call.spreads()
     if "part" in {spread.kind for spread in (first, *others)}:
-        raise PartsError
+        raise PartialSumError
     if any(spread.factor for spread in others):
         raise call.refuse("takes activations that are gradients")
-    return Spread("split", first.factor)
+    return BatchPlacement("split", first.factor)
 
 
-def _masked(call: Call) -> Spread:
+def _masked(call: BatchCall) -> BatchPlacement:
     """A number where a mask says so: linear in the rest where it is 0."""
     value = call.option("value", 2)
     zero = isinstance(value, (int, float)) and value == 0
     return _gradient(call) if zero else _pointwise(call)
 
 
-def _matmul(call: Call) -> Spread:
+def _matmul(call: BatchCall) -> BatchPlacement:
     """Matrix products; a product over the batch is a part of a sum."""
     *bias, left, right = call.op.inputs
     axes = call.axis(left), call.axis(right)
     inner = left.rank - 1, right.rank - 2
     factor = call.spread(left).factor + call.spread(right).factor
     if "part" in {spread.kind for spread in call.spreads()}:
-        raise PartsError
+        raise PartialSumError
     if axes == inner:
         if bias:
             raise (
-                PartsError
+                PartialSumError
                 if call.spread(bias[0]).kind == "part"
                 else call.refuse("adds a bias to a sum over samples")
             )
-        return Spread("part", factor)
+        return BatchPlacement("part", factor)
     if inner[0] == axes[0] or inner[1] == axes[1] or (None not in axes and axes[0] != axes[1]):
         raise call.refuse("multiplies samples with other samples")
     if bias and (factor or call.spread(bias[0]).factor):
         raise call.refuse("adds a bias to a scaled gradient")
-    return Spread("split", factor)
+    return BatchPlacement("split", factor)
 
 
-def _sum(call: Call) -> Spread:
+def _sum(call: BatchCall) -> BatchPlacement:
     """Sums over axes; over the batch they are parts of a sum, means parts of a mean."""
     source = call.op.inputs[0]
     axis, known = call.axis(source), call.spread(source)
@@ -194,28 +202,28 @@ def _sum(call: Call) -> Spread:
     if axis is None or axis not in over:
         return known
     mean = call.op.base == "mean"
-    return Spread("part", known.factor + mean)
+    return BatchPlacement("part", known.factor + mean)
 
 
-def _loss(call: Call) -> Spread:
+def _loss(call: BatchCall) -> BatchPlacement:
     """Losses by element: a mean over a rank's samples is its part of a mean."""
     spread = _pointwise(call)
     reduction = call.option("reduction", LOSSES.get(call.op.base, 2), MEAN)
-    return Spread("part", 1 if reduction == MEAN else 0) if reduction else spread
+    return BatchPlacement("part", 1 if reduction == MEAN else 0) if reduction else spread
 
 
-def _loss_gradient(call: Call) -> Spread:
+def _loss_gradient(call: BatchCall) -> BatchPlacement:
     """Their gradients: divided by a rank's samples, where the whole step divides by all."""
     given = call.spread(call.op.inputs[0])
     if given.kind == "part":
-        raise PartsError
+        raise PartialSumError
     if any(spread.factor for spread in call.spreads()[1:]):
         raise call.refuse("takes activations that are gradients")
     reduction = call.option("reduction", {"binary_cross_entropy_backward": 4}.get(call.op.base, 3))
-    return Spread("split", given.factor + (1 if reduction in (MEAN, None) else 0))
+    return BatchPlacement("split", given.factor + (1 if reduction in (MEAN, None) else 0))
 
 
-def _reshaped(call: Call) -> Spread:
+def _reshaped(call: BatchCall) -> BatchPlacement:
     """Views in another shape: the samples must stay in order."""
     source, made = call.op.inputs[0], call.op.outputs[0]
     before, after = call.axis(source), call.axis(made)
@@ -226,7 +234,7 @@ def _reshaped(call: Call) -> Spread:
     return call.spread(source)
 
 
-def _moved(call: Call) -> Spread:
+def _moved(call: BatchCall) -> BatchPlacement:
     """Views and copies that leave the batch whole."""
     source, made = call.op.inputs[0], call.op.outputs[0]
     before, after = call.axis(source), call.axis(made)
@@ -237,13 +245,13 @@ def _moved(call: Call) -> Spread:
     return call.spread(source)
 
 
-def _copied(call: Call) -> Spread:
+def _copied(call: BatchCall) -> BatchPlacement:
     """What is copied over."""
     _aligned(call)
     return call.spread(call.op.inputs[1])
 
 
-def _joined(call: Call) -> Spread:
+def _joined(call: BatchCall) -> BatchPlacement:
     """Concatenation along another axis than the batch."""
     first, made = call.op.inputs[0], call.op.outputs[0]
     dim = call.option("dim", 1, 0)
@@ -253,7 +261,7 @@ def _joined(call: Call) -> Spread:
     return _together(call, call.spreads())
 
 
-def _picked(call: Call) -> Spread:
+def _picked(call: BatchCall) -> BatchPlacement:
     """Elements at given places, of every sample the same."""
     source = call.op.inputs[0]
     axis, indices = call.axis(source), call.option("indices", 1)
@@ -266,12 +274,12 @@ def _picked(call: Call) -> Spread:
     return replace(found, kind="split") if axis is not None else found
 
 
-def _made(call: Call) -> Spread:
+def _made(call: BatchCall) -> BatchPlacement:
     """What is filled with zeros."""
     return ZERO
 
 
-def _filled(call: Call) -> Spread:
+def _filled(call: BatchCall) -> BatchPlacement:
     """What is filled with one number: its part is the same number."""
     given = call.op.attributes
     last = call.op.operands[-1] if call.op.operands else 0
@@ -283,7 +291,7 @@ def _filled(call: Call) -> Spread:
     return SAME if call.axis((*call.op.outputs, *call.op.inputs)[0]) is None else SPLIT
 
 
-def _nothing(call: Call) -> Spread:
+def _nothing(call: BatchCall) -> BatchPlacement:
     """Ops that read no values."""
     return SAME
 

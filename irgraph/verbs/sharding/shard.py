@@ -19,20 +19,20 @@ from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, Layout, layout_t
 from irgraph.plans.plan import DATA, SPLIT, Mesh, Part, Plan, check_plan
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import RefusedError, refused
+from irgraph.verbs.sharding.batch_placement import batch_axis
 from irgraph.verbs.sharding.exchange import Exchange
 from irgraph.verbs.sharding.gradients import Gradients
 from irgraph.verbs.sharding.layers.split import split_layers
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import layouts_beside, split_optimizer
-from irgraph.verbs.sharding.passage import Bucket, Passage
-from irgraph.verbs.sharding.spread import batch_axis
+from irgraph.verbs.sharding.propagation import Bucket, ShardPropagation
 from irgraph.verbs.sharding.tables import Table, table_sizes, tables_of, without
 from irgraph.verbs.sharding.writer import GROUP, Writer
 
 ORIGIN = "shard"
 
 
-class Sharded(Struct, frozen=True):
+class ShardResult(Struct, frozen=True):
     """What one rank runs.
 
     Attributes:
@@ -50,7 +50,7 @@ class Sharded(Struct, frozen=True):
     layouts: tuple[Layout, ...] = ()
 
 
-def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
+def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
     """Return what one rank of a plan runs: its share of the batch, and its parts of the tables.
 
     Every rank has as many samples of its own; ids are exchanged, and bags come back. Gradients of
@@ -74,7 +74,7 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> Sharded:
     return _by_samples(graph, plan, rank, dim)
 
 
-def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROUP) -> Sharded:
+def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROUP) -> ShardResult:
     """Return what one rank runs that has samples of its own."""
     dim = _dimension(graph, plan, rank, dim)
     local = with_dims(graph, {dim: graph.dims[dim] // plan.ranks})
@@ -82,14 +82,14 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
     tables = tables_of(local)
     spread = [t for t in tables if plan.tables[t.name].scheme != DATA and plan.ranks > 1]
     if plan.ranks == 1:
-        return Sharded(with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1), 0, 0,
+        return ShardResult(with_ranks(replace(graph, settings=_settings(graph, 0, dim, ())), 1), 0, 0,
                        "one rank runs the whole step")  # fmt: skip
     copied = [table for table in tables if table not in spread]
-    passage = Passage(local, dim, spread, copied)
+    passage = ShardPropagation(local, dim, spread, copied)
     return _Rank(local, plan, rank, dim, spread, passage, group).sharded()
 
 
-def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Sharded:
+def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> ShardResult:
     """Return what one rank of a mesh runs: the batch is shared first, and then the layers.
 
     Gradients are averaged over the ranks that have other samples and the same parts of layers.
@@ -114,11 +114,11 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
     }  # fmt: skip
     made = replace(done.graph, settings={**done.graph.settings, **given})
     legal = f"over {mesh.data} ranks {some.legal}; over {mesh.tensor} {done.legal}"
-    return Sharded(with_ranks(made, plan.ranks), some.made + done.made, some.summed + done.summed,
+    return ShardResult(with_ranks(made, plan.ranks), some.made + done.made, some.summed + done.summed,
                    legal, tuple(layouts))  # fmt: skip
 
 
-def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Sharded:
+def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
     """Return what one rank runs that has parts of linear layers, and all samples."""
     done = split_layers(graph, plan, rank, group)
     sums, gathers = (f"{n} {what}{'s' * (n != 1)}" for n, what in
@@ -127,7 +127,7 @@ def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Shard
         f"every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
         f" sum: {sums} and {gathers} over ranks before what needs tensors whole"
     )
-    return Sharded(done.graph, done.made, done.sums, why, done.layouts)
+    return ShardResult(done.graph, done.made, done.sums, why, done.layouts)
 
 
 def _dimension(graph: Graph, plan: Plan, rank: int, dim: str) -> str:
@@ -160,7 +160,7 @@ class _Rank:
         rank: int,
         dim: str,
         tables: Sequence[Table],
-        passage: Passage,
+        passage: ShardPropagation,
         group: str = GROUP,
     ) -> None:
         self.group = group
@@ -173,7 +173,7 @@ class _Rank:
         self.parts: dict[str, Part | None] = {}
         self.made = self.split = 0
 
-    def sharded(self) -> Sharded:
+    def sharded(self) -> ShardResult:
         """Return the rank's model."""
         if self.tables:
             self._exchange()
@@ -187,7 +187,7 @@ class _Rank:
         settings = _settings(graph, self.rank, self.dim, layouts)
         graph = with_ranks(replace(graph, settings=settings), self.plan.ranks)
         summed = sum(len(bucket.tensors) for bucket in self.passage.buckets)
-        return Sharded(graph, self.made, summed, self._why(summed), tuple(layouts))
+        return ShardResult(graph, self.made, summed, self._why(summed), tuple(layouts))
 
     def _why(self, summed: int) -> str:
         updated = (

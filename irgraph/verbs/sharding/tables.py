@@ -112,7 +112,7 @@ def tables_of(graph: Graph) -> list[Table]:
         backward = next((leaf for mark, leaf in makers.items() if mark in marks), None)
         outer = outermost_call(graph, op)
         found[name] = Table(name, weight, op, outer, backward, given)
-    held = _Holding(graph, list(found.values())).found()
+    held = _TableTensors(graph, list(found.values())).found()
     return [
         replace(table, held=frozenset(names))
         for table, names in zip(found.values(), held, strict=True)
@@ -136,7 +136,7 @@ def _check_lookup(op: Op, weight: Tensor, given: Known, graph: Graph) -> None:
         raise refused(op, f"looks up %{weight.name}, which is no parameter that can be split")
 
 
-class _Holding:
+class _TableTensors:
     """Finds what belongs to each table: its gradient, its optimizer's state, views of these."""
 
     def __init__(self, graph: Graph, tables: Sequence[Table]) -> None:

@@ -11,8 +11,15 @@ from irgraph.ir.live_out import HOST_READS, is_label
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import refused
+from irgraph.verbs.sharding.batch_placement import (
+    SAME,
+    SPLIT,
+    BatchCall,
+    BatchPlacement,
+    PartialSumError,
+    batch_axis,
+)
 from irgraph.verbs.sharding.rules import spreads_of
-from irgraph.verbs.sharding.spread import SAME, SPLIT, Call, PartsError, Spread, batch_axis
 from irgraph.verbs.sharding.tables import Table, without
 
 
@@ -28,10 +35,10 @@ class Bucket:
 
     before: Op | None
     place: int
-    tensors: list[tuple[Tensor, Spread]] = field(default_factory=list)
+    tensors: list[tuple[Tensor, BatchPlacement]] = field(default_factory=list)
 
 
-class Passage:
+class ShardPropagation:
     """What the tensors of one rank's step are, op by op.
 
     Attributes:
@@ -45,8 +52,8 @@ class Passage:
     ) -> None:
         """Walk a rank's graph: some tables are spread, of others every rank has a copy."""
         self.graph, self.dim = graph, dim
-        self.known: dict[str, Spread] = {}
-        self.gradients: dict[str, Spread] = {}
+        self.known: dict[str, BatchPlacement] = {}
+        self.gradients: dict[str, BatchPlacement] = {}
         self.buckets: list[Bucket] = []
         self._held = {name for table in tables for name in table.held}
         every = (*tables, *copied)
@@ -80,7 +87,7 @@ class Passage:
             table = self._backward[id(leaf)]
             found = self.known[leaf.inputs[0].name]
             if table.name in self._copied:
-                self._learn(leaf.outputs[0], Spread("part", found.factor))
+                self._learn(leaf.outputs[0], BatchPlacement("part", found.factor))
             else:
                 self.gradients[table.name] = found
             return
@@ -92,10 +99,10 @@ class Passage:
         """Find what an op makes; what it needs whole is summed first."""
         if not op.outputs and not written_by(op) and op.name not in HOST_READS:
             return
-        call = Call(op, self.known, self.dim)
+        call = BatchCall(op, self.known, self.dim)
         try:
             found = spreads_of(call)
-        except PartsError:
+        except PartialSumError:
             for tensor in op.inputs:
                 if self.known[tensor.name].kind == "part":
                     self._sum(tensor, leaf)
@@ -107,20 +114,24 @@ class Passage:
             for name, view in self._names[tensor.buffer].items():
                 self.known[name] = self._fitting(op, view, found[0])
 
-    def _again(self, call: Call) -> tuple[Spread, ...]:
+    def _again(self, call: BatchCall) -> tuple[BatchPlacement, ...]:
         try:
             return spreads_of(call)
-        except PartsError:
+        except PartialSumError:
             raise call.refuse("needs sums over all samples that are not there yet") from None
 
-    def _fitting(self, op: Op, tensor: Tensor, found: Spread) -> Spread:
+    def _fitting(self, op: Op, tensor: Tensor, found: BatchPlacement) -> BatchPlacement:
         """Return what is true of a tensor by its own axes."""
         axis = batch_axis(tensor, self.dim)
         if found.kind == "split" and axis is None:
             raise refused(op, "leaves no axis for the batch")
-        return Spread("split", found.factor) if axis is not None and found.kind == "same" else found
+        return (
+            BatchPlacement("split", found.factor)
+            if axis is not None and found.kind == "same"
+            else found
+        )
 
-    def _learn(self, tensor: Tensor, spread: Spread) -> None:
+    def _learn(self, tensor: Tensor, spread: BatchPlacement) -> None:
         self.known[tensor.name] = spread
         self._names.setdefault(tensor.buffer, {})[tensor.name] = tensor
 

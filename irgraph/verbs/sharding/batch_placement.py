@@ -18,7 +18,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import RefusedError, refused
 
 
-class Spread(Struct, frozen=True):
+class BatchPlacement(Struct, frozen=True):
     """How one rank's tensor follows from the whole: ``same``, ``split`` or ``part``.
 
     Attributes:
@@ -30,10 +30,10 @@ class Spread(Struct, frozen=True):
     factor: int = 0
 
 
-SAME, SPLIT, ZERO = Spread("same"), Spread("split"), Spread("zero")
+SAME, SPLIT, ZERO = BatchPlacement("same"), BatchPlacement("split"), BatchPlacement("zero")
 
 
-class PartsError(Exception):
+class PartialSumError(Exception):
     """An op needs whole values of what ranks hold parts of a sum of."""
 
 
@@ -57,14 +57,14 @@ def depends(size: int, dim: str) -> bool:
     return isinstance(size, Dim) and any(dim in names for names, _ in size.terms)
 
 
-class Call(Struct, frozen=True):
+class BatchCall(Struct, frozen=True):
     """An op, what its operands are, and along which axis each of its tensors is split."""
 
     op: Op
-    known: Mapping[str, Spread]
+    known: Mapping[str, BatchPlacement]
     dim: str
 
-    def spread(self, tensor: Tensor) -> Spread:
+    def spread(self, tensor: Tensor) -> BatchPlacement:
         """Return what an operand is."""
         return self.known[tensor.name]
 
@@ -72,7 +72,7 @@ class Call(Struct, frozen=True):
         """Return the axis of the batch, if a tensor has one."""
         return batch_axis(tensor, self.dim)
 
-    def spreads(self, values: Sequence[Value] | None = None) -> list[Spread]:
+    def spreads(self, values: Sequence[Value] | None = None) -> list[BatchPlacement]:
         """Return what the tensors among values are (default: all operands)."""
         tensors = self.op.inputs if values is None else tensors_in(values)
         return [self.spread(tensor) for tensor in tensors]
