@@ -8,11 +8,11 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sharding.layers.placement import PART, SAME, Place
+from irgraph.verbs.sharding.layers.placement import PART, SAME, LayerPlacement
 from irgraph.verbs.sharding.writer import GROUP, Writer
 
 
-class Held:
+class LocalTensors:
     """What a rank has of the tensors of the whole step, and the ops that bring the rest.
 
     Attributes:
@@ -25,14 +25,14 @@ class Held:
     def __init__(self, graph: Graph, rank: int, ranks: int, group: str = GROUP) -> None:
         self.rank, self.ranks = rank, ranks
         self.local: dict[str, Tensor] = {}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, LayerPlacement] = {}
         self.write = Writer(graph, graph.device, group)
         self.count: Counter[str] = Counter()
         self._names: dict[str, dict[str, Tensor]] = {}
         self._gathered: dict[str, dict[str, Tensor]] = {}
         self._stale: set[str] = set()
 
-    def learn(self, whole: Tensor, local: Tensor, place: Place) -> None:
+    def learn(self, whole: Tensor, local: Tensor, place: LayerPlacement) -> None:
         """Note what the rank has of a tensor."""
         self.local[whole.name], self.places[whole.name] = local, place
         self._names.setdefault(whole.buffer, {})[whole.name] = whole
@@ -43,7 +43,7 @@ class Held:
         found, self.write.ops = self.write.ops, []
         return found
 
-    def given(self, whole: Tensor, want: Place) -> Tensor:
+    def given(self, whole: Tensor, want: LayerPlacement) -> Tensor:
         """Return a tensor as an op wants it; writes what that takes.
 
         Raises ``RefusedError`` where the rank has a copy of what has been written since.

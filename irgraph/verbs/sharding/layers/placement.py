@@ -12,7 +12,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 
 
-class Place(Struct, frozen=True):
+class LayerPlacement(Struct, frozen=True):
     """The ``same`` tensor on all ranks, its ``part`` of a sum, or one of equal blocks.
 
     Attributes:
@@ -24,12 +24,12 @@ class Place(Struct, frozen=True):
     axis: int = -1
 
 
-SAME, PART = Place("same"), Place("part")
+SAME, PART = LayerPlacement("same"), LayerPlacement("part")
 
 
-def split(axis: int) -> Place:
+def split(axis: int) -> LayerPlacement:
     """Return the place of what is split along an axis."""
-    return Place("split", axis)
+    return LayerPlacement("split", axis)
 
 
 class Choice(Struct, frozen=True):
@@ -41,8 +41,8 @@ class Choice(Struct, frozen=True):
         given: arguments that have other values on a rank.
     """
 
-    wants: Mapping[str, Place] = {}
-    makes: tuple[Place, ...] = ()
+    wants: Mapping[str, LayerPlacement] = {}
+    makes: tuple[LayerPlacement, ...] = ()
     given: Mapping[str, Value] = {}
 
 
@@ -50,7 +50,7 @@ WHOLE = Choice()
 """All ranks do the same to whole tensors: legal for every op."""
 
 
-class Call(Struct, frozen=True):
+class LayerCall(Struct, frozen=True):
     """An op of the whole step, and what a rank has of its operands.
 
     Attributes:
@@ -59,11 +59,11 @@ class Call(Struct, frozen=True):
     """
 
     op: Op
-    known: Mapping[str, Place]
+    known: Mapping[str, LayerPlacement]
     ranks: int
     sizes: Algebra
 
-    def place(self, tensor: Tensor) -> Place:
+    def place(self, tensor: Tensor) -> LayerPlacement:
         """Return what a rank has of an operand."""
         return self.known[tensor.name]
 

@@ -14,11 +14,19 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.tf32 import plain_name
-from irgraph.verbs.sharding.layers.placement import PART, SAME, WHOLE, Call, Choice, Place, split
+from irgraph.verbs.sharding.layers.placement import (
+    PART,
+    SAME,
+    WHOLE,
+    Choice,
+    LayerCall,
+    LayerPlacement,
+    split,
+)
 from irgraph.verbs.sharding.layers.views import VIEWS
 from irgraph.verbs.sharding.tables import OVER_ROWS, rows_of
 
-Rule: TypeAlias = Callable[[Call], Choice]
+Rule: TypeAlias = Callable[[LayerCall], Choice]
 
 LINEAR = ("add", "sub", "neg", "clone", "to", "_to_copy", "detach", "alias", "contiguous", "copy")
 """Ops of one or several operands that are sums of multiples of them."""
@@ -34,7 +42,7 @@ ELEMENTS = (
 """Ops by elements beside those that torch marks."""
 
 
-def choose(call: Call) -> Choice:
+def choose(call: LayerCall) -> Choice:
     """Return how an op runs on a rank; all of its operands whole where no rule knows more."""
     base = plain_name(call.op.name).rpartition(".")[2].rstrip("_")
     if all(call.place(tensor) == SAME for tensor in call.op.inputs):
@@ -53,11 +61,11 @@ def by_elements(op: Op) -> bool:
     return base in ELEMENTS or is_pointwise(op.name)
 
 
-def _elements(call: Call) -> Choice:
+def _elements(call: LayerCall) -> Choice:
     """Each row of tensors that an op takes together is split alike."""
-    wants: dict[str, Place] = {}
+    wants: dict[str, LayerPlacement] = {}
     made = {tensor.name for tensor in call.op.outputs}
-    makes: dict[str, Place] = {}
+    makes: dict[str, LayerPlacement] = {}
     for row in rows_of(call.op):
         taken = [tensor for tensor in row if tensor.name not in made]
         rank = max((tensor.rank for tensor in row), default=0)
@@ -68,7 +76,7 @@ def _elements(call: Call) -> Choice:
     return Choice(wants, tuple(makes.get(tensor.name, SAME) for tensor in call.op.outputs))
 
 
-def _target(call: Call, taken: Sequence[Tensor], rank: int) -> Place:
+def _target(call: LayerCall, taken: Sequence[Tensor], rank: int) -> LayerPlacement:
     """Return how all tensors of a row are split, by the broadcast axes; what is written decides."""
     written = {tensor.name for tensor in written_by(call.op)}
     if any(call.place(tensor) == PART for tensor in taken) and _linear(call, taken):
@@ -80,12 +88,12 @@ def _target(call: Call, taken: Sequence[Tensor], rank: int) -> Place:
     return next((place for place in found if place.kind == "split"), SAME)
 
 
-def _spread(call: Call, tensor: Tensor, rank: int) -> Place:
+def _spread(call: LayerCall, tensor: Tensor, rank: int) -> LayerPlacement:
     axis = call.axis(tensor)
     return SAME if axis is None else split(axis + rank - tensor.rank)
 
 
-def _linear(call: Call, taken: Sequence[Tensor]) -> bool:
+def _linear(call: LayerCall, taken: Sequence[Tensor]) -> bool:
     """Return whether a row of parts of sums, and what multiplies them, makes such parts."""
     base = call.op.base.rstrip("_").removeprefix("_foreach_")
     parts = [call.place(tensor) == PART for tensor in taken]
@@ -95,7 +103,7 @@ def _linear(call: Call, taken: Sequence[Tensor]) -> bool:
     return base in SCALING and parts[0] and not any(parts[1:])
 
 
-def _aligned(tensor: Tensor, target: Place, rank: int) -> Place:
+def _aligned(tensor: Tensor, target: LayerPlacement, rank: int) -> LayerPlacement:
     """Return a tensor's own place where the row is split along an axis of its broadcast shape."""
     axis = target.axis - rank + tensor.rank
     if target.kind != "split":
@@ -103,7 +111,7 @@ def _aligned(tensor: Tensor, target: Place, rank: int) -> Place:
     return split(axis) if axis >= 0 and tensor.shape[axis] != 1 else SAME
 
 
-def _product(call: Call) -> Choice:
+def _product(call: LayerCall) -> Choice:
     """Matrix products: a product over what is split makes parts of a sum."""
     *bias, left, right = call.op.inputs
     (made,) = call.op.outputs
@@ -125,7 +133,7 @@ def _product(call: Call) -> Choice:
     return Choice(wants, (place,))
 
 
-def over_parts(call: Call) -> bool:
+def over_parts(call: LayerCall) -> bool:
     """Return whether a product with a bias goes over what is split: its bias is added later."""
     op = call.op
     if op.base not in ("addmm", "addmm_tf32") or op.attributes or len(op.operands) != 3:
@@ -134,7 +142,7 @@ def over_parts(call: Call) -> bool:
     return call.axis(left) == left.rank - 1 or call.axis(right) == right.rank - 2
 
 
-def _sum(call: Call) -> Choice:
+def _sum(call: LayerCall) -> Choice:
     """Sums over what is split are parts of a sum."""
     source, (made,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
@@ -148,7 +156,7 @@ def _sum(call: Call) -> Choice:
     return Choice({source.name: split(axis)}, (split(moved),))
 
 
-def _along(call: Call) -> Choice:
+def _along(call: LayerCall) -> Choice:
     """Softmax and its gradient: rows along an axis are treated apart."""
     source = call.op.inputs[0]
     found = (call.axis(tensor) for tensor in call.op.inputs)
@@ -159,7 +167,7 @@ def _along(call: Call) -> Choice:
     return Choice({t.name: split(axis) for t in call.op.inputs}, (split(axis),))
 
 
-def _attention(call: Call) -> Choice:
+def _attention(call: LayerCall) -> Choice:
     """Fused attention and its gradient: heads are treated apart."""
     axes = {call.axis(tensor) for tensor in call.op.inputs if tensor.rank == 4} - {None}
     heads = {tensor.shape[1] for tensor in call.op.inputs if tensor.rank == 4}
@@ -167,7 +175,7 @@ def _attention(call: Call) -> Choice:
         return WHOLE
     most = max(heads)
 
-    def place(tensor: Tensor) -> Place:
+    def place(tensor: Tensor) -> LayerPlacement:
         return split(1) if tensor.rank >= 3 and tensor.shape[1] in heads - {1} else SAME
 
     makes = tuple(place(t) if t.rank == 4 or most in t.shape[1:2] else SAME
@@ -175,7 +183,7 @@ def _attention(call: Call) -> Choice:
     return Choice({tensor.name: place(tensor) for tensor in call.op.inputs}, makes)
 
 
-def _apart(call: Call) -> Choice:
+def _apart(call: LayerCall) -> Choice:
     """Collectives of other ranks, each of which has the same part: sums and means are linear."""
     return Choice({tensor.name: call.place(tensor) for tensor in call.op.inputs})
 

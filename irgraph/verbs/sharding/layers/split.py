@@ -24,10 +24,10 @@ from irgraph.plans.layout import PARTS, Layout, layout_text
 from irgraph.plans.plan import COLUMNS, DATA, Plan
 from irgraph.verbs.refusal import RefusedError, refused
 from irgraph.verbs.sharding.families import STEP, follow
-from irgraph.verbs.sharding.layers.exchange import Held
+from irgraph.verbs.sharding.layers.exchange import LocalTensors
 from irgraph.verbs.sharding.layers.linear import Layer, linear_layers
-from irgraph.verbs.sharding.layers.placement import Place, split
-from irgraph.verbs.sharding.layers.rank import RankOps
+from irgraph.verbs.sharding.layers.placement import LayerPlacement, split
+from irgraph.verbs.sharding.layers.rewrite import RankOps
 from irgraph.verbs.sharding.writer import GROUP
 
 
@@ -107,7 +107,9 @@ def _named(plan: Plan, layers: Mapping[str, Layer]) -> dict[str, tuple[Layer, st
     return found
 
 
-def _places(graph: Graph, plan: Plan, layers: Mapping[str, tuple[Layer, str]]) -> dict[str, Place]:
+def _places(
+    graph: Graph, plan: Plan, layers: Mapping[str, tuple[Layer, str]]
+) -> dict[str, LayerPlacement]:
     """Return how the weights of layers, their biases and their optimizer's state are split."""
     axes: dict[str, int] = {}
     tensors: list[Tensor] = []
@@ -145,7 +147,7 @@ def _states(graph: Graph, tensors: Sequence[Tensor], axes: Mapping[str, int]) ->
     return found
 
 
-def _layouts(graph: Graph, held: Held) -> list[Layout]:
+def _layouts(graph: Graph, held: LocalTensors) -> list[Layout]:
     """Return what every tensor that leaves the step, or starts it, is of the whole's."""
     places = ((name, held.places[name]) for name in live_out(graph))
     return [Layout(name, "split", (place.axis, place.axis + 1))

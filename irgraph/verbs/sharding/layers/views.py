@@ -8,12 +8,19 @@ from typing import TypeAlias
 from irgraph.axes.algebra import Algebra
 from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor
-from irgraph.verbs.sharding.layers.placement import PART, WHOLE, Call, Choice, Place, split
+from irgraph.verbs.sharding.layers.placement import (
+    PART,
+    WHOLE,
+    Choice,
+    LayerCall,
+    LayerPlacement,
+    split,
+)
 
-Rule: TypeAlias = Callable[[Call], Choice]
+Rule: TypeAlias = Callable[[LayerCall], Choice]
 
 
-def _kept(call: Call, axis: int | None, given: Mapping[str, Value] | None = None) -> Choice:
+def _kept(call: LayerCall, axis: int | None, given: Mapping[str, Value] | None = None) -> Choice:
     """Return the choice that leaves the one operand as it is: its results are split so, too."""
     source = call.op.inputs[0]
     place = call.place(source)
@@ -24,7 +31,7 @@ def _kept(call: Call, axis: int | None, given: Mapping[str, Value] | None = None
     return Choice({source.name: place}, tuple(split(axis) for _ in call.op.outputs), given or {})
 
 
-def _reshaped(call: Call) -> Choice:
+def _reshaped(call: LayerCall) -> Choice:
     """Another shape: an axis is split in blocks before and after, where the ranks divide it."""
     source, (made,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
@@ -42,7 +49,7 @@ def _product(sizes: Algebra, shape: Sequence[int]) -> int:
     return sizes.times(*shape)
 
 
-def _smaller(call: Call, axis: int, size: int) -> dict[str, Value]:
+def _smaller(call: LayerCall, axis: int, size: int) -> dict[str, Value]:
     """Return the argument that names the shape, with a rank's size along an axis."""
     for name in ("size", "shape", "sizes"):
         value = call.op.attributes.get(name)
@@ -51,7 +58,7 @@ def _smaller(call: Call, axis: int, size: int) -> dict[str, Value]:
     return {}
 
 
-def _turned(call: Call) -> Choice:
+def _turned(call: LayerCall) -> Choice:
     """Two axes change places."""
     source = call.op.inputs[0]
     axis = call.axis(source)
@@ -64,14 +71,14 @@ def _turned(call: Call) -> Choice:
     return _kept(call, {one: other, other: one}.get(axis, axis))
 
 
-def _permuted(call: Call) -> Choice:
+def _permuted(call: LayerCall) -> Choice:
     """Axes in another order."""
     source = call.op.inputs[0]
     order, axis = list(call.dims("dims", 1, source.rank)), call.axis(source)
     return _kept(call, None if axis is None else order.index(axis))
 
 
-def _expanded(call: Call) -> Choice:
+def _expanded(call: LayerCall) -> Choice:
     """Axes of one element repeat; others stay, counted from the last."""
     source, (made,) = call.op.inputs[0], call.op.outputs
     axis = call.axis(source)
@@ -81,14 +88,14 @@ def _expanded(call: Call) -> Choice:
     return _kept(call, place, _smaller(call, place, made.shape[place]))
 
 
-def _deepened(call: Call) -> Choice:
+def _deepened(call: LayerCall) -> Choice:
     """A new axis of one element."""
     source = call.op.inputs[0]
     axis, (new,) = call.axis(source), call.dims("dim", 1, source.rank + 1)
     return _kept(call, None if axis is None else axis + (new <= axis))
 
 
-def _squeezed(call: Call) -> Choice:
+def _squeezed(call: LayerCall) -> Choice:
     """Axes of one element go."""
     source = call.op.inputs[0]
     axis = call.axis(source)
@@ -99,7 +106,7 @@ def _squeezed(call: Call) -> Choice:
     return _kept(call, axis - before)
 
 
-def _cut(call: Call) -> Choice:
+def _cut(call: LayerCall) -> Choice:
     """Places along an axis: another one than that which is split."""
     source = call.op.inputs[0]
     axis, (along,) = call.axis(source), call.dims("dim", 1, source.rank) or (0,)
@@ -109,14 +116,14 @@ def _cut(call: Call) -> Choice:
     return _kept(call, axis - bool(lost and along < axis))
 
 
-def _padded(call: Call) -> Choice:
+def _padded(call: LayerCall) -> Choice:
     """More places at the ends of the last axes."""
     source, pad = call.op.inputs[0], call.option("pad", 1)
     axis, count = call.axis(source), len(pad) // 2 if isinstance(pad, tuple) else source.rank
     return _kept(call, axis if axis is not None and axis < source.rank - count else None)
 
 
-def _put_back(call: Call) -> Choice:
+def _put_back(call: LayerCall) -> Choice:
     """The gradient of places along an axis: zeros everywhere else."""
     axis, (made,) = call.axis(call.op.inputs[0]), call.op.outputs
     if axis is None or axis in call.dims("dim", 2, made.rank) or call.op.base != "slice_backward":
@@ -128,14 +135,14 @@ def _put_back(call: Call) -> Choice:
     return _kept(call, axis, {"input_sizes": smaller})
 
 
-def _joined(call: Call) -> Choice:
+def _joined(call: LayerCall) -> Choice:
     """Tensors side by side, along another axis than that which is split."""
     tensors: Sequence[Tensor] = call.op.inputs
     axes = {call.axis(tensor) for tensor in tensors} - {None}
     along = call.dims("dim", 1, call.op.outputs[0].rank) or (0,)
     if len(axes) != 1 or axes & set(along) or call.op.base != "cat":
         return WHOLE
-    place: Place = split(int(next(iter(axes)) or 0))
+    place: LayerPlacement = split(int(next(iter(axes)) or 0))
     return Choice({tensor.name: place for tensor in tensors}, (place,))
 
 

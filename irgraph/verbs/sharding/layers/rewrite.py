@@ -14,8 +14,8 @@ from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.tensor import Tensor, tight
 from irgraph.shapes import ShapeError, infer
 from irgraph.verbs.refusal import refused
-from irgraph.verbs.sharding.layers.exchange import Held
-from irgraph.verbs.sharding.layers.placement import PART, SAME, Call, Choice, Place
+from irgraph.verbs.sharding.layers.exchange import LocalTensors
+from irgraph.verbs.sharding.layers.placement import PART, SAME, Choice, LayerCall, LayerPlacement
 from irgraph.verbs.sharding.layers.rules import choose, over_parts
 from irgraph.verbs.sharding.rules import draws
 from irgraph.verbs.sharding.tables import rows_of
@@ -37,18 +37,18 @@ class RankOps:
         graph: Graph,
         rank: int,
         ranks: int,
-        places: Mapping[str, Place],
+        places: Mapping[str, LayerPlacement],
         group: str = GROUP,
     ) -> None:
         """Begin a step; ``places`` say which declared tensors are split."""
         self.graph, self.ranks = graph, ranks
-        self.held = Held(graph, rank, ranks, group)
+        self.held = LocalTensors(graph, rank, ranks, group)
         self.made = 0
         for declared in graph.tensors:
             tensor, place = declared.tensor, places.get(declared.tensor.name, SAME)
             self.held.learn(tensor, self._block(tensor, place), place)
 
-    def _block(self, tensor: Tensor, place: Place) -> Tensor:
+    def _block(self, tensor: Tensor, place: LayerPlacement) -> Tensor:
         if place == SAME:
             return tensor
         shape = list(tensor.shape)
@@ -115,7 +115,7 @@ class RankOps:
         """Return an op on what the rank has, behind what that takes."""
         if draws(op):
             raise refused(op, "draws random numbers: ranks would draw others than the whole step")
-        call = Call(op, self.held.places, self.ranks, self.held.write.sizes)
+        call = LayerCall(op, self.held.places, self.ranks, self.held.write.sizes)
         if over_parts(call):
             return self._with_bias(op)
         choice = choose(call)
@@ -155,7 +155,7 @@ class RankOps:
         return made
 
     def _smaller(
-        self, op: Op, choice: Choice, given: Mapping[str, Tensor], makes: Sequence[Place]
+        self, op: Op, choice: Choice, given: Mapping[str, Tensor], makes: Sequence[LayerPlacement]
     ) -> Op:
         attributes = {**op.attributes, **choice.given}
         call = replace(
@@ -229,7 +229,7 @@ class RankOps:
             raise ShapeError(f"torch makes {len(types)} tensors, and {len(op.outputs)} are known")
         return types
 
-    def _as(self, op: Op, whole: Tensor, kind: Tensor, place: Place) -> Tensor:
+    def _as(self, op: Op, whole: Tensor, kind: Tensor, place: LayerPlacement) -> Tensor:
         """Return a rank's tensor: by name that of the whole step, by form what torch makes."""
         shape = list(whole.shape)
         if place.kind == "split":
