@@ -44,7 +44,7 @@ def check_script(
     return passes
 
 
-class _Sound(OrderedDict[object, tuple[Pass, ...]]):
+class _CheckedPasses(OrderedDict[object, tuple[Pass, ...]]):
     """Passes that were found sound among others, by their identities; the objects are kept."""
 
     def put(self, key: object, held: tuple[Pass, ...]) -> None:
@@ -54,7 +54,7 @@ class _Sound(OrderedDict[object, tuple[Pass, ...]]):
 
 
 MOST_SOUND = 256
-_SOUND = _Sound()
+_SOUND = _CheckedPasses()
 
 
 def _check_pass(declared: Pass, check: Checker) -> None:

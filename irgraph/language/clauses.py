@@ -15,7 +15,7 @@ from irgraph.text.printer import quote
 INDENT = "  "
 
 
-class Noting(Protocol):
+class Check(Protocol):
     """A check that is told what is wrong."""
 
     def note(self, message: str, place: Place) -> None:
@@ -103,7 +103,7 @@ def block(statements: Sequence[Node]) -> str:
     return f"{{\n{lines}}}"
 
 
-def check_phase(check: Noting, phase: str, place: Place) -> None:
+def check_phase(check: Check, phase: str, place: Place) -> None:
     """Note a phase after ``and`` that is not the backward pass."""
     if phase not in ("", "backward"):
         check.note(f"'and {phase}' has no meaning here: only 'and backward' has", place)

@@ -6,7 +6,7 @@ from lark.exceptions import UnexpectedInput
 
 import grammars
 from irgraph.diagnostics import IrgraphError
-from irgraph.language import slips
+from irgraph.language import suggestions
 from irgraph.language.reader import Reader
 from irgraph.language.script import Script
 from irgraph.text.syntax import syntax_error, too_short
@@ -34,8 +34,10 @@ def _read(text: str, source: str, start: str) -> Script:
 def _refused(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
     """Return the syntax error of a text, with a suggestion."""
     if not too_short(error):
-        hint = slips.hint(text, error.pos_in_stream or 0)
+        hint = suggestions.hint(text, error.pos_in_stream or 0)
         return syntax_error(error, text, source, hint)
-    open_braces = slips.unclosed(text, source)
-    hint = "close it with '}'" if open_braces else slips.hint(text.rstrip(), len(text.rstrip()))
+    open_braces = suggestions.unclosed(text, source)
+    hint = (
+        "close it with '}'" if open_braces else suggestions.hint(text.rstrip(), len(text.rstrip()))
+    )
     return syntax_error(error, text, source, hint, open_braces)

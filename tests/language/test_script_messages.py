@@ -8,7 +8,7 @@ import pytest
 
 from irgraph.language import load_script, run
 from irgraph.language.parse import parse_script
-from irgraph.language.slips import MEANT
+from irgraph.language.suggestions import MEANT
 from irgraph.text import IrgraphError
 from tests.language.models import mlp, model
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.language.slips import SLIPS
+from irgraph.language.suggestions import SLIPS
 from tests.messages.book import Reader
 from tests.messages.templates import ROOT, templates
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from irgraph.language.expressions.values import counted
+from irgraph.language.optional_selection import OptionalSelection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
-from irgraph.language.whole import WholeOrPart
 from irgraph.verbs.capture import LEAST, capture
 
 
 @dataclass(frozen=True)
-class Capture(WholeOrPart):
+class Capture(OptionalSelection):
     """``capture selection``, or ``capture`` for all of the step."""
 
     def run(self, frame: Frame) -> Entry:

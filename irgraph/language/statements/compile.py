@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from irgraph.language.expressions.values import counted
+from irgraph.language.optional_selection import OptionalSelection
 from irgraph.language.running.report import Entry
 from irgraph.language.running.state import Frame, Refusals
-from irgraph.language.whole import WholeOrPart
 
 LEGAL = "the ops stay as they are, in an order that keeps every dependence"
 
 
 @dataclass(frozen=True)
-class Compile(WholeOrPart):
+class Compile(OptionalSelection):
     """``compile selection``, or ``compile`` for all but the optimizer's ops."""
 
     def run(self, frame: Frame) -> Entry:

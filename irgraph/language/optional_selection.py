@@ -14,7 +14,7 @@ from irgraph.language.statement import Statement
 
 
 @dataclass(frozen=True)
-class WholeOrPart(Statement):
+class OptionalSelection(Statement):
     """``capture selection``, or ``capture`` alone."""
 
     selection: Selection | None = None
